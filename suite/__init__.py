@@ -1,0 +1,3 @@
+"""The harness of HybridPerf: rules, logs, clocks and numbers; knows no model, imports no torch."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,41 @@
+"""Keys of the log: MLPerf's own, with MLPerf's meaning, and ours, which begin with hybridperf."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SUBMISSION_BENCHMARK: Final = "submission_benchmark"
+SUBMISSION_ORG: Final = "submission_org"
+SUBMISSION_DIVISION: Final = "submission_division"
+SUBMISSION_STATUS: Final = "submission_status"
+SUBMISSION_PLATFORM: Final = "submission_platform"
+CACHE_CLEAR: Final = "cache_clear"
+INIT_START: Final = "init_start"
+INIT_STOP: Final = "init_stop"
+RUN_START: Final = "run_start"
+RUN_STOP: Final = "run_stop"
+BLOCK_START: Final = "block_start"
+BLOCK_STOP: Final = "block_stop"
+EVAL_START: Final = "eval_start"
+EVAL_STOP: Final = "eval_stop"
+EVAL_ACCURACY: Final = "eval_accuracy"
+SEED: Final = "seed"
+GLOBAL_BATCH_SIZE: Final = "global_batch_size"
+GRADIENT_ACCUMULATION_STEPS: Final = "gradient_accumulation_steps"
+TRAIN_SAMPLES: Final = "train_samples"
+EVAL_SAMPLES: Final = "eval_samples"
+OPT_NAME: Final = "opt_name"
+OPT_BASE_LEARNING_RATE: Final = "opt_base_learning_rate"
+OPT_END_LEARNING_RATE: Final = "opt_end_learning_rate"
+OPT_MOMENTUM: Final = "opt_momentum"
+OPT_WEIGHT_DECAY: Final = "opt_weight_decay"
+OPT_WARMUP_EPOCHS: Final = "opt_learning_rate_warmup_epochs"
+OPT_DECAY_STEPS: Final = "opt_learning_rate_decay_steps"
+MODEL_BN_SPAN: Final = "model_bn_span"
+TRACKED_STATS: Final = "tracked_stats"
+
+PLAN: Final = "hybridperf_plan"  #: the parallel plan's canonical text
+TASK: Final = "hybridperf_task"  #: name, version and SHA-256 of the task
+HYPERPARAMETERS: Final = "hybridperf_hyperparameters"  #: every one, by dotted key
+PARTITION: Final = "hybridperf_partition"  #: per stage the names of its units and its FLOPs
+ENDING: Final = "hybridperf_ending"  #: why the harness ended a run that did not end itself

@@ -1,0 +1,117 @@
+"""Change hyperparameters of a task, and judge the change by the rules of its division."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+from suite.findings import Finding
+from suite.refusal import ExitCode, Refusal
+from suite.tasks.schema import build
+from suite.tasks.task import Division, Optimizer, Task, Training
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["apply_overrides", "changed_hyperparameters", "hyperparameters", "judge_division", "parse_overrides"]
+
+_SECTIONS: dict[str, type[Any]] = {"training": Training, "optimizer": Optimizer}
+
+
+def hyperparameters(task: Task) -> dict[str, object]:
+    """Return every hyperparameter of ``task`` by its dotted key."""
+    return {
+        f"{section}.{key}": value
+        for section in _SECTIONS
+        for key, value in dataclasses.asdict(getattr(task, section)).items()
+    }
+
+
+def parse_overrides(task: Task, texts: Iterable[str]) -> dict[str, object]:
+    """Read ``key=value`` texts whose keys are hyperparameters of ``task``; values are TOML.
+
+    Raises:
+        Refusal: exit status 2, naming the key or the value that is wrong.
+    """
+    known = hyperparameters(task)
+    overrides: dict[str, object] = {}
+    for text in texts:
+        key, equals, value = (piece.strip() for piece in text.partition("="))
+        if not equals:
+            raise _refuse(text, "key=value", repr(text), "write --set optimizer.lr=0.1")
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.4)
+            hint = f"did you mean {near[0]}?" if near else "'hybridperf list --json' shows the keys"
+            raise _refuse(text, f"a hyperparameter of {task.name}", repr(key), hint)
+        try:
+            overrides[key] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            overrides[key] = value  # a bare word is a string
+    return overrides
+
+
+def apply_overrides(task: Task, overrides: Mapping[str, object]) -> Task:
+    """Return ``task`` with the hyperparameters in ``overrides`` changed.
+
+    Raises:
+        Refusal: exit status 2 where a value has the wrong type or makes no schedule.
+    """
+    sections = {name: dataclasses.asdict(getattr(task, name)) for name in _SECTIONS}
+    for key, value in overrides.items():
+        section, _, name = key.partition(".")
+        sections[section][name] = value
+    changed = dataclasses.replace(
+        task,
+        **{
+            name: build(cls, sections[name], path="--set", at=name)
+            for name, cls in _SECTIONS.items()
+        },
+    )
+    batch = changed.training.global_batch_size
+    if not 1 <= batch <= changed.data.train_samples:
+        raise _refuse(
+            "training.global_batch_size",
+            f"from 1 to {changed.data.train_samples} samples, the size of the training set",
+            str(batch),
+            "choose a batch that fits",
+        )
+    return changed
+
+
+def changed_hyperparameters(task: Task, reference: Task) -> dict[str, object]:
+    """Return the hyperparameters of ``task`` that differ from ``reference``."""
+    before = hyperparameters(reference)
+    return {key: value for key, value in hyperparameters(task).items() if value != before[key]}
+
+
+def judge_division(task: Task, reference: Task, division: Division) -> list[Finding]:
+    """Return what in ``task`` the ``division`` does not allow to differ from ``reference``."""
+    if division == "open":
+        return []
+    findings = []
+    for key, value in changed_hyperparameters(task, reference).items():
+        bound = reference.closed.get(key)
+        if bound is None:
+            expected = f"{key} = {hyperparameters(reference)[key]!r}, fixed in the closed division"
+        elif isinstance(value, int | float) and bound.admits(float(value)):
+            continue
+        else:
+            expected = f"{key} to be {bound} in the closed division"
+        findings.append(
+            Finding(
+                "division.hyperparameter",
+                expected,
+                repr(value),
+                "keep to the bound, or enter the open division with --division open",
+                path=reference.name,
+            )
+        )
+    return findings
+
+
+def _refuse(text: str, expected: str, found: str, remedy: str) -> Refusal:
+    return Refusal(
+        Finding("task.override", expected, found, remedy, path=f"--set {text}"), ExitCode.USAGE
+    )

@@ -1,0 +1,38 @@
+"""The tasks that come with the suite, by name."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from suite.findings import Finding
+from suite.refusal import ExitCode, Refusal
+from suite.tasks.task import Task, read_task
+
+__all__ = ["find_task", "task_names"]
+
+_ROOT = Path(__file__).parent
+
+
+def task_names() -> list[str]:
+    """Return the names of all tasks, sorted."""
+    return sorted(path.relative_to(_ROOT).with_suffix("").as_posix() for path in _ROOT.glob("*/*.toml"))
+
+
+def find_task(name: str) -> Task:
+    """Read the task called ``name``.
+
+    Raises:
+        Refusal: exit status 2, with the nearest names, where there is no such task.
+    """
+    names = task_names()
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=3, cutoff=0.3) or names
+        found = Finding(
+            "task.unknown",
+            "the name of a task",
+            repr(name),
+            f"did you mean {' or '.join(near)}? 'hybridperf list' shows all",
+        )
+        raise Refusal(found, ExitCode.USAGE)
+    return read_task(_ROOT / f"{name}.toml")
