@@ -107,7 +107,7 @@ class Training:
     label_smoothing: float
     rotation_degrees: float  #: augmentation: largest angle
     scale: float  #: augmentation: largest relative change of size
-    shift_pixels: float  #: augmentation: largest shift, in source pixels
+    shift: float  #: augmentation: largest shift, as a share of the image's width
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""The reference trainers: launched by the harness as a stranger's would be."""

@@ -1,0 +1,1 @@
+"""Hybrid-parallel training of a chain: one idea a file."""

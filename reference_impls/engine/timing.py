@@ -1,0 +1,61 @@
+"""What a step's time is made of, measured on the rank's own device."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["PARTS", "StepTimer"]
+
+PARTS = ("input", "step", "compute", "exposed_communication", "optimizer")
+
+
+class StepTimer:
+    """Add up the seconds of named parts of a step.
+
+    On an accelerator the device's own events are used, so that nothing waits to be timed.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._spans: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Time the body as ``name``."""
+        start = self.mark()
+        yield
+        self.add(name, start, self.mark())
+
+    def mark(self) -> Any:  # noqa: ANN401 - seconds on a processor, an event on an accelerator
+        """Return this instant."""
+        if self._device.type == "cpu":
+            return time.perf_counter()
+        event = torch.Event(self._device, enable_timing=True)
+        event.record()
+        return event
+
+    def add(self, name: str, start: Any, stop: Any) -> None:  # noqa: ANN401 - marks
+        """Count the time between two marks as ``name``."""
+        self._spans[name].append((start, stop))
+
+    def collect(self) -> dict[str, float]:
+        """Return the seconds of each of `PARTS` since the last call."""
+        if self._device.type != "cpu":
+            torch.accelerator.synchronize(self._device)
+        seconds = {name: sum(map(self._between, self._spans[name])) for name in PARTS}
+        self._spans.clear()
+        return seconds
+
+    def _between(self, span: tuple[Any, Any]) -> float:
+        start, stop = span
+        if self._device.type == "cpu":
+            return float(stop - start)
+        return float(start.elapsed_time(stop)) / 1000

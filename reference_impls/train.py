@@ -1,0 +1,29 @@
+"""Train one run on every rank: ``torchrun ... -m reference_impls.train``, as the harness starts it."""
+
+from __future__ import annotations
+
+from reference_impls.engine.mesh import join_mesh
+from reference_impls.engine.trainer import Trainer
+from reference_impls.models import chain_of
+from suite.runs.timed_run import TimedRun
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Train until the harness says stop, then hand over the weights."""
+    with TimedRun.join() as run, join_mesh(run.plan) as mesh:
+        trainer = Trainer(chain_of(run.task, run.seed), run.task, run.plan, mesh, run.seed)
+        run.describe(*trainer.partition_entry())
+        trainer.warm_up()
+        with run.clock():
+            for block in run.blocks():
+                trainer.train(run.training_data(block))
+                run.track(trainer.statistics())
+                run.report(trainer.evaluate(run.evaluation_data()))
+        if mesh.replica == 0:
+            run.save(trainer.weights(), part=mesh.stage)
+
+
+if __name__ == "__main__":
+    main()

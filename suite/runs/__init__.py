@@ -1,0 +1,1 @@
+"""One timed training: launched, supervised, scored again and sealed; and `TimedRun`, the worker's side."""

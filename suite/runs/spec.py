@@ -1,0 +1,94 @@
+"""The order for one run: what the harness hands to the trainer, as one JSON file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from suite.logs.clock import LogClock
+from suite.plan import ParallelPlan
+from suite.runs.atomic import canonical_json, write_atomically
+from suite.tasks.overrides import apply_overrides
+from suite.tasks.schema import build
+from suite.tasks.task import Division, Task, read_task
+
+__all__ = ["RUN_VARIABLE", "RunSpec"]
+
+RUN_VARIABLE: Final = "HYBRIDPERF_RUN"  #: environment variable that names the order's file
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """Everything that determines one run; its folder holds all that the run writes."""
+
+    folder: str
+    attempt: int
+    task_path: str
+    overrides: dict[str, object]
+    plan: str
+    seed: int
+    org: str
+    platform: str
+    division: Division
+    clock: LogClock
+
+    @classmethod
+    def from_environment(cls) -> RunSpec:
+        """Read the order that `RUN_VARIABLE` names."""
+        try:
+            path = Path(os.environ[RUN_VARIABLE])
+        except KeyError:
+            message = f"{RUN_VARIABLE} is not set: start this trainer with 'hybridperf run'"
+            raise RuntimeError(message) from None
+        return cls.read(path)
+
+    @classmethod
+    def read(cls, path: Path) -> RunSpec:
+        """Read the order in the file at ``path``."""
+        return build(cls, json.loads(path.read_text(encoding="utf-8")), path=str(path))
+
+    def write(self) -> None:
+        """Write the order into its folder."""
+        write_atomically(self.path, canonical_json(dataclasses.asdict(self)))
+
+    def task(self) -> Task:
+        """Return the task with its overrides applied."""
+        return apply_overrides(read_task(Path(self.task_path)), self.overrides)
+
+    def parallel_plan(self) -> ParallelPlan:
+        """Return the parallel plan."""
+        return ParallelPlan.parse(self.plan)
+
+    @property
+    def path(self) -> Path:
+        """Return where the order stands."""
+        return Path(self.folder, "run.json")
+
+    @property
+    def log(self) -> Path:
+        """Return where rank 0 writes the log."""
+        return Path(self.folder, "log.txt")
+
+    @property
+    def output(self) -> Path:
+        """Return where whatever the ranks print goes."""
+        return Path(self.folder, "output.txt")
+
+    @property
+    def pulse(self) -> Path:
+        """Return where every rank notes its progress."""
+        return Path(self.folder, "pulse.bin")
+
+    @property
+    def weights(self) -> Path:
+        """Return the folder of the final weights, one safetensors file a stage."""
+        return Path(self.folder, "weights")
+
+    @property
+    def predictions(self) -> Path:
+        """Return where the fresh process puts what it predicts for the evaluation samples."""
+        return Path(self.folder, "predictions.npy")

@@ -1,0 +1,177 @@
+"""The worker's side of a run: the loop, the clock, the cadence and the stop are the harness's."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Self
+
+from suite.logs import keys
+from suite.logs.writer import LogWriter
+from suite.runs.access import EvaluationData, TrainingData
+from suite.runs.pulse import Pulse
+from suite.runs.spec import RunSpec
+from suite.tasks.data import Splits, load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import TracebackType
+
+    from torch import Tensor
+
+    from suite.plan import ParallelPlan
+    from suite.tasks.task import Block, Task
+
+__all__ = ["OutOfTurnError", "TimedRun"]
+
+
+class OutOfTurnError(RuntimeError):
+    """The trainer asked for samples, or reported, when it was not its turn to."""
+
+
+class TimedRun:
+    """One timed training as a rank sees it.
+
+    Every rank runs the same loop; rank 0 writes the log. Ends of blocks and of the run follow
+    from the reported quality, which must be equal on every rank.
+    """
+
+    def __init__(self, spec: RunSpec, rank: int) -> None:
+        self.spec = spec
+        self.task: Task = spec.task()
+        self.plan: ParallelPlan = spec.parallel_plan()
+        self.seed = spec.seed
+        self._log = LogWriter(spec.log, spec.clock) if rank == 0 else None
+        self._pulse = Pulse(spec.pulse, rank)
+        self._splits: Splits | None = None  # not None exactly while the clock runs
+        self._block: Block | None = None
+        self._block_start_s = 0.0
+        self._evaluating = False
+        self._reached = False
+
+    @classmethod
+    def join(cls) -> Self:
+        """Take part in the run that the environment names, as the rank it names."""
+        _die_with_parent()
+        return cls(RunSpec.from_environment(), int(os.environ.get("RANK", "0")))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._pulse.close()
+        if self._log is not None:
+            self._log.close()
+
+    def describe(self, key: str, value: object) -> None:
+        """Log a fact about how the trainer is set up, such as its partition."""
+        if self._log is not None:
+            self._log.point(key, value)
+
+    @contextlib.contextmanager
+    def clock(self) -> Iterator[None]:
+        """Run the clock: run_start on entry, run_stop with the run's status on exit.
+
+        Where the body raises, there is no run_stop: the harness writes it, as aborted.
+        """
+        if self._log is not None:
+            self._log.stop(keys.INIT_STOP)
+            self._log.start(keys.RUN_START)
+        self._pulse.beat()
+        self._splits = load(self.task.data)
+        yield
+        self._splits = None
+        if self._log is not None:
+            self._log.stop(keys.RUN_STOP, status="success" if self._reached else "aborted")
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the stretches of training between evaluations, until the target or the limit."""
+        for block in self.task.blocks():
+            self._block, self._block_start_s = block, time.monotonic()
+            if self._log is not None:
+                epochs = {"first_epoch_num": block.first_epoch, "epoch_count": block.epochs}
+                self._log.start(keys.BLOCK_START, **epochs)
+            yield block
+            if self._block is not None:
+                raise OutOfTurnError("a block ended without report(): evaluate after training it")
+            if self._reached:
+                return
+
+    def training_data(self, block: Block) -> TrainingData:
+        """Return the training samples in the order that ``block`` visits them.
+
+        Raises:
+            OutOfTurnError: before the clock starts, or for another block than the current one.
+        """
+        if self._splits is None or block is not self._block:
+            raise OutOfTurnError("training data belongs to the current block, on the clock")
+        return TrainingData(self._splits.train, self.task, self.seed, block, self._pulse.beat)
+
+    def evaluation_data(self) -> EvaluationData:
+        """Return the held-out samples; the block's training ends with this call.
+
+        Raises:
+            OutOfTurnError: outside of a block.
+        """
+        if self._splits is None or self._block is None:
+            raise OutOfTurnError("evaluation data is for the end of a block, on the clock")
+        self._evaluating = True
+        if self._log is not None:
+            samples = self._block.epochs * self.task.samples_per_epoch
+            rate = samples / (time.monotonic() - self._block_start_s)
+            epoch = self._block.last_epoch
+            self._log.point(keys.TRACKED_STATS, {"throughput": rate}, epoch_num=epoch)
+            self._log.start(keys.EVAL_START, epoch_num=epoch)
+        return EvaluationData(self._splits.evaluation, self._pulse.beat)
+
+    def track(self, statistics: Mapping[str, object]) -> None:
+        """Log what the block's time was made of."""
+        if self._log is not None and self._block is not None:
+            epoch = self._block.last_epoch
+            self._log.point(keys.TRACKED_STATS, dict(statistics), epoch_num=epoch)
+
+    def report(self, quality: float) -> None:
+        """Report the quality just measured, a fraction, and end the block.
+
+        Raises:
+            OutOfTurnError: where no evaluation is going on.
+        """
+        if self._block is None or not self._evaluating:
+            raise OutOfTurnError("report() follows an evaluation, once")
+        if self._log is not None:
+            epoch = self._block.last_epoch
+            self._log.stop(keys.EVAL_STOP, epoch_num=epoch)
+            self._log.point(keys.EVAL_ACCURACY, quality, epoch_num=epoch)
+            self._log.stop(keys.BLOCK_STOP, first_epoch_num=self._block.first_epoch)
+        self._reached = quality >= self.task.quality.target
+        self._block, self._evaluating = None, False
+
+    def save(self, weights: Mapping[str, Tensor], part: int = 0) -> None:
+        """Save this rank's ``part`` of the final weights, by global parameter names.
+
+        Raises:
+            OutOfTurnError: while the clock runs.
+        """
+        if self._splits is not None:
+            raise OutOfTurnError("save() follows the clock")
+        from safetensors.torch import save_file
+
+        self.spec.weights.mkdir(exist_ok=True)
+        # safetensors takes no views: a stage's tensors may share storage.
+        plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
+        save_file(plain, self.spec.weights / f"part_{part}.safetensors")
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end this rank when its launcher dies, however that dies (Linux)."""
+    pr_set_pdeathsig = 1
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)

@@ -1,0 +1,101 @@
+"""The accelerators: which there are, and which of them are used."""
+
+from __future__ import annotations
+
+import os
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from suite.systems import files, nvml
+from suite.systems.gpu import Gpu, GpuPair, describe_gpu, describe_pair
+from suite.systems.visible_gpus import visible_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from suite.systems.nvml import Nvml
+
+__all__ = ["Accelerators", "gpu_models", "probe_accelerators"]
+
+
+class Accelerators(TypedDict):
+    """All accelerators of this machine, and how many of them are used."""
+
+    used: int
+    gpus: list[Gpu]
+    pairs: list[GpuPair]
+    driver: str
+    cuda_driver: str
+    display_vendors: list[str]  #: of the graphics adapters that the kernel knows
+
+
+_VENDORS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel", "0x1da3": "Habana"}
+
+
+def probe_accelerators(root: Path = Path("/")) -> Accelerators:
+    """Describe the accelerators, through the management library where it is there."""
+    ids = {
+        files.text(card / "device/vendor")
+        for card in files.children(root / "sys/class/drm", "card*")
+    }
+    vendors = sorted(_VENDORS[vendor] for vendor in ids if vendor in _VENDORS)
+    with nvml.session(root) as library:
+        if library is None:
+            used = gpu_models(root)
+            return Accelerators(
+                used=len(used),
+                gpus=[],
+                pairs=[],
+                driver="",
+                cuda_driver="",
+                display_vendors=vendors,
+            )
+        handles = library.handles()
+        used_gpus = visible_gpus(_setting(os.environ), [_identities(library, h) for h in handles])
+        version = library.whole("SystemGetCudaDriverVersion_v2")
+        return Accelerators(
+            used=len(used_gpus),
+            gpus=[
+                describe_gpu(library, handle, used=n in used_gpus)
+                for n, handle in enumerate(handles)
+            ],
+            pairs=[
+                describe_pair(library, handles, pair)
+                for pair in combinations(range(len(handles)), 2)
+            ],
+            driver=library.text("SystemGetDriverVersion"),
+            cuda_driver=f"{version // 1000}.{version % 1000 // 10}" if version else "",
+            display_vendors=vendors,
+        )
+
+
+def gpu_models(root: Path = Path("/")) -> list[str]:
+    """Return the names of the NVIDIA GPUs that CUDA_VISIBLE_DEVICES lets through, in its order.
+
+    Asks the driver's files where the management library is not installed.
+    """
+    with nvml.session(root) as library:
+        if library is not None:
+            handles = library.handles()
+            names = [library.text("DeviceGetName", handle) for handle in handles]
+            identities = [_identities(library, handle) for handle in handles]
+        else:
+            folders = files.children(root / "proc/driver/nvidia/gpus")
+            said = [files.fields(files.text(folder / "information")) for folder in folders]
+            names = [one.get("Model", "") for one in said]
+            identities = [[one.get("GPU UUID", "")] for one in said]
+    return [names[gpu] for gpu in visible_gpus(_setting(os.environ), identities)]
+
+
+def _setting(environment: Mapping[str, str]) -> str | None:
+    return environment.get("CUDA_VISIBLE_DEVICES")
+
+
+def _identities(library: Nvml, handle: Any) -> list[str]:
+    found = [library.text("DeviceGetUUID", handle)]
+    for index in range(library.whole("DeviceGetMaxMigDeviceCount", handle) or 0):
+        instance = library.ask("DeviceGetMigDeviceHandleByIndex", handle, index)
+        if instance is not None:
+            found.append(library.text("DeviceGetUUID", instance))
+    return found

@@ -1,0 +1,54 @@
+"""The system description: MLPerf's fields, and what was measured to fill them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypedDict
+
+from suite.systems.accelerators import Accelerators, probe_accelerators
+from suite.systems.cpu import Processor, probe_processor
+from suite.systems.memory import Memory, probe_memory
+from suite.systems.mlperf import mlperf_fields
+from suite.systems.network import Adapter, probe_network
+from suite.systems.privacy import Guard
+from suite.systems.software import Software, probe_software
+from suite.systems.storage import Storage, probe_storage
+from suite.systems.surroundings import Surroundings, probe_surroundings
+
+__all__ = ["Machine", "describe", "probe_machine"]
+
+
+class Machine(TypedDict):
+    """All that is measured: what is unknown is None or empty, sizes are in the names' units."""
+
+    processor: Processor
+    memory: Memory
+    storage: Storage
+    accelerators: Accelerators
+    network: list[Adapter]
+    surroundings: Surroundings
+    software: Software
+
+
+def describe(root: Path = Path("/")) -> dict[str, object]:
+    """Describe this machine by MLPerf's fields and, under ``hybridperf``, by a `Machine`.
+
+    The result is ready for JSON, holds nothing that names the machine or its user, and is the
+    same on every call. The four fields about the submission are left empty.
+    """
+    guard = Guard.of_this_machine(root)
+    machine = guard.scrub(probe_machine(root))
+    return {**guard.scrub(mlperf_fields(machine)), "hybridperf": machine}
+
+
+def probe_machine(root: Path = Path("/")) -> Machine:
+    """Measure this machine; the result is not yet fit to be published."""
+    return Machine(
+        processor=probe_processor(root),
+        memory=probe_memory(root),
+        storage=probe_storage(root),
+        accelerators=probe_accelerators(root),
+        network=probe_network(root),
+        surroundings=probe_surroundings(root),
+        software=probe_software(),
+    )

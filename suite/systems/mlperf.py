@@ -1,0 +1,148 @@
+"""MLPerf's system description, filled from what was measured; what is unknown stays empty."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from suite.systems.accelerators import Accelerators
+    from suite.systems.cpu import Processor
+    from suite.systems.describe import Machine
+    from suite.systems.storage import Storage
+
+__all__ = ["counted", "gibibytes", "mlperf_fields"]
+
+
+def mlperf_fields(machine: Machine) -> dict[str, str]:
+    """Return all fields of MLPerf Training's system description as text."""
+    return {
+        "submitter": "",
+        "division": "",
+        "status": "",
+        "system_name": "",
+        "number_of_nodes": "1",
+        **_host(machine["processor"], virtual=machine["surroundings"]["virtual_machine"] is True),
+        "host_memory_capacity": gibibytes(machine["memory"]["size_bytes"]),
+        **_storage(machine["storage"]),
+        "host_networking": counted(
+            " ".join(
+                filter(None, (_rate(one["speed_bits_per_second"]), one["kind"], one["driver"]))
+            )
+            for one in machine["network"]
+        ),
+        "host_networking_topology": "",
+        "host_memory_configuration": "",
+        **_accelerators(machine["accelerators"]),
+        "cooling": "",
+        "hw_notes": "",
+        **_software(machine),
+        "sw_notes": "",
+    }
+
+
+def counted(texts: Iterable[str]) -> str:
+    """Return ``2x this, 1x that`` in the order of first appearance."""
+    return ", ".join(f"{count}x {text}" for text, count in Counter(filter(None, texts)).items())
+
+
+def gibibytes(size_bytes: int | None) -> str:
+    """Return the size in GiB with at most one decimal, or ``""``."""
+    return f"{round(size_bytes / 2**30, 1):g} GiB" if size_bytes else ""
+
+
+def _host(processor: Processor, *, virtual: bool) -> dict[str, str]:
+    sockets, cores = processor["sockets"], processor["physical_cores"]
+    hertz = processor["max_clock_hz"]
+    return {
+        "host_processors_per_node": _number(sockets),
+        "host_processor_model_name": processor["model"],
+        # MLPerf counts the cores of one processor.
+        "host_processor_core_count": _number(cores // sockets if cores and sockets else cores),
+        "host_processor_vcpu_count": _number(processor["logical_cpus"] if virtual else None),
+        "host_processor_frequency": f"{hertz / 1e9:g} GHz" if hertz else "",
+        "host_processor_caches": ", ".join(
+            f"{cache['name']} {cache['count']}x {_kibibytes(cache['size_bytes'])}"
+            for cache in processor["caches"]
+        ),
+        "host_processor_interconnect": "",
+    }
+
+
+def _storage(storage: Storage) -> dict[str, str]:
+    disks = storage["disks"]
+    return {
+        "host_storage_type": ", ".join(
+            dict.fromkeys(disk["kind"] for disk in disks if disk["kind"])
+        ),
+        "host_storage_capacity": counted(gibibytes(disk["size_bytes"]) for disk in disks),
+    }
+
+
+def _accelerators(accelerators: Accelerators) -> dict[str, str]:
+    used = [gpu for gpu in accelerators["gpus"] if gpu["used"]]
+    pcie = counted(
+        f"PCIe {gpu['pcie_generation']}.0 x{gpu['pcie_width']}"
+        for gpu in used
+        if gpu["pcie_generation"] and gpu["pcie_width"]
+    )
+    links = {gpu["nvlink_links"] for gpu in used if gpu["nvlink_links"]}
+    clocks = dict.fromkeys(gpu["sm_clock_max_hz"] for gpu in used if gpu["sm_clock_max_hz"])
+    return {
+        "accelerators_per_node": str(accelerators["used"]),
+        "accelerator_model_name": ", ".join(
+            dict.fromkeys(gpu["name"] for gpu in used if gpu["name"])
+        ),
+        "accelerator_host_interconnect": pcie,
+        "accelerator_frequency": ", ".join(f"{hertz / 1e6:g} MHz" for hertz in clocks),
+        "accelerator_on-chip_memories": "",
+        "accelerator_memory_configuration": "",
+        "accelerator_memory_capacity": ", ".join(
+            dict.fromkeys(gibibytes(gpu["memory_bytes"]) for gpu in used if gpu["memory_bytes"])
+        ),
+        "accelerator_interconnect": ", ".join(f"NVLink, {n} links" for n in sorted(links)),
+        "accelerator_interconnect_topology": _topology(accelerators),
+    }
+
+
+def _topology(accelerators: Accelerators) -> str:
+    used = [index for index, gpu in enumerate(accelerators["gpus"]) if gpu["used"]]
+    wanted = [list(pair) for pair in itertools.combinations(used, 2)]
+    pairs = [pair for pair in accelerators["pairs"] if pair["gpus"] in wanted]
+    if not pairs or any(pair["nvlink"] is None for pair in pairs):
+        return ""
+    joined = sum(pair["nvlink"] is True for pair in pairs)
+    return f"NVLink joins {joined} of {len(pairs)} pairs"
+
+
+def _software(machine: Machine) -> dict[str, str]:
+    software, surroundings = machine["software"], machine["surroundings"]
+    accelerators, torch = machine["accelerators"], software["torch"]["version"]
+    nccl = [text for name, text in software["libraries"].items() if name.startswith("nvidia-nccl")]
+    stack = {
+        software["python_implementation"]: software["python"],
+        "CUDA": software["torch"]["cuda"],
+        "NCCL": nccl[0] if nccl else "",
+        "NVIDIA driver": accelerators["driver"],
+        "Linux": surroundings["kernel"],
+    }
+    return {
+        "framework": f"PyTorch {torch}" if torch else "",
+        "other_software_stack": ", ".join(f"{name} {text}" for name, text in stack.items() if text),
+        "operating_system": surroundings["operating_system"],
+    }
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _kibibytes(size_bytes: int) -> str:
+    return f"{size_bytes >> 20} MiB" if size_bytes % 2**20 == 0 else f"{size_bytes / 1024:g} KiB"
+
+
+def _rate(bits_per_second: int | None) -> str:
+    return f"{bits_per_second / 1e9:g} Gb/s" if bits_per_second else ""

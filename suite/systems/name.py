@@ -1,0 +1,41 @@
+"""A short name for a system: what it computes with, and on how many of them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from suite.systems.describe import Machine
+
+__all__ = ["system_name"]
+
+_LONGEST = 64
+# Words of processor names that tell nothing apart.
+_NOISE = re.compile(
+    r"\((?:R|TM)\)|@.*|\bwith\b.*|\bw/.*|\b\d+-Core\b|\b(?:CPU|Processor)\b", re.IGNORECASE
+)
+
+
+def system_name(description: Mapping[str, object]) -> str:
+    """Return a name such as ``2c-amd-epyc`` or ``8x-nvidia-h200`` for a result of `describe`.
+
+    It is safe as a file name and the same for machines of one kind.
+    """
+    machine = cast("Machine", description["hybridperf"])
+    if used := machine["accelerators"]["used"]:
+        names = [
+            gpu["name"] for gpu in machine["accelerators"]["gpus"] if gpu["used"] and gpu["name"]
+        ]
+        return _safe(f"{used}x", names[0] if names else "gpu")
+    processor = machine["processor"]
+    model = _NOISE.sub(" ", processor["model"])
+    return _safe(f"{processor['usable_cores']}c", model, processor["architecture"], "cpu")
+
+
+def _safe(count: str, *candidates: str) -> str:
+    """Join the count and the first candidate of which letters or digits are left."""
+    words = (re.sub(r"[^a-z0-9.]+", "-", candidate.lower()).strip("-.") for candidate in candidates)
+    return f"{count}-{next(filter(None, words), 'unknown')}"[:_LONGEST].rstrip("-.")

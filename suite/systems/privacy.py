@@ -1,0 +1,129 @@
+"""What may leave this machine: every published string passes through one function."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from suite.systems import files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["Guard", "allowed_environment"]
+
+T = TypeVar("T")
+
+_LONGEST = 300  # no field we know of is longer; a long text is a log or a key
+_NAMING_VARIABLES = {"HOME", "HOSTNAME", "LOGNAME", "SUDO_USER", "USER", "USERNAME"}
+_SECRET_NAME = re.compile(r"secret|token|passw|credential|key|auth|cookie", re.IGNORECASE)
+_SERIAL_FILES = (
+    "etc/machine-id",
+    "sys/class/dmi/id/*_serial",
+    "sys/class/dmi/id/product_uuid",
+    "sys/class/net/*/address",
+    "sys/block/*/device/serial",
+    "sys/block/*/device/wwid",
+    "sys/block/*/serial",
+    "sys/block/*/wwid",
+)
+# Names that so many machines and users bear that they tell nothing.
+_TELLS_NOTHING = {"admin", "debian", "localhost", "nobody", "none", "root", "ubuntu", "user"}
+_SUBSTRING_FROM = 6  # shorter names are looked for as whole words: "al" is in "Platinum"
+
+_FORBIDDEN = re.compile(
+    r"""
+    (?<![\w.)])~?/[^\s/]                                   # absolute path
+    | :// | [A-Za-z]:\\ | \\\\                             # address, path of another system
+    | (?<![0-9a-f])[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5}       # MAC
+    | (?<![\d.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\d.])  # IPv4
+    | (?<![0-9a-z])(?:[0-9a-f]{1,4}:){2} | ::              # IPv6, PCI address
+    | [0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}  # UUID
+    | (?<![0-9a-z])(?:[0-9a-f]{12}|[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{64})(?![0-9a-z])  # its kin
+    | \w@\w                                                # user@host
+    | secret | passw(?:or)?d | credential | bearer\b | api[_-]?key | private[ _-]key
+    | \bAKIA[0-9A-Z]{12} | \bgh[a-z]_\w{8} | \bgithub_pat_ | \bhf_\w{8} | \bsk-\w{8} | \beyJ\w{8}
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Lets through what tells nothing about who runs this machine, where, or which one it is."""
+
+    secrets: frozenset[str]  #: lower-case texts that belong to this machine and its user
+
+    @classmethod
+    def of_this_machine(cls, root: Path = Path("/")) -> Guard:
+        """Gather what names this machine and its user, and the secrets in the environment."""
+        found = {secret.strip().lower() for secret in _own_names(root)}
+        return cls(frozenset(name for name in found - _TELLS_NOTHING if len(name) > 1))
+
+    def publishable(self, text: str) -> str:
+        """Return the text where it may be published, or else ``""``."""
+        if len(text) > _LONGEST or not text.isprintable() or _FORBIDDEN.search(text):
+            return ""
+        folded = text.lower()
+        return "" if any(self._occurs(secret, folded) for secret in self.secrets) else text
+
+    def scrub(self, value: T) -> T:
+        """Return a JSON-like value in which every text that may not be published is ``""``."""
+        return cast("T", self._scrub(value))
+
+    def _scrub(self, value: object) -> object:
+        if isinstance(value, str):
+            return self.publishable(value)
+        if isinstance(value, dict):
+            return {key: self._scrub(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._scrub(item) for item in value]
+        return value
+
+    @staticmethod
+    def _occurs(secret: str, text: str) -> bool:
+        if secret not in text:
+            return False
+        if len(secret) >= _SUBSTRING_FROM and not secret.isdigit():
+            return True
+        return re.search(rf"(?<![a-z0-9]){re.escape(secret)}(?![a-z0-9])", text) is not None
+
+
+def allowed_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return those variables of the allow-list whose value is one of the harmless ones."""
+    patterns = tomllib.loads(Path(__file__).with_name("environment.toml").read_text())
+    return {
+        name: environment[name]
+        for name, pattern in sorted(patterns.items())
+        if name in environment
+        and re.fullmatch(pattern, environment[name], re.IGNORECASE | re.ASCII)
+    }
+
+
+def _own_names(root: Path) -> Iterator[str]:
+    for host in (os.uname().nodename, files.text(root / "proc/sys/kernel/hostname")):
+        yield host
+        yield host.partition(".")[0]
+    for name, value in os.environ.items():
+        if name in _NAMING_VARIABLES or (_SECRET_NAME.search(name) and len(value) >= 4):
+            yield value
+    yield from _accounts()
+    for pattern in _SERIAL_FILES:
+        for path in files.children(root, pattern):
+            yield files.text(path)
+
+
+def _accounts() -> Iterator[str]:
+    try:
+        account = pwd.getpwuid(os.getuid())
+    except KeyError:  # a container may run under a number that no account has
+        return
+    yield account.pw_name
+    yield account.pw_dir
+    yield Path(account.pw_dir).name
+    yield from re.split(r"[,;]", account.pw_gecos)
