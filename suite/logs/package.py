@@ -1,0 +1,125 @@
+"""The published layout: ``<org>/{systems/<system>.json, results/<system>/<benchmark>/result_<n>.txt}``."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from suite.findings import Finding, visible
+from suite.logs.reader import Log, read_log
+from suite.logs.strict_json import parse_object, read_bounded
+
+__all__ = ["Package", "Result", "SealedRun", "find_results", "read_result", "result_names"]
+
+_RESULT: Final = re.compile(r"result_(\d{1,6})\.txt")
+_CAP_BYTES: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """Where one result stands: the ``benchmark`` of one ``system`` of one ``org`` under ``root``."""
+
+    root: Path
+    org: str
+    system: str
+    benchmark: str
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the result files."""
+        return self.root / self.org / "results" / self.system / self.benchmark
+
+    @property
+    def system_file(self) -> Path:
+        """Return the file that describes the system."""
+        return self.root / self.org / "systems" / f"{self.system}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class SealedRun:
+    """One attempt as it was sealed: its log and its manifest."""
+
+    number: int
+    log: Log
+    manifest: dict[str, object] | None  #: None where the run came with none, as MLPerf's do
+
+    def fact(self, *keys: str) -> object:
+        """Return the manifest's value at nested ``keys``, or None where there is none."""
+        value: object = self.manifest
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """All attempts at one benchmark on one system, and what could not be read of them."""
+
+    package: Package
+    runs: tuple[SealedRun, ...]
+    system: dict[str, object] | None
+    findings: tuple[Finding, ...]
+
+
+def result_names(number: int) -> tuple[str, str]:
+    """Return the names of an attempt's log and manifest."""
+    return f"result_{number}.txt", f"result_{number}.json"
+
+
+def find_results(path: Path) -> list[Package]:
+    """Return every result at or below ``path``, sorted by organisation, system and benchmark.
+
+    ``path`` may be a result's folder, one organisation's submission, or a folder of those.
+    """
+    folders = {file.parent for file in path.rglob("result_*.txt") if ".attempt" not in str(file)}
+    packages = []
+    for folder in sorted(folder.resolve() for folder in folders):
+        benchmark, system, results, org = folder.name, *(parent.name for parent in folder.parents[:3])
+        if results == "results":
+            packages.append(Package(folder.parents[3], org, system, benchmark))
+    return sorted(packages, key=lambda each: (each.org, each.system, each.benchmark))
+
+
+def read_result(package: Package) -> Result:
+    """Read every attempt of a result; never raises for what the files contain."""
+    findings: list[Finding] = []
+    numbers = sorted(
+        int(match[1])
+        for path in package.folder.iterdir()
+        if (match := _RESULT.fullmatch(path.name)) is not None
+    )
+    runs = tuple(_read_run(package, number, findings) for number in numbers)
+    system = _read_object(package.system_file, package.root, "system.file", findings)
+    return Result(package, runs, system, tuple(findings))
+
+
+def _read_run(package: Package, number: int, findings: list[Finding]) -> SealedRun:
+    text, manifest = (package.folder / name for name in result_names(number))
+    log = read_log(text)
+    log.path = visible(str(text.relative_to(package.root)))
+    log.findings = [_at(finding, log.path) for finding in log.findings]
+    return SealedRun(
+        number, log, _read_object(manifest, package.root, "result.manifest", findings)
+    )
+
+
+def _read_object(
+    path: Path, root: Path, rule: str, findings: list[Finding]
+) -> dict[str, object] | None:
+    try:
+        return parse_object(read_bounded(path, _CAP_BYTES).decode())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        place = visible(str(path.relative_to(root)))
+        findings.append(
+            Finding(rule, "a JSON file that can be read", str(error), "run again", path=place)
+        )
+        return None
+
+
+def _at(finding: Finding, path: str) -> Finding:
+    return dataclasses.replace(finding, path=path)

@@ -1,0 +1,92 @@
+"""Read files and JSON of unknown origin: bounded, once, and with numbers that are numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import stat
+from typing import TYPE_CHECKING, Final, NoReturn
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["parse_object", "read_bounded"]
+
+DEPTH_CAP: Final = 16
+_STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
+def parse_object(text: str) -> dict[str, object]:
+    """Read one JSON object.
+
+    Raises:
+        ValueError: saying what is wrong: syntax, depth, a key twice, a number that is none.
+    """
+    if _depth(text) > DEPTH_CAP:
+        raise ValueError(f"nesting deeper than {DEPTH_CAP}")
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_once, parse_constant=_no_constant, parse_int=_short_int
+        )
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{error.msg} at column {error.colno}") from error
+    if not isinstance(value, dict):
+        raise ValueError("JSON that is not an object")  # noqa: TRY004 - wrong text, not a wrong argument
+    if not _finite(value):
+        raise ValueError("a number too large to be one")
+    return value
+
+
+def read_bounded(path: Path, most_bytes: int) -> bytes:
+    """Return the content of a regular file; links, pipes and devices are not followed or read.
+
+    Raises:
+        OSError: where it cannot be opened.
+        ValueError: where it is no regular file, or a larger one.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("something that is not a regular file")
+        if status.st_size > most_bytes:
+            raise ValueError(f"{status.st_size} bytes")
+        return file.read(most_bytes)
+
+
+def _depth(text: str) -> int:
+    depth = deepest = 0
+    for char in _STRINGS.sub("", text):
+        if char in "{[":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif char in "}]":
+            depth -= 1
+    return deepest
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a key that stands twice in one object")
+    return table
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name}, which is no JSON number")
+
+
+def _short_int(digits: str) -> int:
+    if len(digits) > 20:
+        raise ValueError("a number too large to be one")
+    return int(digits)
+
+
+def _finite(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(_finite(item) for item in value.values())
+    return not isinstance(value, list) or all(_finite(item) for item in value)

@@ -1,0 +1,1 @@
+"""What results mean: times with intervals, throughput, samples to target."""

@@ -1,0 +1,42 @@
+"""How far a score would move if the same system ran again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["METHOD", "Interval", "olympic_interval"]
+
+_RESAMPLES: Final = 10_000
+_SEED: Final = 20_260_101
+METHOD: Final = (
+    f"95 % percentile bootstrap of the olympic mean over all completed runs, "
+    f"{_RESAMPLES:,} resamples, seed {_SEED}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A range, in the unit of what it belongs to."""
+
+    low: float
+    high: float
+
+
+def olympic_interval(times_s: Sequence[float]) -> Interval | None:
+    """Return the bootstrap interval of the olympic mean of finite ``times_s``.
+
+    None for fewer than three runs. Efron and Tibshirani 1993, section 13.3.
+    """
+    if len(times_s) < 3:
+        return None
+    import numpy as np
+
+    generator = np.random.default_rng(_SEED)
+    draws = generator.choice(np.sort(times_s), size=(_RESAMPLES, len(times_s)))
+    means = np.sort(draws, axis=1)[:, 1:-1].mean(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return Interval(float(low), float(high))
