@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +62,7 @@ class Result:
     package: Package
     runs: tuple[SealedRun, ...]
     system: dict[str, object] | None
+    system_sha256: str
     findings: tuple[Finding, ...]
 
 
@@ -93,7 +95,8 @@ def read_result(package: Package) -> Result:
     )
     runs = tuple(_read_run(package, number, findings) for number in numbers)
     system = _read_object(package.system_file, package.root, "system.file", findings)
-    return Result(package, runs, system, tuple(findings))
+    digest = "" if system is None else hashlib.sha256(package.system_file.read_bytes()).hexdigest()
+    return Result(package, runs, system, digest, tuple(findings))
 
 
 def _read_run(package: Package, number: int, findings: list[Finding]) -> SealedRun:

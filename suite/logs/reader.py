@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -41,6 +42,7 @@ class Log:
     entries: list[Entry] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     chained: bool = False  #: every line carries a hash and every hash is right
+    sha256: str = ""  #: of the file
 
     def all(self, key: str) -> list[Entry]:
         """Return the entries with ``key``, in file order."""
@@ -66,6 +68,7 @@ def read_log(path: Path) -> Log:
             _finding(log, None, "log.file", "a regular file of at most 64 MiB", str(error))
         )
         return log
+    log.sha256 = hashlib.sha256(content).hexdigest()
     previous, hashes, lines = GENESIS, 0, 0
     for number, line in _lines(log, content):
         lines += 1

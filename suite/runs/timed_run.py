@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import signal
 import time
 from typing import TYPE_CHECKING, Self
 
 from suite.logs import keys
 from suite.logs.writer import LogWriter
 from suite.runs.access import EvaluationData, TrainingData
+from suite.runs.parent import die_with_parent
 from suite.runs.pulse import Pulse
 from suite.runs.spec import RunSpec
 from suite.tasks.data import Splits, load
@@ -55,7 +54,7 @@ class TimedRun:
     @classmethod
     def join(cls) -> Self:
         """Take part in the run that the environment names, as the rank it names."""
-        _die_with_parent()
+        die_with_parent()
         return cls(RunSpec.from_environment(), int(os.environ.get("RANK", "0")))
 
     def __enter__(self) -> Self:
@@ -169,9 +168,3 @@ class TimedRun:
         plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
         save_file(plain, self.spec.weights / f"part_{part}.safetensors")
 
-
-def _die_with_parent() -> None:
-    """Have the kernel end this rank when its launcher dies, however that dies (Linux)."""
-    pr_set_pdeathsig = 1
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)

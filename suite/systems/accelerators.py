@@ -5,16 +5,12 @@ from __future__ import annotations
 import os
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from suite.systems import files, nvml
 from suite.systems.gpu import Gpu, GpuPair, describe_gpu, describe_pair
+from suite.systems.nvml import Nvml
 from suite.systems.visible_gpus import visible_gpus
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from suite.systems.nvml import Nvml
 
 __all__ = ["Accelerators", "gpu_models", "probe_accelerators"]
 
@@ -42,17 +38,19 @@ def probe_accelerators(root: Path = Path("/")) -> Accelerators:
     vendors = sorted(_VENDORS[vendor] for vendor in ids if vendor in _VENDORS)
     with nvml.session(root) as library:
         if library is None:
-            used = gpu_models(root)
+            gpus = [_named_only(name) for name in gpu_models(root)]
             return Accelerators(
-                used=len(used),
-                gpus=[],
+                used=len(gpus),
+                gpus=gpus,
                 pairs=[],
                 driver="",
                 cuda_driver="",
                 display_vendors=vendors,
             )
         handles = library.handles()
-        used_gpus = visible_gpus(_setting(os.environ), [_identities(library, h) for h in handles])
+        used_gpus = visible_gpus(
+            os.environ.get("CUDA_VISIBLE_DEVICES"), [_identities(library, h) for h in handles]
+        )
         version = library.whole("SystemGetCudaDriverVersion_v2")
         return Accelerators(
             used=len(used_gpus),
@@ -85,11 +83,13 @@ def gpu_models(root: Path = Path("/")) -> list[str]:
             said = [files.fields(files.text(folder / "information")) for folder in folders]
             names = [one.get("Model", "") for one in said]
             identities = [[one.get("GPU UUID", "")] for one in said]
-    return [names[gpu] for gpu in visible_gpus(_setting(os.environ), identities)]
+    return [names[gpu] for gpu in visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), identities)]
 
 
-def _setting(environment: Mapping[str, str]) -> str | None:
-    return environment.get("CUDA_VISIBLE_DEVICES")
+def _named_only(name: str) -> Gpu:
+    gpu = describe_gpu(Nvml(None), None, used=True)
+    gpu["name"] = name
+    return gpu
 
 
 def _identities(library: Nvml, handle: Any) -> list[str]:

@@ -19,9 +19,10 @@ __all__ = ["Guard", "allowed_environment"]
 
 T = TypeVar("T")
 
-_LONGEST = 300  # no field we know of is longer; a long text is a log or a key
+_LONGEST = 1000  # no field we know of is longer; a longer text is a log or a key
 _NAMING_VARIABLES = {"HOME", "HOSTNAME", "LOGNAME", "SUDO_USER", "USER", "USERNAME"}
 _SECRET_NAME = re.compile(r"secret|token|passw|credential|key|auth|cookie", re.IGNORECASE)
+_SHORTEST_SECRET = 8  # a shorter one could be any word, such as "enabled"
 _SERIAL_FILES = (
     "etc/machine-id",
     "sys/class/dmi/id/*_serial",
@@ -38,10 +39,11 @@ _SUBSTRING_FROM = 6  # shorter names are looked for as whole words: "al" is in "
 
 _FORBIDDEN = re.compile(
     r"""
-    (?<![\w.)])~?/[^\s/]                                   # absolute path
+    (?<![\w)])~?/[^\s/]                                   # absolute path
     | :// | [A-Za-z]:\\ | \\\\                             # address, path of another system
     | (?<![0-9a-f])[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5}       # MAC
-    | (?<![\d.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\d.])  # IPv4
+    # IPv4; versions of three or five parts are none
+    | (?<!\d)(?<!\d\.)(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?!\d|\.\d)
     | (?<![0-9a-z])(?:[0-9a-f]{1,4}:){2} | ::              # IPv6, PCI address
     | [0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}  # UUID
     | (?<![0-9a-z])(?:[0-9a-f]{12}|[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{64})(?![0-9a-z])  # its kin
@@ -110,7 +112,9 @@ def _own_names(root: Path) -> Iterator[str]:
         yield host
         yield host.partition(".")[0]
     for name, value in os.environ.items():
-        if name in _NAMING_VARIABLES or (_SECRET_NAME.search(name) and len(value) >= 4):
+        if name in _NAMING_VARIABLES or (
+            _SECRET_NAME.search(name) and len(value) >= _SHORTEST_SECRET
+        ):
             yield value
     yield from _accounts()
     for pattern in _SERIAL_FILES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import math
 import types
 import typing
@@ -40,6 +41,8 @@ def build(cls: type[T], table: Mapping[str, object], *, path: str, at: str = "")
 def _convert(hint: object, value: object, *, path: str, at: str) -> object:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
         (hint,) = (choice for choice in arguments if choice is not type(None))
         return _convert(hint, value, path=path, at=at)
     if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
@@ -51,6 +54,8 @@ def _convert(hint: object, value: object, *, path: str, at: str) -> object:
             key: _convert(arguments[1], item, path=path, at=_dotted(at, key))
             for key, item in value.items()
         }
+    if isinstance(hint, type) and issubclass(hint, enum.StrEnum) and value in list(hint):
+        return hint(value)
     if origin is typing.Literal:
         if value not in arguments:
             raise _refuse(path, at, f"one of {', '.join(map(str, arguments))}", repr(value))

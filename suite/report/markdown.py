@@ -1,0 +1,112 @@
+"""The leaderboard as Markdown that GitHub shows as it stands."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from suite.findings import Severity, visible
+from suite.report.commands import reproduce_commands
+from suite.report.evidence import evidence_of
+from suite.report.figures import UNKNOWN, count, ratio, seconds, seconds_range
+from suite.report.plan_chips import plan_ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from suite.report.board import Board, Row
+    from suite.report.entry import Entry
+
+__all__ = ["escape_markdown", "leaderboard_markdown"]
+
+_MARKS: Final = re.compile(r"[\\`*_{}\[\]()#!|~$@]|(?<=\bwww)\.|:(?=//)")
+_ENTITIES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_HEADER: Final = {
+    "rank": "--:",
+    "organisation": ":--",
+    "system": ":--",
+    "plan": ":--",
+    "ranks": "--:",
+    "time to train, s": "--:",
+    "95 % interval, s": "--:",
+    "runs": "--:",
+    "÷ fastest": "--:",
+    "samples ÷": "--:",
+    "seconds per sample ÷": "--:",
+    "scored again": "--:",
+}
+
+
+def escape_markdown(text: str) -> str:
+    """Return ``text`` such that Markdown and HTML show it and do nothing else with it."""
+    return _MARKS.sub(r"\\\g<0>", visible(text)).translate(_ENTITIES)
+
+
+def leaderboard_markdown(boards: Sequence[Board]) -> str:
+    """Return one table a board, its invalid results, and the commands to reproduce them."""
+    lines = ["# HybridPerf leaderboard", ""]
+    if not boards:
+        lines += ["No results yet. Make one with `hybridperf run resnet/laptop --plan dp=2`.", ""]
+    for board in boards:
+        lines += _board(board)
+    lines += [
+        "Time to train is the mean without the fastest and the slowest run. Results whose intervals "
+        "overlap share ranks. Time ÷ fastest = samples ÷ times seconds per sample ÷. Everything else, "
+        "and every run, stands in [index.html](index.html).",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _board(board: Board) -> Iterator[str]:
+    version = f", version {escape_markdown(board.version)}" if board.version else ""
+    yield f"## {escape_markdown(board.benchmark)}{version}, {escape_markdown(board.division)} division"
+    yield ""
+    if board.rows:
+        yield _line(_HEADER)
+        yield _line(_HEADER.values())
+        yield from (_line(_cells(row)) for row in board.rows)
+        yield ""
+    if board.invalid:
+        yield "Invalid, and therefore not ranked:"
+        yield ""
+        yield from (f"- {_name(entry)}: {_errors(entry)}" for entry in board.invalid)
+        yield ""
+    commands = dict.fromkeys(
+        command for row in board.rows for command in reproduce_commands(row.entry.result)
+    )
+    if commands:
+        yield from ("To reproduce:", "", "```sh", *commands, "```", "")
+
+
+def _cells(row: Row) -> list[str]:
+    score, evidence = row.entry.score, evidence_of(row.entry)
+    interval = score.interval_s
+    return [
+        str(row.rank or row.entry.standing),
+        escape_markdown(score.org),
+        escape_markdown(score.system),
+        escape_markdown(score.plan) or UNKNOWN,
+        count(plan_ranks(score.plan)),
+        seconds(score.olympic_mean_s),
+        seconds_range(interval.low, interval.high) if interval else UNKNOWN,
+        f"{len(score.completed)} of {len(score.runs)}",
+        ratio(row.split.time if row.split else None),
+        ratio(row.split.samples if row.split else None),
+        ratio(row.split.seconds_per_sample if row.split else None),
+        f"{evidence.rescored} of {evidence.completed}",
+    ]
+
+
+def _name(entry: Entry) -> str:
+    return f"{escape_markdown(entry.score.org)}, {escape_markdown(entry.score.system)}"
+
+
+def _errors(entry: Entry) -> str:
+    errors = [finding for finding in entry.findings if finding.severity is Severity.ERROR]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return f"{escape_markdown(errors[0].sentence)}{more}"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,1 @@
+"""What is valid: rules, each one function, applied as a pinned ruleset says."""

@@ -1,0 +1,130 @@
+"""Rules of one log's form: keys, order, intervals and clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from suite.logs import keys
+from suite.rules.rule import Deviation, rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from suite.logs.package import SealedRun
+    from suite.tasks.task import Task
+
+_RERUN: Final = "run again with 'hybridperf run', and never edit a log"
+
+
+@rule(
+    "log.keys",
+    scope="run",
+    source="MLPerf Training 2.1.0, common.yaml: required keys",
+    remedy="log every required key as often as the rule says",
+)
+def required_keys(
+    run: SealedRun, task: Task, *, exactly_one: Sequence[str], at_least_one: Sequence[str]
+) -> Iterator[Deviation]:
+    """Required keys are there, as often as they should be."""
+    counts = Counter(entry.key for entry in run.log.entries)
+    for key in exactly_one:
+        if counts[key] != 1:
+            yield Deviation(f"{key} exactly once", f"{counts[key]} times")
+    for key in at_least_one:
+        if not counts[key]:
+            yield Deviation(f"{key} at least once", "none")
+
+
+@rule(
+    "log.time",
+    scope="run",
+    source="MLPerf Training rules, section 6: the clock runs without pause",
+    remedy=_RERUN,
+)
+def time_runs_forward(run: SealedRun, task: Task) -> Iterator[Deviation]:
+    """Time stamps never go back."""
+    entries = run.log.entries
+    for before, after in zip(entries, entries[1:], strict=False):
+        if after.time_ms < before.time_ms:
+            back_s = (before.time_ms - after.time_ms) / 1000
+            yield Deviation("time that runs forward", f"a step back of {back_s:g} s", after.line)
+
+
+@rule(
+    "log.intervals",
+    scope="run",
+    source="HybridPerf rules, section 2: intervals pair and nest",
+    remedy=_RERUN,
+)
+def intervals_nest(run: SealedRun, task: Task) -> Iterator[Deviation]:
+    """Every interval that starts stops, and the last to start is the first to stop."""
+    running: list[tuple[str, int]] = []
+    for entry in run.log.entries:
+        name, _, edge = entry.key.rpartition("_")
+        if entry.event_type == "INTERVAL_START" and edge == "start":
+            running.append((name, entry.line))
+        elif entry.event_type == "INTERVAL_END" and edge == "stop":
+            if name not in (open_names := [each for each, _ in running]):
+                yield Deviation(f"{name}_start before {name}_stop", "none", entry.line)
+            elif open_names[-1] != name and not _ended(run):
+                yield Deviation(f"{running[-1][0]}_stop first", f"{name}_stop", entry.line)
+            while running and name in [each for each, _ in running]:
+                running.pop()
+    for name, line in running:
+        if not _ended(run):
+            yield Deviation(f"{name}_stop after {name}_start", "none", line)
+
+
+@rule(
+    "log.order",
+    scope="run",
+    source="MLPerf Training rules, section 6.1: caches are cleared, then initialisation, then the run",
+    remedy=_RERUN,
+)
+def phases_in_order(run: SealedRun, task: Task) -> Iterator[Deviation]:
+    """Caches are cleared before initialisation, which ends before the run starts."""
+    order = (keys.CACHE_CLEAR, keys.INIT_START, keys.INIT_STOP, keys.RUN_START, keys.RUN_STOP)
+    present = [entry for entry in map(run.log.first, order) if entry is not None]
+    for before, after in zip(present, present[1:], strict=False):
+        if after.line < before.line:
+            yield Deviation(f"{before.key} before {after.key}", "the reverse", after.line)
+    clear = run.log.first(keys.CACHE_CLEAR)
+    if clear is not None and clear.value is not True:
+        yield Deviation("cache_clear with the value true", repr(clear.value), clear.line)
+
+
+@rule(
+    "log.initialisation",
+    scope="run",
+    source="MLPerf Training rules, section 6.1: initialisation is bounded; the rest is timed",
+    remedy="initialise faster, and start the clock as soon as that is done",
+)
+def initialisation_bounded(run: SealedRun, task: Task, *, most_gap_s: float) -> Iterator[Deviation]:
+    """Initialisation keeps to its limit, and the clock starts when it ends."""
+    start, stop, clock = map(run.log.first, (keys.INIT_START, keys.INIT_STOP, keys.RUN_START))
+    if start and stop and (took_s := (stop.time_ms - start.time_ms) / 1000) > (
+        limit_s := task.limits.initialisation_s
+    ):
+        yield Deviation(f"at most {limit_s:g} s of initialisation", f"{took_s:g} s", stop.line)
+    if stop and clock and (gap_s := (clock.time_ms - stop.time_ms) / 1000) > most_gap_s:
+        yield Deviation(
+            f"run_start within {most_gap_s:g} s of init_stop", f"{gap_s:g} s", clock.line
+        )
+
+
+@rule(
+    "log.chain",
+    scope="run",
+    source="HybridPerf rules, section 2: every line carries the hash of all before it",
+    remedy=_RERUN,
+)
+def hash_chained(run: SealedRun, task: Task) -> Iterator[Deviation]:
+    """Every line carries a hash; wrong ones are found while reading."""
+    if not run.log.chained and not any(each.rule == "log.chain" for each in run.log.findings):
+        yield Deviation("a hash on every line", "none")
+
+
+def _ended(run: SealedRun) -> bool:
+    """Tell whether the harness ended the run, so that what was open stays open."""
+    return run.log.first(keys.ENDING) is not None

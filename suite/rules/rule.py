@@ -1,0 +1,61 @@
+"""What a rule is, and the register of all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from suite.findings import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+__all__ = ["RULES", "Deviation", "Rule", "rule"]
+
+Scope = Literal["run", "result"]
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """What a rule found that is not as it should be."""
+
+    expected: str
+    found: str
+    line: int | None = None
+    run: int | None = None  #: number of the attempt, where a rule of the result means one
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule: its id, what it looks at, where it is written, and what to do to keep it."""
+
+    id: str
+    scope: Scope
+    source: str  #: the paragraph that states it
+    remedy: str
+    check: Callable[..., Iterable[Deviation]]
+    severity: Severity = Severity.ERROR
+
+
+RULES: Final[dict[str, Rule]] = {}  #: by id
+
+
+def rule(
+    rule_id: str,
+    *,
+    scope: Scope,
+    source: str,
+    remedy: str,
+    severity: Severity = Severity.ERROR,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the decorated function ``check(subject, task, **parameters)`` as a rule.
+
+    ``subject`` is a `SealedRun` or a `Result`, by ``scope``; ``task`` is the `Task` it is about.
+    """
+
+    def register(check: Callable[..., Any]) -> Callable[..., Any]:
+        assert rule_id not in RULES, rule_id
+        RULES[rule_id] = Rule(rule_id, scope, source, remedy, check, severity)
+        return check
+
+    return register

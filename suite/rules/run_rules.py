@@ -1,0 +1,181 @@
+"""Rules of what one run did: cadence, target, hyperparameters, and its manifest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from suite.logs import keys
+from suite.rules.rule import Deviation, rule
+from suite.tasks.overrides import hyperparameters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from suite.logs.package import SealedRun
+    from suite.logs.reader import Entry
+    from suite.tasks.task import Task
+
+_RERUN: Final = "run again with 'hybridperf run', and never edit its results"
+
+
+@rule(
+    "run.task",
+    scope="run",
+    source="HybridPerf rules, section 1: results compare only within one version of a task",
+    remedy="run the task as this version of the suite states it",
+)
+def same_task(run: SealedRun, task: Task) -> Iterator[Deviation]:
+    """The log names the task's version and the hash of its file."""
+    entry = run.log.first(keys.TASK)
+    stated = {"name": task.name, "version": task.version, "sha256": task.sha256}
+    if entry is not None and entry.value != stated:
+        found = entry.value if isinstance(entry.value, dict) else {}
+        version, digest = found.get("version"), str(found.get("sha256"))[:12]
+        yield Deviation(
+            f"version {task.version} with SHA-256 {task.sha256[:12]}...",
+            f"version {version!r:.20} with SHA-256 {digest}...",
+            entry.line,
+        )
+
+
+@rule(
+    "run.cadence",
+    scope="run",
+    source="MLPerf Training rules, section 9: evaluation at the stated frequency",
+    remedy="evaluate exactly when the task's schedule says",
+)
+def evaluation_cadence(run: SealedRun, task: Task) -> Iterator[Deviation]:
+    """Evaluations come after the epochs that the task's schedule names, none left out."""
+    evaluations = run.log.all(keys.EVAL_ACCURACY)
+    for block, entry in zip(task.blocks(), evaluations, strict=False):
+        if entry.metadata.get("epoch_num") != block.last_epoch:
+            found = f"after epoch {entry.metadata.get('epoch_num')!r:.20}"
+            yield Deviation(f"an evaluation after epoch {block.last_epoch}", found, entry.line)
+            return
+    if len(evaluations) > (most := len(task.blocks())):
+        yield Deviation(f"at most {most} evaluations", str(len(evaluations)), evaluations[most].line)
+
+
+@rule(
+    "run.target",
+    scope="run",
+    source="MLPerf Training rules, section 6: the run stops when, and only when, the target is reached",
+    remedy=_RERUN,
+)
+def target_at_the_stop(run: SealedRun, task: Task) -> Iterator[Deviation]:
+    """The last evaluation of a success is the first that reaches the target."""
+    target = task.quality.target
+    evaluations = run.log.all(keys.EVAL_ACCURACY)
+    stop = run.log.first(keys.RUN_STOP)
+    for entry in evaluations:
+        if not _is_number(entry) or not 0 <= float(str(entry.value)) <= 1:
+            yield Deviation("a quality from 0 to 1", f"{entry.value!r:.40}", entry.line)
+            return
+    reached = [entry for entry in evaluations if float(str(entry.value)) >= target]
+    status = stop.metadata.get("status") if stop else None
+    if stop and status not in {"success", "aborted"}:
+        yield Deviation("run_stop with status success or aborted", f"{status!r:.40}", stop.line)
+    if stop and status == "success" and not reached:
+        best = max((float(str(entry.value)) for entry in evaluations), default=0.0)
+        yield Deviation(f"quality {target:g} at the stop", f"at best {best:.4f}", stop.line)
+    if reached and reached[0] is not evaluations[-1]:
+        yield Deviation("a stop at the first evaluation that reaches the target", "a later one", evaluations[-1].line)  # fmt: skip
+    if stop and status == "aborted" and reached and run.log.first(keys.ENDING) is None:
+        yield Deviation("status success, as the target was reached", "aborted", stop.line)
+
+
+@rule(
+    "run.hyperparameters",
+    scope="run",
+    source="MLPerf Training rules, section 8: the closed division's table of hyperparameters",
+    remedy="keep to the task's bounds, or enter the open division",
+)
+def closed_hyperparameters(run: SealedRun, task: Task) -> Iterator[Deviation]:
+    """In the closed division, hyperparameters are the task's, or within the bounds it states."""
+    entry = run.log.first(keys.HYPERPARAMETERS)
+    if run.log.value(keys.SUBMISSION_DIVISION) != "closed" or entry is None:
+        return
+    logged = entry.value if isinstance(entry.value, dict) else {}
+    for key, reference in hyperparameters(task).items():
+        value, bound = logged.get(key), task.closed.get(key)
+        if value == reference:
+            continue
+        if bound is None:
+            yield Deviation(f"{key} = {reference!r}", f"{value!r:.40}", entry.line)
+        elif isinstance(value, bool) or not isinstance(value, int | float) or not bound.admits(value):
+            yield Deviation(f"{key} to be {bound}", f"{value!r:.40}", entry.line)
+    named = {
+        keys.GLOBAL_BATCH_SIZE: "training.global_batch_size",
+        keys.OPT_BASE_LEARNING_RATE: "optimizer.lr",
+        keys.OPT_WEIGHT_DECAY: "optimizer.weight_decay",
+    }
+    for mlperf_key, key in named.items():
+        if run.log.value(mlperf_key) != logged.get(key):
+            found = f"{run.log.value(mlperf_key)!r:.40}"
+            yield Deviation(f"{mlperf_key} = {logged.get(key)!r:.40}, as in {keys.HYPERPARAMETERS}", found)  # fmt: skip
+
+
+@rule(
+    "run.manifest",
+    scope="run",
+    source="HybridPerf rules, section 3: a manifest with hashes seals every attempt",
+    remedy=_RERUN,
+)
+def manifest_matches(run: SealedRun, task: Task) -> Iterator[Deviation]:
+    """The manifest is there, and speaks of this log."""
+    if run.manifest is None:
+        yield Deviation("a manifest beside the log", "none")
+        return
+    if run.fact("log", "sha256") != run.log.sha256:
+        stated = f"{run.fact('log', 'sha256')!s:.12}"
+        yield Deviation(f"a log with SHA-256 {stated}...", f"{run.log.sha256[:12]}...")
+    logged = {"plan": run.log.value(keys.PLAN), "seed": run.log.value(keys.SEED)}
+    for key, value in logged.items():
+        if run.fact(key) != value:
+            yield Deviation(f"{key} {run.fact(key)!r:.60}, as the manifest says", f"{value!r:.60}")
+    if run.fact("data_sha256") != task.data.sha256:
+        yield Deviation(f"data with SHA-256 {task.data.sha256[:12]}...", f"{run.fact('data_sha256')!s:.12}...")  # fmt: skip
+
+
+@rule(
+    "run.clocks",
+    scope="run",
+    source="HybridPerf rules, section 2: the log's clock agrees with the supervisor's own",
+    remedy=_RERUN,
+)
+def clocks_agree(
+    run: SealedRun, task: Task, *, tolerance_s: float, tolerance_share: float
+) -> Iterator[Deviation]:
+    """The run took as long by the harness's clock as by the log's."""
+    start, stop = run.log.first(keys.RUN_START), run.log.first(keys.RUN_STOP)
+    supervisor_s = run.fact("supervisor", "run_s")
+    if run.manifest is None or start is None or stop is None or run.log.first(keys.ENDING):
+        return
+    logged_s = (stop.time_ms - start.time_ms) / 1000
+    if isinstance(supervisor_s, bool) or not isinstance(supervisor_s, int | float):
+        yield Deviation("the supervisor's time of the run", f"{supervisor_s!r:.40}")
+    elif abs(logged_s - supervisor_s) > tolerance_s + tolerance_share * supervisor_s:
+        expected = f"{supervisor_s:.2f} s from run_start to run_stop, as the supervisor measured"
+        yield Deviation(expected, f"{logged_s:.2f} s", stop.line)
+
+
+@rule(
+    "run.rescoring",
+    scope="run",
+    source="HybridPerf rules, section 3: the harness scores the final model again",
+    remedy="make the trainer save the model that it evaluates, and run again",
+)
+def quality_came_back(run: SealedRun, task: Task) -> Iterator[Deviation]:
+    """A completed run's quality is what the harness found when it scored the model itself."""
+    if run.manifest is None or run.fact("outcome") not in {"success", "target_missed"}:
+        return
+    tolerance, reported = task.quality.rescoring_tolerance, run.log.value(keys.EVAL_ACCURACY)
+    found = run.fact("rescoring", "quality")
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        yield Deviation("a quality found by scoring again", f"{found!r:.40}")
+    elif not isinstance(reported, int | float) or abs(found - reported) > tolerance:
+        yield Deviation(f"quality {reported!r:.20} +- {tolerance:g} when scored again", f"{found:.4f}")
+
+
+def _is_number(entry: Entry) -> bool:
+    return isinstance(entry.value, int | float) and not isinstance(entry.value, bool)

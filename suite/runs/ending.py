@@ -1,0 +1,57 @@
+"""How a run ended."""
+
+from __future__ import annotations
+
+import enum
+import re
+import signal
+from dataclasses import dataclass
+from typing import Final
+
+from suite.findings import visible
+
+__all__ = ["Ending", "Outcome", "explain_crash"]
+
+
+class Outcome(enum.StrEnum):
+    """The ways in which an attempt can end; all are sealed, numbered and counted."""
+
+    SUCCESS = "success"
+    TARGET_MISSED = "target_missed"  #: by itself, at the task's last epoch
+    INTERRUPTED = "interrupted"  #: by the user, or with the harness
+    CRASHED = "crashed"  #: a rank failed or was killed
+    SILENT = "silent"  #: some rank made no progress for too long
+    OVER_BUDGET = "over_budget"  #: initialisation, training or ending took too long
+    REFUSED = "refused"  #: the quality did not come back when the harness scored the model
+
+    @property
+    def completed(self) -> bool:
+        """Tell whether the run ended by itself, and so counts towards the result."""
+        return self in {Outcome.SUCCESS, Outcome.TARGET_MISSED}
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended, and what the supervisor's own clock said."""
+
+    outcome: Outcome
+    reason: str = ""  #: one clause, where the run did not end by itself
+    initialisation_s: float | None = None  #: launch to run_start
+    run_s: float | None = None  #: run_start to run_stop
+
+
+_ROOT_CAUSE: Final = re.compile(r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
+_ERROR: Final = re.compile(r"^(?:\[rank\d+\]:\s*)?((?:[\w.]+)?(?:Error|Exception|Refusal)\b.*)", re.MULTILINE)
+
+
+def explain_crash(output: str, status: int) -> str:
+    """Return in one clause why the ranks ended, from what they printed and the exit status."""
+    who, code = "the trainer", status
+    if found := _ROOT_CAUSE.search(output):
+        who, code = f"rank {found[1]}", int(found[2])
+    if code < 0:
+        return f"{who} was killed by {signal.Signals(-code).name}"
+    # The root cause raises first; what other ranks say of their lost peer comes later.
+    errors = [line for line in _ERROR.findall(output) if "ChildFailedError" not in line]
+    last = visible(errors[0].strip())[:300] if errors else f"exit status {code}"
+    return f"{who} failed: {last.rstrip('.')}"

@@ -1,0 +1,99 @@
+"""A result's folder: what is sealed in it, what was left behind, and who works in it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+from typing import TYPE_CHECKING, Final
+
+from suite.findings import Finding, visible
+from suite.logs.package import read_result
+from suite.refusal import ExitCode, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from suite.logs.package import Package, SealedRun
+
+__all__ = ["NAME", "attempt_folder", "environment_refusal", "left_behind", "locked", "sealed_runs"]
+
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  #: of organisations and systems
+_ATTEMPT: Final = re.compile(r"\.attempt_(\d{1,6})")
+
+
+def attempt_folder(package: Package, number: int) -> Path:
+    """Return the folder that an attempt works in until it is sealed."""
+    return package.folder / f".attempt_{number}"
+
+
+def left_behind(package: Package) -> list[int]:
+    """Return the numbers of attempts that were begun and not sealed."""
+    names = (_ATTEMPT.fullmatch(path.name) for path in package.folder.iterdir())
+    return sorted(int(name[1]) for name in names if name is not None)
+
+
+def sealed_runs(package: Package) -> tuple[SealedRun, ...]:
+    """Return the attempts sealed so far, by number."""
+    return read_result(package).runs
+
+
+@contextlib.contextmanager
+def locked(package: Package) -> Iterator[None]:
+    """Work in the result's folder, made where there is none, and let nobody else.
+
+    The kernel lets go of the lock when this process ends, however that ends.
+
+    Raises:
+        Refusal: exit status 4 where the folder cannot be written or somebody works in it.
+    """
+    path = package.folder / ".lock"
+    try:
+        package.folder.mkdir(parents=True, exist_ok=True)
+        package.system_file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    except OSError as error:
+        raise environment_refusal(error, package.folder) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        owner = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
+        os.close(descriptor)
+        finding = Finding(
+            "run.lock",
+            "no other run in this folder",
+            f"one by process {visible(owner)}",
+            "wait until it ends, or choose another folder with --out",
+            path=str(package.folder),
+        )
+        raise Refusal(finding, ExitCode.ENVIRONMENT) from error
+    try:
+        with contextlib.suppress(OSError):  # the owner is only a hint for others
+            os.truncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()}\n".encode())
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def environment_refusal(error: OSError, path: Path) -> Refusal:
+    """Return the refusal that a failed write is: what, where, and what to do about it."""
+    remedies = {
+        errno.ENOSPC: "free some space and give the same command again; what was measured is kept",
+        errno.EDQUOT: "free some of your quota and give the same command again",
+        errno.EROFS: "choose a writable folder with --out",
+        errno.EACCES: "choose a folder that you may write with --out",
+        errno.EPERM: "choose a folder that you may write with --out",
+    }
+    remedy = remedies.get(error.errno or 0, "choose another folder with --out")
+    finding = Finding(
+        "run.folder",
+        "a folder that can be written",
+        os.strerror(error.errno) if error.errno else str(error),
+        remedy,
+        path=str(path),
+    )
+    return Refusal(finding, ExitCode.ENVIRONMENT)

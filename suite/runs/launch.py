@@ -1,0 +1,92 @@
+"""Start a run: the log's head, then the trainer on every rank, in a session of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from suite.logs import keys
+from suite.logs.writer import LogWriter
+from suite.runs.spec import RUN_VARIABLE
+from suite.systems.cpu import probe_processor
+from suite.tasks.data import drop_from_page_cache
+from suite.tasks.overrides import hyperparameters
+
+if TYPE_CHECKING:
+    from suite.runs.spec import RunSpec
+    from suite.tasks.task import Task
+
+__all__ = ["launch", "launch_prediction", "write_head"]
+
+
+def write_head(spec: RunSpec) -> None:
+    """Write what is known before launch; initialisation, imports included, begins here."""
+    task, plan = spec.task(), spec.parallel_plan()
+    with LogWriter(spec.log, spec.clock) as log:
+        log.point(keys.SUBMISSION_BENCHMARK, task.name)
+        log.point(keys.SUBMISSION_ORG, spec.org)
+        log.point(keys.SUBMISSION_DIVISION, spec.division)
+        log.point(keys.SUBMISSION_STATUS, "onprem")
+        log.point(keys.SUBMISSION_PLATFORM, spec.platform)
+        drop_from_page_cache(task.data)
+        log.point(keys.CACHE_CLEAR, value=True)
+        log.start(keys.INIT_START)
+        log.point(keys.TASK, {"name": task.name, "version": task.version, "sha256": task.sha256})
+        log.point(keys.PLAN, str(plan))
+        log.point(keys.SEED, spec.seed)
+        for key, value in _mlperf_hyperparameters(task).items():
+            log.point(key, value)
+        log.point(keys.GRADIENT_ACCUMULATION_STEPS, plan.microbatches)
+        replica_batch = task.training.global_batch_size // plan.dp
+        log.point(keys.MODEL_BN_SPAN, replica_batch // plan.microbatches)
+        log.point(keys.HYPERPARAMETERS, hyperparameters(task))
+
+
+def launch(spec: RunSpec) -> subprocess.Popen[bytes]:
+    """Start the task's trainer under torchrun, one process a rank."""
+    ranks = spec.parallel_plan().ranks
+    torchrun = ["--standalone", f"--nproc-per-node={ranks}", "-m", spec.task().programs.train]
+    return _start(spec, ["-m", "suite.runs.launcher", *torchrun], ranks)
+
+
+def launch_prediction(spec: RunSpec) -> subprocess.Popen[bytes]:
+    """Start the task's predictor on the run's final weights."""
+    return _start(spec, ["-m", spec.task().programs.predict], ranks=1)
+
+
+def _start(spec: RunSpec, arguments: list[str], ranks: int) -> subprocess.Popen[bytes]:
+    threads = max(1, probe_processor()["usable_cores"] // ranks)
+    environment = {
+        "OMP_NUM_THREADS": str(threads),
+        "GLOO_SOCKET_IFNAME": "lo",  # one machine: its host name need not resolve
+        **os.environ,
+        RUN_VARIABLE: str(spec.path),
+    }
+    with spec.output.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for the harness, which ends all ranks together
+        )
+
+
+def _mlperf_hyperparameters(task: Task) -> dict[str, object]:
+    """Return the task's hyperparameters under MLPerf's names."""
+    optimizer = task.optimizer
+    return {
+        keys.GLOBAL_BATCH_SIZE: task.training.global_batch_size,
+        keys.TRAIN_SAMPLES: task.data.train_samples,
+        keys.EVAL_SAMPLES: task.data.eval_samples,
+        keys.OPT_NAME: optimizer.name,
+        keys.OPT_BASE_LEARNING_RATE: optimizer.lr,
+        keys.OPT_END_LEARNING_RATE: optimizer.end_lr,
+        keys.OPT_MOMENTUM: optimizer.momentum,
+        keys.OPT_WEIGHT_DECAY: optimizer.weight_decay,
+        keys.OPT_WARMUP_EPOCHS: optimizer.warmup_epochs,
+        keys.OPT_DECAY_STEPS: optimizer.decay_epochs * task.steps_per_epoch,
+    }

@@ -1,0 +1,64 @@
+"""What a run was made from: hashes of code, configuration and data."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import subprocess
+from pathlib import Path
+
+import suite
+
+__all__ = ["code_facts", "file_sha256"]
+
+_CODE = frozenset({".py", ".toml", ".j2"})
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of the file at ``path``."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@functools.cache
+def code_facts(trainer: str) -> dict[str, object]:
+    """Return version and hashes of the harness and of the package that holds ``trainer``."""
+    folder = Path(suite.__file__).parent
+    return {
+        "version": suite.__version__,
+        "suite_sha256": _folder_sha256(folder),
+        "trainer": trainer,
+        "trainer_sha256": _folder_sha256(_package_folder(trainer)),
+        "commit": _commit(folder),
+    }
+
+
+def _package_folder(module: str) -> Path:
+    spec = importlib.util.find_spec(module.partition(".")[0])
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(f"no module {module}")
+    return Path(spec.origin).parent
+
+
+def _folder_sha256(folder: Path) -> str:
+    """Return one hash of the names and contents of all code files below ``folder``."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in _CODE):
+        digest.update(f"{path.relative_to(folder).as_posix()} {file_sha256(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _commit(folder: Path) -> str | None:
+    """Return the commit that the code was checked out at, if it was, marked where it differs."""
+    git = ["git", "-C", str(folder)]
+    try:
+        _output(*git, "ls-files", "--error-unmatch", "__init__.py")
+        return _output(*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _output(*command: str) -> str:
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    return answer.stdout.strip()

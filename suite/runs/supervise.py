@@ -1,0 +1,188 @@
+"""Watch a run from outside: an own clock, a budget, and an eye on ranks that die or fall silent."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from suite.logs import keys
+from suite.logs.reader import Entry, parse_entry
+from suite.logs.writer import TOKEN
+from suite.runs.ending import Ending, Outcome, explain_crash
+from suite.runs.processes import end_processes
+from suite.runs.pulse import read_pulse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import FrameType
+
+    from suite.runs.spec import RunSpec
+    from suite.tasks.task import Limits
+
+__all__ = ["Observer", "Progress", "StopRequest", "stop_on_signals", "supervise"]
+
+_POLL_S: Final = 0.05
+_OBSERVE_S: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a run stands."""
+
+    running: bool  #: the clock runs; before, the run initialises
+    elapsed_s: float  #: of the current phase
+    batches: int  #: global batches and evaluation chunks begun by rank 0
+    epoch: int  #: last evaluated
+    quality: float | None  #: last reported
+
+
+class Observer(Protocol):
+    """Who wants to know where a run stands."""
+
+    def progress(self, progress: Progress) -> None:
+        """Take note; called a few times a second."""
+
+
+@dataclass(slots=True)
+class StopRequest:
+    """Whether somebody asked the harness to stop, and with which signal."""
+
+    signal: signal.Signals | None = None
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Turn SIGINT and SIGTERM into a request that a supervised run obeys within a second."""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request  # only the main thread may have handlers
+        return
+
+    def note(number: int, _: FrameType | None) -> None:
+        request.signal = signal.Signals(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@dataclass(slots=True)
+class _Watch:
+    """What the supervisor has seen so far."""
+
+    launched_s: float
+    offset: int = 0
+    started_s: float | None = None
+    stopped_s: float | None = None
+    reached: bool = False
+    epoch: int = 0
+    quality: float | None = None
+    batches: list[int] = field(default_factory=list)
+    alive_s: float = 0.0  #: when any rank last made progress
+
+    def read(self, spec: RunSpec, ranks: int) -> None:
+        now_s = time.monotonic()
+        for entry in self._new_entries(spec.log):
+            self.alive_s = now_s
+            if entry.key == keys.RUN_START and self.started_s is None:
+                self.started_s = now_s
+            elif entry.key == keys.RUN_STOP and self.stopped_s is None:
+                self.stopped_s = now_s
+                self.reached = entry.metadata.get("status") == "success"
+            elif entry.key == keys.EVAL_ACCURACY and isinstance(entry.value, int | float):
+                self.quality = float(entry.value)
+                epoch = entry.metadata.get("epoch_num")
+                self.epoch = epoch if isinstance(epoch, int) else self.epoch
+        batches = [beat.batches for beat in read_pulse(spec.pulse, ranks)]
+        if batches != self.batches:
+            self.batches, self.alive_s = batches, now_s
+
+    def progress(self) -> Progress:
+        since_s = self.started_s or self.launched_s
+        elapsed_s = (self.stopped_s or time.monotonic()) - since_s
+        first = self.batches[0] if self.batches else 0
+        return Progress(self.started_s is not None, elapsed_s, first, self.epoch, self.quality)
+
+    def ending(self, outcome: Outcome, reason: str = "") -> Ending:
+        initialisation_s = run_s = None
+        if self.started_s is not None:
+            initialisation_s = self.started_s - self.launched_s
+            if self.stopped_s is not None:
+                run_s = self.stopped_s - self.started_s
+        return Ending(outcome, reason, initialisation_s, run_s)
+
+    def _new_entries(self, log: Path) -> Iterator[Entry]:
+        with log.open("rb") as file:
+            file.seek(self.offset)
+            content = file.read()
+        whole = content.rfind(b"\n") + 1
+        self.offset += whole
+        for line in content[:whole].decode(errors="replace").splitlines():
+            with contextlib.suppress(ValueError):  # the rules say what is wrong with a line
+                yield parse_entry(line.partition(TOKEN)[2], 0)
+
+
+def supervise(
+    process: subprocess.Popen[bytes], spec: RunSpec, stop: StopRequest, observer: Observer
+) -> Ending:
+    """Wait until the run has ended, or end it; no process of the run is left either way."""
+    limits, ranks = spec.task().limits, spec.parallel_plan().ranks
+    now_s = time.monotonic()
+    watch = _Watch(launched_s=now_s, alive_s=now_s)
+    observed_s = 0.0
+    try:
+        while process.poll() is None:
+            watch.read(spec, ranks)
+            if time.monotonic() - observed_s > _OBSERVE_S:
+                observer.progress(watch.progress())
+                observed_s = time.monotonic()
+            if stop.signal is not None:
+                return watch.ending(Outcome.INTERRUPTED, f"stopped by {stop.signal.name}")
+            if verdict := _over_limit(watch, limits):
+                return watch.ending(*verdict)
+            time.sleep(_POLL_S)
+        watch.read(spec, ranks)
+    finally:
+        end_processes(spec.path)
+        process.wait()
+    if process.returncode != 0 or watch.stopped_s is None:
+        output = spec.output.read_text(encoding="utf-8", errors="replace")
+        return watch.ending(Outcome.CRASHED, explain_crash(output, process.returncode))
+    return watch.ending(Outcome.SUCCESS if watch.reached else Outcome.TARGET_MISSED)
+
+
+def _over_limit(watch: _Watch, limits: Limits) -> tuple[Outcome, str] | None:
+    now_s = time.monotonic()
+    if watch.started_s is None:
+        if now_s - watch.launched_s > limits.initialisation_s:
+            reason = f"initialisation took more than {limits.initialisation_s:g} s"
+            return Outcome.OVER_BUDGET, reason
+        return None
+    if watch.stopped_s is not None:
+        if now_s - watch.stopped_s > limits.ending_s:
+            return Outcome.OVER_BUDGET, f"ending took more than {limits.ending_s:g} s"
+        return None
+    if now_s - watch.started_s > limits.run_s:
+        return Outcome.OVER_BUDGET, f"training took more than {limits.run_s:g} s"
+    if now_s - watch.alive_s > limits.silence_s:
+        silence = f"no rank made progress for {limits.silence_s:g} s"
+        return Outcome.SILENT, f"{silence}: {_slowest(watch.batches)}"
+    return None
+
+
+def _slowest(batches: list[int]) -> str:
+    """Name the rank that fell behind; the others wait for it."""
+    least = min(batches, default=0)
+    behind = [rank for rank, count in enumerate(batches) if count == least]
+    if len(behind) == len(batches):
+        return f"all {len(batches)} ranks stopped at batch {least}"
+    return f"rank {behind[0]} stopped first, at batch {least}"
