@@ -49,7 +49,8 @@ class Finding:
     def sentence(self) -> str:
         """Return the finding as one sentence that is safe to print."""
         where = f"{self.place}: " if self.place else ""
-        text = f"{where}expected {self.expected}, found {self.found}; {self.remedy}."
+        stop = "" if self.remedy.endswith("?") else "."
+        text = f"{where}expected {self.expected}, found {self.found}; {self.remedy}{stop}"
         return visible(text)
 
     def as_json(self) -> dict[str, object]:

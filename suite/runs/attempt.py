@@ -130,7 +130,7 @@ def _manifest(
         "division": spec.division,
         "log": {"path": text, "sha256": file_sha256(spec.log)},
         "system": {"path": system.name, "sha256": file_sha256(system)},
-        "code": code_facts(task.programs.train),
+        "code": code_facts(spec.trainer),
         "data_sha256": task.data.sha256,
         "supervisor": {"initialisation_s": ending.initialisation_s, "run_s": ending.run_s},
         "rescoring": None if rescoring is None else dataclasses.asdict(rescoring),

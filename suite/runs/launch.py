@@ -45,15 +45,15 @@ def write_head(spec: RunSpec) -> None:
 
 
 def launch(spec: RunSpec) -> subprocess.Popen[bytes]:
-    """Start the task's trainer under torchrun, one process a rank."""
+    """Start the trainer under torchrun, one process a rank."""
     ranks = spec.parallel_plan().ranks
-    torchrun = ["--standalone", f"--nproc-per-node={ranks}", "-m", spec.task().programs.train]
+    torchrun = ["--standalone", f"--nproc-per-node={ranks}", "-m", f"{spec.trainer}.train"]
     return _start(spec, ["-m", "suite.runs.launcher", *torchrun], ranks)
 
 
 def launch_prediction(spec: RunSpec) -> subprocess.Popen[bytes]:
-    """Start the task's predictor on the run's final weights."""
-    return _start(spec, ["-m", spec.task().programs.predict], ranks=1)
+    """Start the trainer's predictor on the run's final weights."""
+    return _start(spec, ["-m", f"{spec.trainer}.predict"], ranks=1)
 
 
 def _start(spec: RunSpec, arguments: list[str], ranks: int) -> subprocess.Popen[bytes]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
+import importlib.machinery
 import subprocess
+import sys
 from pathlib import Path
 
 import suite
 
-__all__ = ["code_facts", "file_sha256"]
+__all__ = ["code_facts", "file_sha256", "package_folder"]
 
 _CODE = frozenset({".py", ".toml", ".j2"})
 
@@ -23,21 +24,26 @@ def file_sha256(path: Path) -> str:
 
 @functools.cache
 def code_facts(trainer: str) -> dict[str, object]:
-    """Return version and hashes of the harness and of the package that holds ``trainer``."""
+    """Return version and hashes of the harness and of the package ``trainer``."""
     folder = Path(suite.__file__).parent
     return {
         "version": suite.__version__,
         "suite_sha256": _folder_sha256(folder),
         "trainer": trainer,
-        "trainer_sha256": _folder_sha256(_package_folder(trainer)),
+        "trainer_sha256": _folder_sha256(package_folder(trainer)),
         "commit": _commit(folder),
     }
 
 
-def _package_folder(module: str) -> Path:
-    spec = importlib.util.find_spec(module.partition(".")[0])
+def package_folder(package: str) -> Path:
+    """Return the folder of ``package``, which may stand in the current folder.
+
+    Raises:
+        ModuleNotFoundError: where there is no such package.
+    """
+    spec = importlib.machinery.PathFinder.find_spec(package, [*sys.path, str(Path.cwd())])
     if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(f"no module {module}")
+        raise ModuleNotFoundError(f"no package {package}")
     return Path(spec.origin).parent
 
 

@@ -26,6 +26,7 @@ from suite.runs.folder import (
     locked,
     sealed_runs,
 )
+from suite.runs.provenance import package_folder
 from suite.runs.spec import RunSpec
 from suite.runs.supervise import Observer, StopRequest, stop_on_signals
 from suite.systems.describe import describe
@@ -56,6 +57,7 @@ class Order:
     runs: int
     out: Path
     org: str = "local"
+    trainer: str | None = None  #: package to launch instead of the task's own
     system: str | None = None  #: name of the system entry; None for machine and plan
     division: Division = "closed"
     overrides: tuple[tuple[str, object], ...] = ()
@@ -71,6 +73,8 @@ class Order:
         parts = ["hybridperf", "run", name, "--plan", str(self.plan), "--runs", str(self.runs)]
         for key, value in self.overrides:
             parts += ["--set", f"{key}={_toml(value)}"]
+        if self.trainer is not None:
+            parts += ["--trainer", self.trainer]
         if self.division != "closed":
             parts += ["--division", self.division]
         return shlex.join(parts)
@@ -107,9 +111,22 @@ def check_order(order: Order) -> list[Finding]:
             expected = "letters, digits, '.', '_' and '-', at most 64, the first a letter or digit"
             finding = Finding(f"order.{what}", expected, repr(name), f"choose another --{what}")
             findings.append(finding)
+    trainer = order.trainer or task.trainer
+    if not _is_trainer(trainer):
+        expected = "a package with the modules train and predict"
+        finding = Finding("order.trainer", expected, repr(trainer), "name one with --trainer")
+        findings.append(finding)
     if not findings:
         check_data(task.data)
     return findings
+
+
+def _is_trainer(package: str) -> bool:
+    try:
+        folder = package_folder(package)
+    except ModuleNotFoundError:
+        return False
+    return all((folder / f"{module}.py").exists() for module in ("train", "predict"))
 
 
 def package_of(order: Order, description: dict[str, object]) -> Package:
@@ -168,6 +185,7 @@ def _carry_out(
             folder=str(attempt_folder(package, number)),
             attempt=number,
             task_path=str(order.task_path),
+            trainer=order.trainer or task.trainer,
             overrides=dict(order.overrides),
             plan=str(order.plan),
             seed=_seed(runs, {run.fact("seed") for run in completed}),

@@ -28,6 +28,7 @@ class RunSpec:
     folder: str
     attempt: int
     task_path: str
+    trainer: str  #: package with the modules ``train`` and ``predict``
     overrides: dict[str, object]
     plan: str
     seed: int

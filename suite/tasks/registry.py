@@ -9,7 +9,7 @@ from suite.findings import Finding
 from suite.refusal import ExitCode, Refusal
 from suite.tasks.task import Task, read_task
 
-__all__ = ["find_task", "task_names"]
+__all__ = ["find_task", "task_names", "task_path"]
 
 _ROOT = Path(__file__).parent
 
@@ -21,6 +21,15 @@ def task_names() -> list[str]:
 
 def find_task(name: str) -> Task:
     """Read the task called ``name``.
+
+    Raises:
+        Refusal: as `task_path`.
+    """
+    return read_task(task_path(name))
+
+
+def task_path(name: str) -> Path:
+    """Return the file of the task called ``name``.
 
     Raises:
         Refusal: exit status 2, with the nearest names, where there is no such task.
@@ -35,4 +44,4 @@ def find_task(name: str) -> Task:
             f"did you mean {' or '.join(near)}? 'hybridperf list' shows all",
         )
         raise Refusal(found, ExitCode.USAGE)
-    return read_task(_ROOT / f"{name}.toml")
+    return _ROOT / f"{name}.toml"

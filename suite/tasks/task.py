@@ -41,14 +41,6 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Programs:
-    """The modules that are launched: they need not be ours."""
-
-    train: str  #: run by torchrun on every rank
-    predict: str  #: run in one fresh process on the final weights
-
-
-@dataclass(frozen=True, slots=True)
 class Data:
     """Which samples, where they come from, and how they are split."""
 
@@ -166,7 +158,7 @@ class Task:
     name: str  #: family/tier
     title: str
     version: int  #: results compare only within one version
-    programs: Programs
+    trainer: str  #: package whose modules ``train`` and ``predict`` are launched; any will do
     units: tuple[str, ...]  #: names of the chain's units; stage boundaries fall between them
     model: dict[str, object]  #: numbers of the model, read by its family's chain
     data: Data

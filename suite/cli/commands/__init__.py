@@ -1,0 +1,1 @@
+"""One module a command, each with ``execute(options) -> exit status``."""

@@ -1,0 +1,98 @@
+"""``hybridperf run``: make a result."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from suite.cli.commands.score import print_scores
+from suite.cli.printing import print_json, print_line
+from suite.cli.progress import Narrator
+from suite.findings import Finding, Severity
+from suite.logs.package import Package, read_result
+from suite.plan import ParallelPlan
+from suite.refusal import ExitCode, Refusal
+from suite.rules.check import check_result
+from suite.runs.ending import Outcome
+from suite.runs.folder import left_behind, sealed_runs
+from suite.runs.series import Order, check_order, package_of, run_series
+from suite.scores.score import score_result
+from suite.scores.table import score_row
+from suite.systems.describe import describe
+from suite.tasks.overrides import parse_overrides
+from suite.tasks.registry import find_task, task_path
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["execute", "order_of"]
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    """Make the runs that are missing, then score and check the result."""
+    order = order_of(options)
+    _refuse_first(check_order(order))
+    package = package_of(order, describe())
+    narrator = Narrator(quiet=options.json)
+    if not options.json:
+        print_line(f"{order.task().name} under {order.plan}: {_standing(package, order.runs)}")
+    with narrator:
+        for _ in run_series(order, narrator):
+            pass
+    result = read_result(package)
+    score, findings = score_result(result), check_result(result)
+    if options.json:
+        print_json(
+            score_row(score)
+            | {
+                "folder": str(package.folder),
+                "times_to_train_s": [
+                    run.time_to_train_s if run.completion == "reached" else None for run in score.runs
+                ],
+                "findings": [finding.as_json() for finding in findings],
+            }
+        )
+    else:
+        print_scores([score])
+        for finding in findings:
+            print_line(f"{finding.severity}: {finding.sentence}")
+        print_line(f"'hybridperf report {order.out}' writes the page.")
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if any(finding.rule != "result.run_count" for finding in errors):
+        return ExitCode.INVALID
+    missed = any(run.completion == "missed" for run in score.runs)
+    return ExitCode.MISSED if missed else ExitCode.OK
+
+
+def order_of(options: argparse.Namespace) -> Order:
+    """Return what the command line asks for."""
+    task = find_task(options.task)
+    return Order(
+        task_path=task_path(options.task),
+        plan=ParallelPlan.parse(options.plan),
+        runs=options.runs or task.runs.count,
+        out=options.out,
+        org=options.org,
+        trainer=options.trainer,
+        system=options.system,
+        division=options.division,
+        overrides=tuple(parse_overrides(task, options.overrides).items()),
+    )
+
+
+def _refuse_first(findings: list[Finding]) -> None:
+    if findings:
+        raise Refusal(findings[0], ExitCode.USAGE)
+
+
+def _standing(package: Package, wanted: int) -> str:
+    """Say what is already there."""
+    if not package.folder.is_dir():
+        return f"{wanted} runs to make in {package.folder}"
+    runs = sealed_runs(package)
+    done = sum(Outcome(str(run.fact("outcome"))).completed for run in runs)
+    ended, begun = len(runs) - done, len(left_behind(package))
+    parts = [f"{min(done, wanted)} of {wanted} runs done"]
+    parts += [f"{ended} ended early and counted"] if ended else []
+    parts += [f"{begun} left behind by an earlier command"] if begun else []
+    verb = "complete" if done >= wanted and not begun else "going on"
+    return f"{verb} in {package.folder}: {', '.join(parts)}"
