@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reference_impls.engine.mesh import join_mesh
+from reference_impls.engine.mesh import build_mesh, join_ranks
 from reference_impls.engine.trainer import Trainer
 from reference_impls.models import chain_of
 from suite.runs.timed_run import TimedRun
@@ -12,7 +12,8 @@ __all__ = ["main"]
 
 def main() -> None:
     """Train until the harness says stop, then hand over the weights."""
-    with TimedRun.join() as run, join_mesh(run.plan) as mesh:
+    with TimedRun.join() as run, join_ranks(run.plan) as device:
+        mesh = build_mesh(run.plan, device)
         trainer = Trainer(chain_of(run.task, run.seed), run.task, run.plan, mesh, run.seed)
         run.describe(*trainer.partition_entry())
         trainer.warm_up()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from suite.plan import ParallelPlan
 
-__all__ = ["Mesh", "join_mesh", "local_device"]
+__all__ = ["Mesh", "build_mesh", "join_ranks", "local_device"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def local_device() -> torch.device:
 
 
 @contextlib.contextmanager
-def join_mesh(plan: ParallelPlan) -> Iterator[Mesh]:
+def join_ranks(plan: ParallelPlan) -> Iterator[torch.device]:
     """Meet the other ranks, with the collectives library of the device's kind.
 
     Raises:
@@ -71,17 +71,24 @@ def join_mesh(plan: ParallelPlan) -> Iterator[Mesh]:
     if ranks != plan.ranks:
         raise RuntimeError(f"plan '{plan}' needs {plan.ranks} ranks, torchrun started {ranks}")
     if ranks == 1:
-        yield Mesh(device, 0, 0, None, None)
+        yield device
         return
     dist.init_process_group(dist.get_default_backend_for_device(device))
+    yield device
+    # Without it, gloo's last sender resets the sockets of slower ranks.
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def build_mesh(plan: ParallelPlan, device: torch.device) -> Mesh:
+    """Arrange the ranks that have met by the axes of ``plan``."""
+    if plan.ranks == 1:
+        return Mesh(device, 0, 0, None, None)
     axes = init_device_mesh(device.type, (plan.dp, plan.pp), mesh_dim_names=("dp", "pp"))
-    yield Mesh(
+    return Mesh(
         device,
         axes.get_local_rank("dp"),
         axes.get_local_rank("pp"),
         axes.get_group("dp") if plan.dp > 1 else None,
         axes.get_group("pp") if plan.pp > 1 else None,
     )
-    # Without it, gloo's last sender resets the sockets of slower ranks.
-    dist.barrier()
-    dist.destroy_process_group()

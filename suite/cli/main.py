@@ -21,8 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Imported by name, so that a command loads only what it needs.
     from importlib import import_module
 
-    command = import_module(f"suite.cli.commands.{options.command}")
     try:
+        command = import_module(f"suite.cli.commands.{options.command}")
         status = command.execute(options)
         sys.stdout.flush()
     except Refusal as refusal:

@@ -78,7 +78,7 @@ class Narrator:
     def sealed(self, sealed: Sealed) -> None:
         """Say how the attempt ended."""
         self._clear()
-        self._console.print(Text(f"  attempt {sealed.number}: {_story(sealed)}"))
+        self._console.print(Text(f"  attempt {sealed.number}: {_story(sealed)}"), soft_wrap=True)
 
     def _clear(self) -> None:
         if self._line is not None:

@@ -15,7 +15,7 @@ from suite.logs.strict_json import parse_object, read_bounded
 
 __all__ = ["Package", "Result", "SealedRun", "find_results", "read_result", "result_names"]
 
-_RESULT: Final = re.compile(r"result_(\d{1,6})\.txt")
+_RESULT: Final = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
 _CAP_BYTES: Final = 2**20
 
 
@@ -76,12 +76,16 @@ def find_results(path: Path) -> list[Package]:
 
     ``path`` may be a result's folder, one organisation's submission, or a folder of those.
     """
-    folders = {file.parent for file in path.rglob("result_*.txt") if ".attempt" not in str(file)}
+    folders = {
+        file.parent
+        for file in path.rglob("result_*.txt")
+        if _RESULT.fullmatch(file.name) and ".attempt" not in str(file)
+    }
     packages = []
     for folder in sorted(folder.resolve() for folder in folders):
-        benchmark, system, results, org = folder.name, *(parent.name for parent in folder.parents[:3])
-        if results == "results":
-            packages.append(Package(folder.parents[3], org, system, benchmark))
+        match folder.parts:
+            case (*_, _, org, "results", system, benchmark):
+                packages.append(Package(folder.parents[3], org, system, benchmark))
     return sorted(packages, key=lambda each: (each.org, each.system, each.benchmark))
 
 

@@ -70,9 +70,10 @@ def read_log(path: Path) -> Log:
         return log
     log.sha256 = hashlib.sha256(content).hexdigest()
     previous, hashes, lines = GENESIS, 0, 0
+    bare: int | None = None  # the first line without a hash
     for number, line in _lines(log, content):
         lines += 1
-        parts = split_line(line)
+        parts = None if line is None else split_line(line)
         if parts is not None:
             hashes += 1
             body, digest = parts
@@ -88,6 +89,10 @@ def read_log(path: Path) -> Log:
                     )
                 )
             previous = digest
+        elif bare is None:
+            bare = number
+        if line is None:
+            continue
         try:
             log.entries.append(parse_entry(line, number))
         except ValueError as error:
@@ -96,7 +101,7 @@ def read_log(path: Path) -> Log:
             )
     if hashes not in (0, lines):
         log.findings.append(
-            _finding(log, None, "log.chain", "a hash on every line", f"{hashes} of {lines} lines")
+            _finding(log, bare, "log.chain", "a hash on every line", f"{hashes} of {lines} lines")
         )
     log.chained = lines == hashes > 0 and not any(f.rule == "log.chain" for f in log.findings)
     return log
@@ -125,8 +130,11 @@ def parse_entry(text: str, line: int) -> Entry:
     )
 
 
-def _lines(log: Log, content: bytes) -> Iterator[tuple[int, str]]:
-    """Yield number and JSON text of each MLLOG line; other output between them is ignored."""
+def _lines(log: Log, content: bytes) -> Iterator[tuple[int, str | None]]:
+    """Yield number and JSON text, None where it is no text, of each MLLOG line.
+
+    Other output between them is ignored.
+    """
     token = TOKEN.strip().encode()
     for number, raw in enumerate(content.split(b"\n"), start=1):
         _, found, payload = raw.partition(token)
@@ -135,11 +143,13 @@ def _lines(log: Log, content: bytes) -> Iterator[tuple[int, str]]:
         if len(payload) > LINE_CAP_CHARACTERS:
             expected = f"lines of at most {LINE_CAP_CHARACTERS} bytes"
             log.findings.append(_finding(log, number, "log.line", expected, f"{len(payload)} bytes"))
+            yield number, None
             continue
         try:
             yield number, payload.strip().decode()
         except UnicodeDecodeError as error:
             log.findings.append(_finding(log, number, "log.line", "UTF-8 text", str(error)))
+            yield number, None
 
 
 def _finding(

@@ -47,13 +47,16 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
         ValueError: where it is no regular file, or a larger one.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
+    try:
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("something that is not a regular file")
         if status.st_size > most_bytes:
             raise ValueError(f"{status.st_size} bytes")
-        return file.read(most_bytes)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(most_bytes)
+    finally:
+        os.close(descriptor)
 
 
 def _depth(text: str) -> int:

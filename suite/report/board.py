@@ -44,7 +44,9 @@ class Board:
     @property
     def metric(self) -> str:
         """Return what quality is measured by."""
-        return next((word for each in self.entries if (word := each.task_fact("metric"))), "quality")
+        return next(
+            (word for each in self.entries if (word := each.task_fact("metric"))), "quality"
+        )
 
     @property
     def target(self) -> float | None:

@@ -24,6 +24,7 @@ def build_report(root: Path, out: Path) -> list[Path]:
 
     Raises:
         OSError: where ``out`` cannot be written.
+
     """
     leaderboards = boards(read_entries(root))
     makers = {

@@ -6,7 +6,7 @@ import hashlib
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from suite.findings import Finding, Severity
 from suite.logs.package import Result, find_results, read_result
@@ -21,6 +21,8 @@ __all__ = ["Entry", "Standing", "read_entries"]
 
 Standing = Literal["ranked", "provisional", "missed", "invalid"]
 
+_UNFINISHED: Final = frozenset({"result.run_count"})  #: errors that more runs mend
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -31,17 +33,23 @@ class Entry:
     findings: tuple[Finding, ...]
 
     @property
+    def errors(self) -> list[Finding]:
+        """Return the findings that make the result invalid."""
+        return [finding for finding in self.findings if finding.severity is Severity.ERROR]
+
+    @property
     def valid(self) -> bool:
         """Tell whether no finding is an error."""
-        return all(finding.severity is not Severity.ERROR for finding in self.findings)
+        return not self.errors
 
     @property
     def standing(self) -> Standing:
         """Return whether the result is ranked, and if not, why."""
         mean_s = self.score.olympic_mean_s
-        if not self.valid:
+        broken = {finding.rule for finding in self.errors}
+        if broken - _UNFINISHED:
             return "invalid"
-        if mean_s is None or len(self.score.completed) < (self.score.required_runs or 0):
+        if broken or mean_s is None or len(self.score.completed) < (self.score.required_runs or 0):
             return "provisional"
         return "ranked" if math.isfinite(mean_s) else "missed"
 

@@ -31,7 +31,7 @@ def machine_rows(description: Mapping[str, object] | None) -> list[tuple[str, st
 
 
 def devices(description: Mapping[str, object] | None) -> str:
-    """Return the devices of the whole system in a few words, or ``""``: accelerators before cores."""
+    """Return the devices of the whole system in a few words: accelerators before cores."""
     facts = description or {}
     nodes = _whole(facts, "number_of_nodes") or 1
     if accelerators := _whole(facts, "accelerators_per_node"):

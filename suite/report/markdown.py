@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from suite.findings import Severity, visible
+from suite.findings import visible
 from suite.report.commands import reproduce_commands
 from suite.report.evidence import evidence_of
 from suite.report.figures import UNKNOWN, count, ratio, seconds, seconds_range
@@ -21,6 +21,12 @@ __all__ = ["escape_markdown", "leaderboard_markdown"]
 
 _MARKS: Final = re.compile(r"[\\`*_{}\[\]()#!|~$@]|(?<=\bwww)\.|:(?=//)")
 _ENTITIES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_NOTE: Final = (
+    "Time to train is the mean without the fastest and the slowest run. Results whose intervals "
+    "overlap share ranks. ÷ fastest is the product of samples ÷ and seconds per sample ÷, all "
+    "relative to the fastest result. Everything else, every run included, stands in "
+    "[index.html](index.html)."
+)
 _HEADER: Final = {
     "rank": "--:",
     "organisation": ":--",
@@ -49,18 +55,12 @@ def leaderboard_markdown(boards: Sequence[Board]) -> str:
         lines += ["No results yet. Make one with `hybridperf run resnet/laptop --plan dp=2`.", ""]
     for board in boards:
         lines += _board(board)
-    lines += [
-        "Time to train is the mean without the fastest and the slowest run. Results whose intervals "
-        "overlap share ranks. Time ÷ fastest = samples ÷ times seconds per sample ÷. Everything else, "
-        "and every run, stands in [index.html](index.html).",
-        "",
-    ]
-    return "\n".join(lines)
+    return "\n".join([*lines, _NOTE, ""])
 
 
 def _board(board: Board) -> Iterator[str]:
-    version = f", version {escape_markdown(board.version)}" if board.version else ""
-    yield f"## {escape_markdown(board.benchmark)}{version}, {escape_markdown(board.division)} division"
+    version = f"version {board.version}, " if board.version else ""
+    yield f"## {escape_markdown(f'{board.benchmark}, {version}{board.division} division')}"
     yield ""
     if board.rows:
         yield _line(_HEADER)
@@ -103,9 +103,8 @@ def _name(entry: Entry) -> str:
 
 
 def _errors(entry: Entry) -> str:
-    errors = [finding for finding in entry.findings if finding.severity is Severity.ERROR]
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return f"{escape_markdown(errors[0].sentence)}{more}"
+    more = f" (and {len(entry.errors) - 1} more)" if len(entry.errors) > 1 else ""
+    return f"{escape_markdown(entry.errors[0].sentence)}{more}"
 
 
 def _line(cells: Iterable[str]) -> str:

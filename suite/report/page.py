@@ -37,12 +37,16 @@ def leaderboard_page(boards: Sequence[Board]) -> str:
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    return _environment().get_template("index.html.j2").render(
-        boards=boards,
-        policy=policy,
-        style=Markup(style),  # noqa: S704 - our own file
-        script=Markup(script),  # noqa: S704 - our own file
-        method=METHOD,
+    return (
+        _environment()
+        .get_template("index.html.j2")
+        .render(
+            boards=boards,
+            policy=policy,
+            style=Markup(style),  # noqa: S704 - our own file
+            script=Markup(script),  # noqa: S704 - our own file
+            method=METHOD,
+        )
     )
 
 
@@ -53,10 +57,15 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        loader=jinja2.FunctionLoader(_source),
+        loader=jinja2.PackageLoader("suite.report"),
         finalize=_finalize,
     )
-    environment.filters |= {name: getattr(figures, name) for name in figures.__all__ if name.islower()}
+    environment.filters |= {
+        "count": figures.count,
+        "ratio": figures.ratio,
+        "seconds": figures.seconds,
+        "share": figures.share,
+    }
     environment.globals |= {
         "attempts_of": attempts_of,
         "devices": devices,
@@ -67,6 +76,7 @@ def _environment() -> jinja2.Environment:
         "plan_ranks": plan_ranks,
         "reproduce_commands": reproduce_commands,
         "seconds_per_sample": seconds_per_sample,
+        "seconds_range": figures.seconds_range,
         "curve_axes": curves.curve_axes,
         "draw_axis": strip.draw_axis,
         "draw_backdrop": curves.draw_backdrop,

@@ -22,7 +22,7 @@ HEIGHT_PX: Final = 34
 _MIDDLE_PX: Final = HEIGHT_PX / 2
 _AXIS_PX: Final = 20
 _MISSED_PX: Final = WIDTH_PX - 8.0  #: where runs stand that have no time
-_TICKS: Final = 5
+_TICKS: Final = 7
 
 
 def strip_scale(scores: Iterable[ResultScore]) -> Scale:
@@ -32,7 +32,7 @@ def strip_scale(scores: Iterable[ResultScore]) -> Scale:
         values += [run.time_to_train_s for run in score.completed]
         if score.interval_s is not None:
             values += [score.interval_s.low, score.interval_s.high]
-    return Scale.around(values, start=10, stop=WIDTH_PX - 28, most_ticks=_TICKS * 2)
+    return Scale.around(values, start=10, stop=WIDTH_PX - 28, most_ticks=12)
 
 
 def draw_axis(scale: Scale) -> Markup:
@@ -66,7 +66,9 @@ def _dot(run: RunScore, scale: Scale) -> Markup:
     return element(
         "circle",
         element("title", title or f"run {run.number}: missed the target"),
-        class_=" ".join(("dot", "counts" if run.counts else "dropped", *([] if reached else ["missed"]))),
+        class_=" ".join(
+            ("dot", "counts" if run.counts else "dropped", *([] if reached else ["missed"]))
+        ),
         cx=scale.at(run.time_to_train_s) if reached else _MISSED_PX,
         cy=_MIDDLE_PX,
         r=4,

@@ -33,17 +33,13 @@ def element(name: str, *children: str, **attributes: str | float) -> Markup:
         )
         for key, value in attributes.items()
     )
-    inner = (
-        child if isinstance(child, Markup) else escape(visible(child)) for child in children
-    )
-    return Markup("<{0}{1}>{2}</{0}>").format(  # noqa: S704 - format escapes what is not Markup
-        name, Markup("").join(pairs), Markup("").join(inner)
-    )
+    inner = (child if isinstance(child, Markup) else escape(visible(child)) for child in children)
+    return Markup("<{0}{1}>{2}</{0}>").format(name, Markup("").join(pairs), Markup("").join(inner))
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A linear map from ``low .. high`` to ``start .. stop``; what lies outside lands on the edge."""
+    """A linear map from ``low .. high`` to ``start .. stop``; what lies outside is on the edge."""
 
     low: float
     high: float
@@ -83,4 +79,6 @@ def tick_text(value: float, ticks: list[float]) -> str:
 def _step(span: float, most: int) -> float:
     """Return the smallest of 1, 2 and 5 times a power of ten that cuts span in at most ``most``."""
     power = 10.0 ** math.floor(math.log10(span / most))
-    return next(power * factor for factor in (1, 2, 5, 10) if power * factor * most >= span * (1 - 1e-9))
+    return next(
+        power * factor for factor in (1, 2, 5, 10) if power * factor * most >= span * (1 - 1e-9)
+    )

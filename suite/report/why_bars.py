@@ -23,7 +23,9 @@ HEIGHT_PX: Final = 26
 
 def why_scale(splits: Iterable[Split]) -> Scale:
     """Return a logarithmic axis that always holds 1, so that bars add up as ratios multiply."""
-    logs = [math.log2(value) for split in splits for value in (split.samples, split.seconds_per_sample)]
+    logs = [
+        math.log2(value) for split in splits for value in (split.samples, split.seconds_per_sample)
+    ]
     return Scale(min([*logs, -0.1]), max([*logs, 0.5]), 2, WIDTH_PX - 2)
 
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from suite.tasks.task import Task
 
 _RERUN: Final = "run again with 'hybridperf run', and never edit a log"
+_TIMED: Final = frozenset(
+    {keys.BLOCK_START, keys.BLOCK_STOP, keys.EVAL_START, keys.EVAL_STOP, keys.EVAL_ACCURACY}
+)
 
 
 @rule(
@@ -63,6 +66,8 @@ def intervals_nest(run: SealedRun, task: Task) -> Iterator[Deviation]:
     for entry in run.log.entries:
         name, _, edge = entry.key.rpartition("_")
         if entry.event_type == "INTERVAL_START" and edge == "start":
+            if name in [each for each, _ in running]:
+                yield Deviation(f"{name}_stop before the next {name}_start", "none", entry.line)
             running.append((name, entry.line))
         elif entry.event_type == "INTERVAL_END" and edge == "stop":
             if name not in (open_names := [each for each, _ in running]):
@@ -83,12 +88,18 @@ def intervals_nest(run: SealedRun, task: Task) -> Iterator[Deviation]:
     remedy=_RERUN,
 )
 def phases_in_order(run: SealedRun, task: Task) -> Iterator[Deviation]:
-    """Caches are cleared before initialisation, which ends before the run starts."""
+    """Caches are cleared before initialisation, which ends before the run; training is within it."""
     order = (keys.CACHE_CLEAR, keys.INIT_START, keys.INIT_STOP, keys.RUN_START, keys.RUN_STOP)
     present = [entry for entry in map(run.log.first, order) if entry is not None]
     for before, after in zip(present, present[1:], strict=False):
         if after.line < before.line:
             yield Deviation(f"{before.key} before {after.key}", "the reverse", after.line)
+    start, stop = run.log.first(keys.RUN_START), run.log.first(keys.RUN_STOP)
+    for entry in run.log.entries:
+        if entry.key in _TIMED and start and entry.line < start.line:
+            yield Deviation(f"{entry.key} after run_start", "before it", entry.line)
+        if entry.key in _TIMED and stop and entry.line > stop.line:
+            yield Deviation(f"{entry.key} before run_stop", "after it", entry.line)
     clear = run.log.first(keys.CACHE_CLEAR)
     if clear is not None and clear.value is not True:
         yield Deviation("cache_clear with the value true", repr(clear.value), clear.line)
@@ -101,16 +112,17 @@ def phases_in_order(run: SealedRun, task: Task) -> Iterator[Deviation]:
     remedy="initialise faster, and start the clock as soon as that is done",
 )
 def initialisation_bounded(run: SealedRun, task: Task, *, most_gap_s: float) -> Iterator[Deviation]:
-    """Initialisation keeps to its limit, and the clock starts when it ends."""
-    start, stop, clock = map(run.log.first, (keys.INIT_START, keys.INIT_STOP, keys.RUN_START))
+    """Initialisation follows the clearing of caches, keeps to its limit, and the clock follows it."""
+    start, stop = run.log.first(keys.INIT_START), run.log.first(keys.INIT_STOP)
     if start and stop and (took_s := (stop.time_ms - start.time_ms) / 1000) > (
         limit_s := task.limits.initialisation_s
     ):
         yield Deviation(f"at most {limit_s:g} s of initialisation", f"{took_s:g} s", stop.line)
-    if stop and clock and (gap_s := (clock.time_ms - stop.time_ms) / 1000) > most_gap_s:
-        yield Deviation(
-            f"run_start within {most_gap_s:g} s of init_stop", f"{gap_s:g} s", clock.line
-        )
+    for end, next_start in ((keys.CACHE_CLEAR, keys.INIT_START), (keys.INIT_STOP, keys.RUN_START)):
+        before, after = run.log.first(end), run.log.first(next_start)
+        if before and after and (gap_s := (after.time_ms - before.time_ms) / 1000) > most_gap_s:
+            expected = f"{next_start} within {most_gap_s:g} s of {end}"
+            yield Deviation(expected, f"{gap_s:g} s", after.line)
 
 
 @rule(

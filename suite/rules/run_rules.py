@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from suite.tasks.task import Task
 
 _RERUN: Final = "run again with 'hybridperf run', and never edit its results"
+_NAMED: Final = {
+    keys.GLOBAL_BATCH_SIZE: "training.global_batch_size",
+    keys.OPT_NAME: "optimizer.name",
+    keys.OPT_BASE_LEARNING_RATE: "optimizer.lr",
+    keys.OPT_END_LEARNING_RATE: "optimizer.end_lr",
+    keys.OPT_MOMENTUM: "optimizer.momentum",
+    keys.OPT_WEIGHT_DECAY: "optimizer.weight_decay",
+    keys.OPT_WARMUP_EPOCHS: "optimizer.warmup_epochs",
+}
 
 
 @rule(
@@ -54,6 +63,9 @@ def evaluation_cadence(run: SealedRun, task: Task) -> Iterator[Deviation]:
             return
     if len(evaluations) > (most := len(task.blocks())):
         yield Deviation(f"at most {most} evaluations", str(len(evaluations)), evaluations[most].line)
+    stop = run.log.first(keys.RUN_STOP)
+    if stop and stop.metadata.get("status") == "aborted" and len(evaluations) < most:
+        yield Deviation(f"{most} evaluations before giving up", str(len(evaluations)), stop.line)
 
 
 @rule(
@@ -91,11 +103,21 @@ def target_at_the_stop(run: SealedRun, task: Task) -> Iterator[Deviation]:
     remedy="keep to the task's bounds, or enter the open division",
 )
 def closed_hyperparameters(run: SealedRun, task: Task) -> Iterator[Deviation]:
-    """In the closed division, hyperparameters are the task's, or within the bounds it states."""
+    """MLPerf's keys agree with ours; in the closed division, values are within the task's bounds."""
     entry = run.log.first(keys.HYPERPARAMETERS)
-    if run.log.value(keys.SUBMISSION_DIVISION) != "closed" or entry is None:
+    if entry is None:
         return
     logged = entry.value if isinstance(entry.value, dict) else {}
+    same = {mlperf_key: logged.get(key) for mlperf_key, key in _NAMED.items()} | {
+        keys.TRAIN_SAMPLES: task.data.train_samples,
+        keys.EVAL_SAMPLES: task.data.eval_samples,
+    }
+    for mlperf_key, value in same.items():
+        if (found := run.log.value(mlperf_key)) != value:
+            line = named.line if (named := run.log.first(mlperf_key)) else None
+            yield Deviation(f"{mlperf_key} = {value!r:.40}", f"{found!r:.40}", line)
+    if run.log.value(keys.SUBMISSION_DIVISION) != "closed":
+        return
     for key, reference in hyperparameters(task).items():
         value, bound = logged.get(key), task.closed.get(key)
         if value == reference:
@@ -104,15 +126,6 @@ def closed_hyperparameters(run: SealedRun, task: Task) -> Iterator[Deviation]:
             yield Deviation(f"{key} = {reference!r}", f"{value!r:.40}", entry.line)
         elif isinstance(value, bool) or not isinstance(value, int | float) or not bound.admits(value):
             yield Deviation(f"{key} to be {bound}", f"{value!r:.40}", entry.line)
-    named = {
-        keys.GLOBAL_BATCH_SIZE: "training.global_batch_size",
-        keys.OPT_BASE_LEARNING_RATE: "optimizer.lr",
-        keys.OPT_WEIGHT_DECAY: "optimizer.weight_decay",
-    }
-    for mlperf_key, key in named.items():
-        if run.log.value(mlperf_key) != logged.get(key):
-            found = f"{run.log.value(mlperf_key)!r:.40}"
-            yield Deviation(f"{mlperf_key} = {logged.get(key)!r:.40}, as in {keys.HYPERPARAMETERS}", found)  # fmt: skip
 
 
 @rule(
@@ -127,12 +140,25 @@ def manifest_matches(run: SealedRun, task: Task) -> Iterator[Deviation]:
         yield Deviation("a manifest beside the log", "none")
         return
     if run.fact("log", "sha256") != run.log.sha256:
-        stated = f"{run.fact('log', 'sha256')!s:.12}"
-        yield Deviation(f"a log with SHA-256 {stated}...", f"{run.log.sha256[:12]}...")
-    logged = {"plan": run.log.value(keys.PLAN), "seed": run.log.value(keys.SEED)}
-    for key, value in logged.items():
+        digest = f"{run.fact('log', 'sha256')!s:.12}"
+        yield Deviation(f"a log with SHA-256 {digest}...", f"{run.log.sha256[:12]}...")
+    sealed = {
+        "attempt": run.number,
+        "outcome": _outcome(run),
+        "plan": run.log.value(keys.PLAN),
+        "seed": run.log.value(keys.SEED),
+        "org": run.log.value(keys.SUBMISSION_ORG),
+        "platform": run.log.value(keys.SUBMISSION_PLATFORM),
+        "division": run.log.value(keys.SUBMISSION_DIVISION),
+    }
+    for key, value in sealed.items():
         if run.fact(key) != value:
             yield Deviation(f"{key} {run.fact(key)!r:.60}, as the manifest says", f"{value!r:.60}")
+    ran = run.log.value(keys.TASK)
+    facts = {**(ran if isinstance(ran, dict) else {}), **_facts(task)}
+    for key, value in facts.items():
+        if run.fact("task", key) != value:
+            yield Deviation(f"{value!r:.60} as the task's {key}", f"{run.fact('task', key)!r:.60}")
     if run.fact("data_sha256") != task.data.sha256:
         yield Deviation(f"data with SHA-256 {task.data.sha256[:12]}...", f"{run.fact('data_sha256')!s:.12}...")  # fmt: skip
 
@@ -167,7 +193,7 @@ def clocks_agree(
 )
 def quality_came_back(run: SealedRun, task: Task) -> Iterator[Deviation]:
     """A completed run's quality is what the harness found when it scored the model itself."""
-    if run.manifest is None or run.fact("outcome") not in {"success", "target_missed"}:
+    if run.manifest is None:
         return
     tolerance, reported = task.quality.rescoring_tolerance, run.log.value(keys.EVAL_ACCURACY)
     found = run.fact("rescoring", "quality")
@@ -175,6 +201,21 @@ def quality_came_back(run: SealedRun, task: Task) -> Iterator[Deviation]:
         yield Deviation("a quality found by scoring again", f"{found!r:.40}")
     elif not isinstance(reported, int | float) or abs(found - reported) > tolerance:
         yield Deviation(f"quality {reported!r:.20} +- {tolerance:g} when scored again", f"{found:.4f}")
+
+
+def _facts(task: Task) -> dict[str, object]:
+    """Return what a manifest says of the task beside its name, version and hash."""
+    quality = task.quality
+    return {"metric": quality.metric, "target": quality.target, "runs": task.runs.count}
+
+
+def _outcome(run: SealedRun) -> object:
+    """Return the outcome that the log states."""
+    ending, stop = run.log.first(keys.ENDING), run.log.first(keys.RUN_STOP)
+    if ending is not None:
+        return ending.value.get("outcome") if isinstance(ending.value, dict) else None
+    status = stop.metadata.get("status") if stop else None
+    return {"success": "success", "aborted": "target_missed"}.get(str(status))
 
 
 def _is_number(entry: Entry) -> bool:

@@ -1,6 +1,6 @@
 """One attempt, from order to seal, in steps that each leave a file: what was done stays done.
 
-run.json (ordered) -> log.txt (running) -> ending.json (ended) -> rescoring.json (scored again)
+log.txt and run.json (ordered) -> ending.json (ended) -> rescoring.json (scored again)
 -> result_<n>.json and, last, result_<n>.txt (sealed). Whatever ends the harness in between, the
 next one goes on from the last file.
 """
@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from suite.logs import keys
+from suite.logs.clock import LogClock
 from suite.logs.package import result_names
 from suite.logs.reader import read_log
 from suite.logs.writer import LogWriter
 from suite.runs.atomic import canonical_json, write_atomically
 from suite.runs.ending import Ending, Outcome
-from suite.runs.folder import attempt_folder
+from suite.runs.folder import attempt_folder, output_file
 from suite.runs.launch import launch, write_head
 from suite.runs.processes import end_processes
 from suite.runs.provenance import code_facts, file_sha256
@@ -54,8 +55,8 @@ def run_attempt(
 ) -> Sealed:
     """Launch, supervise, score again and seal the run that ``spec`` orders."""
     Path(spec.folder).mkdir()
-    spec.write()
     write_head(spec)
+    spec.write()  # from here on the attempt has begun
     ending = supervise(launch(spec), spec, stop, observer)
     _note(spec, "ending.json", ending)
     return finish(package, spec.attempt, command, stop)
@@ -69,6 +70,7 @@ def finish(package: Package, number: int, command: str, stop: StopRequest) -> Se
     folder = attempt_folder(package, number)
     spec = RunSpec.read(folder / "run.json")
     end_processes(spec.path)
+    spec = dataclasses.replace(spec, folder=str(folder))  # it may have been moved since
     ending = _noted(spec, "ending.json", Ending)
     if ending is None:
         ending = Ending(Outcome.INTERRUPTED, "the harness was ended")
@@ -82,6 +84,8 @@ def finish(package: Package, number: int, command: str, stop: StopRequest) -> Se
     if rescoring is not None and rescoring.problem:
         ending = dataclasses.replace(ending, outcome=Outcome.REFUSED, reason=rescoring.problem)
     _close_log(spec, ending)
+    if not ending.outcome.completed and spec.output.exists():
+        spec.output.replace(output_file(package, number))
     text, manifest = (package.folder / name for name in result_names(number))
     facts = _manifest(spec, package, ending, rescoring, command)
     write_atomically(manifest, canonical_json(facts))
@@ -97,7 +101,10 @@ def _close_log(spec: RunSpec, ending: Ending) -> None:
     log = read_log(spec.log)
     if log.first(keys.ENDING) is not None:
         return
-    with LogWriter(spec.log, spec.clock) as writer:
+    clock, last_ms = spec.clock, max((entry.time_ms for entry in log.entries), default=0)
+    if clock.now_ms() < last_ms:  # the machine has started anew, and its monotonic clock with it
+        clock = LogClock(wall_ms=last_ms)
+    with LogWriter(spec.log, clock) as writer:
         writer.point(keys.ENDING, {"outcome": ending.outcome, "reason": ending.reason})
         if log.first(keys.RUN_START) and not log.first(keys.RUN_STOP):
             writer.stop(keys.RUN_STOP, status="aborted")

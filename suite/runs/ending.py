@@ -6,11 +6,14 @@ import enum
 import re
 import signal
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from suite.findings import visible
 
-__all__ = ["Ending", "Outcome", "explain_crash"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Ending", "Outcome", "explain_crash", "read_output"]
 
 
 class Outcome(enum.StrEnum):
@@ -41,7 +44,20 @@ class Ending:
 
 
 _ROOT_CAUSE: Final = re.compile(r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
-_ERROR: Final = re.compile(r"^(?:\[rank\d+\]:\s*)?((?:[\w.]+)?(?:Error|Exception|Refusal)\b.*)", re.MULTILINE)
+# The first line of a traceback that is not indented. Ranks print theirs at once, line by line, and
+# torch puts the rank before each line.
+_RANK: Final = r"(?:\[rank\d+\]: )?"
+_ERROR: Final = re.compile(
+    rf"^{_RANK}Traceback .*\n(?:{_RANK}(?: |Traceback ).*\n)*{_RANK}([^\s\[].*)", re.MULTILINE
+)
+_CAP_BYTES: Final = 2**20  #: a trainer may print without end
+
+
+def read_output(path: Path) -> str:
+    """Return the last of what the ranks printed."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _CAP_BYTES))
+        return file.read(_CAP_BYTES).decode(errors="replace")
 
 
 def explain_crash(output: str, status: int) -> str:
@@ -50,8 +66,16 @@ def explain_crash(output: str, status: int) -> str:
     if found := _ROOT_CAUSE.search(output):
         who, code = f"rank {found[1]}", int(found[2])
     if code < 0:
-        return f"{who} was killed by {signal.Signals(-code).name}"
+        return f"{who} was killed by {_signal_name(-code)}"
     # The root cause raises first; what other ranks say of their lost peer comes later.
     errors = [line for line in _ERROR.findall(output) if "ChildFailedError" not in line]
-    last = visible(errors[0].strip())[:300] if errors else f"exit status {code}"
-    return f"{who} failed: {last.rstrip('.')}"
+    if errors:
+        return f"{who} failed: {visible(errors[0].strip())[:300].rstrip('.')}"
+    return f"{who} ended before its run did" if code == 0 else f"{who} failed: exit status {code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from suite.findings import Finding, visible
 from suite.logs.package import read_result
 from suite.refusal import ExitCode, Refusal
+from suite.runs.ending import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from suite.logs.package import Package, SealedRun
 
-__all__ = ["NAME", "attempt_folder", "environment_refusal", "left_behind", "locked", "sealed_runs"]
+__all__ = ["NAME", "attempt_folder", "environment_refusal", "left_behind", "locked", "output_file", "sealed_runs", "sweep"]
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  #: of organisations and systems
 _ATTEMPT: Final = re.compile(r"\.attempt_(\d{1,6})")
@@ -30,6 +31,11 @@ def attempt_folder(package: Package, number: int) -> Path:
     return package.folder / f".attempt_{number}"
 
 
+def output_file(package: Package, number: int) -> Path:
+    """Return where what the ranks of an attempt printed is kept, if it did not complete."""
+    return package.folder / f".output_{number}.txt"
+
+
 def left_behind(package: Package) -> list[int]:
     """Return the numbers of attempts that were begun and not sealed."""
     names = (_ATTEMPT.fullmatch(path.name) for path in package.folder.iterdir())
@@ -37,8 +43,29 @@ def left_behind(package: Package) -> list[int]:
 
 
 def sealed_runs(package: Package) -> tuple[SealedRun, ...]:
-    """Return the attempts sealed so far, by number."""
-    return read_result(package).runs
+    """Return the attempts sealed so far, by number.
+
+    Raises:
+        Refusal: exit status 3 where one lacks its manifest: it came from elsewhere, or was edited.
+    """
+    runs = read_result(package).runs
+    for run in runs:
+        if run.fact("outcome") not in list(Outcome):
+            finding = Finding(
+                "run.manifest",
+                "a manifest beside the log that says how the run ended",
+                "none",
+                "put it back, or choose another folder with --out",
+                path=run.log.path,
+            )
+            raise Refusal(finding, ExitCode.INVALID)
+    return runs
+
+
+def sweep(package: Package) -> None:
+    """Remove files that were being written when an earlier harness was killed."""
+    for path in package.folder.glob(".result_*"):
+        path.unlink()
 
 
 @contextlib.contextmanager

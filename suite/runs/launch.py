@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from suite.logs import keys
 from suite.logs.writer import LogWriter
+from suite.runs.parent import PARENT_VARIABLE
 from suite.runs.spec import RUN_VARIABLE
 from suite.systems.cpu import probe_processor
 from suite.tasks.data import drop_from_page_cache
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from suite.tasks.task import Task
 
 __all__ = ["launch", "launch_prediction", "write_head"]
+
+_LAUNCHER: Final = "suite.runs.launcher"
 
 
 def write_head(spec: RunSpec) -> None:
@@ -47,26 +50,27 @@ def write_head(spec: RunSpec) -> None:
 def launch(spec: RunSpec) -> subprocess.Popen[bytes]:
     """Start the trainer under torchrun, one process a rank."""
     ranks = spec.parallel_plan().ranks
-    torchrun = ["--standalone", f"--nproc-per-node={ranks}", "-m", f"{spec.trainer}.train"]
-    return _start(spec, ["-m", "suite.runs.launcher", *torchrun], ranks)
+    torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    return _start(spec, [*torchrun, "-m", _LAUNCHER, f"{spec.trainer}.train"], ranks)
 
 
 def launch_prediction(spec: RunSpec) -> subprocess.Popen[bytes]:
     """Start the trainer's predictor on the run's final weights."""
-    return _start(spec, ["-m", f"{spec.trainer}.predict"], ranks=1)
+    return _start(spec, [f"{spec.trainer}.predict"], ranks=1)
 
 
-def _start(spec: RunSpec, arguments: list[str], ranks: int) -> subprocess.Popen[bytes]:
+def _start(spec: RunSpec, module: list[str], ranks: int) -> subprocess.Popen[bytes]:
     threads = max(1, probe_processor()["usable_cores"] // ranks)
     environment = {
         "OMP_NUM_THREADS": str(threads),
         "GLOO_SOCKET_IFNAME": "lo",  # one machine: its host name need not resolve
         **os.environ,
         RUN_VARIABLE: str(spec.path),
+        PARENT_VARIABLE: str(os.getpid()),
     }
     with spec.output.open("ab") as output:
         return subprocess.Popen(
-            [sys.executable, *arguments],
+            [sys.executable, "-m", _LAUNCHER, *module],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -1,8 +1,13 @@
-"""Start torchrun so that it ends with the harness: ``python -m suite.runs.launcher <arguments>``."""
+"""Run a module so that it ends with who started it: ``python -m suite.runs.launcher MODULE ...``.
+
+torchrun, every rank and the predictor start through it, so that a run outlives its harness by no
+more than a moment, however early that ends and whatever the trainer does.
+"""
 
 from __future__ import annotations
 
 import runpy
+import sys
 
 from suite.runs.parent import die_with_parent
 
@@ -10,9 +15,10 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Become torchrun, which dies when the process that started it does."""
+    """Become the module that the first argument names; the others are its own."""
     die_with_parent()
-    runpy.run_module("torch.distributed.run", run_name="__main__", alter_sys=True)
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -36,15 +36,21 @@ def code_facts(trainer: str) -> dict[str, object]:
 
 
 def package_folder(package: str) -> Path:
-    """Return the folder of ``package``, which may stand in the current folder.
+    """Return the folder of ``package``, which may stand in the current folder; imports nothing.
 
     Raises:
         ModuleNotFoundError: where there is no such package.
     """
-    spec = importlib.machinery.PathFinder.find_spec(package, [*sys.path, str(Path.cwd())])
-    if spec is None or spec.origin is None:
+    places: list[str] = [*sys.path, str(Path.cwd())]
+    origin = None
+    for name in package.split("."):
+        spec = importlib.machinery.PathFinder.find_spec(name, places) if name.isidentifier() else None
+        if spec is None or spec.submodule_search_locations is None:
+            raise ModuleNotFoundError(f"no package {package}")
+        places, origin = list(spec.submodule_search_locations), spec.origin
+    if origin is None:
         raise ModuleNotFoundError(f"no package {package}")
-    return Path(spec.origin).parent
+    return Path(origin).parent
 
 
 def _folder_sha256(folder: Path) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from suite.logs import keys
 from suite.logs.reader import read_log
 from suite.logs.strict_json import read_bounded
-from suite.runs.ending import explain_crash
+from suite.runs.ending import explain_crash, read_output
 from suite.runs.launch import launch_prediction
 from suite.runs.processes import end_processes
 from suite.tasks.data import load
@@ -43,6 +43,7 @@ def rescore(spec: RunSpec, stop: StopRequest) -> Rescoring | None:
     reported = read_log(spec.log).value(keys.EVAL_ACCURACY)
     reported = float(reported) if isinstance(reported, int | float) else 0.0
     tolerance = task.quality.rescoring_tolerance
+    spec.predictions.unlink(missing_ok=True)  # nobody but the predictor answers
     process = launch_prediction(spec)
     deadline_s = time.monotonic() + task.limits.initialisation_s
     try:
@@ -57,7 +58,7 @@ def rescore(spec: RunSpec, stop: StopRequest) -> Rescoring | None:
         end_processes(spec.path)
         process.wait()
     if process.returncode != 0:
-        output = spec.output.read_text(encoding="utf-8", errors="replace")
+        output = read_output(spec.output)
         problem = explain_crash(output, process.returncode)
         return Rescoring(reported, None, tolerance, problem)
     return _compare(spec, reported, tolerance)
@@ -77,11 +78,14 @@ def _compare(spec: RunSpec, reported: float, tolerance: float) -> Rescoring:
     labels = load(spec.task().data).evaluation.labels
     try:
         content = io.BytesIO(read_bounded(spec.predictions, _CAP_BYTES))
-        classes = np.load(content, allow_pickle=False)
-        if classes.shape != labels.shape:
-            raise ValueError(f"{classes.shape} predictions for {labels.shape} samples")
-    except (OSError, ValueError) as error:
-        return Rescoring(reported, None, tolerance, str(error))
+        classes = np.lib.format.read_array(content, allow_pickle=False)
+        if classes.shape != labels.shape or classes.dtype.kind not in "iu":
+            raise ValueError(
+                f"predictions of shape {classes.shape} and type {classes.dtype}, "
+                f"not {labels.shape} integers"
+            )
+    except (OSError, ValueError, MemoryError) as error:
+        return Rescoring(reported, None, tolerance, f"no predictions: {error}")
     quality = float((classes == labels).mean())
     problem = "" if abs(quality - reported) <= tolerance else "the quality did not come back"
     return Rescoring(reported, quality, tolerance, problem)

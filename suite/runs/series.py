@@ -24,12 +24,14 @@ from suite.runs.folder import (
     environment_refusal,
     left_behind,
     locked,
+    output_file,
     sealed_runs,
+    sweep,
 )
-from suite.runs.provenance import package_folder
+from suite.runs.provenance import code_facts, package_folder
 from suite.runs.spec import RunSpec
 from suite.runs.supervise import Observer, StopRequest, stop_on_signals
-from suite.systems.describe import describe
+from suite.systems.describe import describe_with_torch
 from suite.systems.devices import usable_devices
 from suite.systems.name import system_name
 from suite.tasks.data import check_data
@@ -111,7 +113,7 @@ def check_order(order: Order) -> list[Finding]:
             expected = "letters, digits, '.', '_' and '-', at most 64, the first a letter or digit"
             finding = Finding(f"order.{what}", expected, repr(name), f"choose another --{what}")
             findings.append(finding)
-    trainer = order.trainer or task.trainer
+    trainer = _trainer(order, task)
     if not _is_trainer(trainer):
         expected = "a package with the modules train and predict"
         finding = Finding("order.trainer", expected, repr(trainer), "name one with --trainer")
@@ -119,6 +121,10 @@ def check_order(order: Order) -> list[Finding]:
     if not findings:
         check_data(task.data)
     return findings
+
+
+def _trainer(order: Order, task: Task) -> str:
+    return order.trainer or task.trainer
 
 
 def _is_trainer(package: str) -> bool:
@@ -132,7 +138,8 @@ def _is_trainer(package: str) -> bool:
 def package_of(order: Order, description: dict[str, object]) -> Package:
     """Return where the result of ``order`` belongs."""
     system = order.system or f"{system_name(description)}-{order.plan.slug}"
-    return Package(order.out, order.org, system, order.task().slug)
+    # Absolute: a run's processes are known by where it stands, and outlive a change of folder.
+    return Package(order.out.absolute(), order.org, system, order.task().slug)
 
 
 def run_series(order: Order, observer: SeriesObserver) -> Iterator[Sealed]:
@@ -146,7 +153,7 @@ def run_series(order: Order, observer: SeriesObserver) -> Iterator[Sealed]:
         Refusal: exit status 2 where the folder holds another configuration, 3 where a model's
             quality did not come back, 4 where a run cannot be carried out, 5 when interrupted.
     """
-    task, description = order.task(), describe()
+    task, description = order.task(), describe_with_torch()
     package = package_of(order, description)
     with locked(package), stop_on_signals() as stop:
         try:
@@ -163,11 +170,14 @@ def _carry_out(
     stop: StopRequest,
     observer: SeriesObserver,
 ) -> Iterator[Sealed]:
+    sweep(package)
     _settle_system(package, description, order)
     _same_configuration(sealed_runs(package), order, task)
+    sealed_before = {run.number for run in sealed_runs(package)}
     for number in left_behind(package):
-        if not (attempt_folder(package, number) / "run.json").exists():
-            shutil.rmtree(attempt_folder(package, number))  # it had not begun
+        begun = (attempt_folder(package, number) / "run.json").exists()
+        if not begun or number in sealed_before:
+            shutil.rmtree(attempt_folder(package, number))
             continue
         sealed = finish(package, number, order.command, stop)
         observer.sealed(sealed)
@@ -179,13 +189,19 @@ def _carry_out(
         completed = [run for run in runs if Outcome(str(run.fact("outcome"))).completed]
         if len(completed) >= order.runs:
             return
+        if stop.signal is not None:
+            raise Refusal(
+                f"{len(completed)} of {order.runs} runs done in {package.folder}, "
+                f"stopped by {stop.signal.name}; give the same command again to go on.",
+                ExitCode.INTERRUPTED,
+            )
         number = runs[-1].number + 1 if runs else 0
         observer.begin(number, len(completed), order.runs, task)
         spec = RunSpec(
             folder=str(attempt_folder(package, number)),
             attempt=number,
-            task_path=str(order.task_path),
-            trainer=order.trainer or task.trainer,
+            task_path=str(order.task_path.absolute()),
+            trainer=_trainer(order, task),
             overrides=dict(order.overrides),
             plan=str(order.plan),
             seed=_seed(runs, {run.fact("seed") for run in completed}),
@@ -232,8 +248,8 @@ def _go_on(sealed: Sealed, package: Package) -> None:
             path=str(sealed.log),
         )
         raise Refusal(finding, ExitCode.INVALID)
-    remedy = f"its log says more: {sealed.log}"
-    raise Refusal(f"{what}; {remedy}.", ExitCode.ENVIRONMENT)
+    output = output_file(package, sealed.number)
+    raise Refusal(f"{what}; what the ranks printed is in {output}.", ExitCode.ENVIRONMENT)
 
 
 def _settle_system(package: Package, description: dict[str, object], order: Order) -> None:
@@ -254,20 +270,26 @@ def _settle_system(package: Package, description: dict[str, object], order: Orde
 
 
 def _same_configuration(runs: tuple[SealedRun, ...], order: Order, task: Task) -> None:
-    own = {
+    own: dict[str, object] = {
         "plan": str(order.plan),
         "division": order.division,
         "overrides": dict(order.overrides),
         "task": task.sha256,
     }
+    facts = code_facts(_trainer(order, task))
+    code = {key: facts[key] for key in ("trainer", "trainer_sha256", "suite_sha256")}
     for run in runs:
-        theirs = {key: run.fact(key) for key in own} | {"task": run.fact("task", "sha256")}
-        for key, value in own.items():
-            if theirs[key] != value:
+        expected = {key: run.fact(key) for key in own} | {"task": run.fact("task", "sha256")}
+        found = dict(own)
+        if Outcome(str(run.fact("outcome"))).completed:  # after others, code may have been mended
+            expected |= {key: run.fact("code", key) for key in code}
+            found |= code
+        for key, value in expected.items():
+            if value != found[key]:
                 finding = Finding(
                     "run.configuration",
-                    f"{key} {theirs[key]}, as in the runs already in this folder",
-                    f"{key} {value}",
+                    f"{key} {value}, as in the runs already in this folder",
+                    f"{key} {found[key]}",
                     "choose a new entry with --system NAME, or another folder with --out",
                     path=str(run.log.path),
                 )

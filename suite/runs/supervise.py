@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from suite.logs import keys
 from suite.logs.reader import Entry, parse_entry
 from suite.logs.writer import TOKEN
-from suite.runs.ending import Ending, Outcome, explain_crash
+from suite.runs.ending import Ending, Outcome, explain_crash, read_output
 from suite.runs.processes import end_processes
 from suite.runs.pulse import read_pulse
 
@@ -155,7 +155,7 @@ def supervise(
         end_processes(spec.path)
         process.wait()
     if process.returncode != 0 or watch.stopped_s is None:
-        output = spec.output.read_text(encoding="utf-8", errors="replace")
+        output = read_output(spec.output)
         return watch.ending(Outcome.CRASHED, explain_crash(output, process.returncode))
     return watch.ending(Outcome.SUCCESS if watch.reached else Outcome.TARGET_MISSED)
 

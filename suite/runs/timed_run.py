@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Self
 from suite.logs import keys
 from suite.logs.writer import LogWriter
 from suite.runs.access import EvaluationData, TrainingData
-from suite.runs.parent import die_with_parent
 from suite.runs.pulse import Pulse
 from suite.runs.spec import RunSpec
 from suite.tasks.data import Splits, load
@@ -54,7 +53,6 @@ class TimedRun:
     @classmethod
     def join(cls) -> Self:
         """Take part in the run that the environment names, as the rank it names."""
-        die_with_parent()
         return cls(RunSpec.from_environment(), int(os.environ.get("RANK", "0")))
 
     def __enter__(self) -> Self:

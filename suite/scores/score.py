@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from suite.logs import keys
 from suite.scores.interval import Interval, olympic_interval
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["CurvePoint", "ResultScore", "RunScore", "score_result"]
 
 Completion = Literal["reached", "missed", "ended"]
+_MOST: Final = 1e15  #: more was not measured, and would make sums overflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +102,19 @@ def score_result(result: Result) -> ResultScore:
         required_runs=required if isinstance(required, int) else None,
         runs=tuple(runs),
         olympic_mean_s=mean_s,
-        interval_s=olympic_interval([time for time in times if math.isfinite(time)]),
+        interval_s=_interval(times, mean_s),
         samples_to_target=_mean(run.samples_to_target for run in counting),
         throughput_samples_per_s=_mean(run.throughput_samples_per_s for run in counting),
         steady_samples_per_s=_mean(run.steady_samples_per_s for run in counting),
         bubble=_mean(run.bubble for run in counting),
         exposed_communication=_mean(run.exposed_communication for run in counting),
     )
+
+
+def _interval(times_s: list[float], mean_s: float | None) -> Interval | None:
+    if mean_s is None or math.isinf(mean_s):
+        return None
+    return olympic_interval([time_s for time_s in times_s if math.isfinite(time_s)])
 
 
 def _score_run(run: SealedRun) -> RunScore:
@@ -146,7 +153,7 @@ def _curve(log: Log, start: Entry) -> Iterable[CurvePoint]:
 
 def _steady_rate(log: Log) -> float:
     """Return samples over training time: blocks are equally long, so the harmonic mean of rates."""
-    rates = [rate for rate in _tracked(log, "throughput") if rate > 0]
+    rates = [rate for rate in _tracked(log, "throughput") if rate > 1 / _MOST]
     return len(rates) / math.fsum(1 / rate for rate in rates) if rates else 0.0
 
 
@@ -158,7 +165,9 @@ def _tracked(log: Log, name: str) -> list[float]:
     values = (
         entry.value.get(name) for entry in log.all(keys.TRACKED_STATS) if isinstance(entry.value, dict)
     )
-    return [float(value) for value in values if isinstance(value, int | float)]
+    return [
+        float(value) for value in values if isinstance(value, int | float) and abs(value) < _MOST
+    ]
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

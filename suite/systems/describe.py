@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, cast
 
 from suite.systems.accelerators import Accelerators, probe_accelerators
 from suite.systems.cpu import Processor, probe_processor
@@ -14,8 +14,9 @@ from suite.systems.privacy import Guard
 from suite.systems.software import Software, probe_software
 from suite.systems.storage import Storage, probe_storage
 from suite.systems.surroundings import Surroundings, probe_surroundings
+from suite.systems.torch_build import torch_build
 
-__all__ = ["Machine", "describe", "probe_machine"]
+__all__ = ["Machine", "describe", "describe_with_torch", "probe_machine"]
 
 
 class Machine(TypedDict):
@@ -39,6 +40,14 @@ def describe(root: Path = Path("/")) -> dict[str, object]:
     guard = Guard.of_this_machine(root)
     machine = guard.scrub(probe_machine(root))
     return {**guard.scrub(mlperf_fields(machine)), "hybridperf": machine}
+
+
+def describe_with_torch() -> dict[str, object]:
+    """Describe this machine as `describe`, with how its PyTorch was built; takes seconds."""
+    description = describe()
+    machine = cast("dict[str, object]", description["hybridperf"])
+    machine["torch_build"] = torch_build()
+    return description
 
 
 def probe_machine(root: Path = Path("/")) -> Machine:

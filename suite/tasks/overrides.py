@@ -47,7 +47,7 @@ def parse_overrides(task: Task, texts: Iterable[str]) -> dict[str, object]:
             raise _refuse(text, f"a hyperparameter of {task.name}", repr(key), hint)
         try:
             overrides[key] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
+        except ValueError:
             overrides[key] = value  # a bare word is a string
     return overrides
 

@@ -55,12 +55,12 @@ def _convert(hint: object, value: object, *, path: str, at: str) -> object:
             for key, item in value.items()
         }
     if isinstance(hint, type) and issubclass(hint, enum.StrEnum) and value in list(hint):
-        return hint(value)
+        return hint(str(value))
     if origin is typing.Literal:
         if value not in arguments:
             raise _refuse(path, at, f"one of {', '.join(map(str, arguments))}", repr(value))
         return value
-    if hint is float and type(value) is int:
+    if hint is float and type(value) is int and abs(value) < 2**1023:
         return float(value)
     if hint is float and isinstance(value, float) and not math.isfinite(value):
         raise _refuse(path, at, "a finite number", str(value))

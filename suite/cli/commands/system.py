@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from suite.cli.printing import print_json, print_table
 from suite.refusal import ExitCode
-from suite.systems.describe import describe
+from suite.systems.describe import describe_with_torch
 from suite.systems.name import system_name
 from suite.systems.show import show
 
@@ -18,7 +18,7 @@ __all__ = ["execute"]
 
 def execute(options: argparse.Namespace) -> ExitCode:
     """Describe this machine as a result would."""
-    description = describe()
+    description = describe_with_torch()
     if options.json:
         print_json(description)
     else:

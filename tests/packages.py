@@ -1,0 +1,204 @@
+"""Made-up submissions: valid as written, and then changed one thing at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from suite.logs import keys
+from suite.logs.chain import GENESIS, seal_line, split_line
+from suite.logs.clock import LogClock
+from suite.logs.package import Package, result_names
+from suite.logs.writer import TOKEN, LogWriter
+from suite.runs.launch import write_head
+from suite.runs.spec import RunSpec
+from suite.tasks.registry import find_task, task_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+    from pathlib import Path
+
+    from suite.tasks.task import Division
+
+    Edit = Callable[[list[str]], None]
+
+TASK = "resnet/laptop"
+EPOCHS = 8  #: after so many a made-up run reaches the target
+START_MS = 1_790_000_000_000
+RATE, BUBBLE, EXPOSED = 900.0, 0.1, 0.05  #: what every made-up block tracks
+
+
+@dataclass(frozen=True, slots=True)
+class MadeUpClock(LogClock):
+    """A clock that stands still until it is told to go on."""
+
+    time_ms: list[float] = field(default_factory=lambda: [float(START_MS)])
+
+    def now_ms(self) -> int:
+        return round(self.time_ms[0])
+
+    def advance(self, time_s: float) -> None:
+        self.time_ms[0] += time_s * 1000
+
+
+def write_result(
+    root: Path,
+    *,
+    plan: str = "dp=2",
+    times_s: Sequence[float] = (10.0, 11.0, 12.0, 13.0, 14.0),
+    missed: Collection[int] = (),
+    ended: Collection[int] = (),
+    org: str = "acme",
+    system: str = "laptop",
+    division: Division = "closed",
+    overrides: dict[str, object] | None = None,
+) -> Package:
+    """Write a valid result of one run for each of ``times_s``; `missed` and `ended` are numbers."""
+    package = Package(root.resolve(), org, system, TASK.replace("/", "-"))
+    package.folder.mkdir(parents=True)
+    package.system_file.parent.mkdir(exist_ok=True)
+    package.system_file.write_text(json.dumps({"framework": "PyTorch 2.15", "system_name": system}))
+    for number, time_s in enumerate(times_s):
+        spec = RunSpec(
+            folder=str(package.folder),
+            attempt=number,
+            task_path=str(task_path(TASK)),
+            trainer="reference_impls",
+            overrides=overrides or {},
+            plan=plan,
+            seed=1000 + number,
+            org=org,
+            platform=system,
+            division=division,
+            clock=MadeUpClock(wall_ms=0, monotonic_ns=0),
+        )
+        outcome = "interrupted" if number in ended else "success"
+        outcome = "target_missed" if number in missed else outcome
+        quality = _write_log(spec, time_s, outcome)
+        text, manifest = (package.folder / name for name in result_names(number))
+        spec.log.rename(text)
+        facts = _manifest(spec, package, time_s, outcome, quality)
+        manifest.write_text(json.dumps(facts, indent=2))
+    return package
+
+
+def log_path(package: Package, number: int) -> Path:
+    return package.folder / result_names(number)[0]
+
+
+def edit_log(package: Package, number: int, edit: Edit) -> None:
+    """Let ``edit`` change the JSON texts of a run's lines, then chain and seal them anew."""
+    path = log_path(package, number)
+    bodies = read_bodies(path)
+    edit(bodies)
+    path.write_text(chained(bodies))
+    edit_manifest(package, number, log={"path": path.name, "sha256": _sha256(path)})
+
+
+def edit_manifest(package: Package, number: int, **facts: object) -> None:
+    """Replace ``facts`` of a run's manifest."""
+    path = package.folder / result_names(number)[1]
+    path.write_text(json.dumps(json.loads(path.read_text()) | facts))
+
+
+def read_bodies(path: Path) -> list[str]:
+    """Return the JSON texts of the lines of a log, without their hashes."""
+    parts = [split_line(line.removeprefix(TOKEN)) for line in path.read_text().splitlines()]
+    return [part[0] for part in parts if part is not None]
+
+
+def chained(bodies: Sequence[str]) -> str:
+    """Return the log whose lines have the JSON texts ``bodies``."""
+    lines, previous = [], GENESIS
+    for body in bodies:
+        line, previous = seal_line(previous, body)
+        lines.append(f"{TOKEN}{line}\n")
+    return "".join(lines)
+
+
+def place(bodies: Sequence[str], key: str, nth: int = 0) -> int:
+    """Return the index of the ``nth`` line with ``key``; -1 is the last."""
+    return [index for index, body in enumerate(bodies) if json.loads(body)["key"] == key][nth]
+
+
+def change(bodies: list[str], key: str, nth: int = 0, **fields: object) -> None:
+    """Replace ``fields`` of the ``nth`` line with ``key``."""
+    index = place(bodies, key, nth)
+    bodies[index] = json.dumps(json.loads(bodies[index]) | fields)
+
+
+def shift(bodies: list[str], first: int, time_ms: int) -> None:
+    """Stamp the line ``first`` and all after it ``time_ms`` later."""
+    for index in range(first, len(bodies)):
+        entry = json.loads(bodies[index])
+        bodies[index] = json.dumps(entry | {"time_ms": entry["time_ms"] + time_ms})
+
+
+def _write_log(spec: RunSpec, time_s: float, outcome: str) -> float:
+    task, clock = spec.task(), spec.clock
+    assert isinstance(clock, MadeUpClock)
+    epochs = EPOCHS if outcome == "success" else task.limits.epochs
+    write_head(spec)
+    quality = 0.0
+    with LogWriter(spec.log, clock) as log:
+        clock.advance(9.0)
+        log.stop(keys.INIT_STOP)
+        log.start(keys.RUN_START)
+        for epoch in range(1, epochs + 1):
+            log.start(keys.BLOCK_START, first_epoch_num=epoch, epoch_count=1)
+            clock.advance(time_s / epochs)
+            if outcome == "interrupted" and epoch == 3:
+                log.point(keys.ENDING, {"outcome": outcome, "reason": "stopped by SIGINT"})
+                break
+            log.point(keys.TRACKED_STATS, {"bubble": BUBBLE, "exposed_communication": EXPOSED})
+            log.point(keys.TRACKED_STATS, {"throughput": RATE}, epoch_num=epoch)
+            log.start(keys.EVAL_START, epoch_num=epoch)
+            log.stop(keys.EVAL_STOP, epoch_num=epoch)
+            best = task.quality.target + (0.002 if outcome == "success" else -0.005)
+            quality = best - 0.01 * (epochs - epoch)
+            log.point(keys.EVAL_ACCURACY, quality, epoch_num=epoch)
+            log.stop(keys.BLOCK_STOP, first_epoch_num=epoch)
+        log.stop(keys.RUN_STOP, status="success" if outcome == "success" else "aborted")
+    return quality
+
+
+def _manifest(
+    spec: RunSpec, package: Package, time_s: float, outcome: str, quality: float
+) -> dict[str, Any]:
+    task = find_task(TASK)
+    rescoring = {"problem": "", "quality": quality, "reported": quality, "tolerance": 0.0034}
+    path = log_path(package, spec.attempt)
+    return {
+        "format": 1,
+        "attempt": spec.attempt,
+        "outcome": outcome,
+        "reason": "",
+        "task": {
+            "name": task.name,
+            "version": task.version,
+            "sha256": task.sha256,
+            "metric": task.quality.metric,
+            "target": task.quality.target,
+            "runs": task.runs.count,
+        },
+        "plan": spec.plan,
+        "seed": spec.seed,
+        "overrides": spec.overrides,
+        "org": spec.org,
+        "platform": spec.platform,
+        "division": spec.division,
+        "log": {"path": path.name, "sha256": _sha256(path)},
+        "system": {"path": package.system_file.name, "sha256": _sha256(package.system_file)},
+        "code": {"version": "0.1.0", "suite_sha256": "a" * 64, "trainer_sha256": "b" * 64},
+        "data_sha256": task.data.sha256,
+        "supervisor": {"initialisation_s": 9.0, "run_s": time_s},
+        "rescoring": None if outcome == "interrupted" else rescoring,
+        "weights_sha256": {"part_0.safetensors": "c" * 64},
+        "command": "hybridperf run resnet/laptop --plan dp=2 --runs 5",
+    }
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

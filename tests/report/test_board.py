@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from suite.findings import Finding
+from suite.report.board import boards
+from suite.report.entry import read_entries
+
+if TYPE_CHECKING:
+    import pytest
+
+    from suite.logs.package import Result
+    from tests.report.conftest import Submissions
+
+
+def test_rows_stand_by_time_and_only_finished_results_are_ranked(submissions: Submissions) -> None:
+    submissions.add([20, 21, 22, 23, 24], system="slow")
+    submissions.add([10, 11, 12, 13, 14], system="fast")
+    submissions.add([1, 2, 3], system="early")
+    submissions.add([5] * 5, system="missing", outcomes={1: "target_missed", 2: "target_missed"})
+
+    (board,) = boards(read_entries(submissions.root))
+
+    rows = [(row.entry.score.system, str(row.rank), row.entry.standing) for row in board.rows]
+    assert rows == [
+        ("fast", "1", "ranked"),
+        ("slow", "2", "ranked"),
+        ("early", "None", "provisional"),
+        ("missing", "None", "missed"),
+    ]
+    assert board.metric == "top-1 accuracy"
+    assert board.target == 0.98
+
+
+def test_an_invalid_result_is_apart_and_ranks_nobody(
+    submissions: Submissions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submissions.add([10, 11, 12, 13, 14], system="honest")
+    submissions.add([1, 1, 1, 1, 1], system="cheat")
+    submissions.add([9, 9, 9], system="short")
+    rules = {"cheat": "log.chain", "short": "result.run_count"}
+
+    def check(result: Result) -> list[Finding]:
+        rule = rules.get(result.package.system)
+        return [Finding(rule, "honesty", "none", "be honest")] if rule else []
+
+    monkeypatch.setattr("suite.report.entry.check_result", check)
+
+    (board,) = boards(read_entries(submissions.root))
+
+    assert [entry.score.system for entry in board.invalid] == ["cheat"]
+    assert [(row.entry.score.system, str(row.rank)) for row in board.rows] == [
+        ("honest", "1"),
+        ("short", "None"),
+    ]
+    assert [row.entry.valid for row in board.rows] == [True, False]
+
+
+def test_other_versions_stand_on_other_boards(submissions: Submissions) -> None:
+    submissions.add([10, 11, 12], system="old", manifest={"task": {"version": 1}})
+    submissions.add([10, 11, 12], system="new", manifest={"task": {"version": 2}})
+
+    assert [board.version for board in boards(read_entries(submissions.root))] == ["1", "2"]

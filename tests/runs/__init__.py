@@ -1,0 +1,1 @@
+"""Tests of runs, and of what may go wrong in them."""

@@ -1,0 +1,194 @@
+"""Runs as processes, and what must be true of a folder whatever became of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import psutil
+import pytest
+
+from suite.logs.package import Package, find_results
+from suite.logs.reader import read_log
+from suite.runs.provenance import file_sha256
+from suite.runs.spec import RUN_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT: Final = Path(__file__).parents[2]
+FAULTY: Final = "tests.trainers.faulty"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a command left on the terminal."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def sentence(self) -> str:
+        """Return the one sentence that a refused command says."""
+        (line,) = (line for line in self.err.splitlines() if line.startswith("hybridperf: "))
+        return line
+
+
+@dataclass
+class Bench:
+    """A folder of results, and commands that work in it."""
+
+    out: Path
+    tasks: Path
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def start(
+        self, *arguments: str, runs: int = 1, trainer: str = FAULTY, quick: bool = True, **faults: str
+    ) -> subprocess.Popen[str]:
+        """Start ``hybridperf run``; ``faults`` are variables of its environment."""
+        run = ["run", "resnet/laptop", "--trainer", trainer, "--runs", str(runs), "--out", str(self.out)]
+        return self.command(*run, *arguments, QUICK="1" if quick else "", **faults)
+
+    def command(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+        """Start ``hybridperf`` with ``arguments``."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.runs.driver", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "TASKS": str(self.tasks)} | variables,
+        )
+        self.processes.append(process)
+        return process
+
+    def run(self, *arguments: str, **keywords: Any) -> Finished:
+        """Carry ``hybridperf run`` out."""
+        return finished(self.start(*arguments, **keywords))
+
+    def say(self, *arguments: str) -> Finished:
+        """Carry another command out."""
+        return finished(self.command(*arguments))
+
+    def strike(self, fault: str, *arguments: str, rank: int = 0, **keywords: Any) -> Finished:
+        """Carry ``hybridperf run`` out with a fault that strikes once."""
+        once = self.out.parent / "once"
+        once.unlink(missing_ok=True)
+        return self.run(*arguments, FAULT=fault, FAULT_RANK=str(rank), FAULT_ONCE=str(once), **keywords)
+
+    def limits(self, **limits: float) -> None:
+        """Change limits of the task, such as ``silence_s``."""
+        path = self.tasks / "resnet/laptop.toml"
+        text = path.read_text()
+        for key, value in limits.items():
+            text, count = re.subn(rf"(?m)^{key} = .*$", f"{key} = {value}", text)
+            assert count == 1
+        path.write_text(text)
+
+    @property
+    def package(self) -> Package:
+        """Return the one result."""
+        (package,) = find_results(self.out)
+        return package
+
+    def manifests(self) -> list[dict[str, Any]]:
+        """Return the manifest of each sealed attempt."""
+        paths = sorted(self.out.rglob("result_*.json"), key=lambda path: int(path.stem[7:]))
+        return [json.loads(path.read_text()) for path in paths]
+
+    def outcomes(self) -> list[str]:
+        """Return how each sealed attempt ended."""
+        return [manifest["outcome"] for manifest in self.manifests()]
+
+    def orders(self) -> list[Path]:
+        """Return the orders of attempts that are going on or were left behind."""
+        return list(self.out.rglob("run.json"))
+
+    def await_batches(self, count: int = 1) -> None:
+        """Wait until rank 0 has begun so many batches."""
+        wait_until(lambda: any(path.read_bytes()[8:10] >= count.to_bytes(2, "little") for path in self.out.rglob("pulse.bin")))
+
+    def processes_left(self) -> list[psutil.Process]:
+        """Return all processes that work on some run of this folder."""
+        left = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(RUN_VARIABLE, "").startswith(str(self.out)):
+                    left.append(process)
+            except (psutil.Error, OSError):
+                continue
+        return left
+
+    def assert_consistent(self) -> None:
+        """Every sealed attempt is whole, and nothing is half written."""
+        for text in self.out.rglob("result_*.txt"):
+            manifest = json.loads(text.with_suffix(".json").read_text())
+            assert manifest["log"] == {"path": text.name, "sha256": file_sha256(text)}
+            log = read_log(text)
+            assert log.chained
+            assert log.findings == []
+        for system in self.out.rglob("systems/*.json"):
+            json.loads(system.read_text())
+
+    def assert_settled(self) -> None:
+        """No process is left, nor a file that was only for the time of a run."""
+        assert self.processes_left() == []
+        self.assert_consistent()
+        names = {re.sub(r"\d+", "N", path.name) for path in self.out.rglob("resnet-laptop/*")}
+        assert names <= {".lock", "result_N.txt", "result_N.json", ".output_N.txt"}
+
+    def assert_goes_on(self, *arguments: str, **keywords: Any) -> None:
+        """The same command completes, with the seed of the attempt that did not."""
+        before = self.manifests()
+        done = self.run(*arguments, **keywords)
+        assert done.code == 0, done
+        self.assert_settled()
+        (first, *_), last = before, self.manifests()[-1]
+        assert last["outcome"] == "success"
+        assert last["seed"] == first["seed"]
+        assert all(m in self.manifests() for m in before)
+        checked = self.say("check", str(self.out), "--json")
+        wrong = {f["rule"] for f in json.loads(checked.out)["findings"]}
+        assert wrong <= {"result.ended", "result.run_count"}, checked.out
+
+
+def finished(process: subprocess.Popen[str], timeout_s: float = 60) -> Finished:
+    """Wait for a command; no command ever shows a traceback."""
+    out, err = process.communicate(timeout=timeout_s)
+    assert "Traceback" not in out + err, err
+    done = Finished(process.returncode, out, err)
+    others = [line for line in err.splitlines() if not line.startswith("hybridperf: ")]
+    assert all(re.match(r"  attempt \d+: ", line) for line in others), err
+    assert (len(others) < len(err.splitlines())) == (done.code > 1), err
+    return done
+
+
+def wait_until(holds: Callable[[], bool], timeout_s: float = 30) -> None:
+    """Wait for something to become true."""
+    deadline_s = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    tasks = tmp_path / "tasks"
+    (tasks / "resnet").mkdir(parents=True)
+    laptop = (ROOT / "suite/tasks/resnet/laptop.toml").read_text()
+    (tasks / "resnet/laptop.toml").write_text(laptop.replace("count = 5", "count = 1"))
+    bench = Bench(tmp_path / "out", tasks)
+    yield bench
+    for process in bench.processes:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+    for left in bench.processes_left():
+        left.kill()

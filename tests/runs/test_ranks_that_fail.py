@@ -1,0 +1,114 @@
+"""Ranks that die, hang, stop, raise or take too long, under torchrun where that matters."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.runs.conftest import Bench
+
+
+@pytest.mark.parametrize(
+    ("fault", "rank", "outcome", "reason"),
+    [
+        ("kill", 0, "crashed", "rank 0 was killed by SIGKILL"),
+        ("kill", 1, "crashed", "rank 1 was killed by SIGKILL"),
+        ("raise", 1, "crashed", "rank 1 failed: tests.trainers.faulty.faults.Boom: the loss is not a number"),
+        ("hang", 1, "silent", "no rank made progress for 1.5 s: rank 1 stopped first, at batch 43"),
+        ("stop", 1, "silent", "no rank made progress for 1.5 s: rank 1 stopped first, at batch 43"),
+    ],
+)
+def test_one_of_two_ranks_fails_and_all_end_together(
+    bench: Bench, fault: str, rank: int, outcome: str, reason: str
+) -> None:
+    bench.limits(silence_s=1.5)
+    start_s = time.monotonic()
+    done = bench.strike(fault, "--plan", "dp=2", rank=rank, quick=False)
+    assert time.monotonic() - start_s < 30
+    assert done.code == 4
+    assert f"is sealed as {outcome}: {reason}; what the ranks printed is in " in done.sentence
+    bench.assert_settled()
+    assert [(m["outcome"], m["reason"]) for m in bench.manifests()] == [(outcome, reason)]
+    bench.assert_goes_on("--plan", "dp=2")
+
+
+@pytest.mark.parametrize(
+    ("fault", "limits", "outcome", "reason"),
+    [
+        ("init", {"initialisation_s": 1}, "over_budget", "initialisation took more than 1 s"),
+        ("slow", {"run_s": 0.6}, "over_budget", "training took more than 0.6 s"),
+        ("linger", {"ending_s": 0.5}, "over_budget", "ending took more than 0.5 s"),
+        ("hang", {"silence_s": 0.5}, "silent", "no rank made progress for 0.5 s: all 1 ranks stopped at batch 43"),
+        ("leave", {}, "crashed", "the trainer ended before its run did"),
+        ("early", {}, "crashed", "the trainer failed: suite.runs.timed_run.OutOfTurnError: training data"),
+        ("other block", {}, "crashed", "the trainer failed: suite.runs.timed_run.OutOfTurnError: training data"),
+        ("evaluation first", {}, "crashed", "the trainer failed: suite.runs.timed_run.OutOfTurnError: report()"),
+    ],
+)
+def test_a_run_that_cannot_go_on_is_ended_and_counted(
+    bench: Bench, fault: str, limits: dict[str, float], outcome: str, reason: str
+) -> None:
+    bench.limits(**limits)
+    done = bench.strike(fault)
+    assert done.code == 4
+    assert f"is sealed as {outcome}: {reason}" in done.sentence
+    bench.assert_settled()
+    assert bench.outcomes() == [outcome]
+    bench.assert_goes_on()
+
+
+@pytest.mark.parametrize(
+    ("fault", "limits", "reason"),
+    [
+        ("claim", {}, "0.9668 (the quality did not come back)"),
+        ("predict raises", {}, "none (the trainer failed: tests.trainers.faulty.faults.Boom: no such layer)"),
+        ("predict hangs", {"initialisation_s": 1.5}, "none (scoring took more than 1.5 s)"),
+        ("predict answers nothing", {}, "none (no predictions: "),
+        ("predict answers an empty file", {}, "none (no predictions: "),
+        ("predict answers too few", {}, "none (no predictions: predictions of shape (601,)"),
+        ("predict answers words", {}, "none (no predictions: predictions of shape (602,) and type <U21"),
+    ],
+)
+def test_a_quality_that_does_not_come_back_does_not_count(
+    bench: Bench, fault: str, limits: dict[str, float], reason: str
+) -> None:
+    bench.limits(**limits)
+    if fault == "claim":
+        done = bench.strike(fault)
+    else:  # the training is honest: only the predictor's process has the fault
+        done = bench.run(FAULT=fault)
+    assert done.code == 3
+    assert f"result_0.txt: expected the reported quality " in done.sentence
+    assert f"found {reason}" in done.sentence
+    bench.assert_settled()
+    assert bench.outcomes() == ["refused"]
+    bench.assert_goes_on()
+
+
+def test_a_trainer_that_never_reaches_the_target_ends_at_the_last_epoch(bench: Bench) -> None:
+    bench.limits(epochs=3)
+    done = bench.strike("never")
+    assert done.code == 1
+    assert done.err.startswith("  attempt 0: missed the target in ")
+    bench.assert_settled()
+    assert bench.outcomes() == ["target_missed"]
+    assert bench.run().code == 1  # complete: nothing runs again
+
+
+def test_the_wall_clock_may_be_set_back_during_a_run(bench: Bench) -> None:
+    assert bench.strike("wall clock").code == 0
+    bench.assert_settled()
+    checked = bench.say("check", str(bench.out))
+    assert checked.code == 0, checked.out
+
+
+def test_a_log_whose_time_runs_back_is_invalid(bench: Bench) -> None:
+    done = bench.strike("log clock")
+    assert done.code == 3 or "log.time" in done.out
+    checked = bench.say("check", str(bench.out))
+    assert checked.code == 3
+    assert "error log.time " in checked.out
+    assert "a step back of 3" in checked.out

@@ -1,0 +1,1 @@
+"""Trainers without torch, for tests."""

@@ -1,0 +1,34 @@
+"""Answer from what was memorised, or fail to."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import numpy as np
+
+from suite.runs.prediction import Prediction
+from suite.runs.spec import RunSpec
+from tests.trainers.faulty.faults import Boom, chosen
+from tests.trainers.nearest.memory import Memory
+
+if __name__ == "__main__":
+    prediction, spec, memory = Prediction.join(), RunSpec.from_environment(), Memory()
+    fault = chosen()
+    if fault == "predict raises":
+        raise Boom("no such layer")
+    if fault == "predict hangs":
+        time.sleep(3600)
+    if fault == "predict answers nothing":
+        sys.exit(0)
+    if fault == "predict answers an empty file":
+        spec.predictions.touch()
+        sys.exit(0)
+    memory.load(spec)
+    classes = memory.answer(prediction.images())
+    if fault == "predict answers too few":
+        classes = classes[:-1]
+    if fault == "predict answers words":
+        np.save(spec.predictions, classes.astype(str))
+        sys.exit(0)
+    prediction.answer(classes)

@@ -1,0 +1,13 @@
+"""Answer from what was memorised."""
+
+from __future__ import annotations
+
+from suite.runs.prediction import Prediction
+from suite.runs.spec import RunSpec
+from tests.trainers.nearest.memory import Memory
+
+if __name__ == "__main__":
+    prediction = Prediction.join()
+    memory = Memory()
+    memory.load(RunSpec.from_environment())
+    prediction.answer(memory.answer(prediction.images()))

@@ -1,0 +1,21 @@
+"""Memorise a growing share of the training samples until the target is reached."""
+
+from __future__ import annotations
+
+from suite.runs.timed_run import TimedRun
+from tests.trainers.nearest.memory import SHARES, Memory
+
+if __name__ == "__main__":
+    memory = Memory()
+    with TimedRun.join() as run:
+        with run.clock():
+            for block in run.blocks():
+                data = run.training_data(block)
+                for _ in data.batches():
+                    pass
+                count = round(SHARES[min(block.last_epoch, len(SHARES)) - 1] * len(data.samples))
+                memory.fill(data.samples.images[:count], data.samples.labels[:count])
+                held_out = run.evaluation_data()
+                correct = memory.answer(held_out.samples.images) == held_out.samples.labels
+                run.report(float(correct.mean()))
+        memory.save(run.spec)
