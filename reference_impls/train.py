@@ -1,4 +1,4 @@
-"""Train one run on every rank: ``torchrun ... -m reference_impls.train``, as the harness starts it."""
+"""Train one run; torchrun starts this module on every rank."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, get_args, Literal
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
 from suite.findings import Finding
 from suite.refusal import ExitCode, Refusal
@@ -94,7 +94,7 @@ class ParallelPlan:
         if self.ranks > (most := facts.devices * facts.ranks_per_device):
             yield self._misfit(
                 "ranks",
-                f"at most {most} ranks ({facts.devices} devices x {facts.ranks_per_device} ranks each)",
+                f"at most {most} ranks ({facts.devices} devices, {facts.ranks_per_device} on each)",
                 f"dp x pp = {self.ranks} ranks",
                 "lower dp or pp, or run on more devices",
             )
@@ -108,7 +108,7 @@ class ParallelPlan:
         if facts.global_batch_size % (parts := self.dp * self.microbatches):
             yield self._misfit(
                 "divides",
-                f"dp x microbatches to divide the global batch of {facts.global_batch_size} samples",
+                f"dp x microbatches to divide the batch of {facts.global_batch_size} samples",
                 f"{self.dp} x {self.microbatches} = {parts}",
                 "choose dp and microbatches from its divisors",
             )
@@ -133,7 +133,9 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
     for part in text.split(","):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
-            raise _refuse(text, "key=value pairs divided by commas", repr(part), 'write "dp=2,pp=2"')
+            raise _refuse(
+                text, "key=value pairs divided by commas", repr(part), 'write "dp=2,pp=2"'
+            )
         if key not in _KEYS:
             near = difflib.get_close_matches(key, _KEYS, n=1)
             hint = f"did you mean {near[0]}?" if near else "drop it"

@@ -1,4 +1,4 @@
-"""``pytest --benchmark``: times to train as pytest benchmarks, by the functions of the command line.
+"""``pytest --benchmark``: times to train as pytest benchmarks.
 
 With pytest-benchmark's table, JSON and comparisons; what they show is time to train, by the
 harness's log, not the time that launching and scoring again take.
@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--hp-out",
         type=Path,
         metavar="DIR",
-        help="folder of the results and the leaderboard (default: runs/<time of day> in the root folder)",
+        help="folder of results and leaderboard (default: runs/<date and time>)",
     )
 
 
@@ -88,10 +88,10 @@ class _TrainingClock:
 class TimeToTrain:
     """Train a task under a plan, as often as asked, and let pytest-benchmark show the times."""
 
-    def __init__(self, benchmark: Any, runs: int, out: Path) -> None:  # noqa: ANN401 - pytest-benchmark has no types
+    def __init__(self, benchmark: Any, runs: int, out: Path) -> None:
         self._benchmark, self._runs, self._out = benchmark, runs, out
 
-    def __call__(self, task: str, *, plan: str = "dp=1", **options: Any) -> ResultScore:  # noqa: ANN401 - fields of Order
+    def __call__(self, task: str, *, plan: str = "dp=1", **options: Any) -> ResultScore:
         """Return the score of the result for ``task`` under ``plan``, made run by run.
 
         ``options`` are further fields of `suite.runs.series.Order`. A run that misses its target
@@ -105,7 +105,9 @@ class TimeToTrain:
         from suite.tasks.registry import task_path
 
         try:
-            order = Order(task_path(task), ParallelPlan.parse(plan), self._runs, self._out, **options)
+            order = Order(
+                task_path(task), ParallelPlan.parse(plan), self._runs, self._out, **options
+            )
             for finding in check_order(order):
                 pytest.fail(finding.sentence, pytrace=False)
             package = package_of(order, describe())
@@ -152,13 +154,15 @@ class _Silent:
 
 
 @pytest.fixture
-def time_to_train(benchmark: Any, request: pytest.FixtureRequest) -> TimeToTrain:  # noqa: ANN401 - as above
+def time_to_train(benchmark: Any, request: pytest.FixtureRequest) -> TimeToTrain:
     """Measure times to train: ``time_to_train("resnet/laptop", plan="dp=2")``."""
     config = request.config
     return TimeToTrain(benchmark, config.getoption("hp_runs"), _out(config))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     """Publish what was measured, and say where."""
     out = config.stash.get(_FOLDER, None)
     if out is None or not out.is_dir():

@@ -1,4 +1,4 @@
-"""Exit statuses, and the one exception that ends a command with a sentence instead of a traceback."""
+"""Exit statuses, and the exception that ends a command with a sentence."""
 
 from __future__ import annotations
 

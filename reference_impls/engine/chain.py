@@ -29,7 +29,9 @@ class Unit:
 class Augment:
     """Random changes to training images, drawn for each sample by seed and epoch alone."""
 
-    draw: Callable[[int, int, int], NDArray[np.float32]]  #: (seed, epoch, samples) -> [sample, number]
+    draw: Callable[
+        [int, int, int], NDArray[np.float32]
+    ]  #: (seed, epoch, samples) -> [sample, number]
     apply: Callable[[Tensor, Tensor], Tensor]  #: (prepared inputs, their numbers) -> inputs
 
 

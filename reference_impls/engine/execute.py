@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Protocol
 
-from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from torch import Tensor, nn
 
     from reference_impls.engine.timing import StepTimer
 
@@ -42,9 +43,7 @@ class WholeModel:
 
     def step(self, inputs: Tensor, labels: Tensor) -> None:
         """Compute the gradients of the mean loss."""
-        pairs = zip(
-            inputs.chunk(self._microbatches), labels.chunk(self._microbatches), strict=True
-        )
+        pairs = zip(inputs.chunk(self._microbatches), labels.chunk(self._microbatches), strict=True)
         for number, (some_inputs, some_labels) in enumerate(pairs, start=1):
             with self._timer.part("compute"), self._synchronised(number == self._microbatches):
                 loss = self._loss(self._module(some_inputs), some_labels) / self._microbatches
@@ -53,14 +52,18 @@ class WholeModel:
 
     def predict(self, inputs: Tensor) -> Tensor | None:
         """Return the outputs."""
-        inner = self._module.module if isinstance(self._module, DistributedDataParallel) else self._module
+        inner = (
+            self._module.module
+            if isinstance(self._module, DistributedDataParallel)
+            else self._module
+        )
         outputs: Tensor = inner(inputs)
         return outputs
 
-    def _synchronised(self, last: bool) -> contextlib.AbstractContextManager[None]:  # noqa: FBT001 - private
+    def _synchronised(self, last: bool) -> contextlib.AbstractContextManager[None]:
         if last or not isinstance(self._module, DistributedDataParallel):
             return contextlib.nullcontext()
-        return self._module.no_sync()  # type: ignore[no-any-return]  # torch's stubs
+        return self._module.no_sync()
 
 
 def time_exposed_communication(
@@ -75,9 +78,7 @@ def time_exposed_communication(
         return contextlib.nullcontext
     last_gradient: list[object] = []
     first_parameter = next(module.parameters())
-    first_parameter.register_post_accumulate_grad_hook(
-        lambda _: last_gradient.append(timer.mark())
-    )
+    first_parameter.register_post_accumulate_grad_hook(lambda _: last_gradient.append(timer.mark()))
 
     @contextlib.contextmanager
     def backward() -> Iterator[None]:
@@ -87,4 +88,3 @@ def time_exposed_communication(
             timer.add("exposed_communication", last_gradient[-1], timer.mark())
 
     return backward
-

@@ -28,7 +28,7 @@ Boundary = tuple[int, ...]  #: shape of one sample between two units
 
 
 class Pipeline:
-    """This rank's stage of a pipeline.
+    """Run one rank's stage of a pipeline.
 
     Shapes are stated, not inferred: inference would run the stage on uninitialised memory and
     leave that in BatchNorm's statistics (torch 2.11 to 2.13).
@@ -98,10 +98,10 @@ class _TimedStage(PipelineStage):
         self._timer = timer
         self._exposed = time_exposed_communication(self.submod, timer)
 
-    def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - torch's signature differs by version
+    def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
         with self._timer.part("compute"):
             return super().forward_one_chunk(*args, **kwargs)
 
-    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
         with self._timer.part("compute"), self._exposed():
             return super().backward_one_chunk(*args, **kwargs)

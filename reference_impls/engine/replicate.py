@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["apply_replication", "average_buffers"]
 
-_BROADCAST = (  # renamed in torch 2.15, which warns of the old name
-    "forward_sync_buffers"
-    if "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
-    else "broadcast_buffers"
-)
+_OPTIONS = inspect.signature(DistributedDataParallel).parameters
+# Renamed in torch 2.15, which warns of the old name.
+_NAME = "forward_sync_buffers" if "forward_sync_buffers" in _OPTIONS else "broadcast_buffers"
+_OWN_BUFFERS: dict[str, Any] = {_NAME: False}
 
 
 def apply_replication(stage: Stage, *, mesh: Mesh) -> nn.Module:
@@ -30,7 +29,7 @@ def apply_replication(stage: Stage, *, mesh: Mesh) -> nn.Module:
         return stage
     # Statistics of BatchNorm are averaged where they are read, not broadcast at every forward.
     return DistributedDataParallel(
-        stage, process_group=mesh.dp_group, gradient_as_bucket_view=True, **{_BROADCAST: False}
+        stage, process_group=mesh.dp_group, gradient_as_bucket_view=True, **_OWN_BUFFERS
     )
 
 

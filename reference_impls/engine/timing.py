@@ -34,7 +34,7 @@ class StepTimer:
         yield
         self.add(name, start, self.mark())
 
-    def mark(self) -> Any:  # noqa: ANN401 - seconds on a processor, an event on an accelerator
+    def mark(self) -> Any:
         """Return this instant."""
         if self._device.type == "cpu":
             return time.perf_counter()
@@ -42,7 +42,7 @@ class StepTimer:
         event.record()
         return event
 
-    def add(self, name: str, start: Any, stop: Any) -> None:  # noqa: ANN401 - marks
+    def add(self, name: str, start: Any, stop: Any) -> None:
         """Count the time between two marks as ``name``."""
         self._spans[name].append((start, stop))
 

@@ -28,11 +28,9 @@ _EVALUATION_CHUNK = 64  # samples: activations of more no longer fit the process
 
 
 class Trainer:
-    """This rank's part in training ``chain`` for ``task`` under ``plan``."""
+    """Train ``chain`` for ``task`` under ``plan``: one rank's part of it."""
 
-    def __init__(
-        self, chain: Chain, task: Task, plan: ParallelPlan, mesh: Mesh, seed: int
-    ) -> None:
+    def __init__(self, chain: Chain, task: Task, plan: ParallelPlan, mesh: Mesh, seed: int) -> None:
         self._chain, self._task, self._plan, self._mesh, self._seed = chain, task, plan, mesh, seed
         self._flops = forward_flops(chain)
         self._cuts = minimax_partition(self._flops, plan.pp)
@@ -120,7 +118,9 @@ class Trainer:
             exposed += part["exposed_communication"]
             total += wait + sum(part.values())
             seconds = {f"{name}_s": round(value, 6) for name, value in part.items()}
-            stages.append({"replica": replica, "stage": stage, "waiting_s": round(wait, 6)} | seconds)
+            stages.append(
+                {"replica": replica, "stage": stage, "waiting_s": round(wait, 6)} | seconds
+            )
         return {
             "stages": stages,
             "bubble": round(waiting / total, 6),
@@ -161,4 +161,3 @@ class Trainer:
         numbers = self._numbers[torch.from_numpy(own)].to(device)
         inputs = self._chain.augment.apply(self._chain.prepare(images), numbers)
         return inputs, torch.from_numpy(data.samples.labels[own]).to(device)
-

@@ -74,7 +74,7 @@ def resnet_chain(task: Task) -> Chain:
     units.append(Unit("head", _head(channels, shape.classes)))
     for unit in units:
         unit.module.apply(_initialise)
-        unit.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it
+        unit.module.to(memory_format=torch.channels_last)
 
     return Chain(
         units=tuple(units),

@@ -6,12 +6,11 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 from torch.nn import functional
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from torch import Tensor
 
     from suite.tasks.task import Data, Task
 

@@ -32,14 +32,42 @@ def _list(parser: argparse.ArgumentParser) -> None:
 
 def _run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", help="name of the task, such as resnet/laptop")
-    parser.add_argument("--plan", default="dp=1", help="parallel plan: dp, pp, schedule=gpipe|1f1b, microbatches (default: dp=1)")  # fmt: skip
-    parser.add_argument("--runs", type=_count, help="completed runs that the result should have (default: the task's)")  # fmt: skip
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="change a hyperparameter, such as optimizer.lr=0.1; the division's rules judge it")  # fmt: skip
-    parser.add_argument("--division", choices=("closed", "open"), default="closed", help="rules to enter under (default: closed)")  # fmt: skip
-    parser.add_argument("--trainer", metavar="PACKAGE", help="package with the modules train and predict to launch instead of ours")  # fmt: skip
-    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of the submission (default: runs)")  # fmt: skip
+    parser.add_argument(
+        "--plan",
+        default="dp=1",
+        help="parallel plan: dp, pp, schedule=gpipe|1f1b, microbatches (default: dp=1)",
+    )
+    parser.add_argument(
+        "--runs",
+        type=_count,
+        help="completed runs that the result should have (default: the task's)",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="change a hyperparameter, such as optimizer.lr=0.1; the division's rules judge it",
+    )
+    parser.add_argument(
+        "--division",
+        choices=("closed", "open"),
+        default="closed",
+        help="rules to enter under (default: closed)",
+    )
+    parser.add_argument(
+        "--trainer",
+        metavar="PACKAGE",
+        help="package with the modules train and predict to launch instead of ours",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs"), help="folder of the submission (default: runs)"
+    )
     parser.add_argument("--org", default="local", help="organisation that submits (default: local)")
-    parser.add_argument("--system", metavar="NAME", help="name of the system entry (default: machine and plan)")  # fmt: skip
+    parser.add_argument(
+        "--system", metavar="NAME", help="name of the system entry (default: machine and plan)"
+    )
     _json(parser)
 
 
@@ -49,13 +77,29 @@ def _check(parser: argparse.ArgumentParser) -> None:
 
 
 def _score(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", type=Path, nargs="?", default=Path("runs"), help="result folder or submission (default: runs)")  # fmt: skip
+    parser.add_argument(
+        "path",
+        type=Path,
+        nargs="?",
+        default=Path("runs"),
+        help="result folder or submission (default: runs)",
+    )
     _json(parser)
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", type=Path, nargs="?", default=Path("runs"), help="submission, or folder of submissions (default: runs)")  # fmt: skip
-    parser.add_argument("--out", type=Path, help="folder of the pages (default: report inside the submission's folder)")  # fmt: skip
+    parser.add_argument(
+        "path",
+        type=Path,
+        nargs="?",
+        default=Path("runs"),
+        help="submission, or folder of submissions (default: runs)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="folder of the pages (default: report inside the submission's folder)",
+    )
 
 
 def _system(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +107,12 @@ def _system(parser: argparse.ArgumentParser) -> None:
 
 
 def _doctor(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder that runs would be written to (default: runs)")  # fmt: skip
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("runs"),
+        help="folder that runs would be written to (default: runs)",
+    )
     _json(parser)
 
 
@@ -77,10 +126,10 @@ COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], 
     "run": (
         "train a task to its target, as often as its result takes",
         _run,
-        "hybridperf run resnet/laptop\n"
-        "  hybridperf run resnet/laptop --plan dp=2,pp=2 --runs 5\n"
-        "  hybridperf run resnet/laptop --plan pp=2,schedule=gpipe,microbatches=4\n"
-        "  hybridperf run resnet/laptop --set optimizer.lr=0.05",
+        """hybridperf run resnet/laptop
+  hybridperf run resnet/laptop --plan dp=2,pp=2 --runs 5
+  hybridperf run resnet/laptop --plan pp=2,schedule=gpipe,microbatches=4
+  hybridperf run resnet/laptop --set optimizer.lr=0.05""",
     ),
     "check": (
         "say whether logs and results keep the rules, and if not, why",
@@ -102,8 +151,8 @@ COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], 
     "completion": (
         "print a script that completes commands in your shell",
         _completion,
-        'eval "$(hybridperf completion bash)"\n'
-        "  hybridperf completion fish > ~/.config/fish/completions/hybridperf.fish",
+        """eval "$(hybridperf completion bash)"
+  hybridperf completion fish > ~/.config/fish/completions/hybridperf.fish""",
     ),
 }
 
@@ -140,5 +189,7 @@ def _json(parser: argparse.ArgumentParser) -> None:
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) <= 1000):
-        raise argparse.ArgumentTypeError(f"expected a number of runs from 1 to 1000, found {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"expected a number of runs from 1 to 1000, found {text!r}"
+        )
     return int(text)

@@ -6,7 +6,14 @@ import sys
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 from suite.runs.ending import Outcome
@@ -58,7 +65,13 @@ class Narrator:
     ) -> None:
         self._bar.stop()
 
-    def begin(self, number: int, done: int, wanted: int, task: Task) -> None:
+    def begin(
+        self,
+        number: int,  # noqa: ARG002 - shown when it is sealed
+        done: int,
+        wanted: int,
+        task: Task,
+    ) -> None:
         """Begin a bar for attempt ``number``."""
         self._head = f"run {done + 1} of {wanted}"
         self._clear()
@@ -71,7 +84,11 @@ class Narrator:
         if not progress.running:
             self._bar.update(self._line, description=f"{self._head}: initialising (not timed)")
             return
-        quality = "" if progress.quality is None else f", {progress.quality:.2%} after epoch {progress.epoch}"
+        quality = (
+            ""
+            if progress.quality is None
+            else f", {progress.quality:.2%} after epoch {progress.epoch}"
+        )
         text = f"{self._head}: {progress.elapsed_s:.1f} s on the clock{quality}"
         self._bar.update(self._line, description=text, completed=progress.batches)
 

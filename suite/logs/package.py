@@ -1,4 +1,7 @@
-"""The published layout: ``<org>/{systems/<system>.json, results/<system>/<benchmark>/result_<n>.txt}``."""
+"""Find and read results in MLPerf's layout.
+
+``<org>/systems/<system>.json`` and ``<org>/results/<system>/<benchmark>/result_<n>.txt``.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ import dataclasses
 import hashlib
 import re
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from suite.findings import Finding, visible
 from suite.logs.reader import Log, read_log
-from suite.logs.strict_json import parse_object, read_bounded
+from suite.logs.strict_json import parse_object, read_bounded, reason
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Package", "Result", "SealedRun", "find_results", "read_result", "result_names"]
 
@@ -21,7 +26,7 @@ _CAP_BYTES: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """Where one result stands: the ``benchmark`` of one ``system`` of one ``org`` under ``root``."""
+    """Say where the result of a ``benchmark`` on a ``system`` of an ``org`` stands."""
 
     root: Path
     org: str
@@ -108,9 +113,7 @@ def _read_run(package: Package, number: int, findings: list[Finding]) -> SealedR
     log = read_log(text)
     log.path = visible(str(text.relative_to(package.root)))
     log.findings = [_at(finding, log.path) for finding in log.findings]
-    return SealedRun(
-        number, log, _read_object(manifest, package.root, "result.manifest", findings)
-    )
+    return SealedRun(number, log, _read_object(manifest, package.root, "result.manifest", findings))
 
 
 def _read_object(
@@ -123,7 +126,7 @@ def _read_object(
     except (OSError, ValueError) as error:
         place = visible(str(path.relative_to(root)))
         findings.append(
-            Finding(rule, "a JSON file that can be read", str(error), "run again", path=place)
+            Finding(rule, "a JSON file that can be read", reason(error), "run again", path=place)
         )
         return None
 

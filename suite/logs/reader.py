@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from suite.findings import Finding, visible
 from suite.logs.chain import GENESIS, link, split_line
-from suite.logs.strict_json import parse_object, read_bounded
+from suite.logs.strict_json import parse_object, read_bounded, reason
 from suite.logs.writer import TOKEN
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def read_log(path: Path) -> Log:
         content = read_bounded(path, FILE_CAP_BYTES)
     except (OSError, ValueError) as error:
         log.findings.append(
-            _finding(log, None, "log.file", "a regular file of at most 64 MiB", str(error))
+            _finding(log, None, "log.file", "a regular file of at most 64 MiB", reason(error))
         )
         return log
     log.sha256 = hashlib.sha256(content).hexdigest()
@@ -142,7 +142,9 @@ def _lines(log: Log, content: bytes) -> Iterator[tuple[int, str | None]]:
             continue
         if len(payload) > LINE_CAP_CHARACTERS:
             expected = f"lines of at most {LINE_CAP_CHARACTERS} bytes"
-            log.findings.append(_finding(log, number, "log.line", expected, f"{len(payload)} bytes"))
+            log.findings.append(
+                _finding(log, number, "log.line", expected, f"{len(payload)} bytes")
+            )
             yield number, None
             continue
         try:

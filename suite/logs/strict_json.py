@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["parse_object", "read_bounded"]
+__all__ = ["parse_object", "read_bounded", "reason"]
 
 DEPTH_CAP: Final = 16
 _STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -57,6 +57,11 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
             return file.read(most_bytes)
     finally:
         os.close(descriptor)
+
+
+def reason(error: OSError | ValueError) -> str:
+    """Return what went wrong, without the path, which may tell of the reader's machine."""
+    return error.strerror or "" if isinstance(error, OSError) else str(error)
 
 
 def _depth(text: str) -> int:

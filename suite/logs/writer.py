@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from suite.logs.chain import GENESIS, seal_line, split_line
 from suite.logs.clock import LogClock
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
 
 __all__ = ["TOKEN", "LogWriter"]
 
-TOKEN: Final = ":::MLLOG "
+TOKEN: Final = ":::MLLOG "  # noqa: S105 - no password
 
 
 class LogWriter:

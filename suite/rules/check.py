@@ -66,7 +66,9 @@ def check_path(path: Path) -> Verdict:
     """
     if path.is_file():
         run = SealedRun(0, read_log(path), None)
-        alone = [finding for finding in _check_run(run) if not finding.rule.startswith("run.manifest")]
+        alone = [
+            finding for finding in _check_run(run) if not finding.rule.startswith("run.manifest")
+        ]
         return Verdict(str(path), (run.log.path,), tuple(alone))
     packages = find_results(path) if path.is_dir() else []
     if not packages:
@@ -146,4 +148,3 @@ def _ruleset(scope: str) -> list[tuple[Rule, dict[str, Any]]]:
         for name, parameters in table["rules"].items()
         if RULES[name].scope == scope
     ]
-

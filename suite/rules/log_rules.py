@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from suite.logs import keys
@@ -48,7 +49,7 @@ def required_keys(
 def time_runs_forward(run: SealedRun, task: Task) -> Iterator[Deviation]:
     """Time stamps never go back."""
     entries = run.log.entries
-    for before, after in zip(entries, entries[1:], strict=False):
+    for before, after in pairwise(entries):
         if after.time_ms < before.time_ms:
             back_s = (before.time_ms - after.time_ms) / 1000
             yield Deviation("time that runs forward", f"a step back of {back_s:g} s", after.line)
@@ -84,14 +85,14 @@ def intervals_nest(run: SealedRun, task: Task) -> Iterator[Deviation]:
 @rule(
     "log.order",
     scope="run",
-    source="MLPerf Training rules, section 6.1: caches are cleared, then initialisation, then the run",
+    source="MLPerf Training rules, section 6.1: clear caches, initialise, run",
     remedy=_RERUN,
 )
 def phases_in_order(run: SealedRun, task: Task) -> Iterator[Deviation]:
     """Caches are cleared before initialisation, which ends before the run; training is within it."""
     order = (keys.CACHE_CLEAR, keys.INIT_START, keys.INIT_STOP, keys.RUN_START, keys.RUN_STOP)
     present = [entry for entry in map(run.log.first, order) if entry is not None]
-    for before, after in zip(present, present[1:], strict=False):
+    for before, after in pairwise(present):
         if after.line < before.line:
             yield Deviation(f"{before.key} before {after.key}", "the reverse", after.line)
     start, stop = run.log.first(keys.RUN_START), run.log.first(keys.RUN_STOP)
@@ -114,8 +115,11 @@ def phases_in_order(run: SealedRun, task: Task) -> Iterator[Deviation]:
 def initialisation_bounded(run: SealedRun, task: Task, *, most_gap_s: float) -> Iterator[Deviation]:
     """Initialisation follows the clearing of caches, keeps to its limit, and the clock follows it."""
     start, stop = run.log.first(keys.INIT_START), run.log.first(keys.INIT_STOP)
-    if start and stop and (took_s := (stop.time_ms - start.time_ms) / 1000) > (
-        limit_s := task.limits.initialisation_s
+    if (
+        start
+        and stop
+        and (took_s := (stop.time_ms - start.time_ms) / 1000)
+        > (limit_s := task.limits.initialisation_s)
     ):
         yield Deviation(f"at most {limit_s:g} s of initialisation", f"{took_s:g} s", stop.line)
     for end, next_start in ((keys.CACHE_CLEAR, keys.INIT_START), (keys.INIT_STOP, keys.RUN_START)):

@@ -92,7 +92,9 @@ def same_configuration(result: Result, task: Task) -> Iterator[Deviation]:
         for key in same_keys:
             if run.log.value(key) != (value := runs[0].log.value(key)):
                 found = f"{run.log.value(key)!r:.80}"
-                yield Deviation(f"{key} {value!r:.80}, as in run {runs[0].number}", found, run=run.number)  # fmt: skip
+                yield Deviation(
+                    f"{key} {value!r:.80}, as in run {runs[0].number}", found, run=run.number
+                )
         for fact in ("suite_sha256", "trainer_sha256"):
             if run.fact("code", fact) != runs[0].fact("code", fact):
                 yield Deviation(f"the {fact} of run {runs[0].number}", "another", run=run.number)
@@ -121,7 +123,9 @@ def attempts_complete(result: Result, task: Task) -> Iterator[Deviation]:
 )
 def ended_attempts(result: Result, task: Task) -> Iterator[Deviation]:
     """Attempts that did not end by themselves are pointed out."""
-    outcomes = Counter(str(run.fact("outcome")) for run in result.runs if run.log.first(keys.ENDING))
+    outcomes = Counter(
+        str(run.fact("outcome")) for run in result.runs if run.log.first(keys.ENDING)
+    )
     for outcome, count in sorted(outcomes.items()):
         yield Deviation("attempts that end by themselves", f"{count} {outcome}")
 

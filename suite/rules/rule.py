@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from suite.findings import Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
 __all__ = ["RULES", "Deviation", "Rule", "rule"]
 

@@ -62,7 +62,9 @@ def evaluation_cadence(run: SealedRun, task: Task) -> Iterator[Deviation]:
             yield Deviation(f"an evaluation after epoch {block.last_epoch}", found, entry.line)
             return
     if len(evaluations) > (most := len(task.blocks())):
-        yield Deviation(f"at most {most} evaluations", str(len(evaluations)), evaluations[most].line)
+        yield Deviation(
+            f"at most {most} evaluations", str(len(evaluations)), evaluations[most].line
+        )
     stop = run.log.first(keys.RUN_STOP)
     if stop and stop.metadata.get("status") == "aborted" and len(evaluations) < most:
         yield Deviation(f"{most} evaluations before giving up", str(len(evaluations)), stop.line)
@@ -71,7 +73,7 @@ def evaluation_cadence(run: SealedRun, task: Task) -> Iterator[Deviation]:
 @rule(
     "run.target",
     scope="run",
-    source="MLPerf Training rules, section 6: the run stops when, and only when, the target is reached",
+    source="MLPerf Training rules, section 6: the run stops when the target is reached",
     remedy=_RERUN,
 )
 def target_at_the_stop(run: SealedRun, task: Task) -> Iterator[Deviation]:
@@ -91,7 +93,11 @@ def target_at_the_stop(run: SealedRun, task: Task) -> Iterator[Deviation]:
         best = max((float(str(entry.value)) for entry in evaluations), default=0.0)
         yield Deviation(f"quality {target:g} at the stop", f"at best {best:.4f}", stop.line)
     if reached and reached[0] is not evaluations[-1]:
-        yield Deviation("a stop at the first evaluation that reaches the target", "a later one", evaluations[-1].line)  # fmt: skip
+        yield Deviation(
+            "a stop at the first evaluation that reaches the target",
+            "a later one",
+            evaluations[-1].line,
+        )
     if stop and status == "aborted" and reached and run.log.first(keys.ENDING) is None:
         yield Deviation("status success, as the target was reached", "aborted", stop.line)
 
@@ -124,7 +130,9 @@ def closed_hyperparameters(run: SealedRun, task: Task) -> Iterator[Deviation]:
             continue
         if bound is None:
             yield Deviation(f"{key} = {reference!r}", f"{value!r:.40}", entry.line)
-        elif isinstance(value, bool) or not isinstance(value, int | float) or not bound.admits(value):
+        elif (
+            isinstance(value, bool) or not isinstance(value, int | float) or not bound.admits(value)
+        ):
             yield Deviation(f"{key} to be {bound}", f"{value!r:.40}", entry.line)
 
 
@@ -160,7 +168,9 @@ def manifest_matches(run: SealedRun, task: Task) -> Iterator[Deviation]:
         if run.fact("task", key) != value:
             yield Deviation(f"{value!r:.60} as the task's {key}", f"{run.fact('task', key)!r:.60}")
     if run.fact("data_sha256") != task.data.sha256:
-        yield Deviation(f"data with SHA-256 {task.data.sha256[:12]}...", f"{run.fact('data_sha256')!s:.12}...")  # fmt: skip
+        yield Deviation(
+            f"data with SHA-256 {task.data.sha256[:12]}...", f"{run.fact('data_sha256')!s:.12}..."
+        )
 
 
 @rule(
@@ -200,7 +210,9 @@ def quality_came_back(run: SealedRun, task: Task) -> Iterator[Deviation]:
     if isinstance(found, bool) or not isinstance(found, int | float):
         yield Deviation("a quality found by scoring again", f"{found!r:.40}")
     elif not isinstance(reported, int | float) or abs(found - reported) > tolerance:
-        yield Deviation(f"quality {reported!r:.20} +- {tolerance:g} when scored again", f"{found:.4f}")
+        yield Deviation(
+            f"quality {reported!r:.20} +- {tolerance:g} when scored again", f"{found:.4f}"
+        )
 
 
 def _facts(task: Task) -> dict[str, object]:

@@ -19,6 +19,7 @@ from suite.logs.clock import LogClock
 from suite.logs.package import result_names
 from suite.logs.reader import read_log
 from suite.logs.writer import LogWriter
+from suite.refusal import ExitCode, Refusal
 from suite.runs.atomic import canonical_json, write_atomically
 from suite.runs.ending import Ending, Outcome
 from suite.runs.folder import attempt_folder, output_file
@@ -66,6 +67,9 @@ def finish(package: Package, number: int, command: str, stop: StopRequest) -> Se
     """Take an attempt that was begun, from wherever it stands, to its seal.
 
     An attempt whose harness did not live to see it end counts as interrupted.
+
+    Raises:
+        Refusal: exit status 5 where told to stop while the model is scored; the attempt stays.
     """
     folder = attempt_folder(package, number)
     spec = RunSpec.read(folder / "run.json")
@@ -78,9 +82,11 @@ def finish(package: Package, number: int, command: str, stop: StopRequest) -> Se
     if rescoring is None and ending.outcome.completed:
         rescoring = rescore(spec, stop)
         if rescoring is None:
-            ending = Ending(Outcome.INTERRUPTED, "stopped while the model was scored again")
-        else:
-            _note(spec, "rescoring.json", rescoring)
+            what = (
+                f"attempt {number} in {package.folder} was stopped while its model was scored again"
+            )
+            raise Refusal(f"{what}; give the same command again to go on.", ExitCode.INTERRUPTED)
+        _note(spec, "rescoring.json", rescoring)
     if rescoring is not None and rescoring.problem:
         ending = dataclasses.replace(ending, outcome=Outcome.REFUSED, reason=rescoring.problem)
     _close_log(spec, ending)

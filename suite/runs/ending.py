@@ -43,7 +43,9 @@ class Ending:
     run_s: float | None = None  #: run_start to run_stop
 
 
-_ROOT_CAUSE: Final = re.compile(r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
+_ROOT_CAUSE: Final = re.compile(
+    r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL
+)
 # The first line of a traceback that is not indented. Ranks print theirs at once, line by line, and
 # torch puts the rank before each line.
 _RANK: Final = r"(?:\[rank\d+\]: )?"

@@ -44,7 +44,9 @@ def package_folder(package: str) -> Path:
     places: list[str] = [*sys.path, str(Path.cwd())]
     origin = None
     for name in package.split("."):
-        spec = importlib.machinery.PathFinder.find_spec(name, places) if name.isidentifier() else None
+        spec = (
+            importlib.machinery.PathFinder.find_spec(name, places) if name.isidentifier() else None
+        )
         if spec is None or spec.submodule_search_locations is None:
             raise ModuleNotFoundError(f"no package {package}")
         places, origin = list(spec.submodule_search_locations), spec.origin

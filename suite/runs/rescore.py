@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import subprocess
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -79,14 +78,11 @@ def _compare(spec: RunSpec, reported: float, tolerance: float) -> Rescoring:
     try:
         content = io.BytesIO(read_bounded(spec.predictions, _CAP_BYTES))
         classes = np.lib.format.read_array(content, allow_pickle=False)
-        if classes.shape != labels.shape or classes.dtype.kind not in "iu":
-            raise ValueError(
-                f"predictions of shape {classes.shape} and type {classes.dtype}, "
-                f"not {labels.shape} integers"
-            )
     except (OSError, ValueError, MemoryError) as error:
         return Rescoring(reported, None, tolerance, f"no predictions: {error}")
+    if classes.shape != labels.shape or classes.dtype.kind not in "iu":
+        found = f"predictions of shape {classes.shape} and type {classes.dtype}"
+        return Rescoring(reported, None, tolerance, f"{found}, not {labels.shape} integers")
     quality = float((classes == labels).mean())
     problem = "" if abs(quality - reported) <= tolerance else "the quality did not come back"
     return Rescoring(reported, quality, tolerance, problem)
-

@@ -7,7 +7,6 @@ import secrets
 import shlex
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from suite.findings import Finding
@@ -40,6 +39,7 @@ from suite.tasks.task import read_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from suite.logs.package import SealedRun
     from suite.plan import ParallelPlan
@@ -222,9 +222,9 @@ def _seed(runs: tuple[SealedRun, ...], used: set[object]) -> int:
         seed = run.fact("seed")
         if isinstance(seed, int) and seed not in used:
             return seed
-    while (seed := secrets.randbelow(2**31)) in used:
+    while (drawn := secrets.randbelow(2**31)) in used:
         pass
-    return seed
+    return drawn
 
 
 def _go_on(sealed: Sealed, package: Package) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from suite.logs.clock import LogClock
+from suite.logs.clock import LogClock  # noqa: TC001 - resolved when a spec is read
 from suite.plan import ParallelPlan
 from suite.runs.atomic import canonical_json, write_atomically
 from suite.tasks.overrides import apply_overrides

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import subprocess
 import threading
 import time
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from suite.runs.processes import end_processes
 from suite.runs.pulse import read_pulse
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
     from pathlib import Path
     from types import FrameType

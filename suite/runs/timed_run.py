@@ -97,10 +97,13 @@ class TimedRun:
                 epochs = {"first_epoch_num": block.first_epoch, "epoch_count": block.epochs}
                 self._log.start(keys.BLOCK_START, **epochs)
             yield block
-            if self._block is not None:
-                raise OutOfTurnError("a block ended without report(): evaluate after training it")
+            self._require_report()
             if self._reached:
                 return
+
+    def _require_report(self) -> None:
+        if self._block is not None:
+            raise OutOfTurnError("a block ended without report(): evaluate after training it")
 
     def training_data(self, block: Block) -> TrainingData:
         """Return the training samples in the order that ``block`` visits them.
@@ -163,6 +166,7 @@ class TimedRun:
 
         self.spec.weights.mkdir(exist_ok=True)
         # safetensors takes no views: a stage's tensors may share storage.
-        plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
+        plain = {
+            name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()
+        }
         save_file(plain, self.spec.weights / f"part_{part}.safetensors")
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -27,9 +28,10 @@ class Interval:
 
 
 def olympic_interval(times_s: Sequence[float]) -> Interval | None:
-    """Return the bootstrap interval of the olympic mean of finite ``times_s``.
+    """Return the bootstrap interval of the olympic mean of ``times_s``, infinite where missed.
 
-    None for fewer than three runs. Efron and Tibshirani 1993, section 13.3.
+    None for fewer than three runs, or where its upper end is infinite. Efron and Tibshirani 1993,
+    section 13.3.
     """
     if len(times_s) < 3:
         return None
@@ -38,5 +40,6 @@ def olympic_interval(times_s: Sequence[float]) -> Interval | None:
     generator = np.random.default_rng(_SEED)
     draws = generator.choice(np.sort(times_s), size=(_RESAMPLES, len(times_s)))
     means = np.sort(draws, axis=1)[:, 1:-1].mean(axis=1)
-    low, high = np.quantile(means, [0.025, 0.975])
-    return Interval(float(low), float(high))
+    # Nearest ranks: between a finite and an infinite mean there is nothing to interpolate.
+    low, high = np.quantile(means, [0.025, 0.975], method="nearest")
+    return Interval(float(low), float(high)) if math.isfinite(high) else None

@@ -95,26 +95,20 @@ def score_result(result: Result) -> ResultScore:
     return ResultScore(
         org=result.package.org,
         system=result.package.system,
-        benchmark=str(first.log.value(keys.SUBMISSION_BENCHMARK)) if first else "",
-        division=str(first.log.value(keys.SUBMISSION_DIVISION)) if first else "",
+        benchmark=str(first.log.value(keys.SUBMISSION_BENCHMARK) or "") if first else "",
+        division=str(first.log.value(keys.SUBMISSION_DIVISION) or "") if first else "",
         plan=str(first.log.value(keys.PLAN) or "") if first else "",
         target=float(target) if isinstance(target, int | float) else None,
         required_runs=required if isinstance(required, int) else None,
         runs=tuple(runs),
         olympic_mean_s=mean_s,
-        interval_s=_interval(times, mean_s),
+        interval_s=olympic_interval(times),
         samples_to_target=_mean(run.samples_to_target for run in counting),
         throughput_samples_per_s=_mean(run.throughput_samples_per_s for run in counting),
         steady_samples_per_s=_mean(run.steady_samples_per_s for run in counting),
         bubble=_mean(run.bubble for run in counting),
         exposed_communication=_mean(run.exposed_communication for run in counting),
     )
-
-
-def _interval(times_s: list[float], mean_s: float | None) -> Interval | None:
-    if mean_s is None or math.isinf(mean_s):
-        return None
-    return olympic_interval([time_s for time_s in times_s if math.isfinite(time_s)])
 
 
 def _score_run(run: SealedRun) -> RunScore:
@@ -142,7 +136,9 @@ def _score_run(run: SealedRun) -> RunScore:
 
 
 def _curve(log: Log, start: Entry) -> Iterable[CurvePoint]:
-    batch, train = (_integer(log.value(key)) for key in (keys.GLOBAL_BATCH_SIZE, keys.TRAIN_SAMPLES))
+    batch, train = (
+        _integer(log.value(key)) for key in (keys.GLOBAL_BATCH_SIZE, keys.TRAIN_SAMPLES)
+    )
     per_epoch = train // batch * batch if batch and train else 0
     for entry in log.all(keys.EVAL_ACCURACY):
         epoch, quality = entry.metadata.get("epoch_num"), entry.value
@@ -163,7 +159,9 @@ def _share(log: Log, name: str) -> float | None:
 
 def _tracked(log: Log, name: str) -> list[float]:
     values = (
-        entry.value.get(name) for entry in log.all(keys.TRACKED_STATS) if isinstance(entry.value, dict)
+        entry.value.get(name)
+        for entry in log.all(keys.TRACKED_STATS)
+        if isinstance(entry.value, dict)
     )
     return [
         float(value) for value in values if isinstance(value, int | float) and abs(value) < _MOST

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import importlib.util
 import os
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,7 +80,7 @@ def _content(data: Data) -> bytes:
     path = _SOURCES[data.name].find()
     try:
         content = gzip.decompress(path.read_bytes())
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise _refuse(data, "a readable gzip file", str(error)) from error
     if (digest := hashlib.sha256(content).hexdigest()) != data.sha256:
         raise _refuse(data, f"data with SHA-256 {data.sha256[:12]}...", f"{digest[:12]}...")

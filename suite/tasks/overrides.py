@@ -15,7 +15,13 @@ from suite.tasks.task import Division, Optimizer, Task, Training
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["apply_overrides", "changed_hyperparameters", "hyperparameters", "judge_division", "parse_overrides"]
+__all__ = [
+    "apply_overrides",
+    "changed_hyperparameters",
+    "hyperparameters",
+    "judge_division",
+    "parse_overrides",
+]
 
 _SECTIONS: dict[str, type[Any]] = {"training": Training, "optimizer": Optimizer}
 

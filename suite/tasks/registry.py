@@ -16,7 +16,9 @@ _ROOT = Path(__file__).parent
 
 def task_names() -> list[str]:
     """Return the names of all tasks, sorted."""
-    return sorted(path.relative_to(_ROOT).with_suffix("").as_posix() for path in _ROOT.glob("*/*.toml"))
+    return sorted(
+        path.relative_to(_ROOT).with_suffix("").as_posix() for path in _ROOT.glob("*/*.toml")
+    )
 
 
 def find_task(name: str) -> Task:

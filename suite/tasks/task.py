@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from suite.findings import Finding, visible
 from suite.refusal import ExitCode, Refusal
 from suite.tasks.schema import build
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = [
     "Block",
@@ -125,8 +127,14 @@ class Bound:
     multiple_of: float | None = None
 
     def __str__(self) -> str:
-        words = {"at least": self.minimum, "at most": self.maximum, "a multiple of": self.multiple_of}
-        return " and ".join(f"{word} {value:g}" for word, value in words.items() if value is not None)
+        words = {
+            "at least": self.minimum,
+            "at most": self.maximum,
+            "a multiple of": self.multiple_of,
+        }
+        return " and ".join(
+            f"{word} {value:g}" for word, value in words.items() if value is not None
+        )
 
     def admits(self, value: float) -> bool:
         """Tell whether ``value`` keeps the bound."""
@@ -213,7 +221,11 @@ def read_task(path: Path) -> Task:
         table = tomllib.loads(content.decode())
     except (OSError, ValueError) as error:
         reason = Finding(
-            "task.file", "a TOML file of UTF-8 text", str(error), "correct it", path=visible(str(path))
+            "task.file",
+            "a TOML file of UTF-8 text",
+            str(error),
+            "correct it",
+            path=visible(str(path)),
         )
         raise Refusal(reason, ExitCode.USAGE) from error
     table["sha256"] = hashlib.sha256(content).hexdigest()

@@ -33,7 +33,9 @@ WORLDS = {
         "pp=4,schedule=gpipe,microbatches=2",
     ),
 }
-PLANS = [(ranks, number, plan) for ranks, plans in WORLDS.items() for number, plan in enumerate(plans)]
+PLANS = [
+    (ranks, number, plan) for ranks, plans in WORLDS.items() for number, plan in enumerate(plans)
+]
 # Sums of fp32 numbers in another order: all-reduce adds replicas, not samples.
 RELATIVE = 1e-5
 

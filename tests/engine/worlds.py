@@ -1,4 +1,4 @@
-"""What a rank of a transparency test does: ``torchrun ... -m tests.engine.worlds <folder> <plan>...``.
+"""What a rank of a transparency test does: ``-m tests.engine.worlds <folder> <plan>...``.
 
 One world runs all its plans, since starting a rank takes seconds of imports. Each rank leaves, for
 every plan, the gradients of the first batch, and weights and quality after three steps.
@@ -59,6 +59,7 @@ def run_plan(text: str, device: torch.device, path: Path) -> None:
     }
     trainer._optimizer.zero_grad()
     trainer._stage.load_state_dict(before)
+    trainer._timer.collect()  # forgets the step above
     trainer.train(data)
     statistics = trainer.statistics()
     quality = trainer.evaluate(EvaluationData(splits.evaluation, on_batch=lambda: None))

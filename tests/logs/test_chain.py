@@ -4,9 +4,10 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from suite.logs.chain import split_line
 from suite.logs.reader import Log, read_log
 from suite.logs.writer import TOKEN
 from tests.packages import chained, log_path, read_bodies, write_result
@@ -52,6 +53,7 @@ def test_an_untouched_log_is_chained(path: Path, lines: list[bytes]) -> None:
     assert len(log.entries) == LINES
 
 
+@settings(deadline=None)  # other work on the machine is no failure
 @given(data=st.data(), number=st.integers(1, LINES), byte=st.integers(0, 255))
 def test_an_edit_of_one_byte_of_a_line_is_found_there(
     path: Path, lines: list[bytes], data: st.DataObject, number: int, byte: int
@@ -85,6 +87,7 @@ def test_two_thousand_edits_of_one_byte_are_all_found(path: Path, lines: list[by
     assert missed == []
 
 
+@settings(deadline=None)  # other work on the machine is no failure
 @given(number=st.integers(1, LINES - 1), column=st.integers(0, _HEAD - 2))
 def test_an_edit_that_hides_a_line_is_found_at_the_next(
     path: Path, lines: list[bytes], number: int, column: int
@@ -96,6 +99,7 @@ def test_an_edit_that_hides_a_line_is_found_at_the_next(
     assert _first_wrong(log) == number + 1
 
 
+@settings(deadline=None)  # other work on the machine is no failure
 @given(number=st.integers(1, LINES - 1))
 def test_a_removed_line_is_found_where_it_stood(
     path: Path, lines: list[bytes], number: int
@@ -106,6 +110,7 @@ def test_a_removed_line_is_found_where_it_stood(
     assert _first_wrong(log) == number
 
 
+@settings(deadline=None)  # other work on the machine is no failure
 @given(number=st.integers(1, LINES))
 def test_a_line_that_stands_twice_is_found_where_it_stands_again(
     path: Path, lines: list[bytes], number: int
@@ -116,11 +121,12 @@ def test_a_line_that_stands_twice_is_found_where_it_stands_again(
     assert _first_wrong(log) == number + 1
 
 
+@settings(deadline=None)  # other work on the machine is no failure
 @given(number=st.integers(1, LINES + 1), source=st.integers(1, LINES), hashed=st.booleans())
 def test_an_inserted_line_is_found_with_and_without_a_hash(
     path: Path, lines: list[bytes], number: int, source: int, hashed: bool
 ) -> None:
-    body = read_bodies_of(lines[source - 1])
+    body = _body(lines[source - 1])
     new = chained([body]) if hashed else f"{TOKEN}{body}\n"
 
     log = _read(path, [*lines[: number - 1], new.encode(), *lines[number - 1 :]])
@@ -130,6 +136,7 @@ def test_an_inserted_line_is_found_with_and_without_a_hash(
     assert _first_wrong(log) == (number if number > 1 or not hashed else 2)
 
 
+@settings(deadline=None)  # other work on the machine is no failure
 @given(number=st.integers(1, LINES - 1), distance=st.integers(1, LINES - 1))
 def test_swapped_lines_are_found_at_the_first_of_them(
     path: Path, lines: list[bytes], number: int, distance: int
@@ -144,6 +151,7 @@ def test_swapped_lines_are_found_at_the_first_of_them(
     assert _first_wrong(log) == number
 
 
+@settings(deadline=None)  # other work on the machine is no failure
 @given(number=st.integers(1, LINES - 1))
 def test_lines_that_are_joined_are_found(path: Path, lines: list[bytes], number: int) -> None:
     joined = [*lines[: number - 1], lines[number - 1].rstrip(b"\n"), *lines[number:]]
@@ -155,7 +163,7 @@ def test_lines_that_are_joined_are_found(path: Path, lines: list[bytes], number:
 
 
 def test_a_log_without_any_hash_is_plain(path: Path, lines: list[bytes]) -> None:
-    plain = [f"{TOKEN}{read_bodies_of(line)}\n".encode() for line in lines]
+    plain = [f"{TOKEN}{_body(line)}\n".encode() for line in lines]
 
     log = _read(path, plain)
 
@@ -164,9 +172,7 @@ def test_a_log_without_any_hash_is_plain(path: Path, lines: list[bytes]) -> None
     assert len(log.entries) == LINES
 
 
-def read_bodies_of(line: bytes) -> str:
-    from suite.logs.chain import split_line
-
+def _body(line: bytes) -> str:
     parts = split_line(line.decode().removeprefix(TOKEN).strip())
     assert parts is not None
     return parts[0]

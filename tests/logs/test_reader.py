@@ -53,7 +53,7 @@ HOSTILE = {
     "a number": b":::MLLOG 5\n",
     "a list": b":::MLLOG []\n",
     "nothing": b":::MLLOG\n",
-    "half a line": _line()[:40].encode(),
+    "half a line": _line()[:40].encode() + b"\n",
     "no metadata": _line(metadata=None).encode(),
     "no time": _line(time_ms=None).encode(),
     "time that is true": _line(time_ms=True).encode(),

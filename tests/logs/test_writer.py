@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suite.logs.chain import GENESIS, link, split_line
@@ -31,11 +31,18 @@ _VALUES = st.recursive(
 _METADATA = st.dictionaries(st.sampled_from(["epoch_num", "status", "file"]), _VALUES, max_size=2)
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("log")
+
+
+@settings(deadline=None, max_examples=60)  # each makes a file durable
 @given(lines=st.lists(st.tuples(_TEXTS, _VALUES, _METADATA), max_size=6))
 def test_what_is_written_is_read(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[tuple[str, Any, dict[str, Any]]]
+    folder: Path, lines: list[tuple[str, Any, dict[str, Any]]]
 ) -> None:
-    path = tmp_path_factory.mktemp("log") / "log.txt"
+    path = folder / "log.txt"
+    path.unlink(missing_ok=True)
 
     with LogWriter(path) as writer:
         for key, value, metadata in lines:

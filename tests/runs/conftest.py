@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -18,7 +19,9 @@ import pytest
 from suite.logs.package import Package, find_results
 from suite.logs.reader import read_log
 from suite.runs.provenance import file_sha256
+from suite.rules.check import check_path
 from suite.runs.spec import RUN_VARIABLE
+from suite.tasks import registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -154,9 +157,11 @@ class Bench:
         assert last["outcome"] == "success"
         assert last["seed"] == first["seed"]
         assert all(m in self.manifests() for m in before)
-        checked = self.say("check", str(self.out), "--json")
-        wrong = {f["rule"] for f in json.loads(checked.out)["findings"]}
-        assert wrong <= {"result.ended", "result.run_count"}, checked.out
+        assert self.rules_broken() == {"result.ended"}
+
+    def rules_broken(self) -> set[str]:
+        """Return what ``hybridperf check`` finds, warnings included."""
+        return {finding.rule for finding in check_path(self.out).findings}
 
 
 def finished(process: subprocess.Popen[str], timeout_s: float = 60) -> Finished:
@@ -166,7 +171,7 @@ def finished(process: subprocess.Popen[str], timeout_s: float = 60) -> Finished:
     done = Finished(process.returncode, out, err)
     others = [line for line in err.splitlines() if not line.startswith("hybridperf: ")]
     assert all(re.match(r"  attempt \d+: ", line) for line in others), err
-    assert (len(others) < len(err.splitlines())) == (done.code > 1), err
+    assert len(err.splitlines()) - len(others) <= 1, err
     return done
 
 
@@ -178,12 +183,27 @@ def wait_until(holds: Callable[[], bool], timeout_s: float = 30) -> None:
         time.sleep(0.01)
 
 
+@pytest.fixture(scope="session")
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of one honest run, of the task as it is; not to be changed."""
+    bench = Bench(tmp_path_factory.mktemp("first") / "out", ROOT / "suite/tasks")
+    assert bench.run().code == 0
+    return bench.out
+
+
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def finished_run(first_run: Path, tmp_path: Path) -> Path:
+    """A copy of one honest run, to be damaged."""
+    return Path(shutil.copytree(first_run, tmp_path / "finished"))
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     tasks = tmp_path / "tasks"
     (tasks / "resnet").mkdir(parents=True)
     laptop = (ROOT / "suite/tasks/resnet/laptop.toml").read_text()
     (tasks / "resnet/laptop.toml").write_text(laptop.replace("count = 5", "count = 1"))
+    monkeypatch.setattr(registry, "_ROOT", tasks)
     bench = Bench(tmp_path / "out", tasks)
     yield bench
     for process in bench.processes:

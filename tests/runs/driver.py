@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from suite.cli import main
-from suite.runs import attempt, launch, series
+from suite.runs import attempt, launch, provenance, series
 from suite.systems.describe import describe
 from suite.tasks import registry
 
@@ -29,6 +29,7 @@ def launch_rank_0(spec: RunSpec) -> subprocess.Popen[bytes]:
 
 if __name__ == "__main__":
     series.describe_with_torch = describe
+    provenance._folder_sha256 = lambda _: "0" * 64  # whoever runs tests may be editing the code
     if tasks := os.environ.get("TASKS"):
         registry._ROOT = Path(tasks)
     if os.environ.get("QUICK"):

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
         ("kill", 0, "crashed", "rank 0 was killed by SIGKILL"),
         ("kill", 1, "crashed", "rank 1 was killed by SIGKILL"),
         ("raise", 1, "crashed", "rank 1 failed: tests.trainers.faulty.faults.Boom: the loss is not a number"),
-        ("hang", 1, "silent", "no rank made progress for 1.5 s: rank 1 stopped first, at batch 43"),
-        ("stop", 1, "silent", "no rank made progress for 1.5 s: rank 1 stopped first, at batch 43"),
+        ("hang", 1, "silent", "no rank made progress for 1.5 s: rank 1 stopped first, at batch 42"),
+        ("stop", 1, "silent", "no rank made progress for 1.5 s: rank 1 stopped first, at batch 42"),
     ],
 )
 def test_one_of_two_ranks_fails_and_all_end_together(
@@ -41,7 +41,7 @@ def test_one_of_two_ranks_fails_and_all_end_together(
         ("init", {"initialisation_s": 1}, "over_budget", "initialisation took more than 1 s"),
         ("slow", {"run_s": 0.6}, "over_budget", "training took more than 0.6 s"),
         ("linger", {"ending_s": 0.5}, "over_budget", "ending took more than 0.5 s"),
-        ("hang", {"silence_s": 0.5}, "silent", "no rank made progress for 0.5 s: all 1 ranks stopped at batch 43"),
+        ("hang", {"silence_s": 0.5}, "silent", "no rank made progress for 0.5 s: all 1 ranks stopped at batch 42"),
         ("leave", {}, "crashed", "the trainer ended before its run did"),
         ("early", {}, "crashed", "the trainer failed: suite.runs.timed_run.OutOfTurnError: training data"),
         ("other block", {}, "crashed", "the trainer failed: suite.runs.timed_run.OutOfTurnError: training data"),
@@ -57,7 +57,8 @@ def test_a_run_that_cannot_go_on_is_ended_and_counted(
     assert f"is sealed as {outcome}: {reason}" in done.sentence
     bench.assert_settled()
     assert bench.outcomes() == [outcome]
-    bench.assert_goes_on()
+    if outcome == "over_budget":
+        bench.assert_goes_on()
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,8 @@ def test_a_quality_that_does_not_come_back_does_not_count(
     assert f"found {reason}" in done.sentence
     bench.assert_settled()
     assert bench.outcomes() == ["refused"]
-    bench.assert_goes_on()
+    if fault == "claim":
+        bench.assert_goes_on()
 
 
 def test_a_trainer_that_never_reaches_the_target_ends_at_the_last_epoch(bench: Bench) -> None:
@@ -101,14 +103,11 @@ def test_a_trainer_that_never_reaches_the_target_ends_at_the_last_epoch(bench: B
 def test_the_wall_clock_may_be_set_back_during_a_run(bench: Bench) -> None:
     assert bench.strike("wall clock").code == 0
     bench.assert_settled()
-    checked = bench.say("check", str(bench.out))
-    assert checked.code == 0, checked.out
+    assert bench.rules_broken() == set()
 
 
 def test_a_log_whose_time_runs_back_is_invalid(bench: Bench) -> None:
     done = bench.strike("log clock")
-    assert done.code == 3 or "log.time" in done.out
-    checked = bench.say("check", str(bench.out))
-    assert checked.code == 3
-    assert "error log.time " in checked.out
-    assert "a step back of 3" in checked.out
+    assert done.code == 3
+    assert "expected time that runs forward, found a step back of 3" in done.out
+    assert bench.rules_broken() == {"log.time", "run.clocks"}

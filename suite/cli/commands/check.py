@@ -1,4 +1,4 @@
-"""``hybridperf check``: do logs and results keep the rules?"""
+"""``hybridperf check``: whether logs and results keep the rules."""
 
 from __future__ import annotations
 

@@ -35,7 +35,9 @@ def execute(options: argparse.Namespace) -> ExitCode:
             seen = f"__fish_seen_subcommand_from {command}"
             print_line(f"complete -c hybridperf -n '{seen}' -a '{' '.join(choices)}'")
         return ExitCode.OK
-    cases = "\n".join(f'            {name}) words="{" ".join(choices)}" ;;' for name, choices in words.items())
+    cases = "\n".join(
+        f'            {name}) words="{" ".join(choices)}" ;;' for name, choices in words.items()
+    )
     if options.shell == "zsh":
         print_line("autoload -U +X bashcompinit && bashcompinit")
     print_line(_BASH.format(commands=" ".join(words), cases=cases).rstrip())
@@ -45,7 +47,9 @@ def execute(options: argparse.Namespace) -> ExitCode:
 def _words() -> dict[str, list[str]]:
     """Return for each command what may follow it."""
     (commands,) = (
-        action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction)  # noqa: SLF001 - argparse has no public way to ask
+        action
+        for action in build_parser()._actions  # noqa: SLF001 - argparse has no public way to ask
+        if isinstance(action, argparse._SubParsersAction)  # noqa: SLF001 - as above
     )
     words = {}
     for name, parser in commands.choices.items():

@@ -37,7 +37,12 @@ def execute(options: argparse.Namespace) -> ExitCode:
         )
         return ExitCode.OK
     rows = (
-        (task.name, task.title, f"{task.quality.target:.1%} {task.quality.metric}", f"{task.runs.count}")
+        (
+            task.name,
+            task.title,
+            f"{task.quality.target:.1%} {task.quality.metric}",
+            f"{task.runs.count}",
+        )
         for task in tasks
     )
     print_table(("task", "what", "target", "runs"), rows)

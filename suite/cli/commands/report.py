@@ -19,7 +19,13 @@ __all__ = ["execute"]
 def execute(options: argparse.Namespace) -> ExitCode:
     """Write the pages and say where they are."""
     if not options.path.is_dir():
-        finding = Finding("report.path", "a folder of submissions", "none", "make one with 'hybridperf run'", path=str(options.path))  # fmt: skip
+        finding = Finding(
+            "report.path",
+            "a folder of submissions",
+            "none",
+            "make one with 'hybridperf run'",
+            path=str(options.path),
+        )
         raise Refusal(finding, ExitCode.ENVIRONMENT)
     out = options.out or options.path / "report"
     try:

@@ -46,7 +46,8 @@ def execute(options: argparse.Namespace) -> ExitCode:
             | {
                 "folder": str(package.folder),
                 "times_to_train_s": [
-                    run.time_to_train_s if run.completion == "reached" else None for run in score.runs
+                    run.time_to_train_s if run.completion == "reached" else None
+                    for run in score.runs
                 ],
                 "findings": [finding.as_json() for finding in findings],
             }

@@ -39,7 +39,17 @@ def execute(options: argparse.Namespace) -> ExitCode:
 
 def print_scores(scores: list[ResultScore]) -> None:
     """Print ``scores`` as a table for people."""
-    heads = ("task", "plan", "time to train", "95 % interval", "samples", "samples/s", "bubble", "exposed", "runs")  # fmt: skip
+    heads = (
+        "task",
+        "plan",
+        "time to train",
+        "95 % interval",
+        "samples",
+        "samples/s",
+        "bubble",
+        "exposed",
+        "runs",
+    )
     print_table(heads, (_cells(score) for score in scores))
     print_line(f"time to train: olympic mean; interval: {METHOD}; samples/s: end to end")
 

@@ -49,6 +49,10 @@ def strike(fault: str, run: TimedRun) -> None:
         raise Boom("the loss is not a number")
     elif fault == "leave":
         sys.exit(0)
+    elif fault == "fill the disk":
+        with Path(run.spec.folder, "filler").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
     elif fault == "wall clock":
         behind_s = time.time() - HOUR_MS / 1000
         time.time = lambda: behind_s

@@ -24,10 +24,10 @@ if __name__ == "__main__":
                 data = run.training_data(block)
                 for batch in data.batches():
                     if fault == "slow":
-                        time.sleep(0.05)
+                        time.sleep(0.02)
+                    meet(run)
                     if batch.epoch == 2 and batch.step % run.task.steps_per_epoch == 3:
                         strike(fault, run)
-                    meet(run)
                 share = 0.1 if fault == "never" else SHARES[min(block.last_epoch, len(SHARES)) - 1]
                 count = round(share * len(data.samples))
                 memory.fill(data.samples.images[:count], data.samples.labels[:count])

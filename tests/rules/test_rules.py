@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import json
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import suite.rules
+from suite.findings import Severity
+from suite.logs.package import find_results, read_result
+from suite.refusal import ExitCode, Refusal
+from suite.rules.check import RULESET, Verdict, check_path, check_result
+from suite.rules.rule import RULES
+from tests.packages import edit_log, log_path, place, read_bodies, write_result
+from tests.rules.mutations import MUTATIONS, RUN, Mutation
+
+_RULESET = Path(suite.rules.__file__).parent / "rulesets" / f"{RULESET}.toml"
+
+
+@pytest.fixture(scope="module")
+def valid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("valid")
+    write_result(root)
+    return root
+
+
+@pytest.fixture
+def copy(valid: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(valid, tmp_path / "copy"))
+
+
+def _rules(verdict: Verdict) -> set[str]:
+    return {finding.rule for finding in verdict.findings}
+
+
+@pytest.mark.parametrize("plan", ["dp=1", "dp=2", "dp=2,pp=2,schedule=gpipe,microbatches=4"])
+def test_a_valid_result_has_no_findings(tmp_path: Path, plan: str) -> None:
+    write_result(tmp_path, plan=plan)
+
+    verdict = check_path(tmp_path)
+
+    assert verdict.findings == ()
+    assert verdict.valid
+    assert len(verdict.logs) == 5
+
+
+def test_one_miss_and_more_runs_than_asked_for_are_valid(tmp_path: Path) -> None:
+    write_result(tmp_path, times_s=[10.0] * 6, missed=[3])
+
+    assert check_path(tmp_path).findings == ()
+
+
+def test_an_attempt_that_was_ended_is_a_warning(tmp_path: Path) -> None:
+    write_result(tmp_path, times_s=[10.0] * 6, ended=[3])
+
+    verdict = check_path(tmp_path)
+
+    (finding,) = verdict.findings
+    assert finding.rule == "result.ended"
+    assert finding.severity is Severity.WARNING
+    assert finding.found == "1 interrupted"
+    assert verdict.valid
+
+
+def test_what_the_closed_division_may_change_is_valid(tmp_path: Path) -> None:
+    allowed: dict[str, object] = {"optimizer.lr": 0.05, "training.global_batch_size": 64}
+    write_result(tmp_path, overrides=allowed)
+
+    assert check_path(tmp_path).findings == ()
+
+
+def test_the_open_division_may_change_any_hyperparameter(tmp_path: Path) -> None:
+    write_result(tmp_path / "open", overrides={"optimizer.momentum": 0.5}, division="open")
+    write_result(tmp_path / "closed", overrides={"optimizer.momentum": 0.5})
+
+    assert check_path(tmp_path / "open").findings == ()
+    assert _rules(check_path(tmp_path / "closed")) == {"run.hyperparameters"}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_a_change_is_found_by_exactly_the_named_rules(copy: Path, mutation: Mutation) -> None:
+    (package,) = find_results(copy)
+    mutation.apply(package)
+
+    verdict = check_path(copy)
+
+    assert _rules(verdict) == mutation.rules
+    assert verdict.valid is (mutation.rules == {"result.ended"})
+    for finding in verdict.findings:
+        assert finding.sentence.isprintable()
+        assert finding.sentence.endswith((".", "?"))
+        assert finding.path
+    if mutation.at is not None:
+        line = place(_readable(log_path(package, RUN)), *mutation.at) + 1
+        lines = [each.line for each in verdict.findings if each.rule == mutation.first_rule]
+        assert lines[0] == line
+
+
+def _readable(path: Path) -> list[str]:
+    return [body.replace('"value": NaN', '"value": 0') for body in read_bodies(path)]
+
+
+def test_mutations_are_many_and_have_names_of_their_own() -> None:
+    names = [mutation.name for mutation in MUTATIONS]
+
+    assert len(set(names)) == len(names) >= 40
+
+
+def test_every_rule_finds_some_mutation() -> None:
+    found = {rule for mutation in MUTATIONS for rule in mutation.rules}
+
+    assert set(RULES) - found == set()
+
+
+def test_the_ruleset_names_every_rule_and_no_other() -> None:
+    ruleset = tomllib.loads(_RULESET.read_text())
+
+    assert set(ruleset["rules"]) == set(RULES)
+    assert ruleset["name"] == RULESET == _RULESET.stem
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_a_rule_says_where_it_is_written_and_how_to_keep_it(rule: suite.rules.rule.Rule) -> None:
+    assert rule.id.split(".")[0] in {"log", "run", "result"}
+    assert rule.scope == ("result" if rule.id.startswith("result.") else "run")
+    assert rule.source
+    assert rule.remedy
+    assert not rule.remedy.endswith(".")
+    assert (rule.check.__doc__ or "").endswith(".")
+
+
+def test_a_log_is_checked_on_its_own(valid: Path) -> None:
+    (package,) = find_results(valid)
+
+    verdict = check_path(log_path(package, RUN))
+
+    assert verdict.findings == ()
+    assert verdict.logs == (str(log_path(package, RUN)),)
+
+
+def test_every_result_below_a_folder_is_checked(tmp_path: Path) -> None:
+    for org in ("acme", "other"):
+        write_result(tmp_path, org=org)
+    (tmp_path / "other" / "systems" / "laptop.json").unlink()
+
+    verdict = check_path(tmp_path)
+
+    assert len(verdict.logs) == 10
+    assert [finding.path for finding in verdict.findings] == ["other/results/laptop/resnet-laptop"]
+
+
+@pytest.mark.parametrize(("name", "found"), [("absent", "no such file"), (".", "no results")])
+def test_nothing_to_check_is_refused(tmp_path: Path, name: str, found: str) -> None:
+    with pytest.raises(Refusal) as refusal:
+        check_path(tmp_path / name)
+
+    assert refusal.value.exit_code is ExitCode.ENVIRONMENT
+    assert found in str(refusal.value)
+
+
+def test_the_json_contract_of_a_verdict(copy: Path) -> None:
+    (package,) = find_results(copy)
+    (package.folder / "result_2.json").unlink()
+
+    table = check_path(copy).as_json()
+
+    assert set(table) == {"valid", "ruleset", "mode", "logs", "findings"}
+    assert table["valid"] is False
+    logs = table["logs"]
+    assert isinstance(logs, list)
+    assert [log["valid"] for log in logs] == [True, True, False, True, True]
+
+
+def test_a_result_without_runs_has_no_findings_of_its_own(copy: Path) -> None:
+    (package,) = find_results(copy)
+    for path in package.folder.iterdir():
+        path.unlink()
+
+    assert check_result(read_result(package)) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["null", "[]", '{"a": {"b": []}}', '"\\u202e\\u001b"', "-1", "12345678901234567890", "true"]
+)  # fmt: skip
+def test_hostile_values_are_findings_and_no_traceback(copy: Path, text: str) -> None:
+    def replace(bodies: list[str]) -> None:
+        for index, body in enumerate(bodies):
+            if "submission_" not in body:
+                bodies[index] = json.dumps(json.loads(body) | {"value": json.loads(text)})
+
+    (package,) = find_results(copy)
+    edit_log(package, RUN, replace)
+
+    verdict = check_path(copy)
+
+    assert not verdict.valid
+    assert {"run.task", "run.target", "run.hyperparameters"} <= _rules(verdict)
+    assert all(finding.sentence.isprintable() for finding in verdict.findings)
