@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from suite.tasks.task import Division
 
-    Edit = Callable[[list[str]], None]
+    Edit = Callable[[list[str]], object]
 
 TASK = "resnet/laptop"
 EPOCHS = 8  #: after so many a made-up run reaches the target

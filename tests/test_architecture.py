@@ -86,10 +86,7 @@ def test_the_suite_never_imports_a_trainer(path: Path) -> None:
 @pytest.mark.parametrize("path", SUITE, ids=_name)
 def test_rooms_import_only_along_the_arrows(path: Path) -> None:
     room = _room(path)
-    if room == "__init__":
-        allowed = set[str]()
-    else:
-        allowed = ARROWS[room] | FOR_ALL | {room}
+    allowed = set[str]() if room == "__init__" else ARROWS[room] | FOR_ALL | {room}
 
     wrong = [
         each
@@ -169,13 +166,10 @@ def test_importing_the_suite_imports_no_torch() -> None:
         for path in SUITE
     ]
 
-    # -P and -S would hide the source tree or the packages; -I keeps the user's folders out.
+    script = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{_IMPORT_ALL}"
     done = subprocess.run(
-        [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{_IMPORT_ALL}", *modules],
-        capture_output=True,
-        text=True,
-        check=False,
-    )  # fmt: skip
+        [sys.executable, "-I", "-c", script, *modules], capture_output=True, text=True, check=False
+    )
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == ""

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from suite.cli.parser import build_parser
+from suite.findings import Finding
 from suite.refusal import ExitCode, Refusal
 
 if TYPE_CHECKING:
@@ -34,4 +35,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
+    except OSError as error:
+        found = error.strerror or str(error)
+        path = str(error.filename or "")
+        finding = Finding(
+            "file", "files and folders that can be used", found, "choose others", path
+        )
+        print(f"hybridperf: {finding.sentence}", file=sys.stderr)  # noqa: T201 - as above
+        return ExitCode.ENVIRONMENT
     return int(status)

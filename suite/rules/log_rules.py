@@ -89,7 +89,7 @@ def intervals_nest(run: SealedRun, task: Task) -> Iterator[Deviation]:
     remedy=_RERUN,
 )
 def phases_in_order(run: SealedRun, task: Task) -> Iterator[Deviation]:
-    """Caches are cleared before initialisation, which ends before the run; training is within it."""
+    """Caches are cleared before initialisation, that ends before the run, and the rest is in it."""
     order = (keys.CACHE_CLEAR, keys.INIT_START, keys.INIT_STOP, keys.RUN_START, keys.RUN_STOP)
     present = [entry for entry in map(run.log.first, order) if entry is not None]
     for before, after in pairwise(present):
@@ -113,7 +113,7 @@ def phases_in_order(run: SealedRun, task: Task) -> Iterator[Deviation]:
     remedy="initialise faster, and start the clock as soon as that is done",
 )
 def initialisation_bounded(run: SealedRun, task: Task, *, most_gap_s: float) -> Iterator[Deviation]:
-    """Initialisation follows the clearing of caches, keeps to its limit, and the clock follows it."""
+    """Initialisation follows the clearing of caches, keeps to its limit, and the run follows it."""
     start, stop = run.log.first(keys.INIT_START), run.log.first(keys.INIT_STOP)
     if (
         start

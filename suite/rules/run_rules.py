@@ -109,7 +109,7 @@ def target_at_the_stop(run: SealedRun, task: Task) -> Iterator[Deviation]:
     remedy="keep to the task's bounds, or enter the open division",
 )
 def closed_hyperparameters(run: SealedRun, task: Task) -> Iterator[Deviation]:
-    """MLPerf's keys agree with ours; in the closed division, values are within the task's bounds."""
+    """MLPerf's keys agree with ours; in the closed division, values keep the bounds of the task."""
     entry = run.log.first(keys.HYPERPARAMETERS)
     if entry is None:
         return

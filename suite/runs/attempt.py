@@ -74,7 +74,6 @@ def finish(package: Package, number: int, command: str, stop: StopRequest) -> Se
     folder = attempt_folder(package, number)
     spec = RunSpec.read(folder / "run.json")
     end_processes(spec.path)
-    spec = dataclasses.replace(spec, folder=str(folder))  # it may have been moved since
     ending = _noted(spec, "ending.json", Ending)
     if ending is None:
         ending = Ending(Outcome.INTERRUPTED, "the harness was ended")

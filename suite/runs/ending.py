@@ -50,9 +50,10 @@ _ROOT_CAUSE: Final = re.compile(
 # torch puts the rank before each line.
 _RANK: Final = r"(?:\[rank\d+\]: )?"
 _ERROR: Final = re.compile(
-    rf"^{_RANK}Traceback .*\n(?:{_RANK}(?: |Traceback ).*\n)*{_RANK}([^\s\[].*)", re.MULTILINE
+    rf"^{_RANK}Traceback .*\n(?:{_RANK}(?: |Traceback ).*\n){{0,2000}}+{_RANK}(?!Traceback )([^\s\[].*)",
+    re.MULTILINE,
 )
-_CAP_BYTES: Final = 2**20  #: a trainer may print without end
+_CAP_BYTES: Final = 2**18  #: a trainer may print without end
 
 
 def read_output(path: Path) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
+import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -37,7 +39,11 @@ class Rescoring:
 
 
 def rescore(spec: RunSpec, stop: StopRequest) -> Rescoring | None:
-    """Compare the quality reported at the end with the harness's own; None if told to stop."""
+    """Compare the quality reported at the end with the harness's own; None if told to stop.
+
+    Raises:
+        OSError: where the disk is full.
+    """
     task = spec.task()
     reported = read_log(spec.log).value(keys.EVAL_ACCURACY)
     reported = float(reported) if isinstance(reported, int | float) else 0.0
@@ -59,6 +65,8 @@ def rescore(spec: RunSpec, stop: StopRequest) -> Rescoring | None:
     if process.returncode != 0:
         output = read_output(spec.output)
         problem = explain_crash(output, process.returncode)
+        if (full := os.strerror(errno.ENOSPC)) in problem:  # no fault of the model
+            raise OSError(errno.ENOSPC, full)
         return Rescoring(reported, None, tolerance, problem)
     return _compare(spec, reported, tolerance)
 

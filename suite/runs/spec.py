@@ -49,8 +49,9 @@ class RunSpec:
 
     @classmethod
     def read(cls, path: Path) -> RunSpec:
-        """Read the order in the file at ``path``."""
-        return build(cls, json.loads(path.read_text(encoding="utf-8")), path=str(path))
+        """Read the order in the file at ``path``, whose folder may have been moved since."""
+        spec = build(cls, json.loads(path.read_text(encoding="utf-8")), path=str(path))
+        return dataclasses.replace(spec, folder=str(path.parent.absolute()))
 
     def write(self) -> None:
         """Write the order into its folder."""

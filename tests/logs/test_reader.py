@@ -39,6 +39,7 @@ HOSTILE = {
     "-Infinity": _with_value("-Infinity").encode(),
     "a float beyond all floats": _with_value("1e400").encode(),
     "an integer of 5000 digits": _with_value("9" * 5000).encode(),
+    "an integer of 21 digits": _with_value("9" * 21).encode(),
     "a value twice": _with_value('0.1, "value": 0.99').encode(),
     "a key twice, deep inside": _with_value('{"a": 1, "a": 2}').encode(),
     "lists in 100000 lists": _with_value("[" * 30_000 + "]" * 30_000).encode(),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import time
@@ -18,6 +19,7 @@ from tests.packages import MadeUpClock
 if TYPE_CHECKING:
     from pathlib import Path
 
+_HOUR_NS = 3_600 * 10**9
 _AWKWARD = ['"', "\\", "\n", "\0", "\x85", "ä", "\u2028", "\u202e", "\ufeff", "😀", ":::MLLOG {"]
 _TEXTS = st.text(max_size=20) | st.sampled_from(_AWKWARD)
 _NUMBERS = st.integers(-(10**18), 10**18) | st.floats(allow_nan=False, allow_infinity=False)
@@ -163,7 +165,9 @@ def test_the_log_runs_forward_when_the_wall_clock_runs_back(
 
     with LogWriter(tmp_path / "log.txt", clock) as writer:
         for step in range(5):
-            monkeypatch.setattr(time, "time_ns", lambda: wall_ns - step * 3_600 * 10**9)
+            monkeypatch.setattr(
+                time, "time_ns", itertools.repeat(wall_ns - step * _HOUR_NS).__next__
+            )
             writer.point("seed", step)
     times = [entry.time_ms for entry in read_log(tmp_path / "log.txt").entries]
 

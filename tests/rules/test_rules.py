@@ -14,7 +14,8 @@ from suite.refusal import ExitCode, Refusal
 from suite.rules.check import RULESET, Verdict, check_path, check_result
 from suite.rules.rule import RULES
 from tests.packages import edit_log, log_path, place, read_bodies, write_result
-from tests.rules.mutations import MUTATIONS, RUN, Mutation
+from tests.rules.mutation import RUN, Mutation
+from tests.rules.mutations import MUTATIONS
 
 _RULESET = Path(suite.rules.__file__).parent / "rulesets" / f"{RULESET}.toml"
 
@@ -182,8 +183,9 @@ def test_a_result_without_runs_has_no_findings_of_its_own(copy: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["null", "[]", '{"a": {"b": []}}', '"\\u202e\\u001b"', "-1", "12345678901234567890", "true"]
-)  # fmt: skip
+    "text",
+    ["null", "[]", '{"a": {"b": []}}', '"\\u202e\\u001b"', "-1", "12345678901234567890", "true"],
+)
 def test_hostile_values_are_findings_and_no_traceback(copy: Path, text: str) -> None:
     def replace(bodies: list[str]) -> None:
         for index, body in enumerate(bodies):

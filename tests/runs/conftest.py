@@ -18,8 +18,8 @@ import pytest
 
 from suite.logs.package import Package, find_results
 from suite.logs.reader import read_log
-from suite.runs.provenance import file_sha256
 from suite.rules.check import check_path
+from suite.runs.provenance import file_sha256
 from suite.runs.spec import RUN_VARIABLE
 from suite.tasks import registry
 
@@ -54,10 +54,24 @@ class Bench:
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def start(
-        self, *arguments: str, runs: int = 1, trainer: str = FAULTY, quick: bool = True, **faults: str
+        self,
+        *arguments: str,
+        runs: int = 1,
+        trainer: str = FAULTY,
+        quick: bool = True,
+        **faults: str,
     ) -> subprocess.Popen[str]:
         """Start ``hybridperf run``; ``faults`` are variables of its environment."""
-        run = ["run", "resnet/laptop", "--trainer", trainer, "--runs", str(runs), "--out", str(self.out)]
+        run = [
+            "run",
+            "resnet/laptop",
+            "--trainer",
+            trainer,
+            "--runs",
+            str(runs),
+            "--out",
+            str(self.out),
+        ]
         return self.command(*run, *arguments, QUICK="1" if quick else "", **faults)
 
     def command(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
@@ -84,7 +98,9 @@ class Bench:
         """Carry ``hybridperf run`` out with a fault that strikes once."""
         once = self.out.parent / "once"
         once.unlink(missing_ok=True)
-        return self.run(*arguments, FAULT=fault, FAULT_RANK=str(rank), FAULT_ONCE=str(once), **keywords)
+        return self.run(
+            *arguments, FAULT=fault, FAULT_RANK=str(rank), FAULT_ONCE=str(once), **keywords
+        )
 
     def limits(self, **limits: float) -> None:
         """Change limits of the task, such as ``silence_s``."""
@@ -116,7 +132,12 @@ class Bench:
 
     def await_batches(self, count: int = 1) -> None:
         """Wait until rank 0 has begun so many batches."""
-        wait_until(lambda: any(path.read_bytes()[8:10] >= count.to_bytes(2, "little") for path in self.out.rglob("pulse.bin")))
+        wait_until(
+            lambda: any(
+                path.read_bytes()[8:10] >= count.to_bytes(2, "little")
+                for path in self.out.rglob("pulse.bin")
+            )
+        )
 
     def processes_left(self) -> list[psutil.Process]:
         """Return all processes that work on some run of this folder."""

@@ -27,11 +27,19 @@ def launch_rank_0(spec: RunSpec) -> subprocess.Popen[bytes]:
     return launch._start(spec, [f"{spec.trainer}.train"], ranks=1)
 
 
+def no_hash(_: Path) -> str:
+    """Return the same hash of all code: whoever runs the tests may be editing it."""
+    return "0" * 64
+
+
 if __name__ == "__main__":
-    series.describe_with_torch = describe
-    provenance._folder_sha256 = lambda _: "0" * 64  # whoever runs tests may be editing the code
-    if tasks := os.environ.get("TASKS"):
-        registry._ROOT = Path(tasks)
+    replacements: list[tuple[object, str, object]] = [
+        (series, "describe_with_torch", describe),
+        (provenance, "_folder_sha256", no_hash),
+        (registry, "_ROOT", Path(os.environ.get("TASKS") or registry._ROOT)),
+    ]
     if os.environ.get("QUICK"):
-        attempt.launch = launch_rank_0
+        replacements.append((attempt, "launch", launch_rank_0))
+    for module, name, replacement in replacements:
+        setattr(module, name, replacement)
     sys.exit(main())

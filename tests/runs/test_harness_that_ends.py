@@ -26,7 +26,10 @@ def test_a_signal_to_the_harness_seals_the_attempt_as_interrupted(
     process.send_signal(number)
     done = finished(process)
     assert done.code == 5
-    assert f"is sealed as interrupted: stopped by {number.name}; give the same command" in done.sentence
+    assert (
+        f"is sealed as interrupted: stopped by {number.name}; give the same command"
+        in done.sentence
+    )
     bench.assert_settled()
     assert bench.outcomes() == ["interrupted"]
     (log,) = bench.out.rglob("result_0.txt")
@@ -158,7 +161,9 @@ def test_an_attempt_sealed_before_its_folder_went_is_not_sealed_again(bench: Ben
     assert bench.manifests() == before
 
 
-def test_a_left_behind_attempt_is_sealed_in_order_after_the_machine_started_anew(bench: Bench) -> None:
+def test_a_left_behind_attempt_is_sealed_in_order_after_the_machine_started_anew(
+    bench: Bench,
+) -> None:
     process = bench.start(FAULT="hang")
     bench.await_batches(40)
     process.kill()

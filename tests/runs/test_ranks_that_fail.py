@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     [
         ("kill", 0, "crashed", "rank 0 was killed by SIGKILL"),
         ("kill", 1, "crashed", "rank 1 was killed by SIGKILL"),
-        ("raise", 1, "crashed", "rank 1 failed: tests.trainers.faulty.faults.Boom: the loss is not a number"),
+        (
+            "raise",
+            1,
+            "crashed",
+            "rank 1 failed: tests.trainers.faulty.faults.Boom: the loss is not a number",
+        ),
         ("hang", 1, "silent", "no rank made progress for 1.5 s: rank 1 stopped first, at batch 42"),
         ("stop", 1, "silent", "no rank made progress for 1.5 s: rank 1 stopped first, at batch 42"),
     ],
@@ -41,11 +46,31 @@ def test_one_of_two_ranks_fails_and_all_end_together(
         ("init", {"initialisation_s": 1}, "over_budget", "initialisation took more than 1 s"),
         ("slow", {"run_s": 0.6}, "over_budget", "training took more than 0.6 s"),
         ("linger", {"ending_s": 0.5}, "over_budget", "ending took more than 0.5 s"),
-        ("hang", {"silence_s": 0.5}, "silent", "no rank made progress for 0.5 s: all 1 ranks stopped at batch 42"),
+        (
+            "hang",
+            {"silence_s": 0.5},
+            "silent",
+            "no rank made progress for 0.5 s: all 1 ranks stopped at batch 42",
+        ),
         ("leave", {}, "crashed", "the trainer ended before its run did"),
-        ("early", {}, "crashed", "the trainer failed: suite.runs.timed_run.OutOfTurnError: training data"),
-        ("other block", {}, "crashed", "the trainer failed: suite.runs.timed_run.OutOfTurnError: training data"),
-        ("evaluation first", {}, "crashed", "the trainer failed: suite.runs.timed_run.OutOfTurnError: report()"),
+        (
+            "early",
+            {},
+            "crashed",
+            "the trainer failed: suite.runs.timed_run.OutOfTurnError: training data",
+        ),
+        (
+            "other block",
+            {},
+            "crashed",
+            "the trainer failed: suite.runs.timed_run.OutOfTurnError: training data",
+        ),
+        (
+            "evaluation first",
+            {},
+            "crashed",
+            "the trainer failed: suite.runs.timed_run.OutOfTurnError: report()",
+        ),
     ],
 )
 def test_a_run_that_cannot_go_on_is_ended_and_counted(
@@ -65,24 +90,30 @@ def test_a_run_that_cannot_go_on_is_ended_and_counted(
     ("fault", "limits", "reason"),
     [
         ("claim", {}, "0.9668 (the quality did not come back)"),
-        ("predict raises", {}, "none (the trainer failed: tests.trainers.faulty.faults.Boom: no such layer)"),
+        (
+            "predict raises",
+            {},
+            "none (the trainer failed: tests.trainers.faulty.faults.Boom: no such layer)",
+        ),
         ("predict hangs", {"initialisation_s": 1.5}, "none (scoring took more than 1.5 s)"),
         ("predict answers nothing", {}, "none (no predictions: "),
         ("predict answers an empty file", {}, "none (no predictions: "),
-        ("predict answers too few", {}, "none (no predictions: predictions of shape (601,)"),
-        ("predict answers words", {}, "none (no predictions: predictions of shape (602,) and type <U21"),
+        ("predict answers too few", {}, "none (predictions of shape (601,)"),
+        (
+            "predict answers words",
+            {},
+            "none (predictions of shape (602,) and type <U21",
+        ),
     ],
 )
 def test_a_quality_that_does_not_come_back_does_not_count(
     bench: Bench, fault: str, limits: dict[str, float], reason: str
 ) -> None:
     bench.limits(**limits)
-    if fault == "claim":
-        done = bench.strike(fault)
-    else:  # the training is honest: only the predictor's process has the fault
-        done = bench.run(FAULT=fault)
+    # Where the predictor's process has the fault, the training before it is honest.
+    done = bench.strike(fault) if fault == "claim" else bench.run(FAULT=fault)
     assert done.code == 3
-    assert f"result_0.txt: expected the reported quality " in done.sentence
+    assert "result_0.txt: expected the reported quality " in done.sentence
     assert f"found {reason}" in done.sentence
     bench.assert_settled()
     assert bench.outcomes() == ["refused"]

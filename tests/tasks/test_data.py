@@ -5,6 +5,7 @@ import dataclasses
 import gzip
 import importlib.util
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from suite.refusal import ExitCode, Refusal
 from suite.tasks import data as data_module
 from suite.tasks.data import check_data, drop_from_page_cache, load
 from suite.tasks.registry import find_task
-from suite.tasks.task import Data
+
+if TYPE_CHECKING:
+    from suite.tasks.task import Data
 
 
 @pytest.fixture
@@ -45,7 +48,8 @@ def _refused(data: Data) -> str:
 def test_the_split_follows_the_published_rule(data: Data) -> None:
     # "images 0, 3, 6, ... of each class, in file order, are held out for evaluation"
     seen = dict.fromkeys(range(10), 0)
-    train, held_out = [], []
+    train: list[tuple[list[int], int]] = []
+    held_out: list[tuple[list[int], int]] = []
     with gzip.open(_source(), "rt") as file:
         for row in csv.reader(file):
             *ink, label = (int(float(cell)) for cell in row)

@@ -1,1 +1,1 @@
-"""The nearest neighbour, with the one fault that the environment names; honest where it names none."""
+"""The nearest neighbour with the one fault that the environment names, or with none."""

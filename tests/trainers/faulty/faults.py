@@ -64,5 +64,7 @@ def strike(fault: str, run: TimedRun) -> None:
 def meet(run: TimedRun) -> None:
     """Wait until every rank has come as far as this one, as a collective would."""
     ranks, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-    while min(counts := [beat.batches for beat in read_pulse(run.spec.pulse, ranks)]) < counts[rank]:
+    while (
+        min(counts := [beat.batches for beat in read_pulse(run.spec.pulse, ranks)]) < counts[rank]
+    ):
         time.sleep(0.001)

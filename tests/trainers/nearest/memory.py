@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
@@ -33,12 +33,13 @@ class Memory:
         """Return the class of the nearest sample known."""
         asked = images.reshape(-1, 64).astype(np.float32)
         distances = (self.images**2).sum(1) - 2 * asked @ self.images.T
-        return self.labels[distances.argmin(axis=1)]
+        nearest: NDArray[np.int64] = distances.argmin(axis=1)
+        return self.labels[nearest]
 
     def save(self, spec: RunSpec) -> None:
         """Hand the samples over as weights."""
         spec.weights.mkdir(exist_ok=True)
-        tensors = {"images": self.images, "labels": self.labels}
+        tensors: dict[str, NDArray[Any]] = {"images": self.images, "labels": self.labels}
         save_file(tensors, spec.weights / "part_0.safetensors")
 
     def load(self, spec: RunSpec) -> None:
