@@ -50,7 +50,8 @@ _ROOT_CAUSE: Final = re.compile(
 # torch puts the rank before each line.
 _RANK: Final = r"(?:\[rank\d+\]: )?"
 _ERROR: Final = re.compile(
-    rf"^{_RANK}Traceback .*\n(?:{_RANK}(?: |Traceback ).*\n){{0,2000}}+{_RANK}(?!Traceback )([^\s\[].*)",
+    rf"^{_RANK}Traceback .*\n(?:{_RANK}(?: |Traceback ).*\n){{0,2000}}+"
+    rf"{_RANK}(?!Traceback )([^\s\[].*)",
     re.MULTILINE,
 )
 _CAP_BYTES: Final = 2**18  #: a trainer may print without end

@@ -1,0 +1,7 @@
+"""How the documentation is built."""
+
+project = "HybridPerf"
+author = "The HybridPerf developers"
+extensions = ["myst_parser"]
+html_theme = "furo"
+exclude_patterns = ["_build"]
