@@ -137,8 +137,9 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
                 text, "key=value pairs divided by commas", repr(part), 'write "dp=2,pp=2"'
             )
         if key not in _KEYS:
-            near = difflib.get_close_matches(key, _KEYS, n=1)
-            hint = f"did you mean {near[0]}?" if near else "drop it"
+            near = difflib.get_close_matches(key, _KEYS)
+            like = max(near, key=key.startswith, default="")
+            hint = f"did you mean {like}?" if near else "drop it"
             raise _refuse(text, f"keys out of {_either(_KEYS)}", repr(key), hint)
         if key in seen:
             raise _refuse(text, "each key once", f"{key} twice", f"keep one {key}")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TESTS = '''
+TESTS = """
 def test_unit():
     assert True
 
@@ -22,7 +22,7 @@ def test_mine(time_to_train):
 
 def test_wrong_plan(time_to_train):
     time_to_train("resnet/laptop", plan="pp=9")
-'''
+"""
 
 
 @pytest.fixture
@@ -36,7 +36,13 @@ def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
     environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -70,7 +71,9 @@ class LogWriter:
             "metadata": place | metadata,
         }
         line, self._previous = seal_line(self._previous, json.dumps(entry, allow_nan=False))
-        os.write(self._descriptor, f"{TOKEN}{line}\n".encode())
+        content = f"{TOKEN}{line}\n".encode()
+        if os.write(self._descriptor, content) != len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _last_hash(path: Path) -> str:

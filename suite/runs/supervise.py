@@ -86,13 +86,14 @@ class _Watch:
     reached: bool = False
     epoch: int = 0
     quality: float | None = None
-    batches: list[int] = field(default_factory=list)
-    alive_s: float = 0.0  #: when any rank last made progress
+    batches: list[int] = field(default_factory=list)  #: begun, by rank
+    alive_s: list[float] = field(default_factory=list)  #: when progress was last seen, by rank
 
     def read(self, spec: RunSpec, ranks: int) -> None:
         now_s = time.monotonic()
+        self.alive_s = self.alive_s or [now_s] * ranks
         for entry in self._new_entries(spec.log):
-            self.alive_s = now_s
+            self.alive_s[0] = now_s
             if entry.key == keys.RUN_START and self.started_s is None:
                 self.started_s = now_s
             elif entry.key == keys.RUN_STOP and self.stopped_s is None:
@@ -102,9 +103,20 @@ class _Watch:
                 self.quality = float(entry.value)
                 epoch = entry.metadata.get("epoch_num")
                 self.epoch = epoch if isinstance(epoch, int) else self.epoch
-        batches = [beat.batches for beat in read_pulse(spec.pulse, ranks)]
-        if batches != self.batches:
-            self.batches, self.alive_s = batches, now_s
+        before = self.batches or [0] * ranks
+        self.batches = [beat.batches for beat in read_pulse(spec.pulse, ranks)]
+        for rank in range(ranks):
+            if self.batches[rank] != before[rank]:
+                self.alive_s[rank] = now_s
+
+    def silent_ranks(self, longest_s: float) -> list[int]:
+        """Return the ranks that once noted progress and have not for so long.
+
+        Of a trainer that notes none, rank 0 is judged by the log that it writes.
+        """
+        noted = [rank for rank, batches in enumerate(self.batches) if batches] or [0]
+        now_s = time.monotonic()
+        return [rank for rank in noted if now_s - self.alive_s[rank] > longest_s]
 
     def progress(self) -> Progress:
         since_s = self.started_s or self.launched_s
@@ -136,8 +148,7 @@ def supervise(
 ) -> Ending:
     """Wait until the run has ended, or end it; no process of the run is left either way."""
     limits, ranks = spec.task().limits, spec.parallel_plan().ranks
-    now_s = time.monotonic()
-    watch = _Watch(launched_s=now_s, alive_s=now_s)
+    watch = _Watch(launched_s=time.monotonic())
     observed_s = 0.0
     try:
         while process.poll() is None:
@@ -173,16 +184,19 @@ def _over_limit(watch: _Watch, limits: Limits) -> tuple[Outcome, str] | None:
         return None
     if now_s - watch.started_s > limits.run_s:
         return Outcome.OVER_BUDGET, f"training took more than {limits.run_s:g} s"
-    if now_s - watch.alive_s > limits.silence_s:
-        silence = f"no rank made progress for {limits.silence_s:g} s"
-        return Outcome.SILENT, f"{silence}: {_slowest(watch.batches)}"
+    if silent := watch.silent_ranks(limits.silence_s):
+        return Outcome.SILENT, _describe_silence(silent, watch.batches, limits.silence_s)
     return None
 
 
-def _slowest(batches: list[int]) -> str:
-    """Name the rank that fell behind; the others wait for it."""
-    least = min(batches, default=0)
+def _describe_silence(silent: list[int], batches: list[int], silence_s: float) -> str:
+    """Name the rank that fell behind: the others wait for it, or go on without it."""
+    if len(silent) < len(batches):
+        ranks = ", ".join(map(str, silent))
+        return f"rank {ranks} made no progress for {silence_s:g} s while others did"
+    silence = f"no rank made progress for {silence_s:g} s"
+    least = min(batches)
     behind = [rank for rank, count in enumerate(batches) if count == least]
     if len(behind) == len(batches):
-        return f"all {len(batches)} ranks stopped at batch {least}"
-    return f"rank {behind[0]} stopped first, at batch {least}"
+        return f"{silence}, since batch {least}"
+    return f"{silence}: rank {behind[0]} stopped first, at batch {least}"

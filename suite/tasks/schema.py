@@ -75,5 +75,5 @@ def _dotted(at: str, key: str) -> str:
 
 
 def _refuse(path: str, key: str, expected: str, found: str) -> Refusal:
-    finding = Finding("task.schema", f"{expected} at {key!r}", found, "correct the file", path=path)
+    finding = Finding("task.schema", f"{expected} at {key!r}", found, "correct it", path=path)
     return Refusal(finding, ExitCode.USAGE)

@@ -12,7 +12,6 @@ import statistics
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -32,6 +31,7 @@ from suite.tasks.registry import task_path
 from suite.tasks.task import Block
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from collections.abc import Iterator
 
 EPOCHS, PAIRS, SEED = 2, 10, 1
@@ -87,7 +87,10 @@ def test_harness_overhead(one_core: None, benchmark: Any, tmp_path: Path) -> Non
         spec = next(specs)
         bare_s = _processor_seconds(bare)
         command = [sys.executable, "-c", SUPERVISOR, str(spec.path)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as supervisor, TimedRun(spec, 0) as run:
+        with (
+            subprocess.Popen(command, stdout=subprocess.PIPE) as supervisor,
+            TimedRun(spec, 0) as run,
+        ):
             assert supervisor.stdout is not None
             supervisor.stdout.readline()
             watcher = psutil.Process(supervisor.pid)
@@ -103,9 +106,10 @@ def test_harness_overhead(one_core: None, benchmark: Any, tmp_path: Path) -> Non
     ratios.clear()
     benchmark.pedantic(pair, rounds=PAIRS, iterations=1)
 
-    benchmark.extra_info["processor time over the bare loop's, median"] = round(statistics.median(ratios), 5)
+    benchmark.extra_info["processor time over the bare loop's, median"] = round(
+        statistics.median(ratios), 5
+    )
     benchmark.extra_info["least and most"] = [round(min(ratios), 5), round(max(ratios), 5)]
-    print(f"\nharness / bare loop: {benchmark.extra_info}")
 
 
 def _processor_seconds(work: Any) -> float:
@@ -117,7 +121,9 @@ def _processor_seconds(work: Any) -> float:
 def _spec(folder: Path) -> RunSpec:
     """Order a run of two epochs in ``folder``."""
     folder.mkdir()
-    content = task_path("resnet/laptop").read_text().replace("epochs = 14\n", f"epochs = {EPOCHS}\n", 1)
+    content = (
+        task_path("resnet/laptop").read_text().replace("epochs = 14\n", f"epochs = {EPOCHS}\n", 1)
+    )
     task = folder / "task.toml"
     task.write_text(content)
     spec = RunSpec(

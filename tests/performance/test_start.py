@@ -21,8 +21,9 @@ def test_help(benchmark: Any) -> None:
 
     benchmark.pedantic(pair, rounds=ROUNDS, iterations=1, warmup_rounds=1)
 
-    benchmark.extra_info["time over a bare interpreter's, median"] = round(statistics.median(ratios), 2)
-    print(f"\n--help / bare interpreter: {benchmark.extra_info}")
+    benchmark.extra_info["time over a bare interpreter's, median"] = round(
+        statistics.median(ratios), 2
+    )
 
 
 def _seconds(command: list[str]) -> float:
