@@ -31,8 +31,8 @@ from suite.tasks.registry import task_path
 from suite.tasks.task import Block
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from collections.abc import Iterator
+    from pathlib import Path
 
 EPOCHS, PAIRS, SEED = 2, 10, 1
 SUPERVISOR = """

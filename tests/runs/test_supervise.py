@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -9,7 +10,6 @@ from suite.logs.clock import LogClock
 from suite.runs.pulse import Pulse
 from suite.runs.spec import RunSpec
 from suite.runs.supervise import _describe_silence, _Watch
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
