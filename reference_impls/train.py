@@ -5,6 +5,7 @@ from __future__ import annotations
 from reference_impls.engine.mesh import build_mesh, join_ranks
 from reference_impls.engine.trainer import Trainer
 from reference_impls.models import chain_of
+from suite.logs import keys
 from suite.runs.timed_run import TimedRun
 
 __all__ = ["main"]
@@ -14,7 +15,10 @@ def main() -> None:
     """Train until the harness says stop, then hand over the weights."""
     with TimedRun.join() as run, join_ranks(run.plan) as device:
         mesh = build_mesh(run.plan, device)
-        trainer = Trainer(chain_of(run.task, run.seed), run.task, run.plan, mesh, run.seed)
+        chain = chain_of(run.task, run.seed)
+        for name in chain.parameter_names():
+            run.describe(keys.WEIGHTS_INITIALIZATION, tensor=name)
+        trainer = Trainer(chain, run.task, run.plan, mesh, run.seed)
         run.describe(*trainer.partition_entry())
         trainer.warm_up()
         with run.clock():

@@ -88,8 +88,15 @@ class _TrainingClock:
 class TimeToTrain:
     """Train a task under a plan, as often as asked, and let pytest-benchmark show the times."""
 
-    def __init__(self, benchmark: Any, runs: int, out: Path) -> None:
+    def __init__(
+        self,
+        benchmark: Any,
+        runs: int,
+        out: Path,
+        teller: _Teller,
+    ) -> None:
         self._benchmark, self._runs, self._out = benchmark, runs, out
+        self._teller = teller
 
     def __call__(self, task: str, *, plan: str = "dp=1", **options: Any) -> ResultScore:
         """Return the score of the result for ``task`` under ``plan``, made run by run.
@@ -114,7 +121,7 @@ class TimeToTrain:
             earlier = read_result(package).runs if package.folder.is_dir() else ()
             logs = itertools.chain(
                 [run.log for run in earlier if run.fact("outcome") == "success"],
-                (read_log(sealed.log) for sealed in run_series(order, _Silent())),
+                (read_log(sealed.log) for sealed in run_series(order, self._teller)),
             )
             self._measure(logs)
         except Refusal as refusal:
@@ -143,21 +150,30 @@ class TimeToTrain:
             pass
 
 
-class _Silent:
-    """Observe a series without a word: pytest does the talking."""
+class _Teller:
+    """Tell how a series goes, a line a run, beside pytest's own account."""
 
-    def begin(self, number: int, done: int, wanted: int, task: Task) -> None: ...
+    def __init__(self, reporter: pytest.TerminalReporter | None) -> None:
+        self._reporter, self._head = reporter, ""
 
-    def progress(self, progress: Progress) -> None: ...
+    def begin(self, number: int, done: int, wanted: int, task: Task) -> None:
+        self._head = f"{task.name}, attempt {number}, run {done + 1} of {wanted}"
 
-    def sealed(self, sealed: Sealed) -> None: ...
+    def progress(self, progress: Progress) -> None:
+        """Say nothing: a log of pytest's is no place for a bar."""
+
+    def sealed(self, sealed: Sealed) -> None:
+        if self._reporter is not None and self._reporter.verbosity >= 0:
+            self._reporter.ensure_newline()
+            self._reporter.write_line(f"  {self._head}: {sealed.story}")
 
 
 @pytest.fixture
 def time_to_train(benchmark: Any, request: pytest.FixtureRequest) -> TimeToTrain:
     """Measure times to train: ``time_to_train("resnet/laptop", plan="dp=2")``."""
     config = request.config
-    return TimeToTrain(benchmark, config.getoption("hp_runs"), _out(config))
+    teller = _Teller(config.pluginmanager.get_plugin("terminalreporter"))
+    return TimeToTrain(benchmark, config.getoption("hp_runs"), _out(config), teller)
 
 
 def pytest_terminal_summary(
@@ -167,10 +183,15 @@ def pytest_terminal_summary(
     out = config.stash.get(_FOLDER, None)
     if out is None or not out.is_dir():
         return
+    from suite.logs.package import find_results, read_result
     from suite.report.build import build_report
+    from suite.report.terminal import scores_text
+    from suite.scores.score import score_result
 
     pages = build_report(out, out / "report")
+    scores = [score_result(read_result(package)) for package in find_results(out)]
     terminalreporter.section("HybridPerf")
+    terminalreporter.write_line(scores_text(scores, max(100, terminalreporter._tw.fullwidth)))  # noqa: SLF001 - pytest has no public way to ask
     terminalreporter.write_line(f"results:     {out}")
     for page in pages:
         if page.name == "index.html":

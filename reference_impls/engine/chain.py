@@ -49,6 +49,14 @@ class Chain:
         """Return ``batch`` synthetic prepared inputs."""
         return torch.randn(batch, *self.example_shape)
 
+    def parameter_names(self) -> list[str]:
+        """Return the global names of all parameters, in order."""
+        return [
+            f"{unit.name}.{name}"
+            for unit in self.units
+            for name, _ in unit.module.named_parameters()
+        ]
+
     def boundary_shapes(self) -> list[tuple[int, ...]]:
         """Return the shape of one sample before each unit, and after the last."""
         outputs = self.example(2)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from typing import TYPE_CHECKING
+
+from suite.report.terminal import table_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["print_json", "print_line", "print_table"]
+__all__ = ["print_json", "print_line", "print_table", "terminal_width"]
 
 
 def print_line(text: str = "") -> None:
@@ -23,20 +26,10 @@ def print_json(value: object) -> None:
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table that is as wide as its text; columns of numbers are set flush right."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    """Print a table as wide as its text or the terminal."""
+    print_line(table_text(heads, rows, terminal_width()))
 
-    rows = [list(row) for row in rows]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for index, head in enumerate(heads):
-        numeric = all(row[index][:1].isdigit() or row[index] in {"", "-"} for row in rows)
-        table.add_column(head, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # Text: what looks like markup is text
-    console = Console()
-    if not console.is_terminal:  # a file has no width
-        console.width = 200
-    console.print(table)
+
+def terminal_width() -> int:
+    """Return how many characters fit on a line; a file has room for 200."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 200

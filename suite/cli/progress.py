@@ -16,8 +16,6 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from suite.runs.ending import Outcome
-
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -95,20 +93,9 @@ class Narrator:
     def sealed(self, sealed: Sealed) -> None:
         """Say how the attempt ended."""
         self._clear()
-        self._console.print(Text(f"  attempt {sealed.number}: {_story(sealed)}"), soft_wrap=True)
+        self._console.print(Text(f"  attempt {sealed.number}: {sealed.story}"), soft_wrap=True)
 
     def _clear(self) -> None:
         if self._line is not None:
             self._bar.remove_task(self._line)
             self._line = None
-
-
-def _story(sealed: Sealed) -> str:
-    ending, rescoring = sealed.ending, sealed.rescoring
-    if not ending.outcome.completed or ending.run_s is None:
-        return f"{ending.outcome}: {ending.reason}"
-    words = "reached the target" if ending.outcome is Outcome.SUCCESS else "missed the target"
-    again = ""
-    if rescoring is not None and rescoring.quality is not None:
-        again = f", {rescoring.reported:.2%}, scored again {rescoring.quality:.2%}"
-    return f"{words} in {ending.run_s:.2f} s{again} (seed {sealed.seed})"

@@ -31,6 +31,7 @@ OPT_MOMENTUM: Final = "opt_momentum"
 OPT_WEIGHT_DECAY: Final = "opt_weight_decay"
 OPT_WARMUP_EPOCHS: Final = "opt_learning_rate_warmup_epochs"
 OPT_DECAY_STEPS: Final = "opt_learning_rate_decay_steps"
+WEIGHTS_INITIALIZATION: Final = "weights_initialization"
 MODEL_BN_SPAN: Final = "model_bn_span"
 TRACKED_STATS: Final = "tracked_stats"
 

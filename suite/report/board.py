@@ -23,7 +23,7 @@ class Row:
 
     entry: Entry
     rank: Rank | None  #: None where it is not ranked
-    split: Split | None  #: relative to the fastest ranked result
+    split: Split | None  #: relative to the fastest result
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Board:
     benchmark: str
     version: str
     division: str
-    rows: tuple[Row, ...]  #: ranked ones by time to train, then the others by name
+    rows: tuple[Row, ...]  #: by time to train, ranked ones first
     invalid: tuple[Entry, ...]
 
     @property
@@ -66,15 +66,19 @@ def boards(entries: Iterable[Entry]) -> list[Board]:
 def _board(benchmark: str, version: str, division: str, entries: list[Entry]) -> Board:
     ranked = sorted((each for each in entries if each.standing == "ranked"), key=_time_s)
     others = [each for each in entries if each.standing in {"provisional", "missed"}]
+    others.sort(key=_time_s)
+    fastest = (ranked + others)[0] if ranked + others else None
     ranks = rank_ranges([each.score.interval_s for each in ranked])
-    rows = [Row(each, rank, _split(each, ranked)) for each, rank in zip(ranked, ranks, strict=True)]
-    rows += [Row(each, None, _split(each, ranked)) for each in others]
+    rows = [
+        Row(each, rank, _split(each, fastest)) for each, rank in zip(ranked, ranks, strict=True)
+    ]
+    rows += [Row(each, None, _split(each, fastest)) for each in others]
     invalid = tuple(each for each in entries if each.standing == "invalid")
     return Board(benchmark, version, division, tuple(rows), invalid)
 
 
-def _split(entry: Entry, ranked: list[Entry]) -> Split | None:
-    return split_time(entry.score, ranked[0].score) if ranked else None
+def _split(entry: Entry, fastest: Entry | None) -> Split | None:
+    return split_time(entry.score, fastest.score) if fastest else None
 
 
 def _time_s(entry: Entry) -> float:

@@ -50,6 +50,18 @@ class Sealed:
     rescoring: Rescoring | None
     log: Path
 
+    @property
+    def story(self) -> str:
+        """Return in one line how the attempt ended."""
+        ending, rescoring = self.ending, self.rescoring
+        if not ending.outcome.completed or ending.run_s is None:
+            return f"{ending.outcome}: {ending.reason}"
+        words = "reached the target" if ending.outcome is Outcome.SUCCESS else "missed the target"
+        again = ""
+        if rescoring is not None and rescoring.quality is not None:
+            again = f", {rescoring.reported:.2%}, scored again {rescoring.quality:.2%}"
+        return f"{words} in {ending.run_s:.2f} s{again} (seed {self.seed})"
+
 
 def run_attempt(
     spec: RunSpec, package: Package, command: str, stop: StopRequest, observer: Observer

@@ -68,10 +68,10 @@ class TimedRun:
         if self._log is not None:
             self._log.close()
 
-    def describe(self, key: str, value: object) -> None:
+    def describe(self, key: str, value: object = None, **metadata: object) -> None:
         """Log a fact about how the trainer is set up, such as its partition."""
         if self._log is not None:
-            self._log.point(key, value)
+            self._log.point(key, value, **metadata)
 
     @contextlib.contextmanager
     def clock(self) -> Iterator[None]:

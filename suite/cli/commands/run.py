@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from suite.cli.commands.score import print_scores
-from suite.cli.printing import print_json, print_line
+from suite.cli.printing import print_json, print_line, terminal_width
 from suite.cli.progress import Narrator
 from suite.findings import Finding, Severity
 from suite.logs.package import Package, read_result
 from suite.plan import ParallelPlan
 from suite.refusal import ExitCode, Refusal
+from suite.report.terminal import scores_text
 from suite.rules.check import check_result
 from suite.runs.ending import Outcome
 from suite.runs.folder import left_behind, sealed_runs
@@ -53,7 +53,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
             }
         )
     else:
-        print_scores([score])
+        print_line(scores_text([score], terminal_width()))
         for finding in findings:
             print_line(f"{finding.severity}: {finding.sentence}")
         print_line(f"'hybridperf report {order.out}' writes the page.")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from suite.cli.printing import print_json, print_line, print_table
-from suite.findings import Finding, visible
+from suite.cli.printing import print_json, print_line, terminal_width
+from suite.findings import Finding
 from suite.logs.package import find_results, read_result
 from suite.refusal import ExitCode, Refusal
-from suite.scores.interval import METHOD
-from suite.scores.score import ResultScore, score_result
+from suite.report.terminal import scores_text
+from suite.scores.score import score_result
 from suite.scores.table import score_row
 
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["execute", "print_scores"]
+__all__ = ["execute"]
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
@@ -33,42 +33,5 @@ def execute(options: argparse.Namespace) -> ExitCode:
     if options.json:
         print_json([score_row(score) for score in scores])
     else:
-        print_scores(scores)
+        print_line(scores_text(scores, terminal_width()))
     return ExitCode.OK
-
-
-def print_scores(scores: list[ResultScore]) -> None:
-    """Print ``scores`` as a table for people."""
-    heads = (
-        "task",
-        "plan",
-        "time to train",
-        "95 % interval",
-        "samples",
-        "samples/s",
-        "bubble",
-        "exposed",
-        "runs",
-    )
-    print_table(heads, (_cells(score) for score in scores))
-    print_line(f"time to train: olympic mean; interval: {METHOD}; samples/s: end to end")
-
-
-def _cells(score: ResultScore) -> tuple[str, ...]:
-    row, interval = score_row(score), score.interval_s
-    missed = score.olympic_mean_s is not None and row["olympic_mean_s"] is None
-    return (
-        visible(score.benchmark),
-        visible(score.plan or score.system),
-        "missed" if missed else _number(row["olympic_mean_s"], "{:.2f} s"),
-        f"{interval.low:.2f} to {interval.high:.2f}" if interval else "-",
-        _number(score.samples_to_target, "{:,.0f}"),
-        _number(score.throughput_samples_per_s, "{:,.0f}"),
-        _number(score.bubble, "{:.1%}"),
-        _number(score.exposed_communication, "{:.1%}"),
-        f"{len(score.completed)} of {score.required_runs or '?'}",
-    )
-
-
-def _number(value: object, form: str) -> str:
-    return "-" if value is None else form.format(value)
