@@ -101,12 +101,13 @@ class TimeToTrain:
     def __call__(self, task: str, *, plan: str = "dp=1", **options: Any) -> ResultScore:
         """Return the score of the result for ``task`` under ``plan``, made run by run.
 
-        ``options`` are further fields of `suite.runs.series.Order`. A run that misses its target
+        ``options`` are further fields of `suite.runs.order.Order`. A run that misses its target
         fails the test.
         """
         from suite.logs.package import read_result
         from suite.plan import ParallelPlan
-        from suite.runs.series import Order, check_order, package_of, run_series
+        from suite.runs.order import Order, check_order, package_of
+        from suite.runs.series import run_series
         from suite.scores.score import score_result
         from suite.systems.describe import describe
         from suite.tasks.registry import task_path

@@ -9,7 +9,7 @@ from suite.systems.show import show
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["devices", "machine_rows"]
+__all__ = ["device_count", "devices", "machine_rows"]
 
 _MOST_ROWS: Final = 60
 _MOST_CHARACTERS: Final = 500
@@ -30,16 +30,25 @@ def machine_rows(description: Mapping[str, object] | None) -> list[tuple[str, st
     return [(label, value[:_MOST_CHARACTERS]) for label, value in rows[:_MOST_ROWS]]
 
 
-def devices(description: Mapping[str, object] | None) -> str:
-    """Return the devices of the whole system in a few words: accelerators before cores."""
+def device_count(description: Mapping[str, object] | None) -> int | None:
+    """Return how many devices the whole system has: accelerators, or cores where there are none."""
     facts = description or {}
     nodes = _whole(facts, "number_of_nodes") or 1
     if accelerators := _whole(facts, "accelerators_per_node"):
-        return _counted(nodes * accelerators, _text(facts, "accelerator_model_name"), "accelerator")
+        return nodes * accelerators
     cores = _whole(facts, "host_processor_core_count")
-    processors = _whole(facts, "host_processors_per_node") or 1
+    return nodes * (_whole(facts, "host_processors_per_node") or 1) * cores if cores else None
+
+
+def devices(description: Mapping[str, object] | None) -> str:
+    """Return the devices of the whole system in a few words: accelerators before cores."""
+    facts, number = description or {}, device_count(description)
     model = _text(facts, "host_processor_model_name")
-    return _counted(nodes * processors * cores, f"{model} core".strip(), "core") if cores else model
+    if number is None:
+        return model
+    if _whole(facts, "accelerators_per_node"):
+        return _counted(number, _text(facts, "accelerator_model_name"), "accelerator")
+    return _counted(number, f"{model} core".strip(), "core")
 
 
 def _counted(number: int, name: str, otherwise: str) -> str:

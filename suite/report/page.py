@@ -15,7 +15,7 @@ from suite.report import curves, figures, strip, why_bars
 from suite.report.attempts import attempts_of, hashes_of
 from suite.report.commands import reproduce_commands
 from suite.report.evidence import evidence_of
-from suite.report.machine import devices, machine_rows
+from suite.report.machine import device_count, devices, machine_rows
 from suite.report.plan_chips import plan_chips, plan_ranks
 from suite.report.why import seconds_per_sample
 from suite.scores.interval import METHOD
@@ -68,6 +68,7 @@ def _environment() -> jinja2.Environment:
     }
     environment.globals |= {
         "attempts_of": attempts_of,
+        "device_count": device_count,
         "devices": devices,
         "evidence_of": evidence_of,
         "hashes_of": hashes_of,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from suite.report.machine import devices, machine_rows
+from suite.report.machine import device_count, devices, machine_rows
 from tests.report.conftest import SYSTEM
 
 
@@ -27,3 +27,13 @@ def test_any_description_will_do(value: object) -> None:
 def test_fields_of_mlperf_are_rows_where_there_is_nothing_else() -> None:
     assert ("framework", "PyTorch 2.15") in machine_rows(SYSTEM)
     assert ("host processor core count", "2") in machine_rows(SYSTEM)
+
+
+def test_devices_are_counted_over_all_nodes() -> None:
+    accelerated = {"number_of_nodes": "4", "accelerators_per_node": "8"}
+    cores = {"host_processors_per_node": "2", "host_processor_core_count": "24"}
+
+    assert device_count(accelerated | cores) == 32
+    assert device_count(cores) == 48
+    assert device_count({"host_processors_per_node": "2"}) is None
+    assert device_count(None) is None

@@ -20,14 +20,14 @@ from suite.logs.package import Package
 from suite.logs.reader import read_log
 from suite.plan import ParallelPlan
 from suite.refusal import ExitCode, Refusal
-from suite.runs import series
+from suite.runs import consistency, series
 from suite.runs.atomic import canonical_json
 from suite.runs.folder import locked
+from suite.runs.order import Order, check_order
 from suite.runs.parent import PARENT_VARIABLE
 from suite.runs.processes import end_processes, processes_of
 from suite.runs.provenance import package_folder
 from suite.runs.pulse import Beat, Pulse, read_pulse
-from suite.runs.series import Order, check_order
 from suite.runs.spec import RUN_VARIABLE, RunSpec
 from suite.runs.timed_run import OutOfTurnError, TimedRun
 from suite.systems.describe import describe
@@ -196,7 +196,7 @@ def test_runs_of_another_configuration_do_not_join_a_result(
 ) -> None:
     monkeypatch.setattr(series, "describe_with_torch", describe)
     facts = {"trainer_sha256": trainer, "suite_sha256": "0" * 64}
-    monkeypatch.setattr(series, "code_facts", lambda name: facts | {"trainer": name})
+    monkeypatch.setattr(consistency, "code_facts", lambda name: facts | {"trainer": name})
     (system,) = finished_run.rglob("systems/*.json")
     order = Order(task_path("resnet/laptop"), ParallelPlan(), 2, finished_run, trainer=FAULTY)
     order = dataclasses.replace(order, system=system.stem, **changes)

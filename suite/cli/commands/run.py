@@ -14,7 +14,8 @@ from suite.report.terminal import scores_text
 from suite.rules.check import check_result
 from suite.runs.ending import Outcome
 from suite.runs.folder import left_behind, sealed_runs
-from suite.runs.series import Order, check_order, package_of, run_series
+from suite.runs.order import Order, check_order, package_of
+from suite.runs.series import run_series
 from suite.scores.score import score_result
 from suite.scores.table import score_row
 from suite.systems.describe import describe

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import torch
+
+from reference_impls.engine.partition import minimax_partition
+from reference_impls.engine.stage import Stage
+from reference_impls.models import chain_of
+from suite.tasks.registry import find_task
+
+
+def test_stages_hold_the_names_that_the_whole_chain_has() -> None:
+    chain = chain_of(find_task("resnet/laptop"), seed=0)
+
+    whole = Stage(chain.units).state_dict()
+    parts = [Stage(chain.units[cut]).state_dict() for cut in minimax_partition([1] * 6, 3)]
+
+    assert sorted(name for part in parts for name in part) == sorted(whole)
+    assert {name.split(".")[0] for name in whole} == {
+        "stem",
+        "layer1",
+        "layer2",
+        "layer3",
+        "layer4",
+        "head",
+    }
+
+
+def test_stages_one_after_the_other_compute_what_the_whole_does() -> None:
+    chain = chain_of(find_task("resnet/laptop"), seed=0)
+    inputs = chain.example(4)
+
+    whole = Stage(chain.units).eval()(inputs)
+    outputs = inputs
+    for cut in minimax_partition([1] * 6, 3):
+        outputs = Stage(chain.units[cut]).eval()(outputs)
+
+    assert torch.equal(outputs, whole)
+    assert outputs.is_contiguous()
+
+
+def test_gradients_to_the_stage_before_can_be_sent() -> None:
+    """What crosses a link is contiguous, whatever layout the stage computes in."""
+    chain = chain_of(find_task("resnet/laptop"), seed=0)
+    inputs = torch.randn(2, 64, 16, 16, requires_grad=True)
+    seen: list[bool] = []
+    inputs.register_hook(lambda gradient: seen.append(gradient.is_contiguous()))
+
+    Stage(chain.units[2:]).train()(inputs).sum().backward()
+
+    assert seen == [True]
