@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Observer", "Progress", "StopRequest", "stop_on_signals", "supervise"]
 
-_POLL_S: Final = 0.05
+_POLL_S: Final = 0.1
 _OBSERVE_S: Final = 0.25
 
 
@@ -133,6 +133,8 @@ class _Watch:
         return Ending(outcome, reason, initialisation_s, run_s)
 
     def _new_entries(self, log: Path) -> Iterator[Entry]:
+        if log.stat().st_size == self.offset:
+            return
         with log.open("rb") as file:
             file.seek(self.offset)
             content = file.read()
