@@ -139,12 +139,13 @@ class Bench:
             )
         )
 
-    def processes_left(self) -> list[psutil.Process]:
-        """Return all processes that work on some run of this folder."""
+    def processes_left(self, attempt: str = "") -> list[psutil.Process]:
+        """Return all processes that work on some run of this folder, or on one attempt."""
         left = []
         for process in psutil.process_iter():
             try:
-                if process.environ().get(RUN_VARIABLE, "").startswith(str(self.out)):
+                order = process.environ().get(RUN_VARIABLE, "")
+                if order.startswith(str(self.out)) and attempt in order:
                     left.append(process)
             except (psutil.Error, OSError):
                 continue
@@ -196,7 +197,7 @@ def finished(process: subprocess.Popen[str], timeout_s: float = 60) -> Finished:
     return done
 
 
-def wait_until(holds: Callable[[], bool], timeout_s: float = 30) -> None:
+def wait_until(holds: Callable[[], object], timeout_s: float = 30) -> None:
     """Wait for something to become true."""
     deadline_s = time.monotonic() + timeout_s
     while not holds():
