@@ -6,6 +6,7 @@ harness's log, not the time that launching and scoring again take.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from pathlib import Path
@@ -154,8 +155,10 @@ class TimeToTrain:
 class _Teller:
     """Tell how a series goes, a line a run, beside pytest's own account."""
 
-    def __init__(self, reporter: pytest.TerminalReporter | None) -> None:
-        self._reporter, self._head = reporter, ""
+    def __init__(self, plugins: pytest.PytestPluginManager) -> None:
+        self._reporter = plugins.get_plugin("terminalreporter")
+        self._capture = plugins.get_plugin("capturemanager")
+        self._head = ""
 
     def begin(self, number: int, done: int, wanted: int, task: Task) -> None:
         self._head = f"{task.name}, attempt {number}, run {done + 1} of {wanted}"
@@ -164,7 +167,10 @@ class _Teller:
         """Say nothing: a log of pytest's is no place for a bar."""
 
     def sealed(self, sealed: Sealed) -> None:
-        if self._reporter is not None and self._reporter.verbosity >= 0:
+        if self._reporter is None or self._reporter.verbosity < 0:
+            return
+        capture = self._capture
+        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
             self._reporter.ensure_newline()
             self._reporter.write_line(f"  {self._head}: {sealed.story}")
 
@@ -173,7 +179,7 @@ class _Teller:
 def time_to_train(benchmark: Any, request: pytest.FixtureRequest) -> TimeToTrain:
     """Measure times to train: ``time_to_train("resnet/laptop", plan="dp=2")``."""
     config = request.config
-    teller = _Teller(config.pluginmanager.get_plugin("terminalreporter"))
+    teller = _Teller(config.pluginmanager)
     return TimeToTrain(benchmark, config.getoption("hp_runs"), _out(config), teller)
 
 
@@ -192,7 +198,7 @@ def pytest_terminal_summary(
     pages = build_report(out, out / "report")
     scores = [score_result(read_result(package)) for package in find_results(out)]
     terminalreporter.section("HybridPerf")
-    terminalreporter.write_line(scores_text(scores, max(100, terminalreporter._tw.fullwidth)))  # noqa: SLF001 - pytest has no public way to ask
+    terminalreporter.write_line(scores_text(scores, max(140, terminalreporter._tw.fullwidth)))  # noqa: SLF001 - pytest has no public way to ask
     terminalreporter.write_line(f"results:     {out}")
     for page in pages:
         if page.name == "index.html":
