@@ -34,6 +34,7 @@ class Trainer:
         self._chain, self._task, self._plan, self._mesh, self._seed = chain, task, plan, mesh, seed
         self._flops = forward_flops(chain)
         self._cuts = minimax_partition(self._flops, plan.pp)
+        self._shapes = chain.boundary_shapes()  # asked before any unit moves to the device
         self._stage = Stage(chain.units[self._cuts[mesh.stage]]).to(mesh.device)
         self._timer = StepTimer(mesh.device)
         self._replica_batch = task.training.global_batch_size // plan.dp
@@ -106,7 +107,9 @@ class Trainer:
     def statistics(self) -> dict[str, object]:
         """Return what the time since the last call was made of, on every rank."""
         own = self._timer.collect()
-        ranks = self._mesh.gather(torch.tensor([own[part] for part in PARTS], dtype=torch.float64))
+        # On the device: its collectives library may know no other.
+        seconds = torch.tensor([own[part] for part in PARTS], device=self._mesh.device)
+        ranks = self._mesh.gather(seconds)
         stages, waiting, exposed, total = [], 0.0, 0.0, 0.0
         for rank, values in enumerate(ranks):
             part = dict(zip(PARTS, values.tolist(), strict=True))
@@ -117,10 +120,8 @@ class Trainer:
             waiting += wait
             exposed += part["exposed_communication"]
             total += wait + sum(part.values())
-            seconds = {f"{name}_s": round(value, 6) for name, value in part.items()}
-            stages.append(
-                {"replica": replica, "stage": stage, "waiting_s": round(wait, 6)} | seconds
-            )
+            parts = {f"{name}_s": round(value, 6) for name, value in part.items()}
+            stages.append({"replica": replica, "stage": stage, "waiting_s": round(wait, 6)} | parts)
         return {
             "stages": stages,
             "bubble": round(waiting / total, 6),
@@ -136,7 +137,6 @@ class Trainer:
         # Imported where it is needed: it costs seconds.
         from reference_impls.engine.pipeline import Pipeline
 
-        shapes = self._chain.boundary_shapes()
         cut = self._cuts[self._mesh.stage]
         return Pipeline(
             module,
@@ -144,7 +144,7 @@ class Trainer:
             plan,
             self._mesh,
             self._timer,
-            boundaries=(shapes[cut.start], shapes[cut.stop]),
+            boundaries=(self._shapes[cut.start], self._shapes[cut.stop]),
             replica_batch=self._replica_batch,
             evaluation_chunk=_EVALUATION_CHUNK,
         )
