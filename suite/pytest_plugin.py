@@ -94,10 +94,10 @@ class TimeToTrain:
         benchmark: Any,
         runs: int,
         out: Path,
-        teller: _Teller,
+        plugins: pytest.PytestPluginManager,
     ) -> None:
         self._benchmark, self._runs, self._out = benchmark, runs, out
-        self._teller = teller
+        self._plugins = plugins
 
     def __call__(self, task: str, *, plan: str = "dp=1", **options: Any) -> ResultScore:
         """Return the score of the result for ``task`` under ``plan``, made run by run.
@@ -120,10 +120,11 @@ class TimeToTrain:
             for finding in check_order(order):
                 pytest.fail(finding.sentence, pytrace=False)
             package = package_of(order, describe())
+            teller = _Teller(self._plugins, f"{task} under {order.plan}")
             earlier = read_result(package).runs if package.folder.is_dir() else ()
             logs = itertools.chain(
                 [run.log for run in earlier if run.fact("outcome") == "success"],
-                (read_log(sealed.log) for sealed in run_series(order, self._teller)),
+                (read_log(sealed.log) for sealed in run_series(order, teller)),
             )
             self._measure(logs)
         except Refusal as refusal:
@@ -155,13 +156,13 @@ class TimeToTrain:
 class _Teller:
     """Tell how a series goes, a line a run, beside pytest's own account."""
 
-    def __init__(self, plugins: pytest.PytestPluginManager) -> None:
+    def __init__(self, plugins: pytest.PytestPluginManager, what: str) -> None:
         self._reporter = plugins.get_plugin("terminalreporter")
         self._capture = plugins.get_plugin("capturemanager")
-        self._head = ""
+        self._what, self._head = what, what
 
-    def begin(self, number: int, done: int, wanted: int, task: Task) -> None:
-        self._head = f"{task.name}, attempt {number}, run {done + 1} of {wanted}"
+    def begin(self, done: int, wanted: int, task: Task) -> None:  # noqa: ARG002 - the test names it
+        self._head = f"{self._what}, run {done + 1} of {wanted}"
 
     def progress(self, progress: Progress) -> None:
         """Say nothing: a log of pytest's is no place for a bar."""
@@ -179,8 +180,8 @@ class _Teller:
 def time_to_train(benchmark: Any, request: pytest.FixtureRequest) -> TimeToTrain:
     """Measure times to train: ``time_to_train("resnet/laptop", plan="dp=2")``."""
     config = request.config
-    teller = _Teller(config.pluginmanager)
-    return TimeToTrain(benchmark, config.getoption("hp_runs"), _out(config), teller)
+    runs: int = config.getoption("hp_runs")
+    return TimeToTrain(benchmark, runs, _out(config), config.pluginmanager)
 
 
 def pytest_terminal_summary(

@@ -63,14 +63,8 @@ class Narrator:
     ) -> None:
         self._bar.stop()
 
-    def begin(
-        self,
-        number: int,  # noqa: ARG002 - shown when it is sealed
-        done: int,
-        wanted: int,
-        task: Task,
-    ) -> None:
-        """Begin a bar for attempt ``number``."""
+    def begin(self, done: int, wanted: int, task: Task) -> None:
+        """Begin a bar for the next attempt."""
         self._head = f"run {done + 1} of {wanted}"
         self._clear()
         self._line = self._bar.add_task(f"{self._head}: starting", total=expected_batches(task))

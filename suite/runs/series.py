@@ -39,8 +39,8 @@ __all__ = ["SeriesObserver", "run_series"]
 class SeriesObserver(Observer, Protocol):
     """Who wants to know how a series of runs goes."""
 
-    def begin(self, number: int, done: int, wanted: int, task: Task) -> None:
-        """Take note that attempt ``number`` begins, with ``done`` of ``wanted`` runs completed."""
+    def begin(self, done: int, wanted: int, task: Task) -> None:
+        """Take note that an attempt begins, with ``done`` of ``wanted`` runs completed."""
 
     def sealed(self, sealed: Sealed) -> None:
         """Take note of a finished attempt."""
@@ -100,7 +100,7 @@ def _carry_out(
                 ExitCode.INTERRUPTED,
             )
         number = runs[-1].number + 1 if runs else 0
-        observer.begin(number, len(completed), order.runs, task)
+        observer.begin(len(completed), order.runs, task)
         spec = RunSpec(
             folder=str(attempt_folder(package, number)),
             attempt=number,
