@@ -71,7 +71,9 @@ def test_benchmark_shows_times_to_train_and_publishes_them(project: Path) -> Non
     assert "1 failed, 1 passed, 1 deselected" in done.stdout
     assert "expected at most" in done.stdout, "the plan that does not fit is refused in a sentence"
     assert "Traceback" not in done.stdout
-    assert "resnet/laptop under dp=1, run 2 of 2: reached the target in" in done.stdout, "runs are told as they end"
+    assert "resnet/laptop under dp=1, run 2 of 2: reached the target in" in done.stdout, (
+        "runs are told as they end"
+    )
     assert "dp=1" in done.stdout.partition("= HybridPerf =")[2], "and scored at the end"
     (result,) = project.glob("out/local/results/*/resnet-laptop")
     times = json.loads((project / "times.json").read_text())

@@ -72,7 +72,25 @@ def _run(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", type=Path, help="log file, result folder or submission")
+    parser.add_argument("path", type=Path, help="log file, result folder, submission or round")
+    parser.add_argument(
+        "--ruleset",
+        default="hybridperf-1.0",
+        metavar="NAME",
+        help="rules to judge by, such as mlperf-training-2.1.0 (default: hybridperf-1.0)",
+    )
+    parser.add_argument(
+        "--mode",
+        choices=("strict", "as-published"),
+        help="all rules, or those that the official checker of an MLPerf round applied "
+        "(default: the ruleset's)",
+    )
+    parser.add_argument(
+        "--format",
+        choices=("text", "json"),
+        default="text",
+        help="what to print; json is the same as --json (default: text)",
+    )
     _json(parser)
 
 
@@ -82,8 +100,27 @@ def _score(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="?",
         default=Path("runs"),
-        help="result folder or submission (default: runs)",
+        help="result folder, submission or round of MLPerf (default: runs)",
     )
+    parser.add_argument(
+        "--rcp-set",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of MLCommons' reference convergence points, rcps_<benchmark>.json",
+    )
+    parser.add_argument(
+        "--rcp",
+        choices=("rules", "compat", "published"),
+        default="rules",
+        help="factor as the rules say, as the official tool computes, or as the round published "
+        "in scaling.json (default: rules)",
+    )
+    _json(parser)
+
+
+def _compare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("a", type=Path, metavar="A", help="folder of a result")
+    parser.add_argument("b", type=Path, metavar="B", help="folder of the result to compare with it")
     _json(parser)
 
 
@@ -134,12 +171,22 @@ COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], 
     "check": (
         "say whether logs and results keep the rules, and if not, why",
         _check,
-        "hybridperf check runs\n  hybridperf check runs --json",
+        """hybridperf check runs
+  hybridperf check runs --json
+  hybridperf check training_results_v2.1 --ruleset mlperf-training-2.1.0 --mode as-published""",
     ),
     "score": (
         "turn results into times to train with intervals",
         _score,
-        "hybridperf score runs\n  hybridperf score submissions/hybridperf --json",
+        """hybridperf score runs
+  hybridperf score submissions/hybridperf --json
+  hybridperf score training_results_v2.1 --rcp-set rcps --rcp compat""",
+    ),
+    "compare": (
+        "say whether two results differ, by how much, and why",
+        _compare,
+        """hybridperf compare runs/local/results/one/resnet-laptop \\
+    runs/local/results/two/resnet-laptop""",
     ),
     "report": (
         "write the leaderboard as a page, as Markdown and as CSV",

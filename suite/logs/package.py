@@ -16,11 +16,13 @@ from suite.logs.reader import Log, read_log
 from suite.logs.strict_json import parse_object, read_bounded, reason
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 __all__ = ["Package", "Result", "SealedRun", "find_results", "read_result", "result_names"]
 
 _RESULT: Final = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _CAP_BYTES: Final = 2**20
 
 
@@ -96,7 +98,7 @@ def find_results(path: Path) -> list[Package]:
 
 def read_result(package: Package) -> Result:
     """Read every attempt of a result; never raises for what the files contain."""
-    findings: list[Finding] = []
+    findings = list(_named(package))
     numbers = sorted(
         int(match[1])
         for path in package.folder.iterdir()
@@ -106,6 +108,16 @@ def read_result(package: Package) -> Result:
     system = _read_object(package.system_file, package.root, "system.file", findings)
     digest = "" if system is None else hashlib.sha256(package.system_file.read_bytes()).hexdigest()
     return Result(package, runs, system, digest, tuple(findings))
+
+
+def _named(package: Package) -> Iterator[Finding]:
+    """Yield what is wrong with the names of the folders."""
+    place = visible(str(package.folder.relative_to(package.root)))
+    for name in (package.org, package.system, package.benchmark):
+        if not _NAME.fullmatch(name):
+            expected = "names of 1 to 64 letters, digits, '.', '_' and '-', a letter or digit first"
+            remedy = "rename the folder"
+            yield Finding("result.name", expected, visible(f"{name!r:.80}"), remedy, path=place)
 
 
 def _read_run(package: Package, number: int, findings: list[Finding]) -> SealedRun:

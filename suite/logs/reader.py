@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,8 @@ __all__ = ["Entry", "Log", "parse_entry", "read_log"]
 
 FILE_CAP_BYTES: Final = 64 * 2**20
 LINE_CAP_CHARACTERS: Final = 64 * 2**10
+_MOST_SHOWN: Final = 100  # findings of a rule, before the others are only counted
+_TIME_CAP_MS: Final = 253_402_300_800_000  # the year 10000
 _EVENTS: Final = frozenset({"POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"})
 
 
@@ -70,15 +73,18 @@ def read_log(path: Path) -> Log:
         return log
     log.sha256 = hashlib.sha256(content).hexdigest()
     previous, hashes, lines = GENESIS, 0, 0
+    counts: Counter[str] = Counter()  # of findings, by rule
     bare: int | None = None  # the first line without a hash
-    for number, line in _lines(log, content):
+    for number, line in _lines(log, counts, content):
         lines += 1
         parts = None if line is None else split_line(line)
         if parts is not None:
             hashes += 1
             body, digest = parts
             if link(previous, body) != digest:
-                log.findings.append(
+                _note(
+                    log,
+                    counts,
                     _finding(
                         log,
                         number,
@@ -86,7 +92,7 @@ def read_log(path: Path) -> Log:
                         "a line whose hash follows from the lines before it",
                         "a line that was edited, or follows one that was removed or inserted",
                         "never edit a log; run again",
-                    )
+                    ),
                 )
             previous = digest
         elif bare is None:
@@ -96,13 +102,15 @@ def read_log(path: Path) -> Log:
         try:
             log.entries.append(parse_entry(line, number))
         except ValueError as error:
-            log.findings.append(
-                _finding(log, number, "log.line", "one JSON object of an MLLOG line", str(error))
-            )
+            expected = "one JSON object of an MLLOG line"
+            _note(log, counts, _finding(log, number, "log.line", expected, str(error)))
     if hashes not in (0, lines):
         log.findings.append(
             _finding(log, bare, "log.chain", "a hash on every line", f"{hashes} of {lines} lines")
         )
+    for rule, count in counts.items():
+        if count > _MOST_SHOWN:
+            log.findings.append(_finding(log, None, rule, "none such", f"{count} in all"))
     log.chained = lines == hashes > 0 and not any(f.rule == "log.chain" for f in log.findings)
     return log
 
@@ -120,9 +128,12 @@ def parse_entry(text: str, line: int) -> Entry:
             raise ValueError(f"{name} = {entry.get(name)!r:.80}, which is no {kind.__name__}")
     if entry["event_type"] not in _EVENTS:
         raise ValueError(f"event_type {entry['event_type']!r:.80}")
+    time_ms: int = entry["time_ms"]  # type: ignore[assignment]  # checked above
+    if not 0 <= time_ms < _TIME_CAP_MS:
+        raise ValueError(f"time_ms = {time_ms}, which is no time from 1970 to 9999")
     return Entry(
         line,
-        entry["time_ms"],  # type: ignore[arg-type]  # checked above
+        time_ms,
         str(entry["event_type"]),
         str(entry["key"]),
         entry.get("value"),
@@ -130,28 +141,34 @@ def parse_entry(text: str, line: int) -> Entry:
     )
 
 
-def _lines(log: Log, content: bytes) -> Iterator[tuple[int, str | None]]:
+def _lines(log: Log, counts: Counter[str], content: bytes) -> Iterator[tuple[int, str | None]]:
     """Yield number and JSON text, None where it is no text, of each MLLOG line.
 
     Other output between them is ignored.
     """
     token = TOKEN.strip().encode()
-    for number, raw in enumerate(content.split(b"\n"), start=1):
-        _, found, payload = raw.partition(token)
-        if not found:
-            continue
-        if len(payload) > LINE_CAP_CHARACTERS:
+    number, end = 1, 0
+    while (start := content.find(token, end)) >= 0:
+        number += content.count(b"\n", end, start)
+        end = content.find(b"\n", start)
+        end = len(content) if end < 0 else end
+        if (length := end - start - len(token)) > LINE_CAP_CHARACTERS:
             expected = f"lines of at most {LINE_CAP_CHARACTERS} bytes"
-            log.findings.append(
-                _finding(log, number, "log.line", expected, f"{len(payload)} bytes")
-            )
+            _note(log, counts, _finding(log, number, "log.line", expected, f"{length} bytes"))
             yield number, None
             continue
         try:
-            yield number, payload.strip().decode()
+            yield number, content[start + len(token) : end].strip().decode()
         except UnicodeDecodeError as error:
-            log.findings.append(_finding(log, number, "log.line", "UTF-8 text", str(error)))
+            _note(log, counts, _finding(log, number, "log.line", "UTF-8 text", str(error)))
             yield number, None
+
+
+def _note(log: Log, counts: Counter[str], finding: Finding) -> None:
+    """Keep the first findings of each rule, and count all."""
+    counts[finding.rule] += 1
+    if counts[finding.rule] <= _MOST_SHOWN:
+        log.findings.append(finding)
 
 
 def _finding(

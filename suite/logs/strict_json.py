@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final, NoReturn
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["parse_object", "read_bounded", "reason"]
+__all__ = ["DEPTH_CAP", "depth", "exists", "parse_object", "read_bounded", "reason"]
 
 DEPTH_CAP: Final = 16
-_STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
+_STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*"?')  # without an end too: always one pass
 
 
 def parse_object(text: str) -> dict[str, object]:
@@ -24,7 +24,7 @@ def parse_object(text: str) -> dict[str, object]:
     Raises:
         ValueError: saying what is wrong: syntax, depth, a key twice, a number that is none.
     """
-    if _depth(text) > DEPTH_CAP:
+    if depth(text) > DEPTH_CAP:
         raise ValueError(f"nesting deeper than {DEPTH_CAP}")
     try:
         value = json.loads(
@@ -37,6 +37,33 @@ def parse_object(text: str) -> dict[str, object]:
     if not _finite(value):
         raise ValueError("a number too large to be one")
     return value
+
+
+def depth(text: str) -> int:
+    """Return how deep the objects and arrays of JSON text nest."""
+    level = deepest = 0
+    for char in _STRINGS.sub("", text):
+        if char in "{[":
+            level += 1
+            deepest = max(deepest, level)
+        elif char in "}]":
+            level -= 1
+    return deepest
+
+
+def exists(path: Path) -> bool:
+    """Tell whether something is at ``path``, also where no file could have such a name.
+
+    Raises:
+        PermissionError: where this user may not know.
+    """
+    try:
+        path.stat()
+    except PermissionError:
+        raise
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def read_bounded(path: Path, most_bytes: int) -> bytes:
@@ -62,17 +89,6 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
 def reason(error: OSError | ValueError) -> str:
     """Return what went wrong, without the path, which may tell of the reader's machine."""
     return error.strerror or "" if isinstance(error, OSError) else str(error)
-
-
-def _depth(text: str) -> int:
-    depth = deepest = 0
-    for char in _STRINGS.sub("", text):
-        if char in "{[":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif char in "}]":
-            depth -= 1
-    return deepest
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -12,9 +12,10 @@ from suite.scores.table import score_row
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from suite.scores.official import Official
     from suite.scores.score import ResultScore
 
-__all__ = ["scores_text", "table_text"]
+__all__ = ["official_text", "scores_text", "table_text"]
 
 _HEADS = (
     "task",
@@ -27,6 +28,30 @@ _HEADS = (
     "exposed",
     "runs",
 )
+_OFFICIAL_HEADS = (
+    "submitter",
+    "system",
+    "benchmark",
+    "accelerators",
+    "olympic",
+    "95 % interval",
+    "RCP",
+    "official",
+    "samples",
+    "samples/s",
+    "runs",
+)
+
+
+def official_text(results: Sequence[Official], width: int) -> str:
+    """Return MLPerf's results as a table, and why a factor is not known or a test was failed."""
+    table = table_text(_OFFICIAL_HEADS, [_official_cells(each) for each in results], width)
+    whys = [each.verdict.reason for each in results if each.minutes is None]
+    lines = [
+        f"{whys.count(why)} without official score: {visible(why)}" for why in dict.fromkeys(whys)
+    ]
+    note = f"olympic, official: minutes; interval: {METHOD}; samples/s: end to end"
+    return "\n".join([table, note, *lines])
 
 
 def scores_text(scores: Iterable[ResultScore], width: int) -> str:
@@ -68,6 +93,23 @@ def _cells(score: ResultScore) -> tuple[str, ...]:
         _number(score.bubble, "{:.1%}"),
         _number(score.exposed_communication, "{:.1%}"),
         f"{len(score.completed)} of {score.required_runs or '?'}",
+    )
+
+
+def _official_cells(result: Official) -> tuple[str, ...]:
+    row, interval = result.row(), result.score.interval_s
+    return (
+        visible(result.score.org),
+        visible(result.score.system),
+        visible(result.score.benchmark),
+        _number(result.accelerators, "{}"),
+        _number(result.olympic_minutes, "{:.4f}"),
+        f"{interval.low / 60:.4f} to {interval.high / 60:.4f}" if interval else "-",
+        _number(result.verdict.factor, "{:.5f}"),
+        _number(result.minutes, "{:.4f}"),
+        _number(row["samples_to_target"], "{:,.0f}"),
+        _number(row["throughput_samples_per_s"], "{:,.0f}"),
+        f"{len(result.score.completed)}",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from suite.findings import Finding, Severity
 from suite.logs import keys
 from suite.logs.package import SealedRun, find_results, read_result
 from suite.logs.reader import read_log
+from suite.logs.strict_json import exists
 from suite.refusal import ExitCode, Refusal
 from suite.rules import log_rules, result_rules, run_rules
 from suite.rules.rule import RULES, Deviation, Rule
@@ -23,10 +25,11 @@ if TYPE_CHECKING:
     from suite.logs.package import Result
     from suite.tasks.task import Task
 
-__all__ = ["RULESET", "Verdict", "check_path", "check_result"]
+__all__ = ["RULESET", "Verdict", "check_path", "check_result", "nothing_to_check"]
 
 RULESET: Final = "hybridperf-1.0"
 _REGISTERED: Final = (log_rules, run_rules, result_rules)  # importing them registers their rules
+_MOST_SHOWN: Final = 100  # findings of a rule in a log, before the others are only counted
 # A run that the harness ended is counted, not scored: only its form is judged.
 _OF_ENDED_RUNS: Final = frozenset(
     {"log.time", "log.intervals", "log.order", "log.chain", "run.manifest", "run.task"}
@@ -40,6 +43,8 @@ class Verdict:
     path: str
     logs: tuple[str, ...]
     findings: tuple[Finding, ...]
+    ruleset: str = RULESET
+    mode: str = "strict"
 
     @property
     def valid(self) -> bool:
@@ -51,8 +56,8 @@ class Verdict:
         wrong = {finding.path for finding in self.findings if finding.severity is Severity.ERROR}
         return {
             "valid": self.valid,
-            "ruleset": RULESET,
-            "mode": "strict",
+            "ruleset": self.ruleset,
+            "mode": self.mode,
             "logs": [{"path": log, "valid": log not in wrong} for log in self.logs],
             "findings": [finding.as_json() for finding in self.findings],
         }
@@ -64,6 +69,8 @@ def check_path(path: Path) -> Verdict:
     Raises:
         Refusal: exit status 4 where there is nothing to check.
     """
+    if not exists(path):
+        raise nothing_to_check(path)
     if path.is_file():
         run = SealedRun(0, read_log(path), None)
         alone = [
@@ -72,18 +79,23 @@ def check_path(path: Path) -> Verdict:
         return Verdict(str(path), (run.log.path,), tuple(alone))
     packages = find_results(path) if path.is_dir() else []
     if not packages:
-        finding = Finding(
-            "check.path",
-            "a log, or a folder with <org>/results/<system>/<benchmark>/result_<n>.txt in it",
-            "no such file or folder" if not path.exists() else "no results",
-            "name the folder given to 'hybridperf run --out'",
-            path=str(path),
-        )
-        raise Refusal(finding, ExitCode.ENVIRONMENT)
+        raise nothing_to_check(path)
     results = [read_result(package) for package in packages]
     logs = tuple(run.log.path for result in results for run in result.runs)
     findings = [finding for result in results for finding in check_result(result)]
     return Verdict(str(path), logs, tuple(findings))
+
+
+def nothing_to_check(path: Path) -> Refusal:
+    """Return the refusal of a ``path`` without logs."""
+    finding = Finding(
+        "check.path",
+        "a log, or a folder with <org>/results/<system>/<benchmark>/result_<n>.txt in it",
+        "no such file or folder" if not exists(path) else "no results",
+        "name the folder given to 'hybridperf run --out'",
+        path=str(path),
+    )
+    return Refusal(finding, ExitCode.ENVIRONMENT)
 
 
 def check_result(result: Result) -> list[Finding]:
@@ -117,8 +129,12 @@ def _check_run(run: SealedRun) -> Iterator[Finding]:
     ended = run.log.first(keys.ENDING) is not None
     for rule, parameters in _ruleset("run"):
         if not ended or rule.id in _OF_ENDED_RUNS:
-            for deviation in rule.check(run, task, **parameters):
+            deviations = iter(rule.check(run, task, **parameters))
+            for deviation in itertools.islice(deviations, _MOST_SHOWN):
                 yield _finding(rule, deviation, run.log.path)
+            if more := sum(1 for _ in deviations):
+                rest = Deviation("no more such lines", f"{more} more")
+                yield _finding(rule, rest, run.log.path)
 
 
 def _finding(rule: Rule, deviation: Deviation, path: str) -> Finding:

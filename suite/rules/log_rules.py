@@ -64,21 +64,24 @@ def time_runs_forward(run: SealedRun, task: Task) -> Iterator[Deviation]:
 def intervals_nest(run: SealedRun, task: Task) -> Iterator[Deviation]:
     """Every interval that starts stops, and the last to start is the first to stop."""
     running: list[tuple[str, int]] = []
+    open_names: Counter[str] = Counter()
+    ended = run.log.first(keys.ENDING) is not None  # then what was open stays open
     for entry in run.log.entries:
         name, _, edge = entry.key.rpartition("_")
         if entry.event_type == "INTERVAL_START" and edge == "start":
-            if name in [each for each, _ in running]:
+            if open_names[name]:
                 yield Deviation(f"{name}_stop before the next {name}_start", "none", entry.line)
             running.append((name, entry.line))
+            open_names[name] += 1
         elif entry.event_type == "INTERVAL_END" and edge == "stop":
-            if name not in (open_names := [each for each, _ in running]):
+            if not open_names[name]:
                 yield Deviation(f"{name}_start before {name}_stop", "none", entry.line)
-            elif open_names[-1] != name and not _ended(run):
+            elif running[-1][0] != name and not ended:
                 yield Deviation(f"{running[-1][0]}_stop first", f"{name}_stop", entry.line)
-            while running and name in [each for each, _ in running]:
-                running.pop()
+            while open_names[name]:
+                open_names[running.pop()[0]] -= 1
     for name, line in running:
-        if not _ended(run):
+        if not ended:
             yield Deviation(f"{name}_stop after {name}_start", "none", line)
 
 
@@ -139,8 +142,3 @@ def hash_chained(run: SealedRun, task: Task) -> Iterator[Deviation]:
     """Every line carries a hash; wrong ones are found while reading."""
     if not run.log.chained and not any(each.rule == "log.chain" for each in run.log.findings):
         yield Deviation("a hash on every line", "none")
-
-
-def _ended(run: SealedRun) -> bool:
-    """Tell whether the harness ended the run, so that what was open stays open."""
-    return run.log.first(keys.ENDING) is not None

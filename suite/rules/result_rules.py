@@ -108,10 +108,12 @@ def same_configuration(result: Result, task: Task) -> Iterator[Deviation]:
 )
 def attempts_complete(result: Result, task: Task) -> Iterator[Deviation]:
     """Attempts are numbered from 0 without a gap."""
-    numbers = {run.number for run in result.runs}
-    for number in range(max(numbers, default=-1)):
-        if number not in numbers:
-            yield Deviation(f"attempt {number}, as there is a later one", "none")
+    due = 0
+    for number in sorted(run.number for run in result.runs):
+        if number > due:
+            gap = f"attempt {due}" if number == due + 1 else f"attempts {due} to {number - 1}"
+            yield Deviation(f"{gap}, as there is a later one", "none")
+        due = number + 1
 
 
 @rule(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from suite.logs import keys
+from suite.scores.convergence import CountKey, benchmark_of, count_key, samples_at
 from suite.scores.interval import Interval, olympic_interval
 from suite.scores.olympic import olympic_mean, scored
 
@@ -79,7 +80,10 @@ class ResultScore:
 
 def score_result(result: Result) -> ResultScore:
     """Score every attempt of ``result`` and the result as a whole."""
-    runs = [_score_run(run) for run in result.runs]
+    first = result.runs[0] if result.runs else None
+    benchmark = benchmark_of(first.log, result.package.benchmark) if first else ""
+    key = count_key([run.log for run in result.runs], benchmark)
+    runs = [_score_run(run, benchmark, key) for run in result.runs]
     completed = [index for index, run in enumerate(runs) if run.completion != "ended"]
     times = [runs[index].time_to_train_s for index in completed]
     counting: list[RunScore] = []
@@ -88,14 +92,13 @@ def score_result(result: Result) -> ResultScore:
             index = completed[place]
             runs[index] = dataclasses.replace(runs[index], counts=True)
             counting.append(runs[index])
-    first = result.runs[0] if result.runs else None
     mean_s = olympic_mean(times) if counting else None
     target = first.fact("task", "target") if first else None
     required = first.fact("task", "runs") if first else None
     return ResultScore(
         org=result.package.org,
         system=result.package.system,
-        benchmark=str(first.log.value(keys.SUBMISSION_BENCHMARK) or "") if first else "",
+        benchmark=benchmark,
         division=str(first.log.value(keys.SUBMISSION_DIVISION) or "") if first else "",
         plan=str(first.log.value(keys.PLAN) or "") if first else "",
         target=float(target) if isinstance(target, int | float) else None,
@@ -111,13 +114,17 @@ def score_result(result: Result) -> ResultScore:
     )
 
 
-def _score_run(run: SealedRun) -> RunScore:
+def _score_run(run: SealedRun, benchmark: str, key: CountKey) -> RunScore:
     log = run.log
     start, stop = log.first(keys.RUN_START), log.first(keys.RUN_STOP)
     status = stop.metadata.get("status") if stop else None
-    ended = log.first(keys.ENDING) is not None or start is None or stop is None
-    completion: Completion = "ended" if ended else "reached" if status == "success" else "missed"
-    curve = tuple(_curve(log, start)) if start else ()
+    cut = start is None or stop is None
+    # What MLPerf publishes has no manifest and no ended attempts: a log that is cut off there is
+    # of a run that did not reach its target (MLPerf Training rules, section 12.1).
+    ended = log.first(keys.ENDING) is not None or (cut and run.manifest is not None)
+    reached = status == "success" and not cut
+    completion: Completion = "ended" if ended else "reached" if reached else "missed"
+    curve = tuple(_curve(log, start, benchmark, key)) if start else ()
     elapsed_s = (stop.time_ms - start.time_ms) / 1000 if start and stop else math.inf
     samples = curve[-1].samples if curve else 0
     return RunScore(
@@ -135,16 +142,13 @@ def _score_run(run: SealedRun) -> RunScore:
     )
 
 
-def _curve(log: Log, start: Entry) -> Iterable[CurvePoint]:
-    batch, train = (
-        _integer(log.value(key)) for key in (keys.GLOBAL_BATCH_SIZE, keys.TRAIN_SAMPLES)
-    )
-    per_epoch = train // batch * batch if batch and train else 0
+def _curve(log: Log, start: Entry, benchmark: str, key: CountKey) -> Iterable[CurvePoint]:
     for entry in log.all(keys.EVAL_ACCURACY):
         epoch, quality = entry.metadata.get("epoch_num"), entry.value
-        if isinstance(epoch, int) and isinstance(quality, int | float):
+        samples = samples_at(log, benchmark, key, entry)
+        if isinstance(epoch, int) and isinstance(quality, int | float) and samples is not None:
             time_s = (entry.time_ms - start.time_ms) / 1000
-            yield CurvePoint(time_s, epoch, epoch * per_epoch, float(quality))
+            yield CurvePoint(time_s, epoch, samples, float(quality))
 
 
 def _steady_rate(log: Log) -> float:

@@ -1,0 +1,114 @@
+"""``hybridperf compare``: whether two results differ, by how much, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from suite.cli.printing import print_json, print_line
+from suite.findings import Finding, visible
+from suite.refusal import ExitCode, Refusal
+from suite.scores.compare import MEANS, compare
+from suite.scores.official import official_score
+from suite.scores.published import find_scored, read_scored
+from suite.scores.score import score_result
+from suite.scores.welch import TEST
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from suite.logs.package import Result
+    from suite.scores.compare import Comparison
+    from suite.scores.official import Official
+
+__all__ = ["execute"]
+
+_VERDICTS: Final = {
+    "faster": "B is faster than A",
+    "slower": "B is slower than A",
+    "tie": "a tie: A and B do not differ at 5 %",
+    "undecided": "undecided: it takes two runs of each that reached the target, with unequal times",
+}
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    """Print how B differs from A."""
+    read = [_read(path) for path in (options.a, options.b)]
+    results = [official_score(result, score_result(result), None, "published") for result in read]
+    tasks = [
+        (each.score.benchmark, *(result.runs[0].fact("task", key) for key in ("version", "sha256")))
+        for each, result in zip(results, read, strict=True)
+    ]
+    if tasks[0] != tasks[1]:
+        finding = Finding(
+            "compare.benchmark",
+            f"a result of {tasks[0][0]!r}, in the same version",
+            f"one of {tasks[1][0]!r}",
+            "compare results of one benchmark",
+            path=str(options.b),
+        )
+        raise Refusal(finding, ExitCode.USAGE)
+    comparison = compare(*results)
+    if options.json:
+        print_json(comparison.as_json())
+    else:
+        for line in _lines(comparison):
+            print_line(line)
+    return ExitCode.OK
+
+
+def _read(path: Path) -> Result:
+    packages = find_scored(path)
+    if len(packages) != 1:
+        finding = Finding(
+            "compare.path",
+            "one result, in <org>/results/<system>/<benchmark>",
+            f"{len(packages)} results" if packages else "none",
+            "name the folder of one result",
+            path=str(path),
+        )
+        raise Refusal(finding, ExitCode.USAGE if packages else ExitCode.ENVIRONMENT)
+    return read_scored(packages[0])
+
+
+def _lines(comparison: Comparison) -> Iterator[str]:
+    yield _side("A", comparison.a)
+    yield _side("B", comparison.b)
+    if comparison.difference_s is not None and comparison.ratio is not None:
+        interval = comparison.interval
+        span = f", 95 % interval {interval.low:.4f} to {interval.high:.4f}" if interval else ""
+        yield f"B - A: {comparison.difference_s:+.3f} s; B / A: {comparison.ratio:.4f}{span}"
+    if test := comparison.test:
+        degrees = f"{test.degrees:.1f} degrees of freedom"
+        yield f"{TEST}: t = {test.t:.3f}, {degrees}, p = {test.p_value:.3g}"
+    yield _VERDICTS[comparison.verdict]
+    if why := comparison.why:
+        yield (
+            f"why: samples to converge x {why.samples_ratio:.4f}, seconds per sample x "
+            f"{why.seconds_per_sample_ratio:.4f}"
+        )
+    yield f"means: {MEANS}"
+    idle = [each.idle_share for each in (comparison.a, comparison.b)]
+    if idle[0] is not None and idle[1] is not None:
+        yield f"idle: {idle[0]:.1%} of device time in A, {idle[1]:.1%} in B"
+    if efficiency := comparison.efficiency:
+        few, many = efficiency.accelerators
+        yield f"scaling efficiency from {few} to {many} accelerators:"
+        yield (
+            f"  {_percent(efficiency.by_throughput)} by end-to-end throughput "
+            "(samples/s, mean over the runs that count)"
+        )
+        yield f"  {_percent(efficiency.by_time_to_train)} by time to train (olympic means)"
+    yield from comparison.notes
+
+
+def _side(name: str, side: Official) -> str:
+    score, minutes = side.score, side.olympic_minutes
+    time = "no olympic mean" if minutes is None else f"olympic mean {minutes * 60:.3f} s"
+    runs = f"{len(score.completed)} runs"
+    return f"{name}: {visible(f'{score.org} {score.system} {score.benchmark}')}: {time}, {runs}"
+
+
+def _percent(share: float | None) -> str:
+    return "unknown" if share is None else f"{share:.1%}"

@@ -1,0 +1,149 @@
+"""Rulesets of MLPerf rounds: data that says what a log holds, and the kinds of constraint in it."""
+
+from __future__ import annotations
+
+import functools
+import math
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from suite.logs.published import Absent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+__all__ = ["Demand", "Interval", "Ruleset", "known_rulesets", "load_ruleset", "unmet"]
+
+_FOLDER: Final = Path(__file__).parent / "rulesets"
+_NEAR: Final = 1e-9  # how far from a whole number a quotient of floating-point numbers may fall
+
+Constraints = dict[str, Any]  #: kind -> its parameter; all of them hold
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a ruleset asks of one key, in logs in which the keys of ``when`` have those values."""
+
+    when: Mapping[str, object]
+    key: str
+    occurs: str  #: "exactly_one", "at_least_one" or "", which asks for none
+    instead: str  #: a key that may stand where this one does not, or ""
+    value: Constraints  #: on every value
+    reached: Constraints  #: on one value at least
+    metadata: Mapping[str, Constraints]  #: names that every entry's metadata has
+    covers: Mapping[str, frozenset[str]]  #: values that a name of the metadata takes in turn
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """How long after the first entry of one key the first of another may stand, by the clock."""
+
+    when: Mapping[str, object]
+    first: str
+    last: str
+    most_minutes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ruleset:
+    """A pinned ruleset of an MLPerf round."""
+
+    order: tuple[str, ...]  #: keys whose first entries follow each other in the file
+    intervals: tuple[Interval, ...]
+    demands: tuple[Demand, ...]
+
+
+def known_rulesets() -> list[str]:
+    """Return the names of all rulesets, ours among them."""
+    return sorted(path.stem for path in _FOLDER.glob("*.toml"))
+
+
+@functools.cache
+def load_ruleset(name: str) -> Ruleset:
+    """Return the ruleset of an MLPerf round by one of `known_rulesets`."""
+    table = tomllib.loads((_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    if "same_as" in table:
+        return load_ruleset(table["same_as"])
+    demands = (
+        _demand(group["when"], key, asked)
+        for group in table["group"]
+        for key, asked in group["keys"].items()
+    )
+    intervals = tuple(Interval(**each) for each in table["interval"])
+    return Ruleset(tuple(table["order"]), intervals, tuple(demands))
+
+
+def unmet(constraints: Constraints, value: object) -> str | None:
+    """Return in words what ``value`` should be and is not, or None where it is all of it."""
+    if all(_KINDS[kind][0](value, parameter) for kind, parameter in constraints.items()):
+        return None
+    return " and ".join(
+        _KINDS[kind][1].format(", ".join(map(str, parameter)) if kind == "one_of" else parameter)
+        for kind, parameter in constraints.items()
+    )
+
+
+def _demand(when: Mapping[str, object], key: str, asked: dict[str, Any]) -> Demand:
+    covers = {
+        name: frozenset(word for pattern in patterns for word in _spelled_out(pattern))
+        for name, patterns in asked.pop("covers", {}).items()
+    }
+    occurs, instead = asked.pop("occurs", ""), asked.pop("or", "")
+    value, reached = asked.pop("value", {}), asked.pop("reached", {})
+    demand = Demand(when, key, occurs, instead, value, reached, asked.pop("metadata", {}), covers)
+    assert not asked, f"{key}: {', '.join(asked)}"
+    assert occurs in {"", "exactly_one", "at_least_one"}, f"{key}: {occurs}"
+    used = (kind for each in (value, reached, *demand.metadata.values()) for kind in each)
+    assert set(used) <= set(_KINDS), key
+    return demand
+
+
+def _spelled_out(pattern: str) -> Iterator[str]:
+    """Yield the words that ``{a,b}`` and ``{1..3}`` in ``pattern`` stand for."""
+    head, brace, rest = pattern.partition("{")
+    if not brace:
+        yield pattern
+        return
+    choice, _, tail = rest.partition("}")
+    first, dots, last = choice.partition("..")
+    words = map(str, range(int(first), int(last) + 1)) if dots else iter(choice.split(","))
+    ends = list(_spelled_out(tail))
+    yield from (f"{head}{word}{end}" for word in words for end in ends)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
+def _is_multiple(value: object, unit: float) -> bool:
+    return _near_whole(_quotient(value, unit))
+
+
+def _is_doubled_or_halved(value: object, start: float) -> bool:
+    quotient = _quotient(value, start)
+    return 0 < quotient < math.inf and _near_whole(math.log2(quotient))
+
+
+def _quotient(value: object, divisor: float) -> float:
+    try:
+        return value / divisor if isinstance(value, int | float) else math.nan
+    except OverflowError:  # a whole number that no float holds
+        return math.nan
+
+
+def _near_whole(number: float) -> bool:
+    return math.isfinite(number) and abs(number - round(number)) <= _NEAR * max(1.0, abs(number))
+
+
+_KINDS: Final[dict[str, tuple[Callable[[Any, Any], bool], str]]] = {
+    "present": (lambda value, _: value is not Absent.ABSENT, "present"),
+    "equals": (lambda value, other: bool(value == other), "equal to {}"),
+    "one_of": (lambda value, others: value in others, "one of {}"),
+    "minimum": (lambda value, least: _is_number(value) and value >= least, "at least {}"),
+    "above": (lambda value, bound: _is_number(value) and value > bound, "above {}"),
+    "below": (lambda value, bound: _is_number(value) and value < bound, "below {}"),
+    "multiple_of": (_is_multiple, "a multiple of {}"),
+    "doubled_or_halved_from": (_is_doubled_or_halved, "{} doubled or halved any number of times"),
+}

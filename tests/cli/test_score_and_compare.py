@@ -1,0 +1,146 @@
+"""``hybridperf score`` and ``hybridperf compare`` on rounds of MLPerf and on our own results."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.packages import write_result
+from tests.scores.made_up_round import BATCH, log_lines, write_round
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.runs.conftest import Finished
+
+TIMES_S = [100.0, 110.0, 120.0, 130.0, 140.0]
+SLOW_S = [200.0, 210.0, 220.0, 230.0, 240.0]
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    """Return a round: two systems of one organisation."""
+    root = tmp_path / "round"
+    write_round(root, [log_lines(time_s) for time_s in TIMES_S])
+    facts = {"division": "closed", "number_of_nodes": 1, "accelerators_per_node": 4}
+    logs = [log_lines(time_s, samples=2_420_000) for time_s in SLOW_S]
+    write_round(root, logs, system="four", facts=facts)
+    return root
+
+
+@pytest.fixture
+def rcp_set(tmp_path: Path) -> Path:
+    folder = tmp_path / "rcps"
+    folder.mkdir()
+    runs = [2_400_000, 2_500_000, 2_600_000, 2_700_000, 2_500_000]
+    record = {"Benchmark": "bert", "BS": BATCH, "Epochs to converge": runs}
+    (folder / "rcps_bert.json").write_text(json.dumps({"bert_ref": record}))
+    return folder
+
+
+def test_without_reference_points_the_factor_is_null_and_a_line_says_why(
+    hybridperf: Callable[..., Finished], published: Path
+) -> None:
+    rows = json.loads(hybridperf("score", str(published), "--json").out)
+
+    assert [row["system"] for row in rows] == ["eight", "four"]
+    assert [row["accelerators"] for row in rows] == [8, 4]
+    assert [row["olympic_minutes"] for row in rows] == [2.0, pytest.approx(220 / 60)]
+    assert all(row["rcp_factor"] is row["official_minutes"] is None for row in rows)
+    text = hybridperf("score", str(published)).out
+    assert "2 without official score: no reference points; name their folder with --rcp-set" in text
+
+
+@pytest.mark.parametrize("mode", ["rules", "compat"])
+def test_with_reference_points_there_is_an_official_score(
+    hybridperf: Callable[..., Finished], published: Path, rcp_set: Path, mode: str
+) -> None:
+    command = ("score", str(published), "--rcp-set", str(rcp_set), "--rcp", mode)
+    rows = json.loads(hybridperf(*command, "--json").out)
+
+    mean = (2_500_000 + 2_600_000 + 2_500_000) / 3
+    factors = [mean / 2_500_000, mean / 2_420_000]
+    assert [row["rcp_factor"] for row in rows] == pytest.approx(factors)
+    assert [row["rcp"]["passed"] for row in rows] == [True, mode == "compat"]
+    assert rows[0]["official_minutes"] == pytest.approx(2 * factors[0])
+    text = hybridperf(*command).out
+    assert "2.0267" in text
+    why = "1 without official score: converges faster than the reference allows"
+    assert (why in text) is (mode == "rules")
+
+
+def test_with_the_published_factor(hybridperf: Callable[..., Finished], published: Path) -> None:
+    rows = json.loads(hybridperf("score", str(published), "--rcp", "published", "--json").out)
+
+    assert [row["rcp_factor"] for row in rows] == [1, 1]
+
+
+def test_a_wrong_rcp_set_is_refused(
+    hybridperf: Callable[..., Finished], published: Path, tmp_path: Path
+) -> None:
+    done = hybridperf("score", str(published), "--rcp-set", str(tmp_path / "none"))
+
+    assert done.code == 2
+    assert "name another --rcp-set" in done.sentence
+
+
+def test_ours_and_mlperfs_stand_in_tables_of_their_own(
+    hybridperf: Callable[..., Finished], published: Path
+) -> None:
+    write_result(published / "ours")
+
+    text = hybridperf("score", str(published)).out
+
+    assert "time to train" in text
+    assert "official" in text
+    assert len(json.loads(hybridperf("score", str(published), "--json").out)) == 3
+
+
+def test_two_results_are_compared(hybridperf: Callable[..., Finished], published: Path) -> None:
+    results = published / "acme" / "results"
+    paths = (str(results / "four"), str(results / "eight" / "bert"))
+
+    done = hybridperf("compare", *paths)
+    answer = json.loads(hybridperf("compare", *paths, "--json").out)
+
+    assert done.code == 0
+    assert "B is faster than A" in done.out
+    assert "samples to converge x 1.0331" in done.out
+    assert "91.7% by time to train" in done.out
+    assert answer["verdict"] == "faster"
+    assert answer["difference_s"] == -100
+    assert answer["ratio"] == pytest.approx(120 / 220)
+    assert answer["why"]["samples_ratio"] * answer["why"]["seconds_per_sample_ratio"] == (
+        pytest.approx(answer["ratio"])
+    )
+    assert answer["scaling_efficiency"]["by_time_to_train"] == pytest.approx(220 / 240)
+
+
+def test_a_result_ties_with_itself(hybridperf: Callable[..., Finished], tmp_path: Path) -> None:
+    folder = str(write_result(tmp_path).folder)
+
+    done = hybridperf("compare", folder, folder)
+
+    assert "a tie" in done.out
+    assert "idle: 15.0% of device time in A, 15.0% in B" in done.out
+
+
+def test_what_cannot_be_compared_is_refused(
+    hybridperf: Callable[..., Finished], published: Path, tmp_path: Path
+) -> None:
+    ours = str(write_result(tmp_path / "ours").folder)
+    bert = str(published / "acme" / "results" / "four")
+    (tmp_path / "empty").mkdir()
+    for arguments, code, sentence in [
+        ((bert, str(tmp_path / "empty")), 4, "found none; name the folder of one result"),
+        ((str(tmp_path / "nowhere"), bert), 4, "found none; name the folder of one result"),
+        ((bert, str(published)), 2, "found 2 results; name the folder of one result"),
+        ((bert, ours), 2, "compare results of one benchmark"),
+        ((bert,), 2, "required: B"),
+    ]:
+        done = hybridperf("compare", *arguments)
+        assert done.code == code
+        assert sentence in done.sentence

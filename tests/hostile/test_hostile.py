@@ -1,0 +1,254 @@
+"""Whatever is to be judged, the answer is a finding: never a traceback, a hang or a wrong pass."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from suite.logs.package import find_results, read_result
+from suite.refusal import ExitCode, Refusal
+from suite.report import page
+from suite.report.build import build_report
+from suite.rules.check import Verdict, check_path
+from suite.rules.published import check_published
+from suite.scores.score import score_result
+from tests.hostile.inputs import RUN, TOKEN, Hostile
+from tests.hostile.inputs_files import FILES
+from tests.hostile.inputs_json import JSON
+from tests.hostile.inputs_runs import OFFICIAL, RUNS
+from tests.packages import log_path, write_result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from suite.findings import Finding
+
+INPUTS = [*JSON, *RUNS, *FILES]
+PUBLISHED = "mlperf-training-2.1.0"
+LIMIT_S = 10
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_MEMORY_MIB = 256  # over base, for a log of 64 MiB: what holds; 64 is wanted
+_GROWTH = 3.0  # of the time, for twice the input: twice, and the noise of a busy machine
+_COMMAND = "from suite.cli import main; raise SystemExit(main())"
+_COMMANDS = [
+    "official: 5",
+    "official: script as organisation",
+    "terminal colours as a benchmark",
+    "an organisation named with a line feed",
+    "a pipe as a log",
+    "a folder as a log",
+    "a manifest deep",
+    "a name of 300 bytes",
+    "a link to itself alone",
+]
+
+
+@pytest.fixture(scope="module")
+def valid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("valid")
+    write_result(root)
+    return root
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_once() -> Iterator[None]:
+    """Compile the page's templates once for all inputs."""
+    environment = page._environment()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page, "_environment", lambda: environment)
+        yield
+
+
+@contextmanager
+def _alarm() -> Iterator[None]:
+    """Raise TimeoutError where the body takes longer than the limit."""
+
+    def ring(signum: int, frame: object) -> None:
+        raise TimeoutError(f"no answer in {LIMIT_S} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    left = signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *left)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _make(valid: Path, tmp_path: Path, each: Hostile) -> tuple[Path, Path]:
+    """Return what to check, and the log that was made hostile, which may be gone."""
+    root = Path(shutil.copytree(valid, tmp_path / "root"))
+    (package,) = find_results(root)
+    return each.make(package) or root, log_path(package, RUN)
+
+
+def _check(path: Path, ruleset: str | None = None) -> tuple[Finding, ...]:
+    """Return the findings, which must be fit to be printed, in the limit of time."""
+    with _alarm():
+        try:
+            verdict = check_path(path) if ruleset is None else check_published(path, ruleset)
+        except Refusal as refusal:
+            return (_refused(refusal),)
+        _assert_presentable(verdict)
+    assert not verdict.valid
+    return verdict.findings
+
+
+def _refused(refusal: Refusal) -> Finding:
+    assert refusal.exit_code is ExitCode.ENVIRONMENT
+    assert str(refusal).isprintable()
+    assert refusal.finding is not None
+    return refusal.finding
+
+
+def _assert_presentable(verdict: Verdict) -> None:
+    assert len(verdict.findings) < 3_000
+    for finding in verdict.findings:
+        assert finding.sentence.isprintable()
+        assert len(finding.sentence) < 2_000
+    table = verdict.as_json()
+    assert json.loads(json.dumps(table, allow_nan=False)) == table
+
+
+def test_inputs_are_many_and_have_names_of_their_own() -> None:
+    names = [each.name for each in INPUTS]
+
+    assert len(set(names)) == len(names) >= 150
+    assert len(OFFICIAL) == 23
+    assert set(_COMMANDS) <= set(names)
+
+
+@pytest.mark.parametrize("each", INPUTS, ids=lambda each: each.name)
+def test_a_hostile_input_is_named_and_can_be_scored(
+    valid: Path, tmp_path: Path, each: Hostile
+) -> None:
+    path, log = _make(valid, tmp_path, each)
+
+    findings = _check(path)
+
+    assert {finding.rule for finding in findings} >= each.rules
+    if each.large:
+        _check(log, PUBLISHED)
+        return
+    if log.is_file():
+        _assert_presentable(check_path(log))
+        _check(log, PUBLISHED)
+    if not {"check.path", "log.file"} & each.rules or path.name == "root":
+        _score_and_show(path, tmp_path / "report")
+
+
+def _score_and_show(path: Path, out: Path) -> None:
+    with _alarm():
+        for package in find_results(path):
+            score_result(read_result(package))
+        pages = build_report(path, out)
+    for file in pages:
+        text = file.read_text()
+        assert not _UNPRINTABLE.search(text)
+        if file.suffix == ".html":
+            assert "<script>alert" not in text
+            assert "<img src=x" not in text
+
+
+@pytest.mark.parametrize("name", _COMMANDS)
+def test_the_command_answers_with_a_status_and_no_traceback(
+    valid: Path, tmp_path: Path, name: str
+) -> None:
+    path, _ = _make(valid, tmp_path, next(each for each in INPUTS if each.name == name))
+
+    done = subprocess.run(
+        [sys.executable, "-c", _COMMAND, "check", os.fspath(path)],
+        capture_output=True,
+        check=False,
+        timeout=LIMIT_S,
+    )
+
+    output = (done.stdout + done.stderr).decode()
+    assert done.returncode in {ExitCode.INVALID, ExitCode.ENVIRONMENT}, output
+    assert "Traceback" not in output
+    assert all(line.isprintable() for line in output.split("\n"))
+
+
+def _entry(number: int, key: str, event: str = "POINT_IN_TIME", time_ms: int = 1) -> bytes:
+    entry = {"time_ms": time_ms, "event_type": event, "key": key, "value": 1, "metadata": {}}
+    return TOKEN + json.dumps(entry).replace("NUMBER", str(number)).encode() + b"\n"
+
+
+_GROWING = {
+    "one line": lambda count: TOKEN + b"x" * (count * 400),
+    "tokens on one line": lambda count: TOKEN * (count * 20),
+    "short lines": lambda count: b"x\n" * (count * 40),
+    "wrong lines": lambda count: (TOKEN + b"{}\n") * count,
+    "entries": lambda count: _entry(0, "x") * count,
+    "intervals that never end": lambda count: b"".join(
+        _entry(number, "NUMBER_start", "INTERVAL_START") for number in range(count)
+    ),
+    "intervals that never began": lambda count: b"".join(
+        _entry(number, "NUMBER_stop", "INTERVAL_END") for number in range(count)
+    ),
+    "starts of one interval": lambda count: _entry(0, "a_start", "INTERVAL_START") * count,
+    "evaluations": lambda count: _entry(0, "eval_accuracy") * count,
+    "a clock that swings": lambda count: (_entry(0, "x") + _entry(0, "x", time_ms=9)) * count,
+    "quotation marks": lambda count: (TOKEN + b'"' * 60_000 + b"\n") * (count // 200),
+}
+
+
+@pytest.mark.parametrize("make", _GROWING.values(), ids=_GROWING)
+def test_twice_the_input_takes_twice_the_time(valid: Path, tmp_path: Path, make: object) -> None:
+    assert callable(make)
+    head = log_path(find_results(valid)[0], RUN).read_bytes()
+    times = []
+    for count in (5_000, 10_000):
+        path = tmp_path / f"{count}.txt"
+        path.write_bytes(head + make(count))
+        times.append(min(_timed(path) for _ in range(3)))
+
+    assert times[1] <= _GROWTH * times[0] + 0.02
+
+
+def _timed(path: Path) -> float:
+    start = time.process_time()
+    check_path(path)
+    return time.process_time() - start
+
+
+# VmHWM, as the resource module's ru_maxrss begins with what the parent had.
+_MEASURE = f"""
+import re, sys
+from pathlib import Path
+from suite.rules.check import check_path
+from suite.rules.published import check_published
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+base = peak()
+path = Path(sys.argv[1])
+check_path(path) if sys.argv[2] == "strict" else check_published(path, "{PUBLISHED}")
+print((peak() - base) // 1024)
+"""
+
+
+@pytest.mark.parametrize("mode", ["strict", "as-published"])
+@pytest.mark.parametrize("text", [b"x" * 65_535 + b"\n", b"x", TOKEN + b"x" * 1015])
+def test_memory_for_a_log_of_64_mib_is_bounded(tmp_path: Path, mode: str, text: bytes) -> None:
+    path = tmp_path / "log.txt"
+    path.write_bytes((text * (2**26 // len(text)))[: 2**26])
+
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURE, os.fspath(path), mode],
+        capture_output=True,
+        check=True,
+        timeout=LIMIT_S,
+    )
+
+    assert int(done.stdout) < _MEMORY_MIB

@@ -1,0 +1,58 @@
+"""Made-up logs in MLPerf's published layout."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+START_MS: Final = 1_650_000_000_000
+BATCH: Final = 448
+
+
+def line(key: str, value: object = None, time_s: float = 0.0, **metadata: object) -> str:
+    entry = {
+        "namespace": "",
+        "time_ms": START_MS + round(time_s * 1000),
+        "event_type": "POINT_IN_TIME",
+        "key": key,
+        "value": value,
+        "metadata": {"file": "train.py", "lineno": 1, **metadata},
+    }
+    return f":::MLLOG {json.dumps(entry)}"
+
+
+def log_lines(time_s: float, *, status: str = "success", samples: int = 2_500_000) -> list[str]:
+    return [
+        line("submission_benchmark", "bert"),
+        line("submission_division", "closed"),
+        line("global_batch_size", BATCH),
+        line("run_start"),
+        line("eval_accuracy", 0.5, time_s / 2, epoch_num=samples // 2),
+        line("eval_accuracy", 0.73, time_s, epoch_num=samples),
+        line("train_samples", samples, time_s),
+        line("run_stop", None, time_s, status=status),
+    ]
+
+
+def write_round(
+    root: Path,
+    logs: Sequence[Sequence[str]],
+    *,
+    org: str = "acme",
+    system: str = "eight",
+    facts: dict[str, Any] | None = None,
+) -> Path:
+    """Write one result of BERT; return its folder."""
+    folder = root / org / "results" / system / "bert"
+    folder.mkdir(parents=True)
+    for number, lines in enumerate(logs):
+        (folder / f"result_{number}.txt").write_text("\n".join(lines) + "\n")
+    systems = root / org / "systems"
+    systems.mkdir(exist_ok=True)
+    facts = facts or {"division": "closed", "number_of_nodes": "2", "accelerators_per_node": 4}
+    (systems / f"{system}.json").write_text(json.dumps(facts))
+    return folder

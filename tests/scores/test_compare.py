@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from suite.logs.package import read_result
+from suite.scores.compare import Comparison, compare
+from suite.scores.official import Official, official_score
+from suite.scores.score import score_result
+from tests.packages import BUBBLE, EXPOSED, write_result
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SLOW_S = [20.0, 21.0, 22.0, 23.0, 24.0]
+
+
+def _official(root: Path, **how: Any) -> Official:
+    result = read_result(write_result(root, **how))
+    return official_score(result, score_result(result), None)
+
+
+def _compare(root: Path, a: dict[str, Any], b: dict[str, Any]) -> Comparison:
+    return compare(_official(root / "a", **a), _official(root / "b", **b))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "verdict"),
+    [
+        ({}, {}, "tie"),
+        ({}, {"times_s": SLOW_S}, "slower"),
+        ({"times_s": SLOW_S}, {}, "faster"),
+        ({}, {"times_s": [10.5, 11.0, 12.5, 13.0, 14.5]}, "tie"),
+        ({}, {"times_s": [10.0]}, "undecided"),
+        ({}, {"times_s": []}, "undecided"),
+        ({"times_s": []}, {"times_s": []}, "undecided"),
+        ({}, {"missed": range(5)}, "undecided"),
+        ({"times_s": [10.0] * 5}, {"times_s": [12.0] * 5}, "undecided"),
+        ({}, {"times_s": [0.0] * 5}, "faster"),
+    ],
+)
+def test_the_verdict_says_what_b_is(
+    tmp_path: Path, a: dict[str, Any], b: dict[str, Any], verdict: str
+) -> None:
+    comparison = _compare(tmp_path, a, b)
+
+    assert comparison.verdict == verdict
+    text = json.dumps(comparison.as_json(), allow_nan=False)
+    assert json.loads(text)["verdict"] == verdict
+
+
+def test_the_difference_is_of_the_means_with_the_interval_of_their_ratio(tmp_path: Path) -> None:
+    answer = _compare(tmp_path, {}, {"times_s": SLOW_S}).as_json()
+
+    assert answer["difference_s"] == 10
+    assert answer["ratio"] == 22 / 12
+    assert 1 < answer["ratio_low"] < 22 / 12 < answer["ratio_high"]  # type: ignore[operator]
+    assert answer["t"] == pytest.approx(10)
+    assert answer["degrees_of_freedom"] == pytest.approx(8)
+    assert answer["p_value"] == pytest.approx(8.488e-6, rel=1e-3)
+
+
+def test_the_reasons_multiply_to_the_ratio(tmp_path: Path) -> None:
+    comparison = _compare(
+        tmp_path, {}, {"times_s": SLOW_S, "overrides": {"training.global_batch_size": 64}}
+    )
+
+    why = comparison.why
+    assert why is not None
+    assert why.samples_ratio == pytest.approx(1195 // 64 * 64 / (1195 // 32 * 32))
+    assert why.samples_ratio * why.seconds_per_sample_ratio == pytest.approx(comparison.ratio)
+
+
+def test_runs_that_missed_are_left_out_and_told(tmp_path: Path) -> None:
+    comparison = _compare(tmp_path, {"missed": [2]}, {"division": "open"})
+
+    assert comparison.as_json()["a"]["times_s"] == [10, 11, 13, 14]  # type: ignore[index]
+    assert comparison.notes == (
+        "A: 1 of 5 runs left out: missed the target",
+        "other division: closed and open",
+    )
+
+
+def test_idle_is_told_where_it_is_known(tmp_path: Path) -> None:
+    assert _official(tmp_path).idle_share == pytest.approx(BUBBLE + EXPOSED)
