@@ -30,24 +30,24 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 ============================================================
 """
 RAISED = """Traceback (most recent call last):
-  File "/work/train.py", line 41, in <module>
+  File "/src/train.py", line 41, in <module>
     main()
-  File "/work/train.py", line 30, in main
+  File "/src/train.py", line 30, in main
     raise ValueError(f"{loss} is no loss")
 ValueError: nan is no loss
 """
 RANKED = """[rank1]: Traceback (most recent call last):
-[rank1]:   File "/work/train.py", line 41, in <module>
+[rank1]:   File "/src/train.py", line 41, in <module>
 [rank1]:     main()
 [rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
 [rank0]: Traceback (most recent call last):
-[rank0]:   File "/work/train.py", line 41, in <module>
+[rank0]:   File "/src/train.py", line 41, in <module>
 [rank0]: RuntimeError: [/pytorch/third_party/gloo] Connection closed by peer [127.0.0.1]:3142
 """
 INTERLEAVED = """Traceback (most recent call last):
 Traceback (most recent call last):
-  File "/work/train.py", line 41, in <module>
-  File "/work/train.py", line 41, in <module>
+  File "/src/train.py", line 41, in <module>
+  File "/src/train.py", line 41, in <module>
     main()
 odd.Boom: first
 odd.Boom: second
