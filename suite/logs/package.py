@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["Package", "Result", "SealedRun", "find_results", "read_result", "result_names"]
+__all__ = ["NAME", "Package", "Result", "SealedRun", "find_results", "read_result", "result_names"]
 
 _RESULT: Final = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  #: of organisations and systems
 _CAP_BYTES: Final = 2**20
 
 
@@ -114,7 +114,7 @@ def _named(package: Package) -> Iterator[Finding]:
     """Yield what is wrong with the names of the folders."""
     place = visible(str(package.folder.relative_to(package.root)))
     for name in (package.org, package.system, package.benchmark):
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             expected = "names of 1 to 64 letters, digits, '.', '_' and '-', a letter or digit first"
             remedy = "rename the folder"
             yield Finding("result.name", expected, visible(f"{name!r:.80}"), remedy, path=place)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from suite.logs.package import Package, SealedRun
 
 __all__ = [
-    "NAME",
     "attempt_folder",
     "environment_refusal",
     "left_behind",
@@ -31,7 +30,6 @@ __all__ = [
     "sweep",
 ]
 
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  #: of organisations and systems
 _ATTEMPT: Final = re.compile(r"\.attempt_(\d{1,6})")
 
 

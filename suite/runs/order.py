@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from suite.findings import Finding
-from suite.logs.package import Package
+from suite.logs.package import NAME, Package
 from suite.plan import ChainFacts
-from suite.runs.folder import NAME
 from suite.runs.provenance import package_folder
 from suite.systems.devices import usable_devices
 from suite.systems.name import system_name
