@@ -11,10 +11,12 @@ from suite.logs import keys
 from suite.logs.chain import GENESIS, seal_line, split_line
 from suite.logs.clock import LogClock
 from suite.logs.package import Package, result_names
+from suite.logs.sums import SUMS, format_sums
 from suite.logs.writer import TOKEN, LogWriter
+from suite.rules.published_ruleset import load_ruleset
 from suite.runs.launch import write_head
 from suite.runs.spec import RunSpec
-from suite.tasks.registry import find_task, task_path
+from suite.tasks.registry import task_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -54,17 +56,18 @@ def write_result(
     system: str = "laptop",
     division: Division = "closed",
     overrides: dict[str, object] | None = None,
+    task: str = TASK,
 ) -> Package:
     """Write a valid result of one run for each of ``times_s``; `missed` and `ended` are numbers."""
-    package = Package(root.resolve(), org, system, TASK.replace("/", "-"))
+    package = Package(root.resolve(), org, system, task.replace("/", "-"))
     package.folder.mkdir(parents=True)
     package.system_file.parent.mkdir(exist_ok=True)
-    package.system_file.write_text(json.dumps({"framework": "PyTorch 2.15", "system_name": system}))
+    package.system_file.write_text(json.dumps(description(org, system, division)))
     for number, time_s in enumerate(times_s):
         spec = RunSpec(
             folder=str(package.folder),
             attempt=number,
-            task_path=str(task_path(TASK)),
+            task_path=str(task_path(task)),
             trainer="reference_impls",
             overrides=overrides or {},
             plan=plan,
@@ -81,7 +84,33 @@ def write_result(
         spec.log.rename(text)
         facts = _manifest(spec, package, time_s, outcome, quality)
         manifest.write_text(json.dumps(facts, indent=2))
+    seal(root)
     return package
+
+
+def description(org: str, system: str, division: str = "closed") -> dict[str, object]:
+    """Return a system's description as the harness writes it."""
+    filled = {
+        "submitter": org,
+        "division": division,
+        "status": "onprem",
+        "system_name": system,
+        "number_of_nodes": "1",
+        "accelerators_per_node": "0",
+        "framework": "PyTorch 2.15",
+        "operating_system": "Debian GNU/Linux 12",
+    }
+    ruleset = load_ruleset("mlperf-training-2.1.0")
+    fields: list[str] = ruleset.strict["system.fields"]["fields"]
+    return {field: filled.get(field, "") for field in fields}
+
+
+def seal(root: Path) -> None:
+    """List the hashes of every result's files below ``root``, as they are now."""
+    for folder in {log.parent for log in root.rglob("result_*.txt")}:
+        files = (file for file in folder.glob("result_*") if file.is_file())
+        text = format_sums({file.name: _sha256(file) for file in files})
+        (folder / SUMS).write_text(text)
 
 
 def log_path(package: Package, number: int) -> Path:
@@ -167,7 +196,7 @@ def _write_log(spec: RunSpec, time_s: float, outcome: str) -> float:
 def _manifest(
     spec: RunSpec, package: Package, time_s: float, outcome: str, quality: float
 ) -> dict[str, Any]:
-    task = find_task(TASK)
+    task = spec.task()
     rescoring = {"problem": "", "quality": quality, "reported": quality, "tolerance": 0.0034}
     path = log_path(package, spec.attempt)
     return {

@@ -39,4 +39,6 @@ PLAN: Final = "hybridperf_plan"  #: the parallel plan's canonical text
 TASK: Final = "hybridperf_task"  #: name, version and SHA-256 of the task
 HYPERPARAMETERS: Final = "hybridperf_hyperparameters"  #: every one, by dotted key
 PARTITION: Final = "hybridperf_partition"  #: per stage the names of its units and its FLOPs
+CHECKPOINT: Final = "hybridperf_checkpoint"  #: the seconds that saving one took
+RESUMED: Final = "hybridperf_resumed"  #: the last epoch kept, and the seconds since the line before
 ENDING: Final = "hybridperf_ending"  #: why the harness ended a run that did not end itself

@@ -8,22 +8,36 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from suite.findings import Finding, visible
-from suite.logs.reader import Log, read_log
+from suite.logs.log import Budget
+from suite.logs.reader import read_log
 from suite.logs.strict_json import parse_object, read_bounded, reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["NAME", "Package", "Result", "SealedRun", "find_results", "read_result", "result_names"]
+    from suite.logs.log import Log
+
+__all__ = [
+    "NAME",
+    "TASK_FILE",
+    "Package",
+    "Result",
+    "SealedRun",
+    "find_results",
+    "read_result",
+    "result_names",
+]
 
 _RESULT: Final = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  #: of organisations and systems
+TASK_FILE: Final = "task.toml"  #: beside the logs of a task that is none of the suite's
 _CAP_BYTES: Final = 2**20
+_CORRECT: Final = "put back what the harness wrote"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +48,7 @@ class Package:
     org: str
     system: str
     benchmark: str
+    base: Path | None = field(default=None, compare=False)  #: where names begin, if above the root
 
     @property
     def folder(self) -> Path:
@@ -44,6 +59,20 @@ class Package:
     def system_file(self) -> Path:
         """Return the file that describes the system."""
         return self.root / self.org / "systems" / f"{self.system}.json"
+
+    @property
+    def task_file(self) -> Path:
+        """Return the file of the result's task, which is there if it is none of the suite's."""
+        return self.folder / TASK_FILE
+
+    def name_of(self, path: Path) -> str:
+        """Return the name of a file of the submission, safe to show."""
+        return visible(path.relative_to(self.base or self.root).as_posix())
+
+    @property
+    def name(self) -> str:
+        """Return the name of the result's folder, safe to show."""
+        return self.name_of(self.folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +133,8 @@ def read_result(package: Package) -> Result:
         for path in package.folder.iterdir()
         if (match := _RESULT.fullmatch(path.name)) is not None
     )
-    runs = tuple(_read_run(package, number, findings) for number in numbers)
+    budget = Budget()
+    runs = tuple(_read_run(package, number, findings, budget) for number in numbers)
     system = _read_object(package.system_file, package.root, "system.file", findings)
     digest = "" if system is None else hashlib.sha256(package.system_file.read_bytes()).hexdigest()
     return Result(package, runs, system, digest, tuple(findings))
@@ -112,18 +142,19 @@ def read_result(package: Package) -> Result:
 
 def _named(package: Package) -> Iterator[Finding]:
     """Yield what is wrong with the names of the folders."""
-    place = visible(str(package.folder.relative_to(package.root)))
     for name in (package.org, package.system, package.benchmark):
         if not NAME.fullmatch(name):
             expected = "names of 1 to 64 letters, digits, '.', '_' and '-', a letter or digit first"
             remedy = "rename the folder"
-            yield Finding("result.name", expected, visible(f"{name!r:.80}"), remedy, path=place)
+            yield Finding(
+                "result.name", expected, visible(f"{name!r:.80}"), remedy, path=package.name
+            )
 
 
-def _read_run(package: Package, number: int, findings: list[Finding]) -> SealedRun:
+def _read_run(package: Package, number: int, findings: list[Finding], budget: Budget) -> SealedRun:
     text, manifest = (package.folder / name for name in result_names(number))
-    log = read_log(text)
-    log.path = visible(str(text.relative_to(package.root)))
+    log = read_log(text, budget)
+    log.path = package.name_of(text)
     log.findings = [_at(finding, log.path) for finding in log.findings]
     return SealedRun(number, log, _read_object(manifest, package.root, "result.manifest", findings))
 
@@ -138,7 +169,7 @@ def _read_object(
     except (OSError, ValueError) as error:
         place = visible(str(path.relative_to(root)))
         findings.append(
-            Finding(rule, "a JSON file that can be read", reason(error), "run again", path=place)
+            Finding(rule, "a JSON file that can be read", reason(error), _CORRECT, path=place)
         )
         return None
 

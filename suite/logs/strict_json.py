@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
 import re
 import stat
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, Final, NoReturn
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["DEPTH_CAP", "depth", "exists", "parse_object", "read_bounded", "reason"]
+__all__ = [
+    "DEPTH_CAP",
+    "depth",
+    "exists",
+    "open_bounded",
+    "parse_object",
+    "read_bounded",
+    "reason",
+]
 
 DEPTH_CAP: Final = 16
+_WORDS: Final = {  # for what the system calls by the mechanism
+    errno.ENOENT: "no such file",
+    errno.ELOOP: "a symbolic link, which is not followed",
+    errno.EACCES: "a file that this user may not read",
+}
 _STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*"?')  # without an end too: always one pass
 
 
-def parse_object(text: str) -> dict[str, object]:
-    """Read one JSON object.
+def parse_object(text: str, *, last_of_keys: bool = False) -> dict[str, object]:
+    """Read one JSON object; with ``last_of_keys``, of a key that stands twice the last counts.
 
     Raises:
         ValueError: saying what is wrong: syntax, depth, a key twice, a number that is none.
@@ -28,10 +42,15 @@ def parse_object(text: str) -> dict[str, object]:
         raise ValueError(f"nesting deeper than {DEPTH_CAP}")
     try:
         value = json.loads(
-            text, object_pairs_hook=_once, parse_constant=_no_constant, parse_int=_short_int
+            text,
+            object_pairs_hook=dict if last_of_keys else _once,
+            parse_constant=_no_constant,
+            parse_int=_short_int,
         )
     except json.JSONDecodeError as error:
-        raise ValueError(f"{error.msg} at column {error.colno}") from error
+        line = f"line {error.lineno}, " if error.lineno > 1 else ""
+        what = error.msg.removesuffix(" at")
+        raise ValueError(f"no JSON: {what} at {line}column {error.colno}") from error
     if not isinstance(value, dict):
         raise ValueError("JSON that is not an object")  # noqa: TRY004 - wrong text, not a wrong argument
     if not _finite(value):
@@ -73,22 +92,35 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
         OSError: where it cannot be opened.
         ValueError: where it is no regular file, or a larger one.
     """
+    with open_bounded(path, most_bytes) as file:
+        return file.read(most_bytes)
+
+
+def open_bounded(path: Path, most_bytes: int) -> BinaryIO:
+    """Open a regular file for reading; links, pipes and devices are not followed or opened.
+
+    Raises:
+        OSError: where it cannot be opened.
+        ValueError: where it is no regular file, or a larger one.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError("something that is not a regular file")
-        if status.st_size > most_bytes:
-            raise ValueError(f"{status.st_size} bytes")
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(most_bytes)
-    finally:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > most_bytes:
         os.close(descriptor)
+        if stat.S_ISREG(status.st_mode):
+            raise ValueError(f"{status.st_size} bytes")
+        kind = (
+            "a folder" if stat.S_ISDIR(status.st_mode) else "something that is not a regular file"
+        )
+        raise ValueError(kind)
+    return os.fdopen(descriptor, "rb", buffering=0)
 
 
 def reason(error: OSError | ValueError) -> str:
     """Return what went wrong, without the path, which may tell of the reader's machine."""
-    return error.strerror or "" if isinstance(error, OSError) else str(error)
+    if isinstance(error, OSError):
+        return _WORDS.get(error.errno or 0) or error.strerror or "no answer"
+    return str(error)
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["TOKEN", "LogWriter"]
 
 TOKEN: Final = ":::MLLOG "  # noqa: S105 - no password
+_MARK: Final = TOKEN.strip()
+_ESCAPED_MARK: Final = f"\\u003a{_MARK[1:]}"
 
 
 class LogWriter:
@@ -70,7 +72,9 @@ class LogWriter:
             "value": value,
             "metadata": place | metadata,
         }
-        line, self._previous = seal_line(self._previous, json.dumps(entry, allow_nan=False))
+        # To MLPerf's readers, a token in a text would begin the line anew.
+        body = json.dumps(entry, allow_nan=False).replace(_MARK, _ESCAPED_MARK)
+        line, self._previous = seal_line(self._previous, body)
         content = f"{TOKEN}{line}\n".encode()
         if os.write(self._descriptor, content) != len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -3,33 +3,57 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from suite.findings import Finding, Severity
+from suite.findings import Finding, Severity, visible
+from suite.jobs import spread
 from suite.logs import keys
-from suite.logs.package import SealedRun, find_results, read_result
+from suite.logs.package import TASK_FILE, SealedRun, find_results, read_result
 from suite.logs.reader import read_log
 from suite.logs.strict_json import exists
+from suite.logs.submission import submissions_of
 from suite.refusal import ExitCode, Refusal
-from suite.rules import log_rules, result_rules, run_rules
-from suite.rules.rule import RULES, Deviation, Rule
-from suite.tasks.registry import find_task
+from suite.rules import (
+    derived_rules,
+    layout_rules,
+    log_rules,
+    package_rules,
+    plausibility_rules,
+    result_rules,
+    run_rules,
+    scaling_rules,
+    sums_rules,
+    system_rules,
+)
+from suite.rules.apply import apply
+from suite.rules.own_task import read_own_task, task_of, unknown_task
+from suite.rules.reading import read_in_vain
+from suite.rules.rule import RULES, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from suite.logs.package import Result
+    from suite.logs.package import Package, Result
     from suite.tasks.task import Task
 
 __all__ = ["RULESET", "Verdict", "check_path", "check_result", "nothing_to_check"]
 
 RULESET: Final = "hybridperf-1.0"
-_REGISTERED: Final = (log_rules, run_rules, result_rules)  # importing them registers their rules
-_MOST_SHOWN: Final = 100  # findings of a rule in a log, before the others are only counted
+_REGISTERED: Final = (  # importing them registers their rules
+    log_rules,
+    run_rules,
+    derived_rules,
+    result_rules,
+    package_rules,
+    layout_rules,
+    sums_rules,
+    system_rules,
+    plausibility_rules,
+    scaling_rules,
+)
 # A run that the harness ended is counted, not scored: only its form is judged.
 _OF_ENDED_RUNS: Final = frozenset(
     {"log.time", "log.intervals", "log.order", "log.chain", "run.manifest", "run.task"}
@@ -63,7 +87,7 @@ class Verdict:
         }
 
 
-def check_path(path: Path) -> Verdict:
+def check_path(path: Path, jobs: int = 1) -> Verdict:
     """Check the log file ``path``, or every result at or below the folder ``path``.
 
     Raises:
@@ -73,17 +97,29 @@ def check_path(path: Path) -> Verdict:
         raise nothing_to_check(path)
     if path.is_file():
         run = SealedRun(0, read_log(path), None)
-        alone = [
-            finding for finding in _check_run(run) if not finding.rule.startswith("run.manifest")
+        beside = path.with_name(TASK_FILE)
+        own, alone = read_own_task(beside, visible(str(beside)), [run])
+        alone += [
+            finding
+            for finding in _check_run(run, own)
+            if not finding.rule.startswith("run.manifest")
         ]
         return Verdict(str(path), (run.log.path,), tuple(alone))
     packages = find_results(path) if path.is_dir() else []
     if not packages:
         raise nothing_to_check(path)
-    results = [read_result(package) for package in packages]
-    logs = tuple(run.log.path for result in results for run in result.runs)
-    findings = [finding for result in results for finding in check_result(result)]
-    return Verdict(str(path), logs, tuple(findings))
+    checked = list(spread(_check_package, packages, jobs))
+    findings = [finding for _, some in checked for finding in some]
+    for submission in submissions_of(packages):
+        for rule, parameters in _ruleset("submission"):
+            findings += apply(rule, submission, parameters=parameters, path=submission.org)
+    names = tuple(name for some, _ in checked for name in some)
+    return Verdict(str(path), names, tuple(findings))
+
+
+def _check_package(package: Package) -> tuple[list[str], list[Finding]]:
+    result = read_result(package)
+    return [run.log.path for run in result.runs], check_result(result)
 
 
 def nothing_to_check(path: Path) -> Refusal:
@@ -92,7 +128,7 @@ def nothing_to_check(path: Path) -> Refusal:
         "check.path",
         "a log, or a folder with <org>/results/<system>/<benchmark>/result_<n>.txt in it",
         "no such file or folder" if not exists(path) else "no results",
-        "name the folder given to 'hybridperf run --out'",
+        "name a log, or the folder given to 'hybridperf run --out'",
         path=str(path),
     )
     return Refusal(finding, ExitCode.ENVIRONMENT)
@@ -100,60 +136,34 @@ def nothing_to_check(path: Path) -> Refusal:
 
 def check_result(result: Result) -> list[Finding]:
     """Return everything that the ruleset finds in ``result``; never raises for what it contains."""
-    findings = list(result.findings)
+    findings, package = list(result.findings), result.package
+    own, wrong = read_own_task(package.task_file, package.name_of(package.task_file), result.runs)
+    findings += wrong
     for run in result.runs:
-        findings += _check_run(run)
-    task = _task_of(result.runs[0]) if result.runs else None
+        findings += _check_run(run, own)
+    task = next(filter(None, (task_of(run, own) for run in result.runs)), None)
     if task is not None:
-        folder = result.package.folder.relative_to(result.package.root).as_posix()
         places = {run.number: run.log.path for run in result.runs}
         for rule, parameters in _ruleset("result"):
-            for deviation in rule.check(result, task, **parameters):
-                path = folder if deviation.run is None else places[deviation.run]
-                findings.append(_finding(rule, deviation, path))
+            findings += apply(
+                rule, result, task, parameters=parameters, path=package.name, runs=places
+            )
     return findings
 
 
-def _check_run(run: SealedRun) -> Iterator[Finding]:
+def _check_run(run: SealedRun, own: Task | None) -> Iterator[Finding]:
+    if in_vain := read_in_vain(run.log):
+        yield from in_vain
+        return
     yield from run.log.findings
-    task = _task_of(run)
+    task = task_of(run, own)
     if task is None:
-        yield Finding(
-            "run.benchmark",
-            "submission_benchmark to name a task of this suite",
-            f"{run.log.value(keys.SUBMISSION_BENCHMARK)!r:.80}",
-            "'hybridperf list' shows the tasks",
-            path=run.log.path,
-        )
+        yield unknown_task(run, own)
         return
     ended = run.log.first(keys.ENDING) is not None
     for rule, parameters in _ruleset("run"):
         if not ended or rule.id in _OF_ENDED_RUNS:
-            deviations = iter(rule.check(run, task, **parameters))
-            for deviation in itertools.islice(deviations, _MOST_SHOWN):
-                yield _finding(rule, deviation, run.log.path)
-            if more := sum(1 for _ in deviations):
-                rest = Deviation("no more such lines", f"{more} more")
-                yield _finding(rule, rest, run.log.path)
-
-
-def _finding(rule: Rule, deviation: Deviation, path: str) -> Finding:
-    return Finding(
-        rule.id,
-        deviation.expected,
-        deviation.found,
-        rule.remedy,
-        path,
-        deviation.line,
-        rule.severity,
-    )
-
-
-def _task_of(run: SealedRun) -> Task | None:
-    try:
-        return find_task(str(run.log.value(keys.SUBMISSION_BENCHMARK)))
-    except Refusal:
-        return None
+            yield from apply(rule, run, task, parameters=parameters, path=run.log.path)
 
 
 @functools.cache

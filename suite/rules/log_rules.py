@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from suite.logs import keys
+from suite.rules.near import misspelt
 from suite.rules.rule import Deviation, rule
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from suite.tasks.task import Task
 
 _RERUN: Final = "run again with 'hybridperf run', and never edit a log"
+_KNOWN: Final = frozenset(value for value in vars(keys).values() if isinstance(value, str))
 _TIMED: Final = frozenset(
     {keys.BLOCK_START, keys.BLOCK_STOP, keys.EVAL_START, keys.EVAL_STOP, keys.EVAL_ACCURACY}
 )
@@ -34,10 +36,13 @@ def required_keys(
     counts = Counter(entry.key for entry in run.log.entries)
     for key in exactly_one:
         if counts[key] != 1:
-            yield Deviation(f"{key} exactly once", f"{counts[key]} times")
+            found = (
+                f"{counts[key]} times" if counts[key] else f"none{misspelt(key, counts, _KNOWN)}"
+            )
+            yield Deviation(f"{key} exactly once", found)
     for key in at_least_one:
         if not counts[key]:
-            yield Deviation(f"{key} at least once", "none")
+            yield Deviation(f"{key} at least once", f"none{misspelt(key, counts, _KNOWN)}")
 
 
 @rule(

@@ -6,59 +6,32 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from suite.findings import Finding, Severity
-from suite.logs.published import find_published_logs, read_published_log
-from suite.rules.check import Verdict, nothing_to_check
-from suite.rules.published_ruleset import load_ruleset, unmet
+from suite.rules.near import misspelt
+from suite.rules.published_ruleset import unmet
+from suite.rules.reading import READING, read_in_vain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Collection, Iterator, Mapping
 
-    from suite.logs.reader import Entry, Log
+    from suite.logs.log import Entry, Log
     from suite.rules.published_ruleset import Demand, Ruleset
 
-__all__ = ["check_published", "judge"]
+__all__ = ["judge"]
 
-_REMEDIES: Final = {
-    "mlperf.keys": "log every required key as often as the ruleset says",
-    "mlperf.values": "run with a value that the ruleset allows, and log it",
-    "mlperf.metadata": "log the key with this metadata",
-    "mlperf.target": "train to the target; a run that misses it scores as the slowest",
-    "mlperf.tensors": "log how every tensor of the model was initialised",
-    "mlperf.order": "initialise, then start the clock, and stop it last",
-    "mlperf.initialisation": "initialise faster: what takes longer belongs on the clock",
-}
 _MOST_NAMED: Final = 3
 _Entries = dict[str, list["Entry"]]
 
 
-def check_published(path: Path, ruleset: str) -> Verdict:
-    """Check the log ``path``, or every log in MLPerf's layout at or below the folder ``path``.
-
-    Raises:
-        Refusal: exit status 4 where there is nothing to check.
-    """
-    logs = find_published_logs(path)
-    if not logs:
-        raise nothing_to_check(path)
-    rules, findings = load_ruleset(ruleset), list[Finding]()
-    for name, file in logs:
-        findings += judge(read_published_log(file, name), rules)
-    names = tuple(name for name, _ in logs)
-    return Verdict(str(path), names, tuple(findings), ruleset, "as-published")
-
-
 def judge(log: Log, ruleset: Ruleset) -> list[Finding]:
     """Return what is wrong with how ``log`` reads and what it says; never raises for either."""
-    if any(finding.rule == "log.file" for finding in log.findings):
-        return log.findings
-    entries: _Entries = {}
-    for entry in log.entries:
-        entries.setdefault(entry.key, []).append(entry)
+    if in_vain := read_in_vain(log):
+        return in_vain
+    entries = log.by_key
     found = list(log.findings)
+    known = {demand.key for demand in ruleset.demands}
     for demand in ruleset.demands:
         if _applies(demand.when, entries):
-            found += _judge_key(log.path, demand, entries)
+            found += _judge_key(log.path, demand, entries, known)
     found += _judge_order(log.path, ruleset.order, entries)
     for interval in ruleset.intervals:
         if _applies(interval.when, entries) and {interval.first, interval.last} <= set(entries):
@@ -75,9 +48,11 @@ def _applies(when: Mapping[str, object], entries: _Entries) -> bool:
     return all(key in entries and entries[key][0].value == value for key, value in when.items())
 
 
-def _judge_key(path: str, demand: Demand, entries: _Entries) -> Iterator[Finding]:
+def _judge_key(
+    path: str, demand: Demand, entries: _Entries, known: Collection[str]
+) -> Iterator[Finding]:
     key, here = demand.key, entries.get(demand.key, [])
-    yield from _judge_count(path, demand, entries)
+    yield from _judge_count(path, demand, entries, known)
     if not here:
         return
     if demand.value and (wrong := [each for each in here if unmet(demand.value, each.value)]):
@@ -111,12 +86,15 @@ def _judge_key(path: str, demand: Demand, entries: _Entries) -> Iterator[Finding
             yield _wrong("mlperf.tensors", path, expected, found)
 
 
-def _judge_count(path: str, demand: Demand, entries: _Entries) -> Iterator[Finding]:
+def _judge_count(
+    path: str, demand: Demand, entries: _Entries, known: Collection[str]
+) -> Iterator[Finding]:
     key, here = demand.key, entries.get(demand.key, [])
     if demand.occurs and not here and demand.instead not in entries:
         often = "exactly once" if demand.occurs == "exactly_one" else "at least once"
         either = f" or {demand.instead}" if demand.instead else ""
-        yield _wrong("mlperf.keys", path, f"{key}{either} {often}", "none")
+        found = f"none{misspelt(key, entries, known)}"
+        yield _wrong("mlperf.keys", path, f"{key}{either} {often}", found)
     elif demand.occurs == "exactly_one" and len(here) > 1:
         # The checker only warned where a key was repeated with one and the same value.
         differing = next((each for each in here if each.value != here[0].value), None)
@@ -149,4 +127,4 @@ def _wrong(
     severity: Severity = Severity.ERROR,
 ) -> Finding:
     line = None if entry is None else entry.line
-    return Finding(rule, expected, found, _REMEDIES[rule], path, line, severity)
+    return Finding(rule, expected, found, READING[rule].remedy, path, line, severity)

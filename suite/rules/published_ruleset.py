@@ -6,15 +6,26 @@ import functools
 import math
 import tomllib
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from suite.logs.published import Absent
+from suite.tasks.schema import build
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["Demand", "Interval", "Ruleset", "known_rulesets", "load_ruleset", "unmet"]
+__all__ = [
+    "Benchmark",
+    "Cadence",
+    "Demand",
+    "Interval",
+    "Ruleset",
+    "known_rulesets",
+    "load_ruleset",
+    "unmet",
+]
 
 _FOLDER: Final = Path(__file__).parent / "rulesets"
 _NEAR: Final = 1e-9  # how far from a whole number a quotient of floating-point numbers may fall
@@ -47,12 +58,46 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
+class Cadence:
+    """How far apart evaluations are: ``share * (per_batch * batch size + base)``, rounded down."""
+
+    unit: Literal["samples", "epochs"]  #: what epoch_num of an evaluation counts
+    share: float
+    per_batch: float
+    base: float
+    quantum: int  #: rounded down to a multiple of this
+    any_offset: bool  #: the first may be earlier
+
+    def every(self, batch: int) -> int:
+        """Return the distance at a batch size."""
+        share, per_batch, base = (
+            Fraction(str(each)) for each in (self.share, self.per_batch, self.base)
+        )
+        return int(share * (per_batch * batch + base) // self.quantum) * self.quantum
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """What the rules of a round state of a benchmark; strict rules are held against it."""
+
+    name: str
+    runs: int  #: that make a result
+    most_missed: int  #: so many may miss the target; they count as the slowest
+    quality: float  #: the target
+    eval_samples: int  #: that an evaluation of the closed division takes at least
+    cadence: Cadence
+    train_samples: int | None = None  #: where the log states the size of the training set
+
+
+@dataclass(frozen=True, slots=True)
 class Ruleset:
     """A pinned ruleset of an MLPerf round."""
 
     order: tuple[str, ...]  #: keys whose first entries follow each other in the file
     intervals: tuple[Interval, ...]
     demands: tuple[Demand, ...]
+    benchmarks: Mapping[str, Benchmark]  #: by name
+    strict: Mapping[str, dict[str, Any]]  #: rules of mode strict, and their parameters
 
 
 def known_rulesets() -> list[str]:
@@ -63,7 +108,8 @@ def known_rulesets() -> list[str]:
 @functools.cache
 def load_ruleset(name: str) -> Ruleset:
     """Return the ruleset of an MLPerf round by one of `known_rulesets`."""
-    table = tomllib.loads((_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    path = _FOLDER / f"{name}.toml"
+    table = tomllib.loads(path.read_text(encoding="utf-8"))
     if "same_as" in table:
         return load_ruleset(table["same_as"])
     demands = (
@@ -72,7 +118,13 @@ def load_ruleset(name: str) -> Ruleset:
         for key, asked in group["keys"].items()
     )
     intervals = tuple(Interval(**each) for each in table["interval"])
-    return Ruleset(tuple(table["order"]), intervals, tuple(demands))
+    benchmarks = {
+        name: build(Benchmark, {"name": name, **facts}, path=path.name, at=f"benchmark.{name}")
+        for name, facts in table["benchmark"].items()
+    }
+    return Ruleset(
+        tuple(table["order"]), intervals, tuple(demands), benchmarks, table["strict"]["rules"]
+    )
 
 
 def unmet(constraints: Constraints, value: object) -> str | None:
@@ -117,6 +169,14 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float)
 
 
+def _is_plain_number(value: object) -> bool:
+    return _is_number(value) and not isinstance(value, bool)
+
+
+def _is_whole(value: object, least: int) -> bool:
+    return _is_plain_number(value) and value >= least and value % 1 == 0  # type: ignore[operator]  # a number, as checked
+
+
 def _is_multiple(value: object, unit: float) -> bool:
     return _near_whole(_quotient(value, unit))
 
@@ -141,6 +201,8 @@ _KINDS: Final[dict[str, tuple[Callable[[Any, Any], bool], str]]] = {
     "present": (lambda value, _: value is not Absent.ABSENT, "present"),
     "equals": (lambda value, other: bool(value == other), "equal to {}"),
     "one_of": (lambda value, others: value in others, "one of {}"),
+    "number": (lambda value, _: _is_plain_number(value), "a number"),
+    "whole": (_is_whole, "a whole number of at least {}"),
     "minimum": (lambda value, least: _is_number(value) and value >= least, "at least {}"),
     "above": (lambda value, bound: _is_number(value) and value > bound, "above {}"),
     "below": (lambda value, bound: _is_number(value) and value < bound, "below {}"),

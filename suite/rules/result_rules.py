@@ -77,7 +77,7 @@ def distinct_seeds(result: Result, task: Task) -> Iterator[Deviation]:
     remedy="run all of them again with one configuration",
 )
 def same_configuration(result: Result, task: Task) -> Iterator[Deviation]:
-    """Every run has the plan, hyperparameters, code and system of the first."""
+    """Every run has the plan, hyperparameters, code, system and data of the first."""
     same_keys = (
         keys.SUBMISSION_BENCHMARK,
         keys.SUBMISSION_ORG,
@@ -95,9 +95,13 @@ def same_configuration(result: Result, task: Task) -> Iterator[Deviation]:
                 yield Deviation(
                     f"{key} {value!r:.80}, as in run {runs[0].number}", found, run=run.number
                 )
+        if run.manifest is None or runs[0].manifest is None:  # which is found by itself
+            continue
         for fact in ("suite_sha256", "trainer_sha256"):
             if run.fact("code", fact) != runs[0].fact("code", fact):
                 yield Deviation(f"the {fact} of run {runs[0].number}", "another", run=run.number)
+        if run.fact("data_sha256") != runs[0].fact("data_sha256"):
+            yield Deviation(f"the data of run {runs[0].number}", "other data", run=run.number)
 
 
 @rule(
@@ -163,7 +167,8 @@ def place_matches(result: Result, task: Task) -> Iterator[Deviation]:
 def system_described(result: Result, task: Task) -> Iterator[Deviation]:
     """The system's description is there, and is the one every run was made with."""
     if result.system is None:
-        yield Deviation(f"{result.package.system_file.name} in systems/", "none")
+        if not any(finding.rule == "system.file" for finding in result.findings):
+            yield Deviation(f"{result.package.system_file.name} in systems/", "none")
         return
     for run in result.runs:
         if run.manifest is not None and run.fact("system", "sha256") != result.system_sha256:

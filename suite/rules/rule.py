@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES", "Deviation", "Rule", "rule"]
 
-Scope = Literal["run", "result"]
+#: what a rule looks at: of ours a `SealedRun` or a `Result`, of a round of MLPerf a `Log` or a
+#: `Result`, of either a `Submission`
+Scope = Literal["run", "result", "mlperf.log", "mlperf.result", "submission"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,8 @@ class Deviation:
     found: str
     line: int | None = None
     run: int | None = None  #: number of the attempt, where a rule of the result means one
+    path: str = ""  #: where a rule means another file than the subject's own
+    severity: Severity | None = None  #: where it is not the rule's
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +52,10 @@ def rule(
     remedy: str,
     severity: Severity = Severity.ERROR,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the decorated function ``check(subject, task, **parameters)`` as a rule.
+    """Register the decorated function ``check(subject, benchmark, **parameters)`` as a rule.
 
-    ``subject`` is a `SealedRun` or a `Result`, by ``scope``; ``task`` is the `Task` it is about.
+    ``subject`` is what ``scope`` says. ``benchmark`` is the `Task` it is about, for logs and
+    results of a round of MLPerf the `Benchmark`, and for a submission it is left out.
     """
 
     def register(check: Callable[..., Any]) -> Callable[..., Any]:

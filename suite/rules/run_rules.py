@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from suite.logs import keys
+from suite.logs.package import NAME, result_names
 from suite.rules.rule import Deviation, rule
-from suite.tasks.overrides import hyperparameters
+from suite.tasks.overrides import default_hyperparameters, hyperparameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from suite.logs.log import Entry
     from suite.logs.package import SealedRun
-    from suite.logs.reader import Entry
     from suite.tasks.task import Task
 
 _RERUN: Final = "run again with 'hybridperf run', and never edit its results"
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _NAMED: Final = {
     keys.GLOBAL_BATCH_SIZE: "training.global_batch_size",
     keys.OPT_NAME: "optimizer.name",
@@ -83,7 +86,9 @@ def target_at_the_stop(run: SealedRun, task: Task) -> Iterator[Deviation]:
     stop = run.log.first(keys.RUN_STOP)
     for entry in evaluations:
         if not _is_number(entry) or not 0 <= float(str(entry.value)) <= 1:
-            yield Deviation("a quality from 0 to 1", f"{entry.value!r:.40}", entry.line)
+            yield Deviation(
+                "a quality from 0 to 1, not in per cent", f"{entry.value!r:.40}", entry.line
+            )
             return
     reached = [entry for entry in evaluations if float(str(entry.value)) >= target]
     status = stop.metadata.get("status") if stop else None
@@ -113,20 +118,20 @@ def closed_hyperparameters(run: SealedRun, task: Task) -> Iterator[Deviation]:
     entry = run.log.first(keys.HYPERPARAMETERS)
     if entry is None:
         return
-    logged = entry.value if isinstance(entry.value, dict) else {}
+    logged = default_hyperparameters() | (entry.value if isinstance(entry.value, dict) else {})
     same = {mlperf_key: logged.get(key) for mlperf_key, key in _NAMED.items()} | {
         keys.TRAIN_SAMPLES: task.data.train_samples,
         keys.EVAL_SAMPLES: task.data.eval_samples,
     }
     for mlperf_key, value in same.items():
-        if (found := run.log.value(mlperf_key)) != value:
+        if not _same(found := run.log.value(mlperf_key), value):
             line = named.line if (named := run.log.first(mlperf_key)) else None
             yield Deviation(f"{mlperf_key} = {value!r:.40}", f"{found!r:.40}", line)
     if run.log.value(keys.SUBMISSION_DIVISION) != "closed":
         return
     for key, reference in hyperparameters(task).items():
         value, bound = logged.get(key), task.closed.get(key)
-        if value == reference:
+        if _same(value, reference):
             continue
         if bound is None:
             yield Deviation(f"{key} = {reference!r}", f"{value!r:.40}", entry.line)
@@ -140,7 +145,7 @@ def closed_hyperparameters(run: SealedRun, task: Task) -> Iterator[Deviation]:
     "run.manifest",
     scope="run",
     source="HybridPerf rules, section 3: a manifest with hashes seals every attempt",
-    remedy=_RERUN,
+    remedy="put back log and manifest byte for byte, line ends too, or run again",
 )
 def manifest_matches(run: SealedRun, task: Task) -> Iterator[Deviation]:
     """The manifest is there, and speaks of this log."""
@@ -149,7 +154,13 @@ def manifest_matches(run: SealedRun, task: Task) -> Iterator[Deviation]:
         return
     if run.fact("log", "sha256") != run.log.sha256:
         digest = f"{run.fact('log', 'sha256')!s:.12}"
-        yield Deviation(f"a log with SHA-256 {digest}...", f"{run.log.sha256[:12]}...")
+        expected = f"the log that was sealed, with SHA-256 {digest}..."
+        yield Deviation(expected, f"another, with {run.log.sha256[:12]}...")
+    log_path, system_path = run.fact("log", "path"), run.fact("system", "path")
+    if log_path != (name := result_names(run.number)[0]):
+        yield Deviation(f"{name} as the log's path", f"{log_path!r:.60}")
+    if not isinstance(system_path, str) or not NAME.fullmatch(system_path):
+        yield Deviation("a file in systems/ as the system's path", f"{system_path!r:.60}")
     sealed = {
         "attempt": run.number,
         "outcome": _outcome(run),
@@ -160,17 +171,18 @@ def manifest_matches(run: SealedRun, task: Task) -> Iterator[Deviation]:
         "division": run.log.value(keys.SUBMISSION_DIVISION),
     }
     for key, value in sealed.items():
-        if run.fact(key) != value:
+        if not _same(run.fact(key), value):
             yield Deviation(f"{key} {run.fact(key)!r:.60}, as the manifest says", f"{value!r:.60}")
     ran = run.log.value(keys.TASK)
     facts = {**(ran if isinstance(ran, dict) else {}), **_facts(task)}
     for key, value in facts.items():
-        if run.fact("task", key) != value:
+        if not _same(run.fact("task", key), value):
             yield Deviation(f"{value!r:.60} as the task's {key}", f"{run.fact('task', key)!r:.60}")
-    if run.fact("data_sha256") != task.data.sha256:
-        yield Deviation(
-            f"data with SHA-256 {task.data.sha256[:12]}...", f"{run.fact('data_sha256')!s:.12}..."
-        )
+    data = run.fact("data_sha256")
+    if task.data.editions is None and data != task.data.sha256:
+        yield Deviation(f"data with SHA-256 {task.data.sha256[:12]}...", f"{data!s:.12}...")
+    elif not isinstance(data, str) or not _SHA256.fullmatch(data):
+        yield Deviation("the SHA-256 of the data, whichever edition it was", f"{data!r:.60}")
 
 
 @rule(
@@ -213,6 +225,11 @@ def quality_came_back(run: SealedRun, task: Task) -> Iterator[Deviation]:
         yield Deviation(
             f"quality {reported!r:.20} +- {tolerance:g} when scored again", f"{found:.4f}"
         )
+
+
+def _same(found: object, value: object) -> bool:
+    """Tell whether two values are one; to Python, 1 is True."""
+    return isinstance(found, bool) == isinstance(value, bool) and found == value
 
 
 def _facts(task: Task) -> dict[str, object]:

@@ -273,7 +273,7 @@ NUMBERS = [
     ),
 ]
 ARCHIVES = [
-    content(f"{name} as a log", pack, "run.benchmark")
+    content(f"{name} as a log", pack, "log.file")
     for name, pack in (
         ("a zip file", _zip),
         ("a gzip file", gzip.compress),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from suite.logs import keys
-from suite.logs.reader import LINE_CAP_CHARACTERS
+from suite.logs.log import LINE_CAP_BYTES
 from tests.hostile.inputs import (
     RUN,
     TOKEN,
@@ -176,17 +176,17 @@ JSON = [
     line("an escape that is none", _ENTRY.replace(b'"x"', rb'"\x1b"')),
     line("half an escape", _ENTRY.replace(b'"x"', rb'"\u12"')),
     line("the shortest line", b"x"),
-    line("64 KiB - 1", _padded(LINE_CAP_CHARACTERS - 1), "log.chain"),
-    line("64 KiB", _padded(LINE_CAP_CHARACTERS), "log.chain"),
-    line("64 KiB + 1", _padded(LINE_CAP_CHARACTERS + 1)),
-    line("64 KiB of spaces", b" " * LINE_CAP_CHARACTERS),
+    line("64 KiB - 1", _padded(LINE_CAP_BYTES - 1), "log.chain"),
+    line("64 KiB", _padded(LINE_CAP_BYTES), "log.chain"),
+    line("64 KiB + 1", _padded(LINE_CAP_BYTES + 1)),
+    line("64 KiB of spaces", b" " * LINE_CAP_BYTES),
     content("only CR ends lines", lambda text: text.replace(b"\n", b"\r"), "log.line"),
     content("CR in the middle", lambda text: text.replace(b', "key"', b',\r"key"'), "log.chain"),
     content("NUL first", lambda text: b"\0" + text, "run.manifest"),
     content("a byte order mark first", lambda text: b"\xef\xbb\xbf" + text, "run.manifest"),
-    content("all in UTF-16", lambda text: text.decode().encode("utf-16"), "run.benchmark"),
-    content("gibberish", lambda _text: bytes(range(256)) * 100, "run.benchmark"),
-    content("one character", lambda _text: b":", "run.benchmark"),
+    content("all in UTF-16", lambda text: text.decode().encode("utf-16"), "log.file"),
+    content("gibberish", lambda _text: bytes(range(256)) * 100, "log.file"),
+    content("one character", lambda _text: b":", "log.file"),
     content("tokens alone", lambda _text: TOKEN * 1000, "log.line"),
     content(
         "one line of 60 MB with a token",
@@ -195,8 +195,8 @@ JSON = [
         large=True,
     ),
     content("one line of 60 MB of tokens", lambda _text: TOKEN * 6_000_000, "log.line", large=True),
-    content("one line of 60 MB", lambda _text: b"x" * 60_000_000, "run.benchmark", large=True),
-    content("a million short lines", lambda _text: b"x\n" * 1_000_000, "run.benchmark", large=True),
+    content("one line of 60 MB", lambda _text: b"x" * 60_000_000, "log.file", large=True),
+    content("a million short lines", lambda _text: b"x\n" * 1_000_000, "log.file", large=True),
     content(
         "200000 lines that are {}",
         lambda _text: (TOKEN + b"{}\n") * 200_000,
@@ -208,7 +208,7 @@ JSON = [
         lambda package: (package.folder / f"result_{RUN}.txt").write_bytes(
             (TOKEN + _ENTRY + b"\n") * 100_000
         ),
-        "run.benchmark",
+        "log.file",
         large=True,
     ),
     hostile(

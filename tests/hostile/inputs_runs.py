@@ -164,7 +164,7 @@ OFFICIAL = [  # on which the official checker was measured; see docs and the not
     ),
     content("official: two runs concatenated", lambda text: text + text, "log.keys", "log.chain"),
     content("official: truncated", lambda text: text[: len(text) // 2], "log.keys"),
-    content("official: empty", lambda _text: b"", "run.benchmark"),
+    content("official: empty", lambda _text: b"", "log.file"),
     content(
         "official: a tail that is not UTF-8", lambda text: text + b"\xff\xfe\n", "run.manifest"
     ),

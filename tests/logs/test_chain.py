@@ -8,12 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suite.logs.chain import split_line
-from suite.logs.reader import Log, read_log
+from suite.logs.reader import read_log
 from suite.logs.writer import TOKEN
 from tests.packages import chained, log_path, read_bodies, write_result
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from suite.logs.log import Log
 
 LINES = 40
 _HEAD = len(TOKEN)

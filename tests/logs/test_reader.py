@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from suite.findings import visible
-from suite.logs.reader import LINE_CAP_CHARACTERS, read_log
+from suite.logs.log import LINE_CAP_BYTES
+from suite.logs.reader import read_log
 from suite.logs.strict_json import parse_object, read_bounded
 from suite.logs.writer import LogWriter
 from suite.rules.check import check_path
@@ -176,7 +177,7 @@ def test_what_stands_before_the_token_is_ignored(tmp_path: Path) -> None:
 
 def test_a_line_of_the_longest_allowed_length_is_read(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
-    room = LINE_CAP_CHARACTERS - len(_line(value="")) + len(":::MLLOG ") - 1
+    room = LINE_CAP_BYTES - len(_line(value="")) + len(":::MLLOG ") - 1
     path.write_text(_line(value="x" * room))
     longest = read_log(path)
     path.write_text(_line(value="x" * (room + 2)))

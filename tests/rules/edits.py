@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import TYPE_CHECKING
 
 from suite.logs import keys
 from suite.logs.package import result_names
-from tests.packages import change, edit_log, edit_manifest, log_path, place, read_bodies
+from tests.packages import (
+    change,
+    description,
+    edit_log,
+    edit_manifest,
+    log_path,
+    place,
+    read_bodies,
+)
 from tests.rules.mutation import RUN
 
 if TYPE_CHECKING:
@@ -191,3 +200,25 @@ def reach_first(bodies: list[str]) -> None:
 def learning_rate_under_both_names(bodies: list[str]) -> None:
     hyperparameter("optimizer.lr", 0.1005)(bodies)
     change(bodies, keys.OPT_BASE_LEARNING_RATE, value=0.1005)
+
+
+def too_fast(package: Package) -> None:
+    """Compute more, in one run, than the accelerator of all of them can."""
+    machine = description(package.org, package.system) | {
+        "accelerators_per_node": 1,
+        "accelerator_model_name": "NVIDIA H200",
+    }
+    package.system_file.write_text(json.dumps(machine))
+    digest = hashlib.sha256(package.system_file.read_bytes()).hexdigest()
+    for number in range(5):
+        edit_manifest(package, number, system={"path": "laptop.json", "sha256": digest})
+
+    def compute(bodies: list[str]) -> None:
+        line = json.loads(bodies[place(bodies, keys.SEED)])
+        stage = {"units": ["all"], "forward_flops_per_sample": 10**13}
+        stages = line | {"key": keys.PARTITION, "value": [stage]}
+        bodies.insert(
+            place(bodies, keys.INIT_STOP), json.dumps(stages | {"time_ms": line["time_ms"]})
+        )
+
+    edit_log(package, RUN, compute)

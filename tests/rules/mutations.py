@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from suite.logs import keys
-from tests.packages import change, place, shift
+from suite.scores.scaling import CLAIM
+from tests.packages import change, description, edit_manifest, place, shift
 from tests.rules.edits import (
     append_text,
     cut_off,
@@ -32,6 +33,7 @@ from tests.rules.edits import (
     stop_early,
     stop_late,
     strip_hashes,
+    too_fast,
     without_evaluation,
 )
 from tests.rules.mutation import (
@@ -44,6 +46,7 @@ from tests.rules.mutation import (
     of_section,
     of_value,
 )
+from tests.scaling_results import claimed
 
 MUTATIONS = [
     # Form of the log.
@@ -268,14 +271,12 @@ MUTATIONS = [
         "no manifest",
         lambda package: (package.folder / "result_2.json").unlink(),
         "run.manifest",
-        "result.configuration",
     ),
     of_files(
         "a manifest that is no JSON",
         lambda package: (package.folder / "result_2.json").write_text("{"),
         "result.manifest",
         "run.manifest",
-        "result.configuration",
     ),
     of_manifest("another seed", "run.manifest", seed=7),
     of_manifest("another plan", "run.manifest", plan="dp=4"),
@@ -284,7 +285,7 @@ MUTATIONS = [
     of_manifest("another organisation", "run.manifest", org="other"),
     of_manifest("another platform", "run.manifest", platform="other"),
     of_manifest("another division", "run.manifest", division="open"),
-    of_manifest("other data", "run.manifest", data_sha256="0" * 64),
+    of_manifest("other data", "run.manifest", "result.configuration", data_sha256="0" * 64),
     of_section("an easier target", "task", "run.manifest", target=0.5),
     of_section("fewer runs", "task", "run.manifest", runs=3),
     of_section("another hash of the log", "log", "run.manifest", sha256="0" * 64),
@@ -301,6 +302,13 @@ MUTATIONS = [
         "run.manifest",
         "result.configuration",
     ),
+    of_section("a log elsewhere", "log", "run.manifest", path="../resnet-laptop/result_2.txt"),
+    of_section("a system elsewhere", "system", "run.manifest", path="/etc/passwd"),
+    of_files(
+        "true for 1 in a manifest",
+        lambda package: edit_manifest(package, 1, attempt=True),
+        "run.manifest",
+    ),
     of_files("a log edited after sealing", edit_byte, "log.chain", "run.manifest"),
     of_files("text added after sealing", append_text, "run.manifest"),
     of_files(
@@ -312,6 +320,12 @@ MUTATIONS = [
         "result.run_count",
     ),
     of_files("a log without hashes", strip_hashes, "log.chain", "run.manifest"),
+    of_value("other decay steps", keys.OPT_DECAY_STEPS, 1, "run.derived"),
+    of_value("other accumulation steps", keys.GRADIENT_ACCUMULATION_STEPS, 3, "run.derived"),
+    of_value(
+        "true for one accumulation step", keys.GRADIENT_ACCUMULATION_STEPS, True, "run.derived"
+    ),
+    of_value("another span of normalisation", keys.MODEL_BN_SPAN, 5, "run.derived"),
     # The runs together.
     of_files("four of five runs", lambda package: remove(package, 4), "result.run_count"),
     of_files(
@@ -323,17 +337,44 @@ MUTATIONS = [
     of_files("an attempt renumbered", renumber, "run.manifest", "result.run_count"),
     of_files("two misses", miss_two, "result.missed"),
     of_files("a seed used twice", same_seed, "result.seeds"),
-    of_files("another plan in one run", other_plan, "result.configuration"),
+    of_files("another plan in one run", other_plan, "run.derived", "result.configuration"),
+    of_files("faster than the accelerator", too_fast, "result.plausible"),
     of_files("an attempt that was interrupted", interrupt, "result.ended", "result.run_count"),
     of_files("a folder of another benchmark", rename_folder, "result.place"),
     of_files("a folder of another system", rename_system, "result.place"),
-    of_files("a folder of another organisation", rename_org, "result.place"),
+    of_files("a folder of another organisation", rename_org, "result.place", "system.submitter"),
     of_files(
         "a system file that was edited",
-        lambda package: package.system_file.write_text('{"framework": "x"}'),
+        lambda package: package.system_file.write_text(json.dumps(description("acme", "another"))),
         "result.system",
     ),
     of_files("no system file", lambda package: package.system_file.unlink(), "result.system"),
+    # What it claims of its scaling.
+    of_files(
+        "a claim in words",
+        lambda package: (package.folder / CLAIM).write_text("94 %"),
+        "scaling.claim",
+    ),
+    of_files(
+        "a claim whose base is gone",
+        claimed(lambda facts: facts["base"].update(system="gone")),
+        "scaling.base",
+    ),
+    of_files(
+        "a claim across software",
+        claimed(lambda facts: facts, suite_sha256="e" * 64, trainer_sha256="b" * 64),
+        "scaling.software",
+    ),
+    of_files(
+        "a claim by a metric that nobody measures",
+        claimed(lambda facts: facts["efficiency"].update(speed={"value": 0.9})),
+        "scaling.metric",
+    ),
+    of_files(
+        "a claim that does not follow",
+        claimed(lambda facts: facts["efficiency"]["steady_throughput"].update(value=0.956)),
+        "scaling.figure",
+    ),
     of_log(
         "a log of an unknown benchmark",
         lambda bodies: change(bodies, keys.SUBMISSION_BENCHMARK, value="bert/huge"),

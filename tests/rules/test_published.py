@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from suite.findings import Severity
 from suite.logs.published import read_published_log
 from suite.refusal import ExitCode, Refusal
-from suite.rules.published import check_published
+from suite.rules.check_round import check_round
 from suite.rules.published_ruleset import load_ruleset
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def rounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.timeout(600)
 def test_all_verdicts_of_round_2_1_are_the_official_ones(rounds: Path) -> None:
-    verdict = check_published(rounds / "training_results_v2.1", RULESET).as_json()
+    verdict = check_round(rounds / "training_results_v2.1", RULESET, "as-published").as_json()
 
     with (SHARED / "oracle" / "v2.1_log_verdicts.csv").open(newline="") as file:
         official = {
@@ -59,7 +59,7 @@ def test_all_verdicts_of_round_2_1_are_the_official_ones(rounds: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_runs_of_round_2_0_fail_only_where_they_missed_the_target(rounds: Path) -> None:
-    verdict = check_published(rounds / "training_results_v2.0", "mlperf-training-2.0.0")
+    verdict = check_round(rounds / "training_results_v2.0", "mlperf-training-2.0.0", "as-published")
 
     assert len(verdict.logs) == 170
     assert {each.rule for each in _errors(verdict)} == {"mlperf.target"}
@@ -80,8 +80,8 @@ def test_names_begin_at_the_organisation_wherever_in_it_the_check_begins(
     names = tuple(f"org/results/system/bert/result_{number}.txt" for number in (2, 10))
 
     for inside in (folder, folder.parents[2], folder.parents[3]):
-        assert check_published(inside, RULESET).logs == names
-    above = check_published(tmp_path, RULESET)
+        assert check_round(inside, RULESET, "as-published").logs == names
+    above = check_round(tmp_path, RULESET, "as-published")
     assert above.logs == tuple(f"round/{name}" for name in names)
     assert above.findings == ()
 
@@ -89,7 +89,7 @@ def test_names_begin_at_the_organisation_wherever_in_it_the_check_begins(
 def test_where_nothing_is_the_check_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(Refusal) as refused:
-            check_published(path, RULESET)
+            check_round(path, RULESET, "as-published")
         assert refused.value.exit_code is ExitCode.ENVIRONMENT
 
 
@@ -209,7 +209,7 @@ def test_what_the_official_checker_lets_pass_passes(
 ) -> None:
     edit(closed)
 
-    assert check_published(_write(tmp_path / "log.txt", closed), RULESET).findings == ()
+    assert check_round(_write(tmp_path / "log.txt", closed), RULESET, "as-published").findings == ()
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_what_the_official_checker_refuses_is_found_by_name(
 ) -> None:
     edit(closed)
 
-    (finding,) = check_published(_write(tmp_path / "log.txt", closed), RULESET).findings
+    (finding,) = check_round(_write(tmp_path / "log.txt", closed), RULESET, "as-published").findings
 
     assert finding.rule == rule
     assert sentence in finding.sentence
@@ -279,7 +279,7 @@ def test_what_the_official_checker_refuses_is_found_by_name(
 
 
 def test_a_key_repeated_with_one_value_is_a_warning(good: Lines, tmp_path: Path) -> None:
-    verdict = check_published(_write(tmp_path / "log.txt", good * 2), RULESET)
+    verdict = check_round(_write(tmp_path / "log.txt", good * 2), RULESET, "as-published")
 
     assert verdict.valid
     assert {each.severity for each in verdict.findings} == {Severity.WARNING}
@@ -291,7 +291,7 @@ def test_sgd_has_its_own_constraints(closed: Lines, tmp_path: Path) -> None:
     values = {"base_learning_rate": 0.0123, "end_learning_rate": 1e-4, "weight_decay": 2e-4}
     lines = [*closed, *(_line(f"sgd_opt_{key}", value) for key, value in values.items())]
 
-    (finding,) = check_published(_write(tmp_path / "log.txt", lines), RULESET).findings
+    (finding,) = check_round(_write(tmp_path / "log.txt", lines), RULESET, "as-published").findings
 
     assert "sgd_opt_base_learning_rate a multiple of 0.001, found 0.0123" in finding.sentence
 
@@ -320,7 +320,7 @@ def test_no_log_makes_the_judge_raise(
 ) -> None:
     path = tmp_path_factory.mktemp("any") / "log.txt"
 
-    findings = check_published(_write(path, lines), RULESET).findings
+    findings = check_round(_write(path, lines), RULESET, "as-published").findings
 
     assert findings
     assert all(finding.sentence and finding.remedy for finding in findings)

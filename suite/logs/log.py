@@ -1,0 +1,96 @@
+"""A log as it was read: entries, and what is wrong with how they are written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from suite.findings import Finding
+
+__all__ = ["FILE_CAP_BYTES", "LINE_CAP_BYTES", "Budget", "Entry", "Log", "TooMuchError"]
+
+FILE_CAP_BYTES: Final = 64 * 2**20
+LINE_CAP_BYTES: Final = 64 * 2**10
+# What the logs of a result may hold, so that reading any takes bounded memory: a unit takes up to
+# 45 bytes. Those that hold most in rounds v2.0 and v2.1 have 50,000 lines of 10 MB, 1.3 million.
+TEXT_CAP_BYTES: Final = 12 * 2**20
+UNITS_CAP: Final = 1_400_000
+_LINE_BYTES: Final = 32  # what a line counts beside its text
+_KEY_UNITS: Final = 2
+_OBJECT_UNITS: Final = 4  # beside those of its keys
+
+
+class Entry(msgspec.Struct, gc=False):
+    """One log line."""
+
+    key: str
+    time_ms: int
+    event_type: str
+    value: object
+    metadata: dict[str, object]
+    line: int  #: counted from 1
+
+
+@dataclass(slots=True)
+class Log:
+    """What a log says, and what is wrong with how it says it."""
+
+    path: str
+    entries: list[Entry] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    chained: bool = False  #: every line carries a hash and every hash is right
+    sha256: str = ""  #: of the file
+    _by_key: dict[str, list[Entry]] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def by_key(self) -> dict[str, list[Entry]]:
+        """Return the entries of each key, in file order."""
+        if self._by_key is None:
+            self._by_key = {}
+            for entry in self.entries:
+                self._by_key.setdefault(entry.key, []).append(entry)
+        return self._by_key
+
+    def all(self, key: str) -> list[Entry]:
+        """Return the entries with ``key``, in file order."""
+        return self.by_key.get(key, [])
+
+    def first(self, key: str) -> Entry | None:
+        """Return the first entry with ``key``, or None."""
+        return next(iter(self.all(key)), None)
+
+    def value(self, key: str) -> object:
+        """Return the value of the last entry with ``key``, or None."""
+        entries = self.all(key)
+        return entries[-1].value if entries else None
+
+
+class Budget:
+    """Count what has been kept of some logs: no input takes more memory or time than this."""
+
+    def __init__(self) -> None:
+        self._bytes = self._units = 0
+
+    def take(self, payloads: Sequence[bytes]) -> None:
+        """Count some lines.
+
+        Raises:
+            TooMuchError: where they are too many.
+        """
+        self._bytes += len(payloads) * _LINE_BYTES + sum(map(len, payloads))
+        self._units += sum(
+            [_KEY_UNITS * line.count(b":") + _OBJECT_UNITS * line.count(b"{") for line in payloads]
+        )
+        with_arrays = [line for line in payloads if b"[" in line]
+        self._units += sum([line.count(b",") + line.count(b"[") for line in with_arrays])
+        if self._bytes > TEXT_CAP_BYTES or self._units > UNITS_CAP:
+            raise TooMuchError("more than 12 MiB, or too many values, in the lines of its logs")
+
+
+class TooMuchError(ValueError):
+    """Logs hold more than is read of any."""

@@ -1,0 +1,84 @@
+"""Find and read results in the layout of MLPerf's rounds, ours and those of any submitter."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from suite.findings import Finding, Severity
+from suite.logs.log import Budget
+from suite.logs.package import Package, Result, SealedRun, read_result
+from suite.logs.published import read_published_log
+from suite.logs.strict_json import parse_object, read_bounded, reason
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["find_packages", "read_package"]
+
+_GLOB: Final = "result_*.txt"  #: rounds have result_<n>.txt and result_<time>_<nn>.txt
+_SYSTEM_CAP: Final = 2**20
+
+
+def find_packages(path: Path) -> list[Package]:
+    """Return every result at or below ``path``, sorted by round, organisation and name.
+
+    ``path`` may be a result's folder, one organisation's submission, a round, or a folder of
+    rounds; each round is a root of its own.
+    """
+    top = path.resolve()
+    folders = {file.parent.resolve() for file in path.rglob(_GLOB) if ".attempt" not in str(file)}
+    packages = []
+    for folder in folders:
+        match folder.parts:
+            case (*_, _, org, "results", system, benchmark):
+                root = folder.parents[3]
+                base = top if root.is_relative_to(top) else root
+                packages.append(Package(root, org, system, benchmark, base))
+    return sorted(packages, key=lambda each: (each.root, each.org, each.system, each.benchmark))
+
+
+def read_package(package: Package) -> Result:
+    """Read a result: ours strictly, one without manifests as leniently as MLPerf's checker."""
+    if next(package.folder.glob("result_*.json"), None) is not None:
+        return read_result(package)
+    paths = sorted(package.folder.glob(_GLOB), key=_natural)
+    budget = Budget()
+    runs = tuple(
+        SealedRun(number, read_published_log(path, package.name_of(path), budget), None)
+        for number, path in enumerate(paths)
+    )
+    findings: list[Finding] = []
+    system = _read_system(package, findings)
+    return Result(package, runs, system, "", tuple(findings))
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Sort result_10 behind result_9."""
+    return [
+        (int(part), "") if part.isdigit() else (0, part)
+        for part in re.findall(r"[0-9]{1,40}|[^0-9]+", path.name)
+    ]
+
+
+def _read_system(package: Package, findings: list[Finding]) -> dict[str, object] | None:
+    path = package.system_file
+    try:
+        text = read_bounded(path, _SYSTEM_CAP).decode("utf-8-sig", errors="replace")
+        system = parse_object(text, last_of_keys=True)
+    except FileNotFoundError:  # another rule asks for it
+        return None
+    except (OSError, ValueError) as error:
+        findings.append(_unclear(package, reason(error), Severity.ERROR))
+        return None
+    try:
+        parse_object(text)
+    except ValueError as error:  # rounds have accepted a description that gives a key twice
+        findings.append(_unclear(package, reason(error), Severity.WARNING))
+    return system
+
+
+def _unclear(package: Package, found: str, severity: Severity) -> Finding:
+    expected, remedy = "one JSON object that says one thing", "correct the file"
+    place = package.name_of(package.system_file)
+    return Finding("system.file", expected, found, remedy, place, severity=severity)

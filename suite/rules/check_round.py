@@ -1,0 +1,64 @@
+"""Check a round of MLPerf: in mode ``as-published`` its logs, in mode ``strict`` all of it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from suite.findings import visible
+from suite.jobs import spread
+from suite.logs.published import read_published_log
+from suite.logs.rounds import find_packages, read_package
+from suite.logs.strict_json import exists
+from suite.rules.check import Verdict, nothing_to_check
+from suite.rules.published import judge
+from suite.rules.published_ruleset import load_ruleset
+from suite.rules.strict import check_log_strictly, check_result_strictly, check_submissions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from suite.findings import Finding
+    from suite.logs.package import Package, Result
+    from suite.rules.published_ruleset import Ruleset
+
+__all__ = ["Mode", "check_published_result", "check_round"]
+
+Mode = Literal["as-published", "strict"]
+
+
+def check_round(path: Path, ruleset: str, mode: Mode, jobs: int = 1) -> Verdict:
+    """Check the log ``path``, or every result in MLPerf's layout at or below the folder ``path``.
+
+    Raises:
+        Refusal: exit status 4 where there is nothing to check.
+    """
+    if not exists(path):
+        raise nothing_to_check(path)
+    rules = load_ruleset(ruleset)
+    if path.is_file():
+        log = read_published_log(path, visible(str(path)))
+        alone = judge(log, rules) if mode == "as-published" else check_log_strictly(log, rules)
+        return Verdict(str(path), (log.path,), tuple(alone), ruleset, mode)
+    packages = find_packages(path)
+    if not packages:
+        raise nothing_to_check(path)
+    checked = list(spread(partial(_check, ruleset=ruleset, mode=mode), packages, jobs))
+    findings = [finding for _, some in checked for finding in some]
+    if mode == "strict":
+        findings += check_submissions(packages, rules)
+    names = tuple(name for some, _ in checked for name in some)
+    return Verdict(str(path), names, tuple(findings), ruleset, mode)
+
+
+def _check(package: Package, ruleset: str, mode: Mode) -> tuple[list[str], list[Finding]]:
+    result = read_package(package)
+    names = [run.log.path for run in result.runs]
+    return names, check_published_result(result, load_ruleset(ruleset), mode)
+
+
+def check_published_result(result: Result, rules: Ruleset, mode: Mode) -> list[Finding]:
+    """Return what is wrong with a result, or in mode ``as-published`` with its logs."""
+    if mode == "strict":
+        return list(check_result_strictly(result, rules))
+    return [finding for run in result.runs for finding in judge(run.log, rules)]

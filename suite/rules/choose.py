@@ -1,0 +1,66 @@
+"""Which ruleset a log or a folder is to be judged by, where nobody says."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from suite.findings import Finding
+from suite.logs import keys
+from suite.logs.published import read_published_log
+from suite.logs.rounds import find_packages
+from suite.refusal import ExitCode, Refusal
+from suite.rules.check import RULESET
+from suite.rules.published_ruleset import known_rulesets, load_ruleset
+
+__all__ = ["choose_ruleset"]
+
+_ROUND: Final = re.compile(r"training_results_v([0-9]{1,3})\.([0-9]{1,3})")
+
+
+def choose_ruleset(path: Path) -> str:
+    """Return the ruleset of the round that ``path`` is in or holds, by its name, or else ours.
+
+    Raises:
+        Refusal: exit status 2 where there are several rounds, one without a ruleset, or logs of
+            MLPerf's benchmarks whose round no folder names.
+    """
+    top = Path(os.path.realpath(path))  # which takes a link to itself, too
+    inside = [*top.parents, top]
+    packages = find_packages(path) if path.is_dir() else []
+    names = {folder.name for folder in inside} | {package.root.name for package in packages}
+    rounds = {match[0]: match for match in map(_ROUND.fullmatch, names) if match}
+    if len(rounds) > 1:
+        raise _refuse(path, "the logs of one round", " and ".join(sorted(rounds)))
+    for name, match in rounds.items():
+        ruleset = f"mlperf-training-{match[1]}.{match[2]}.0"
+        if ruleset not in known_rulesets():
+            raise _refuse(path, f"one of the rulesets {', '.join(known_rulesets())}", name)
+        return ruleset
+    if _is_of_mlperf(path, packages[0].folder if packages else None):
+        found = "logs of MLPerf, and no folder training_results_v<round> around them"
+        raise _refuse(path, "a ruleset", found)
+    return RULESET
+
+
+def _is_of_mlperf(path: Path, folder: Path | None) -> bool:
+    if folder is not None and next(folder.glob("result_*.json"), None) is not None:
+        return False
+    log = path if path.is_file() else next(folder.glob("result_*.txt"), None) if folder else None
+    if log is None:
+        return False
+    named = read_published_log(log, "").value(keys.SUBMISSION_BENCHMARK)
+    return any(
+        named in load_ruleset(ruleset).benchmarks
+        for ruleset in known_rulesets()
+        if ruleset != RULESET and isinstance(named, str)
+    )
+
+
+def _refuse(path: Path, expected: str, found: str) -> Refusal:
+    remedy = "name a ruleset with --ruleset, such as mlperf-training-2.1.0"
+    return Refusal(
+        Finding("check.ruleset", expected, found, remedy, path=str(path)), ExitCode.USAGE
+    )

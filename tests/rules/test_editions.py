@@ -1,0 +1,88 @@
+"""Data of which there are several editions: any is taken, and results compare with equals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from suite.cli import main
+from suite.report.board import boards
+from suite.report.entry import read_entries
+from suite.rules.check import check_path
+from suite.tasks.registry import find_task
+from tests.packages import edit_manifest, seal, write_result
+from tests.scaling_results import write_on
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TASK = "bert/laptop"
+UNKNOWN = "0" * 64
+
+
+def _write(root: Path, system: str, data_sha256: object, cores: int = 1) -> Path:
+    """Write a result on an edition of the data; return its folder."""
+    package = write_on(root, cores, system=system, task=TASK)
+    for number in range(find_task(TASK).runs.count):
+        edit_manifest(package, number, data_sha256=data_sha256)
+    seal(root)
+    return package.folder
+
+
+@pytest.mark.parametrize("data_sha256", [*(find_task(TASK).data.editions or {}).values(), UNKNOWN])
+def test_any_edition_is_valid(tmp_path: Path, data_sha256: str) -> None:
+    _write(tmp_path, "one", data_sha256)
+
+    assert check_path(tmp_path).findings == ()
+
+
+@pytest.mark.parametrize("data_sha256", [None, "", "3.11.7", UNKNOWN.replace("0", "A"), 5])
+def test_what_is_no_checksum_is_not(tmp_path: Path, data_sha256: object) -> None:
+    _write(tmp_path, "one", data_sha256)
+
+    findings = check_path(tmp_path).findings
+
+    assert {finding.rule for finding in findings} == {"run.manifest"}
+    assert findings[0].expected == "the SHA-256 of the data, whichever edition it was"
+
+
+def test_a_result_is_of_one_edition(tmp_path: Path) -> None:
+    package = write_result(tmp_path, task=TASK)
+    edit_manifest(package, 3, data_sha256=UNKNOWN)
+    seal(tmp_path)
+
+    (finding,) = check_path(tmp_path).findings
+
+    assert finding.rule == "result.configuration"
+    assert (finding.expected, finding.found) == ("the data of run 0", "other data")
+
+
+def test_editions_are_ranked_apart(tmp_path: Path) -> None:
+    _write(tmp_path, "own", find_task(TASK).data.sha256)
+    _write(tmp_path, "equal", find_task(TASK).data.sha256)
+    _write(tmp_path, "other", UNKNOWN)
+
+    found = [
+        (board.version, len(board.rows) + len(board.invalid))
+        for board in boards(read_entries(tmp_path))
+    ]
+
+    assert found == [("1", 2), ("1-000000000000", 1)]
+
+
+@pytest.mark.parametrize(
+    ("command", "between"), [(["compare"], []), (["scale", "--from"], ["--from"])]
+)
+def test_editions_are_not_compared(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str], between: list[str]
+) -> None:
+    one = str(_write(tmp_path, "one", find_task(TASK).data.sha256))
+    other = str(_write(tmp_path, "other", UNKNOWN, cores=2))
+
+    code = main([*command, one, *between, other])
+
+    said = capsys.readouterr()
+    assert (code, said.out) == (2, "")
+    assert "data" in said.err
+    assert len(said.err.splitlines()) == 1
