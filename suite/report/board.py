@@ -58,7 +58,7 @@ def boards(entries: Iterable[Entry]) -> list[Board]:
     """Return one board for each task version and division, sorted by their names."""
     groups: dict[tuple[str, str, str], list[Entry]] = {}
     for entry in entries:
-        key = (entry.benchmark, _version(entry), entry.score.division)
+        key = (entry.benchmark, entry.score.version, entry.score.division)
         groups.setdefault(key, []).append(entry)
     return [_board(*key, groups[key]) for key in sorted(groups)]
 
@@ -83,8 +83,3 @@ def _split(entry: Entry, fastest: Entry | None) -> Split | None:
 
 def _time_s(entry: Entry) -> float:
     return math.inf if entry.score.olympic_mean_s is None else entry.score.olympic_mean_s
-
-
-def _version(entry: Entry) -> str:
-    version = entry.result.runs[0].fact("task", "version") if entry.result.runs else None
-    return str(version) if isinstance(version, int | str) else ""

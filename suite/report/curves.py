@@ -12,7 +12,8 @@ from suite.report.svg import Scale, element, fixed, tick_text
 
 if TYPE_CHECKING:
     from suite.report.board import Board
-    from suite.scores.score import ResultScore, RunScore
+    from suite.scores.run_score import RunScore
+    from suite.scores.score import ResultScore
 
 __all__ = ["Axes", "curve_axes", "draw_backdrop", "draw_panel"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from suite.scores.scaling.devices import device_count, whole_fact
 from suite.systems.show import show
 
 if TYPE_CHECKING:
@@ -30,23 +31,13 @@ def machine_rows(description: Mapping[str, object] | None) -> list[tuple[str, st
     return [(label, value[:_MOST_CHARACTERS]) for label, value in rows[:_MOST_ROWS]]
 
 
-def device_count(description: Mapping[str, object] | None) -> int | None:
-    """Return how many devices the whole system has: accelerators, or cores where there are none."""
-    facts = description or {}
-    nodes = _whole(facts, "number_of_nodes") or 1
-    if accelerators := _whole(facts, "accelerators_per_node"):
-        return nodes * accelerators
-    cores = _whole(facts, "host_processor_core_count")
-    return nodes * (_whole(facts, "host_processors_per_node") or 1) * cores if cores else None
-
-
 def devices(description: Mapping[str, object] | None) -> str:
     """Return the devices of the whole system in a few words: accelerators before cores."""
     facts, number = description or {}, device_count(description)
     model = _text(facts, "host_processor_model_name")
     if number is None:
         return model
-    if _whole(facts, "accelerators_per_node"):
+    if whole_fact(facts, "accelerators_per_node"):
         return _counted(number, _text(facts, "accelerator_model_name"), "accelerator")
     return _counted(number, f"{model} core".strip(), "core")
 
@@ -58,8 +49,3 @@ def _counted(number: int, name: str, otherwise: str) -> str:
 def _text(facts: Mapping[str, object], key: str) -> str:
     value = facts.get(key)
     return value.strip()[:_MOST_CHARACTERS] if isinstance(value, str) else ""
-
-
-def _whole(facts: Mapping[str, object], key: str) -> int | None:
-    value = str(facts.get(key))
-    return int(value) if value.isascii() and value.isdigit() and len(value) < 7 else None

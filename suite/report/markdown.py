@@ -10,12 +10,15 @@ from suite.report.commands import reproduce_commands
 from suite.report.evidence import evidence_of
 from suite.report.figures import UNKNOWN, count, ratio, seconds, seconds_range
 from suite.report.plan_chips import plan_ranks
+from suite.report.scaling_claims import claimed_share, figure_by, scaling_groups
+from suite.scores.scaling import METRICS, metric_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from suite.report.board import Board, Row
     from suite.report.entry import Entry
+    from suite.report.scaling_claims import ScalingGroup
 
 __all__ = ["escape_markdown", "leaderboard_markdown"]
 
@@ -67,6 +70,8 @@ def _board(board: Board) -> Iterator[str]:
         yield _line(_HEADER.values())
         yield from (_line(_cells(row)) for row in board.rows)
         yield ""
+    for group in scaling_groups(board):
+        yield from _scaling(group)
     if board.invalid:
         yield "Invalid, and therefore not ranked:"
         yield ""
@@ -96,6 +101,19 @@ def _cells(row: Row) -> list[str]:
         ratio(row.split.seconds_per_sample if row.split else None),
         f"{evidence.rescored} of {evidence.completed}",
     ]
+
+
+def _scaling(group: ScalingGroup) -> Iterator[str]:
+    start = escape_markdown(group.start)
+    yield f"Scaling efficiency from {start}, {escape_markdown(group.kind)}, with 95 % intervals:"
+    yield ""
+    yield _line(["system", "devices", *map(metric_words, METRICS), "above 100 % by"])
+    yield _line([":--", "--:", *["--:"] * len(METRICS), ":--"])
+    for entry, claim in group.claims:
+        shares = [claimed_share(figure_by(claim, metric)) for metric in METRICS]
+        system, devices = escape_markdown(entry.score.system), count(claim.devices[1])
+        yield _line([system, devices, *shares, claim.cause or UNKNOWN])
+    yield ""
 
 
 def _name(entry: Entry) -> str:

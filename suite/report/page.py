@@ -11,7 +11,7 @@ import jinja2
 from markupsafe import Markup
 
 from suite.findings import visible
-from suite.report import curves, figures, strip, why_bars
+from suite.report import curves, figures, scaling_claims, strip, why_bars
 from suite.report.attempts import attempts_of, hashes_of
 from suite.report.commands import reproduce_commands
 from suite.report.evidence import evidence_of
@@ -19,6 +19,8 @@ from suite.report.machine import device_count, devices, machine_rows
 from suite.report.plan_chips import plan_chips, plan_ranks
 from suite.report.why import seconds_per_sample
 from suite.scores.interval import METHOD
+from suite.scores.scaling import METHOD as SCALING_METHOD
+from suite.scores.scaling import METRICS, metric_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,12 +80,19 @@ def _environment() -> jinja2.Environment:
         "reproduce_commands": reproduce_commands,
         "seconds_per_sample": seconds_per_sample,
         "seconds_range": figures.seconds_range,
+        "claimed_share": scaling_claims.claimed_share,
         "curve_axes": curves.curve_axes,
         "draw_axis": strip.draw_axis,
         "draw_backdrop": curves.draw_backdrop,
         "draw_bars": why_bars.draw_bars,
         "draw_panel": curves.draw_panel,
+        "draw_scaling": scaling_claims.draw_scaling,
         "draw_strip": strip.draw_strip,
+        "figure_by": scaling_claims.figure_by,
+        "metric_words": metric_words,
+        "scaling_groups": scaling_claims.scaling_groups,
+        "scaling_method": SCALING_METHOD,
+        "scaling_metrics": METRICS,
         "strip_scale": strip.strip_scale,
         "why_scale": why_bars.why_scale,
         "unknown": figures.UNKNOWN,

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from suite.plan import ParallelPlan
-from suite.refusal import Refusal
+from suite.scores.scaling.devices import plan_ranks
 
 __all__ = ["Chip", "plan_chips", "plan_ranks"]
 
 _MEANINGS: Final = {
     "dp": "data parallel: replicas",
-    "pp": "pipeline parallel: stages of each replica",
+    "sync": "when replicas average their gradients",
+    "zero": "what replicas share out: optimiser state (1), gradients too (2), parameters too (3)",
+    "shard": "replicas that share one copy of what zero shares out",
+    "offload": "where what zero shares out rests between its uses",
+    "tp": "tensor parallel: ranks that each hold a part of a layer",
+    "sp": "sequence parallel: between split layers, a rank holds a part of the tokens",
+    "pp": "pipeline parallel: ranks of each replica's pipeline",
     "schedule": "order in which a stage works on its micro-batches",
+    "stages": "stages of the pipeline on each rank",
     "microbatches": "parts of a replica's share of the batch",
+    "recompute": "units whose activations are computed again in the backward pass",
+    "precision": "of matrix products and convolutions",
+    "compile": "each unit is compiled",
+    "bn": "over what BatchNorm takes its statistics",
 }
 
 
@@ -29,15 +39,13 @@ def plan_chips(text: str) -> list[Chip]:
     return [_chip(part) for part in text.split(",") if part.strip()]
 
 
-def plan_ranks(text: str) -> int | None:
-    """Return the number of processes, or None where the text is no plan."""
-    try:
-        return ParallelPlan.parse(text).ranks if text else None
-    except Refusal:
-        return None
-
-
 def _chip(part: str) -> Chip:
     key, _, value = (piece.strip() for piece in part.partition("="))
-    words = {"schedule": value, "microbatches": f"{value} micro-batches"}
-    return Chip(words.get(key, f"{key} {value}".strip()), _MEANINGS.get(key, key))
+    words = {
+        "schedule": value,
+        "precision": value,
+        "stages": f"{value} stages a rank",
+        "microbatches": f"{value} micro-batches",
+    }
+    text = key if value == "on" else words.get(key, f"{key} {value}".strip())
+    return Chip(text, _MEANINGS.get(key, key))

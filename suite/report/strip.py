@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
-    from suite.scores.score import ResultScore, RunScore
+    from suite.scores.run_score import RunScore
+    from suite.scores.score import ResultScore
 
 __all__ = ["draw_axis", "draw_strip", "strip_scale"]
 

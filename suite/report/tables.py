@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from suite.report.entry import Entry
     from suite.report.rank import Rank
 
-__all__ = ["CSV_COLUMNS", "leaderboard_csv", "leaderboard_json"]
+__all__ = ["CSV_COLUMNS", "csv_cell", "leaderboard_csv", "leaderboard_json"]
 
 CSV_COLUMNS: Final = (*COLUMNS, "rank_best", "rank_worst", "standing", "valid", "findings")
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -31,7 +31,7 @@ def leaderboard_csv(boards: Sequence[Board]) -> str:
     writer.writerow(CSV_COLUMNS)
     for entry, rank in _ranked_entries(boards):
         row = _row(entry, rank) | {"findings": len(entry.findings)}
-        writer.writerow([_cell(row[column]) for column in CSV_COLUMNS])
+        writer.writerow([csv_cell(row[column]) for column in CSV_COLUMNS])
     return text.getvalue()
 
 
@@ -42,6 +42,15 @@ def leaderboard_json(boards: Sequence[Board]) -> str:
         for entry, rank in _ranked_entries(boards)
     ]
     return json.dumps({"format": 1, "results": rows}, indent=2, allow_nan=False) + "\n"
+
+
+def csv_cell(value: object) -> object:
+    """Return ``value`` as CSV takes it: guarded text, ``true``, or as it is."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f"{chr(39) * value.startswith(_FORMULA)}{visible(value)}"
+    return value
 
 
 def _ranked_entries(boards: Sequence[Board]) -> Iterator[tuple[Entry, Rank | None]]:
@@ -64,11 +73,3 @@ def _row(entry: Entry, rank: Rank | None) -> dict[str, object]:
 def _rounded(value: object) -> object:
     # The last digits of a float differ between processors; the file must not.
     return round(value, _DECIMALS) if isinstance(value, float) else value
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return f"{chr(39) * value.startswith(_FORMULA)}{visible(value)}"
-    return value

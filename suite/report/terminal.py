@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from suite.findings import visible
 from suite.scores.interval import METHOD
@@ -12,11 +12,13 @@ from suite.scores.table import score_row
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from suite.report.rank import Rank
     from suite.scores.official import Official
     from suite.scores.score import ResultScore
 
-__all__ = ["official_text", "scores_text", "table_text"]
+__all__ = ["official_text", "own_text", "scores_text", "table_text"]
 
+_NOTE: Final = f"time to train: olympic mean; interval: {METHOD}; samples/s: end to end"
 _HEADS = (
     "task",
     "plan",
@@ -29,6 +31,7 @@ _HEADS = (
     "runs",
 )
 _OFFICIAL_HEADS = (
+    "rank",
     "submitter",
     "system",
     "benchmark",
@@ -39,25 +42,39 @@ _OFFICIAL_HEADS = (
     "official",
     "samples",
     "samples/s",
+    "evaluations",
     "runs",
+    "dropped",
 )
 
 
-def official_text(results: Sequence[Official], width: int) -> str:
+def official_text(results: Sequence[Official], ranks: Sequence[Rank | None], width: int) -> str:
     """Return MLPerf's results as a table, and why a factor is not known or a test was failed."""
-    table = table_text(_OFFICIAL_HEADS, [_official_cells(each) for each in results], width)
-    whys = [each.verdict.reason for each in results if each.minutes is None]
-    lines = [
-        f"{whys.count(why)} without official score: {visible(why)}" for why in dict.fromkeys(whys)
-    ]
+    rows = [_official_cells(*each) for each in zip(results, ranks, strict=True)]
     note = f"olympic, official: minutes; interval: {METHOD}; samples/s: end to end"
-    return "\n".join([table, note, *lines])
+    return "\n".join([table_text(_OFFICIAL_HEADS, rows, width), note, *_without_score(results)])
+
+
+def own_text(results: Sequence[Official], ranks: Sequence[Rank | None], width: int) -> str:
+    """Return our own results as a table like `scores_text`, with ranks and official scores."""
+    rows = [
+        (
+            _rank(rank),
+            *_cells(each.score),
+            _dropped(each),
+            _number(each.verdict.factor, "{:.5f}"),
+            _number(None if each.minutes is None else each.minutes * 60, "{:.2f} s"),
+        )
+        for each, rank in zip(results, ranks, strict=True)
+    ]
+    table = table_text(("rank", *_HEADS, "dropped", "RCP", "official"), rows, width)
+    return "\n".join([f"{table}\n{_NOTE}", *_without_score(results)])
 
 
 def scores_text(scores: Iterable[ResultScore], width: int) -> str:
     """Return ``scores`` as a table of at most ``width`` characters, and how they are made."""
     table = table_text(_HEADS, [_cells(score) for score in scores], width)
-    return f"{table}\ntime to train: olympic mean; interval: {METHOD}; samples/s: end to end"
+    return f"{table}\n{_NOTE}"
 
 
 def table_text(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> str:
@@ -96,21 +113,43 @@ def _cells(score: ResultScore) -> tuple[str, ...]:
     )
 
 
-def _official_cells(result: Official) -> tuple[str, ...]:
+def _official_cells(result: Official, rank: Rank | None) -> tuple[str, ...]:
     row, interval = result.row(), result.score.interval_s
     return (
+        _rank(rank),
         visible(result.score.org),
         visible(result.score.system),
         visible(result.score.benchmark),
         _number(result.accelerators, "{}"),
         _number(result.olympic_minutes, "{:.4f}"),
-        f"{interval.low / 60:.4f} to {interval.high / 60:.4f}" if interval else "-",
+        f"{interval.low / 60:.3f} to {interval.high / 60:.3f}" if interval else "-",
         _number(result.verdict.factor, "{:.5f}"),
         _number(result.minutes, "{:.4f}"),
         _number(row["samples_to_target"], "{:,.0f}"),
         _number(row["throughput_samples_per_s"], "{:,.0f}"),
+        _number(result.evaluations, "{:,.1f}"),
         f"{len(result.score.completed)}",
+        _dropped(result),
     )
+
+
+def _without_score(results: Sequence[Official]) -> list[str]:
+    whys = [each.verdict.reason for each in results if each.minutes is None]
+    return [
+        f"{whys.count(why)} without official score: {visible(why)}" for why in dict.fromkeys(whys)
+    ]
+
+
+def _dropped(result: Official) -> str:
+    """Return the numbers of the runs that do not count; the fastest and the slowest go unsaid."""
+    words = {"fastest": "", "slowest": "", "slowest: did not reach the target": " missed"}
+    return ", ".join(
+        f"{each['run']}{words.get(str(each['why']), ' not scored')}" for each in result.dropped
+    )
+
+
+def _rank(rank: Rank | None) -> str:
+    return "-" if rank is None else str(rank)
 
 
 def _number(value: object, form: str) -> str:

@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from suite.scores.permutation import Permutation, permutation_test
 from suite.scores.welch import TEST, Welch, ratio_interval, welch
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from suite.scores.interval import Interval
     from suite.scores.official import Official
-    from suite.scores.score import RunScore
+    from suite.scores.run_score import RunScore
 
 __all__ = ["Comparison", "Efficiency", "Why", "compare"]
 
@@ -48,7 +49,8 @@ class Comparison:
     difference_s: float | None
     ratio: float | None
     interval: Interval | None  #: of the ratio, 95 %
-    test: Welch | None
+    test: Welch | None  #: the verdict's
+    permutation: Permutation | None
     verdict: Literal["faster", "slower", "tie", "undecided"]  #: what B is, compared with A
     why: Why | None
     efficiency: Efficiency | None
@@ -68,6 +70,8 @@ class Comparison:
             "t": self.test.t if self.test else None,
             "degrees_of_freedom": self.test.degrees if self.test else None,
             "p_value": self.test.p_value if self.test else None,
+            "permutation_test": self.permutation.method if self.permutation else None,
+            "permutation_p_value": self.permutation.p_value if self.permutation else None,
             "alpha": ALPHA,
             "verdict": self.verdict,
             "why": asdict(self.why) if self.why else None,
@@ -82,7 +86,7 @@ def compare(a: Official, b: Official) -> Comparison:
     times_a, times_b = ([run.time_to_train_s for run in runs] for runs in (runs_a, runs_b))
     known = bool(times_a and times_b)
     difference = _mean(times_b) - _mean(times_a) if known else None
-    test = welch(times_a, times_b)
+    test, permutation = welch(times_a, times_b), permutation_test(times_a, times_b)
     return Comparison(
         a=a,
         b=b,
@@ -90,10 +94,11 @@ def compare(a: Official, b: Official) -> Comparison:
         ratio=_mean(times_b) / _mean(times_a) if known and _mean(times_a) > 0 else None,
         interval=ratio_interval(times_a, times_b) if known else None,
         test=test,
+        permutation=permutation,
         verdict=_verdict(test, difference),
         why=_why(runs_a, runs_b),
         efficiency=_efficiency(a, b),
-        notes=tuple(_notes(a, b)),
+        notes=(*_notes(a, b), *_disagreement(test, permutation)),
     )
 
 
@@ -132,14 +137,22 @@ def _efficiency(a: Official, b: Official) -> Efficiency | None:
 def _notes(a: Official, b: Official) -> list[str]:
     notes = []
     for name, side in (("A", a), ("B", b)):
-        completed, reached = len(side.score.completed), len(_reached(side))
-        if reached < completed:
-            notes.append(
-                f"{name}: {completed - reached} of {completed} runs left out: missed the target"
-            )
+        completed, window = len(side.score.completed), len(side.score.window)
+        if window < completed:
+            notes.append(f"{name}: {window} of {completed} runs make the result: the median window")
+        if missed := window - len(_reached(side)):
+            notes.append(f"{name}: {missed} of {window} runs left out: missed the target")
     if a.division != b.division:
         notes.append(f"other division: {a.division or 'unknown'} and {b.division or 'unknown'}")
     return notes
+
+
+def _disagreement(test: Welch | None, permutation: Permutation | None) -> list[str]:
+    if not test or not permutation:
+        return []
+    if (test.p_value < ALPHA) == (permutation.p_value < ALPHA):
+        return []
+    return ["the permutation test does not agree: take the verdict as weak, and make more runs"]
 
 
 def _side(side: Official) -> dict[str, object]:
@@ -158,7 +171,7 @@ def _side(side: Official) -> dict[str, object]:
 
 
 def _reached(side: Official) -> list[RunScore]:
-    return [run for run in side.score.completed if run.completion == "reached"]
+    return [run for run in side.score.window if run.completion == "reached"]
 
 
 def _mean(values: Sequence[float]) -> float:

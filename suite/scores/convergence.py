@@ -9,7 +9,7 @@ from suite.logs import keys
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from suite.logs.reader import Entry, Log
+    from suite.logs.log import Entry, Log
 
 __all__ = ["CountKey", "amount", "benchmark_of", "count_key", "samples_at"]
 

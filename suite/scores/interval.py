@@ -14,7 +14,7 @@ __all__ = ["METHOD", "Interval", "olympic_interval"]
 _RESAMPLES: Final = 10_000
 _SEED: Final = 20_260_101
 METHOD: Final = (
-    f"95 % percentile bootstrap of the olympic mean over all completed runs, "
+    f"95 % percentile bootstrap of the olympic mean over the runs that make the result, "
     f"{_RESAMPLES:,} resamples, seed {_SEED}"
 )
 

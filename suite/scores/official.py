@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
+from suite.findings import visible
 from suite.logs import keys
 from suite.scores.convergence import amount, count_key
+from suite.scores.interval import METHOD
 from suite.scores.published import published_factor
 from suite.scores.rcp import Verdict, judge
 from suite.scores.rcp_set import runs_of_result, task_references
 from suite.scores.table import score_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from suite.logs.package import Result
     from suite.scores.rcp import Mode
     from suite.scores.rcp_set import RcpSet
-    from suite.scores.score import ResultScore, RunScore
+    from suite.scores.run_score import RunScore
+    from suite.scores.score import ResultScore
 
 __all__ = ["Official", "official_score"]
+
+_MOST: Final = 1e15  #: samples in a batch; more was not measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +56,29 @@ class Official:
         return minutes * factor
 
     def row(self) -> dict[str, object]:
-        """Return the columns of `suite.scores.table` and those of MLPerf, safe as JSON."""
-        row = score_row(self.score)
+        """Return the columns of `suite.scores.table.ALL_COLUMNS` but the ranks, safe as JSON."""
+        row, verdict = score_row(self.score), self.verdict
         if not self.score.plan:  # MLPerf's logs: what is not in them is unknown, not zero
             for name in ("samples_to_target", "throughput_samples_per_s", "steady_samples_per_s"):
                 row[name] = row[name] or None
         return row | {
             "division": self.division,
+            "version": self.score.version,
             "accelerators": self.accelerators,
             "evaluations": self.evaluations,
+            "interval_method": METHOD if self.score.interval_s else None,
             "olympic_minutes": self.olympic_minutes,
-            "rcp_factor": self.verdict.factor,
+            "rcp_factor": verdict.factor,
             "official_minutes": self.minutes,
-            "rcp": {
-                "mode": self.mode,
-                "batch_size": self.batch_size,
-                "counted_by": self.counted_by,
-                **asdict(self.verdict),
-            },
-            "dropped": list(self._dropped()),
+            "rcp_mode": self.mode,
+            "rcp_passed": verdict.passed,
+            "rcp_reason": verdict.how,
+            "rcp_batch_size": self.batch_size,
+            "rcp_counted_by": self.counted_by,
+            "rcp_mean": verdict.mean,
+            "rcp_reference_mean": verdict.reference_mean,
+            "rcp_limit": verdict.limit,
+            "dropped": self.dropped,
         }
 
     @property
@@ -81,17 +88,20 @@ class Official:
         known = [part for part in parts if part is not None]
         return math.fsum(known) if known else None
 
-    def _dropped(self) -> Iterable[dict[str, object]]:
-        times = [run.time_to_train_s for run in self.score.completed]
-        for run, file in zip(self.score.runs, self.files, strict=True):
-            if not run.counts:
-                known = math.isfinite(run.time_to_train_s)
-                yield {
-                    "run": run.number,
-                    "file": file,
-                    "time_s": run.time_to_train_s if known else None,
-                    "why": _why(run, times),
-                }
+    @property
+    def dropped(self) -> list[dict[str, object]]:
+        """Return the runs that do not count, and why."""
+        times = [run.time_to_train_s for run in self.score.window]
+        return [
+            {
+                "run": run.number,
+                "file": file,
+                "time_s": run.time_to_train_s if math.isfinite(run.time_to_train_s) else None,
+                "why": _why(run, times),
+            }
+            for run, file in zip(self.score.runs, self.files, strict=True)
+            if not run.counts
+        ]
 
 
 def official_score(
@@ -103,22 +113,22 @@ def official_score(
         mode = "rules"
     logs = [run.log for run in result.runs]
     key = count_key(logs, score.benchmark)
-    completed = [
+    window = [
         (run, sealed.log)
         for run, sealed in zip(score.runs, result.runs, strict=True)
-        if run.completion != "ended"
+        if run.in_window
     ]
-    reached = [(run, log) for run, log in completed if run.completion == "reached"]
+    reached = [(run, log) for run, log in window if run.completion == "reached"]
     batches = {_positive(log.value(keys.GLOBAL_BATCH_SIZE)) for _, log in reached}
     batch = batches.pop() if len(batches) == 1 else None
     division = score.division if own else str((result.system or {}).get("division") or "")
     division = division or score.division
     amounts = [
         math.inf if run.completion != "reached" else run.samples_to_target if own else took
-        for run, log in completed
+        for run, log in window
         for took in [amount(log, key)]
     ]
-    counting = [log for run, log in completed if run.counts]
+    counting = [log for run, log in window if run.counts]
     evaluations = [len(log.all(keys.EVAL_ACCURACY)) for log in counting]
     return Official(
         score=score,
@@ -145,7 +155,7 @@ def _judge(
 ) -> Verdict:
     if division.lower() == "open":
         return Verdict(None, "the open division is not tested", factor=1.0)
-    points = task_references(benchmark) or (references or {}).get(benchmark, ())
+    points = (references or {}).get(benchmark) or task_references(benchmark)
     runs = runs_of_result(benchmark)
     known = [each for each in amounts if each is not None]
     if not points and references is None:
@@ -161,7 +171,9 @@ def _judge(
 
 def _why(run: RunScore, times_s: list[float]) -> str:
     if run.completion == "ended":
-        return f"not scored: {run.outcome}"
+        return visible(f"not scored: {run.outcome}")
+    if not run.in_window:
+        return "not scored: outside the runs in a row whose olympic mean is the median"
     if len(times_s) < 3:
         return "not scored: fewer than three runs"
     if run.completion == "missed":
@@ -183,4 +195,4 @@ def _accelerators(system: dict[str, object] | None) -> int | None:
 def _positive(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
         return None
-    return value if value > 0 else None
+    return value if 0 < value < _MOST else None

@@ -46,7 +46,7 @@ def task_references(benchmark: str) -> tuple[Reference, ...]:
 
 
 def read_rcp_set(folder: Path) -> RcpSet:
-    """Read every ``rcps_<benchmark>.json`` in ``folder``.
+    """Read every ``rcps_<benchmark>.json`` in ``folder``; of our own tasks, ``rcps_<slug>.json``.
 
     Raises:
         Refusal: exit status 2, where there is none, or one is not what it should be.
@@ -54,7 +54,9 @@ def read_rcp_set(folder: Path) -> RcpSet:
     paths = sorted(folder.glob(f"{_PREFIX}*.json")) if folder.is_dir() else []
     if not paths:
         _refuse(folder, "a folder of MLCommons' files rcps_<benchmark>.json", "none")
-    return {path.stem.removeprefix(_PREFIX): _read(path) for path in paths}
+    tasks = {name.replace("/", "-"): name for name in task_names()}
+    names = (path.stem.removeprefix(_PREFIX) for path in paths)
+    return {tasks.get(name, name): _read(path) for name, path in zip(names, paths, strict=True)}
 
 
 def _read(path: Path) -> tuple[Reference, ...]:

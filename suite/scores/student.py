@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Final
 
@@ -21,6 +22,7 @@ def t_tail(t: float, degrees: float) -> float:
     return tail if t >= 0 else 1 - tail
 
 
+@functools.cache
 def t_quantile(probability: float, degrees: float) -> float:
     """Return the ``t`` that is exceeded with ``1 - probability``, which is from 0.5 to below 1."""
     low, high = 0.0, 1.0

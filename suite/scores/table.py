@@ -1,4 +1,4 @@
-"""Scores as one table: the same columns in the terminal, CSV, JSON and the report."""
+"""The columns of scores: the same in the terminal, CSV, JSON, Parquet and the report."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import math
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import pandas as pd
-
     from suite.scores.score import ResultScore
 
-__all__ = ["COLUMNS", "score_row", "score_table"]
+__all__ = ["ALL_COLUMNS", "COLUMNS", "score_row"]
 
 COLUMNS: Final = {
     "submitter": "organisation",
@@ -31,6 +27,28 @@ COLUMNS: Final = {
     "steady_samples_per_s": "while training, mean over the runs that count",
     "bubble": "share of device time waiting for other stages",
     "exposed_communication": "share of device time waiting for an all-reduce",
+}
+#: what `hybridperf score` tells of a result, ours or MLPerf's
+ALL_COLUMNS: Final = COLUMNS | {
+    "version": "of the task; with the data's hash where editions differ, and a user's own with its "
+    "file's too; empty for MLPerf's benchmarks",
+    "accelerators": "as the system's description says",
+    "evaluations": "mean over the runs that count",
+    "interval_method": "how the interval is made, with its seed",
+    "olympic_minutes": "time to train: mean without the fastest and the slowest run",
+    "rcp_factor": "by which the reference convergence points multiply the time",
+    "official_minutes": "olympic_minutes times rcp_factor, where the test is not failed",
+    "rcp_mode": "where the factor comes from: rules, compat or published",
+    "rcp_passed": "whether convergence was not too fast; unknown where nothing was tested",
+    "rcp_reason": "what it was compared with, or why it was not",
+    "rcp_batch_size": "of the runs that reached the target, where they agree",
+    "rcp_counted_by": "key of the log that says what convergence took",
+    "rcp_mean": "what it took, olympic mean, in the unit of the benchmark",
+    "rcp_reference_mean": "what it takes the reference",
+    "rcp_limit": "the lowest rcp_mean that passes",
+    "dropped": "runs that do not count, and why",
+    "rank_best": "the best rank that the interval allows; results that tie share a range",
+    "rank_worst": "the worst one",
 }
 
 
@@ -55,10 +73,3 @@ def score_row(score: ResultScore) -> dict[str, object]:
         "bubble": score.bubble,
         "exposed_communication": score.exposed_communication,
     }
-
-
-def score_table(scores: Iterable[ResultScore]) -> pd.DataFrame:
-    """Return one row a result, with the columns of `COLUMNS`."""
-    import pandas as pd
-
-    return pd.DataFrame([score_row(score) for score in scores], columns=list(COLUMNS))

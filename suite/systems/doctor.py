@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from suite.refusal import Refusal
 from suite.systems.diagnosis import Diagnosis
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Diagnosis", "diagnose"]
 
+_NEEDED: Final = "laptop"  #: tier of the tasks that should run anywhere
+
 
 def diagnose(out: Path | None = None) -> list[Diagnosis]:
     """Examine all that a run with results in ``out`` needs; never raises for what is lacking."""
@@ -26,13 +28,19 @@ def diagnose(out: Path | None = None) -> list[Diagnosis]:
 
 def _tasks() -> Iterator[Diagnosis]:
     for name in task_names():
+        needed = name.endswith(f"/{_NEEDED}")
         try:
             data = find_task(name).data
             check_data(data)
         except Refusal as refusal:
-            remedy = refusal.finding.remedy if refusal.finding else "Reinstall hybridperf"
+            detail, remedy = str(refusal), "reinstall hybridperf"
+            if finding := refusal.finding:
+                detail, remedy = f"needs {finding.expected}, found {finding.found}", finding.remedy
             yield Diagnosis(
-                f"data of {name}", "missing", str(refusal), f"{remedy[:1].upper()}{remedy[1:]}."
+                f"data of {name}",
+                "missing" if needed else "optional",
+                detail if needed else f"not here: {detail}",
+                f"{remedy[:1].upper()}{remedy[1:]}.",
             )
         else:
             yield Diagnosis(f"data of {name}", "ok", data.source)

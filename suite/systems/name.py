@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import TYPE_CHECKING, cast
 
@@ -10,9 +11,10 @@ if TYPE_CHECKING:
 
     from suite.systems.describe import Machine
 
-__all__ = ["system_name"]
+__all__ = ["entry_name", "system_name"]
 
 _LONGEST = 64
+_HASH = 8
 # Words of processor names that tell nothing apart.
 _NOISE = re.compile(
     r"\((?:R|TM)\)|@.*|\bwith\b.*|\bw/.*|\b\d+-Core\b|\b(?:CPU|Processor)\b", re.IGNORECASE
@@ -33,6 +35,18 @@ def system_name(description: Mapping[str, object]) -> str:
     processor = machine["processor"]
     model = _NOISE.sub(" ", processor["model"])
     return _safe(f"{processor['usable_cores']}c", model, processor["architecture"], "cpu")
+
+
+def entry_name(machine: str, plan: str) -> str:
+    """Return the name under which results of ``machine`` and ``plan`` stand.
+
+    One that is too long is cut, and ends in a hash of the whole.
+    """
+    name = f"{machine}-{plan}"
+    if len(name) <= _LONGEST:
+        return name
+    mark = hashlib.sha256(name.encode(errors="backslashreplace")).hexdigest()[:_HASH]
+    return f"{name[: _LONGEST - _HASH - 1].rstrip('-.')}-{mark}"
 
 
 def _safe(count: str, *candidates: str) -> str:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
 import pytest
+
+from suite.logs import keys
+from tests.packages import change, edit_log, log_path, write_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,9 +32,10 @@ MLPERF = ("--ruleset", "mlperf-training-2.1.0")
             ["--mode", "as-published"],
             "expected --mode strict with ruleset hybridperf-1.0, found as-published; choose",
         ),
-        ([*MLPERF, "--mode", "strict"], "expected --mode as-published with ruleset mlperf"),
         (["--mode", "lax"], "invalid choice: 'lax'"),
         (["--format", "yaml"], "invalid choice: 'yaml'"),
+        (["--explain", "log.kyes"], "found 'log.kyes'; did you mean log.keys"),
+        (["--explain", "log.keys", "--rules"], "not allowed with argument --explain"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(
@@ -70,4 +75,60 @@ def test_json_keeps_its_contract_and_text_says_the_same(
     text = hybridperf("check", str(log), *MLPERF)
     assert text.code == 3
     assert f"{log}: INVALID by mlperf-training-2.1.0, 1 log checked" in text.out
-    assert text.out.count("\nerror ") == len(said["findings"]) - 1
+    shown = text.out.count("error ")
+    assert shown == len({each["rule"] for each in said["findings"]}) + 2  # three of a rule at most
+    assert f"{len(said['findings']) - shown} more like these in the same files" in text.out
+
+
+def test_no_path_is_refused(hybridperf: Callable[..., Finished]) -> None:
+    done = hybridperf("check")
+
+    assert done.code == 2
+    assert "found none; name its path, or see 'hybridperf check --help'." in done.sentence
+
+
+def test_junit_says_the_same(hybridperf: Callable[..., Finished], tmp_path: Path) -> None:
+    valid = write_result(tmp_path / "valid")
+    broken = write_result(tmp_path / "broken", times_s=[10.0, 11.0])
+    edit_log(broken, 1, lambda bodies: change(bodies, keys.RUN_STOP, value="\x1b[31m", time_ms=5))
+
+    good = hybridperf("check", str(log_path(valid, 0)), "--format", "junit")
+    bad = hybridperf("check", str(broken.folder), "--format", "junit")
+
+    assert (good.code, bad.code) == (0, 3)
+    assert ET.fromstring(good.out).get("failures") == "0"
+    folder = "acme/results/laptop/resnet-laptop"
+    cases = {
+        case.get("name"): case.find("failure")
+        for case in ET.fromstring(bad.out).iter("testcase")
+        if case.get("classname") == folder
+    }
+    assert set(cases) == {"result_0.txt", "result_1.txt", "as a whole"}
+    assert cases["result_0.txt"] is None
+    assert "log.time" in str(cases["result_1.txt"].text)  # type: ignore[union-attr]  # would fail
+    assert cases["as a whole"].get("type") == "result.run_count"  # type: ignore[union-attr]  # as above
+
+
+def test_the_rules_are_listed_with_their_sources(hybridperf: Callable[..., Finished]) -> None:
+    ours = json.loads(hybridperf("check", "--rules", "--json").out)
+    text = hybridperf("check", "--rules").out
+    published = json.loads(
+        hybridperf("check", "--rules", *MLPERF, "--mode", "as-published", "--json").out
+    )
+    strict = json.loads(hybridperf("check", "--rules", *MLPERF, "--format", "json").out)
+
+    assert all(rule["rule"] in text and rule["source"] in text for rule in ours)
+    assert {rule["mode"] for rule in ours} == {"strict"}
+    assert {"log.file", "mlperf.line", "mlperf.keys"} <= {rule["rule"] for rule in published}
+    assert {rule["mode"] for rule in published} == {"as-published"}
+    assert published == [rule for rule in strict if rule["mode"] == "as-published"] != strict
+
+
+def test_a_rule_is_explained(hybridperf: Callable[..., Finished]) -> None:
+    done = hybridperf("check", "--explain", "log.initialisation")
+    said = json.loads(hybridperf("check", "--explain", "log.initialisation", "--json").out)
+
+    assert done.code == 0
+    assert "log.initialisation: error, in ruleset hybridperf-1.0, mode strict" in done.out
+    assert all(f"{said[name]}\n" in done.out for name in ("checks", "source", "remedy"))
+    assert "with most_gap_s = 1.0" in done.out

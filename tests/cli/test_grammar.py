@@ -19,7 +19,8 @@ import pytest
 from suite.cli import main
 from suite.cli.parser import COMMANDS
 from suite.systems.describe import describe
-from suite.tasks import data
+from suite.tasks.data.digits import Digits
+from suite.tasks.registry import task_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,11 +75,11 @@ def test_help_comes_at_once_with_an_example(command: list[str]) -> None:
         ("run", 2, "required: task; see 'hybridperf run --help'."),
         ("run resnet/laptop --frob", 2, "unrecognized arguments: --frob"),
         ("run resnet/laptop --pla dp=1", 2, "unrecognized arguments: --pla dp=1"),
-        ("run resnet/laptop --runs 0", 2, "expected a number of runs from 1 to 1000, found '0'"),
-        ("run resnet/laptop --runs ٣", 2, "expected a number of runs"),
-        ("run resnet/laptpo", 2, "did you mean resnet/laptop?"),
+        ("run resnet/laptop --runs 0", 2, "expected a whole number from 1 to 1000, found '0'"),
+        ("run resnet/laptop --runs ٣", 2, "expected a whole number from 1 to 1000"),
+        ("run resnet/laptpo", 2, "did you mean resnet/laptop"),
         ("run ../../pyproject", 2, "expected the name of a task"),
-        ("run resnet/laptop --plan dp=1,pq=2", 2, "expected keys out of dp, pp, schedule"),
+        ("run resnet/laptop --plan dp=1,pq=2", 2, "expected keys out of dp, "),
         ("run resnet/laptop --plan dpp=2", 2, "found 'dpp'; did you mean"),
         ("run resnet/laptop --plan dp=4000", 2, "lower dp or pp"),
         ("run resnet/laptop --plan pp=7", 2, "at most 6 stages"),
@@ -101,6 +102,8 @@ def test_help_comes_at_once_with_an_example(command: list[str]) -> None:
         ("check /dev/zero", 4, "found no results"),
         ("score /nowhere", 4, "make some with 'hybridperf run'"),
         ("report /nowhere", 4, "make one with 'hybridperf run'"),
+        ("rcp", 2, "required: action, task; see 'hybridperf rcp --help'."),
+        ("rcp break resnet/laptop", 2, "invalid choice: 'break'"),
         ("completion tcsh", 2, "invalid choice: 'tcsh'"),
     ],
 )
@@ -118,7 +121,7 @@ def test_missing_and_wrong_data_are_refused_before_anything_starts(
     hybridperf: Callable[..., Finished], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "digits.csv.gz"
-    monkeypatch.setitem(data._SOURCES, "digits", data._Source(lambda: path, data._read_digits))
+    monkeypatch.setattr(Digits, "files", lambda *_: [path])
     run = ("run", "resnet/laptop", "--out", str(tmp_path / "out"))
     for content in (None, b"", b"no gzip", gzip.compress(b"other data")):
         if content is not None:
@@ -126,8 +129,8 @@ def test_missing_and_wrong_data_are_refused_before_anything_starts(
         done = hybridperf(*run)
         assert done.code == 4
         assert "reinstall scikit-learn" in done.sentence
+    monkeypatch.undo()
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    monkeypatch.setitem(data._SOURCES, "digits", data._Source(data._find_digits, data._read_digits))
     done = hybridperf(*run)
     assert done.code == 4
     assert "install it with 'pip install scikit-learn'" in done.sentence
@@ -183,9 +186,10 @@ def test_completion_names_every_command_and_option(
     [
         (["ru"], {"run"}),
         (["re"], {"report"}),
-        (["run", "res"], {"resnet/laptop"}),
+        (["run", "resnet/l"], {"resnet/laptop"}),
+        (["rcp", "mak"], {"make"}),
         (["run", "--p"], {"--plan"}),
-        (["run", "resnet/laptop", "--d"], {"--division"}),
+        (["run", "resnet/laptop", "--di"], {"--division"}),
         (["completion", ""], {"--help", "-h", "bash", "zsh", "fish"}),
         (["check", "pyproj"], {"pyproject.toml"}),
     ],
@@ -227,9 +231,9 @@ def test_version(hybridperf: Callable[..., Finished]) -> None:
 
 
 def test_json_is_json(hybridperf: Callable[..., Finished], finished_run: Path) -> None:
-    tasks = json.loads(hybridperf("list", "--json").out)
-    assert [task["name"] for task in tasks] == ["resnet/laptop"]
-    assert tasks[0]["hyperparameters"]["optimizer.lr"] == 0.1
+    tasks = {task["name"]: task for task in json.loads(hybridperf("list", "--json").out)}
+    assert list(tasks) == task_names()
+    assert tasks["resnet/laptop"]["hyperparameters"]["optimizer.lr"] == 0.1
     diagnoses = json.loads(hybridperf("doctor", "--json", "--out", str(finished_run)).out)
     assert all(each["status"] in {"ok", "missing", "optional"} for each in diagnoses)
     (score,) = json.loads(hybridperf("score", str(finished_run), "--json").out)

@@ -41,6 +41,7 @@ def test_a_result_of_an_honest_trainer_on_two_ranks_keeps_the_rules(tmp_path: Pa
     assert [finding.rule for finding in findings] == ["result.run_count"]  # it takes five
     assert {path.name for path in package.folder.iterdir()} == {
         ".lock",
+        "SHA256SUMS",
         "result_0.json",
         "result_0.txt",
     }

@@ -27,6 +27,22 @@ def test_every_attempt_says_whether_it_counts_or_why_not(submissions: Submission
     assert [attempt.epochs for attempt in attempts_of(entry)] == [8, 4, 8, 8, 8]
 
 
+def test_runs_outside_the_median_window_say_so(submissions: Submissions) -> None:
+    submissions.add([10, 20, 30, 40, 50, 60, 70])
+    (entry,) = read_entries(submissions.root)
+
+    verdicts = [attempt.verdict for attempt in attempts_of(entry)]
+
+    outside = "outside the median window of runs"
+    assert verdicts == [
+        outside,
+        "fastest, dropped",
+        *["counts"] * 3,
+        "slowest, dropped",
+        outside,
+    ]
+
+
 def test_two_runs_make_no_mean(submissions: Submissions) -> None:
     submissions.add([10, 11])
     (entry,) = read_entries(submissions.root)

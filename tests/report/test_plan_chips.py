@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from suite.plan.text import KEYS
 from suite.report.plan_chips import plan_chips, plan_ranks
 
 
@@ -14,7 +15,27 @@ from suite.report.plan_chips import plan_chips, plan_ranks
             ["dp 2", "pp 2", "1f1b", "4 micro-batches"],
             4,
         ),
-        ("tp=4", ["tp 4"], None),
+        ("tp=4", ["tp 4"], 4),
+        (
+            "dp=2,zero=3,tp=2,sp=on,pp=2,schedule=interleaved,stages=3,microbatches=2",
+            [
+                "dp 2",
+                "zero 3",
+                "tp 2",
+                "sp",
+                "pp 2",
+                "interleaved",
+                "3 stages a rank",
+                "2 micro-batches",
+            ],
+            8,
+        ),
+        (
+            "recompute=full,precision=bf16,compile=on,bn=sync",
+            ["recompute full", "bf16", "compile", "bn sync"],
+            1,
+        ),
+        ("xp=4", ["xp 4"], None),
         ("nonsense", ["nonsense"], None),
         ("", [], None),
     ],
@@ -22,3 +43,10 @@ from suite.report.plan_chips import plan_chips, plan_ranks
 def test_a_plan_becomes_chips(plan: str, chips: list[str], ranks: int | None) -> None:
     assert [chip.text for chip in plan_chips(plan)] == chips
     assert plan_ranks(plan) == ranks
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_key_of_a_plan_is_explained(key: str) -> None:
+    (chip,) = plan_chips(f"{key}=2")
+
+    assert chip.meaning != key

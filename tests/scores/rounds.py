@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from suite.logs.rounds import find_packages, read_package
 from suite.scores.official import Official, official_score
-from suite.scores.published import find_scored, read_scored
 from suite.scores.rcp_set import RcpSet, read_rcp_set
 from suite.scores.score import ResultScore, score_result
 
@@ -44,7 +44,7 @@ def oracle(name: str) -> list[dict[str, str]]:
 
 @cache
 def _scored(root: Path) -> list[tuple[Result, ResultScore]]:
-    results = (read_scored(package) for package in find_scored(root))
+    results = (read_package(package) for package in find_packages(root))
     return [(result, score_result(result)) for result in results]
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from suite.logs.rounds import find_packages, read_package
 from suite.scores.compare import compare
 from suite.scores.official import Official, official_score
-from suite.scores.published import find_scored, read_scored
 from suite.scores.rcp import Reference
 from suite.scores.score import score_result
 from tests.scores.made_up_round import line, log_lines, write_round
@@ -27,8 +27,8 @@ TIMES_S = [100.0, 110.0, 120.0, 130.0, 140.0]
 
 
 def _official(path: Path) -> Official:
-    (package,) = find_scored(path)
-    result = read_scored(package)
+    (package,) = find_packages(path)
+    result = read_package(package)
     return official_score(result, score_result(result), None, "published")
 
 
@@ -57,7 +57,7 @@ def test_a_round_is_scored(tmp_path: Path) -> None:
     [
         lambda log: log.replace(b":::MLLOG", b"rank 0: \x1b[31m:::MLLOG"),
         lambda log: log.replace(b":::MLLOG", b":::MLLOG {cut :::MLLOG"),
-        lambda log: b"\xff\xfe caf\xe9\n" + log.replace(b"train.py", b"caf\xe9.py"),
+        lambda log: b"\xff caf\xe9\n" + log.replace(b"train.py", b"caf\xe9.py"),
         lambda log: log.replace(b"\n", b"\r\n"),
         lambda log: log + b":::MLLOG {not json run_stop\n:::MLLOG [1]\n:::MLLOG\n",
         lambda log: log + line("run_stop", None, 999, status="aborted").encode(),
@@ -123,6 +123,58 @@ def test_two_of_them_leave_no_score(tmp_path: Path) -> None:
     row = _official(tmp_path).row()
 
     assert row["olympic_minutes"] is row["official_minutes"] is None
+
+
+def test_more_runs_than_the_rules_ask_for_are_scored_by_the_median_window(tmp_path: Path) -> None:
+    # Twelve runs of BERT, of which ten make a result: three windows.
+    times_s = [1.0, 100.0, *[110.0] * 8, 200.0, 1000.0]
+    write_round(tmp_path, [log_lines(time_s) for time_s in times_s])
+
+    row = _official(tmp_path).row()
+
+    # Without their ends the windows are 100 and 110 eight times, or 110 eight times; or with 200.
+    assert row["olympic_minutes"] == pytest.approx(110 / 60)
+    assert (row["runs"], row["required_runs"]) == (12, 10)
+    assert isinstance(row["dropped"], list)
+    whys = {each["run"]: each["why"] for each in row["dropped"]}
+    assert whys == {
+        0: "not scored: outside the runs in a row whose olympic mean is the median",
+        1: "fastest",
+        10: "slowest",
+        11: "not scored: outside the runs in a row whose olympic mean is the median",
+    }
+
+
+def test_steady_throughput_leaves_out_the_evaluations(tmp_path: Path) -> None:
+    logs = [log_lines(time_s) for time_s in TIMES_S]
+    for lines, time_s in zip(logs, TIMES_S, strict=True):
+        lines[4:4] = [
+            line("eval_start", None, time_s / 4),
+            line("eval_stop", None, time_s / 2),
+            line("tracked_stats", {"throughput": 1e9}, time_s),  # the submitter's own word
+        ]
+    write_round(tmp_path, logs)
+
+    row = _official(tmp_path).row()
+
+    assert row["steady_samples_per_s"] == pytest.approx(
+        math.fsum(2_500_000 / (0.75 * time_s) for time_s in TIMES_S[1:-1]) / 3
+    )
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        [line("eval_start", None, 1)],
+        [line("eval_start", None, 900), line("eval_stop", None, 1)],
+        [line("eval_start", None, 1), line("eval_stop", None, 900)],
+    ],
+)
+def test_steady_throughput_that_is_not_known_is_null(tmp_path: Path, more: list[str]) -> None:
+    write_round(tmp_path, [log_lines(time_s) + more for time_s in TIMES_S])
+
+    assert _official(tmp_path).row()["steady_samples_per_s"] is None
 
 
 def test_names_with_a_time_in_them_are_found_and_sorted(tmp_path: Path) -> None:
@@ -198,7 +250,7 @@ def test_two_rounds_in_one_folder_stay_apart(tmp_path: Path) -> None:
     for name in ("v1", "v2"):
         write_round(tmp_path / name, [log_lines(time_s) for time_s in TIMES_S])
 
-    assert [package.root.name for package in find_scored(tmp_path)] == ["v1", "v2"]
+    assert [package.root.name for package in find_packages(tmp_path)] == ["v1", "v2"]
 
 
 _VALUES = st.recursive(
@@ -224,8 +276,8 @@ def test_no_value_raises(tmp_path_factory: pytest.TempPathFactory, data: st.Data
         logs.append([f":::MLLOG {json.dumps(entry)}" for entry in lines])
     root = tmp_path_factory.mktemp("any")
     write_round(root, logs)
-    (package,) = find_scored(root)
-    result = read_scored(package)
+    (package,) = find_packages(root)
+    result = read_package(package)
     references: RcpSet = {"bert": (Reference(448, (2e6, 2.4e6, 2.5e6, 2.6e6)),)}
 
     official = official_score(result, score_result(result), references)

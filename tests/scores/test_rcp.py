@@ -190,4 +190,4 @@ def test_our_own_result_at_a_larger_batch_has_no_reference_point(tmp_path: Path)
     row = official_score(result, score_result(result), None).row()
 
     assert row["rcp_factor"] is row["official_minutes"] is None
-    assert "no reference point at or above batch size 64" in str(row["rcp"])
+    assert "no reference point at or above batch size 64" in str(row["rcp_reason"])

@@ -10,10 +10,10 @@ import pytest
 
 from suite.logs import keys
 from suite.logs.package import Package
+from suite.logs.rounds import find_packages, read_package
 from suite.scores.compare import compare
 from suite.scores.convergence import CountKey, amount
 from suite.scores.official import Official, official_score
-from suite.scores.published import find_scored, read_scored
 from suite.scores.rcp import Verdict, judge
 from suite.scores.rcp_set import runs_of_result
 from suite.scores.score import score_result
@@ -60,7 +60,7 @@ def test_every_published_score_comes_out(rounds: Path, edition: str, mode: Any, 
 
 def _verdict(rounds: Path, row: dict[str, str], key: CountKey) -> Verdict:
     org, _, system, benchmark = row["dir"].split("/")
-    result = read_scored(Package(rounds / "training_results_v2.1", org, system, benchmark))
+    result = read_package(Package(rounds / "training_results_v2.1", org, system, benchmark))
     runs = score_result(result).runs
     reached = [run.completion == "reached" for run in runs]
     logs = [run.log for run in result.runs]
@@ -111,8 +111,8 @@ def test_bert_is_counted_by_train_samples_where_epoch_num_stands_still(rounds: P
 
 
 def _official(path: Path) -> Official:
-    (package,) = find_scored(path)
-    result = read_scored(package)
+    (package,) = find_packages(path)
+    result = read_package(package)
     return official_score(result, score_result(result), None, "published")
 
 
@@ -150,6 +150,9 @@ def test_baidu_and_nvidia_on_64_accelerators_tie(rounds: Path) -> None:
     assert comparison.test is not None
     assert comparison.test.t == pytest.approx(-0.4833, abs=1e-4)
     assert comparison.test.p_value == pytest.approx(0.6348, abs=1e-4)
+    assert comparison.permutation is not None
+    assert comparison.permutation.exact
+    assert comparison.permutation.p_value == pytest.approx(0.608, abs=5e-4)
     assert comparison.interval is not None
     assert comparison.interval.low < 1 < comparison.interval.high
 

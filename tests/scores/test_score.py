@@ -9,7 +9,7 @@ import pytest
 from suite.logs import keys
 from suite.logs.package import read_result
 from suite.scores.score import ResultScore, score_result
-from suite.scores.table import COLUMNS, score_row, score_table
+from suite.scores.table import COLUMNS, score_row
 from tests.packages import (
     BUBBLE,
     EPOCHS,
@@ -18,6 +18,7 @@ from tests.packages import (
     change,
     edit_log,
     edit_manifest,
+    shift,
     write_result,
 )
 
@@ -148,16 +149,42 @@ def test_a_result_without_runs_is_scored_as_nothing(tmp_path: Path) -> None:
     assert score_row(score)["attempts"] == 0
 
 
-def test_a_row_and_the_table_have_the_published_columns(tmp_path: Path) -> None:
-    score = _score(tmp_path)
+def test_a_row_has_the_published_columns(tmp_path: Path) -> None:
+    row = score_row(_score(tmp_path))
 
-    row, table = score_row(score), score_table([score, score])
-
-    assert list(row) == list(table.columns) == list(COLUMNS)
-    assert len(table) == 2
-    assert list(score_table([]).columns) == list(COLUMNS)
-    assert row["olympic_mean_s"] == table["olympic_mean_s"][0] == 12.0
+    assert list(row) == list(COLUMNS)
+    assert row["olympic_mean_s"] == 12.0
     assert (row["runs"], row["required_runs"], row["attempts"]) == (5, 5, 5)
+
+
+def test_more_runs_than_required_are_scored_by_the_median_window(tmp_path: Path) -> None:
+    # Windows of five: 5 6 8 9 10, then 6 8 9 10 30, then 8 9 10 30 40; means 23/3, 9, 49/3.
+    score = _score(tmp_path, times_s=[5.0, 6.0, 8.0, 9.0, 10.0, 30.0, 40.0])
+
+    assert [run.in_window for run in score.runs] == [False, *[True] * 5, False]
+    assert [run.number for run in score.runs if run.counts] == [2, 3, 4]
+    assert score.olympic_mean_s == 9.0
+    assert len(score.completed) == 7
+    assert score.interval_s is not None
+    assert score.interval_s.high <= 30.0  # no run outside the window enters it
+
+
+def test_windows_follow_the_time_stamps_and_not_the_numbers(tmp_path: Path) -> None:
+    package = write_result(tmp_path, times_s=[10.0, 11.0, 12.0, 13.0, 14.0, 50.0])
+    day_ms = 86_400_000
+    for number in range(5):  # the run of 50 s was the first
+        edit_log(package, number, lambda bodies: shift(bodies, 0, day_ms))
+
+    score = score_result(read_result(package))
+
+    # In order: 50 10 11 12 13 (mean 12) and 10 11 12 13 14 (mean 12): equal, so the first.
+    assert [run.number for run in score.window] == [0, 1, 2, 3, 5]
+
+
+def test_an_ended_attempt_is_in_no_window(tmp_path: Path) -> None:
+    score = _score(tmp_path, times_s=[10.0, 11.0, 1.0, 12.0, 13.0, 14.0], ended=[2])
+
+    assert [run.number for run in score.window] == [0, 1, 3, 4, 5]
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from suite.logs.package import NAME
 from suite.systems.describe import describe
 from suite.systems.mlperf import counted, gibibytes
-from suite.systems.name import system_name
+from suite.systems.name import entry_name, system_name
 from suite.systems.show import show
 
 if TYPE_CHECKING:
@@ -143,6 +144,17 @@ def test_names_of_systems_with_accelerators(gpus: Path, monkeypatch: pytest.Monk
     assert system_name(describe(gpus)) == "2x-nvidia-h200"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     assert system_name(describe(gpus)) == "1x-nvidia-h200"
+
+
+def test_names_of_entries_that_are_too_long_are_cut_and_stay_apart() -> None:
+    plans = [f"dp2-zero3-tp2-sp-pp2-interleaved-stages{n}-m4-rfull-bf16-compile" for n in (2, 3)]
+    names = [entry_name("8x-nvidia-h200", plan) for plan in plans]
+
+    assert entry_name("8x-nvidia-h200", "dp2") == "8x-nvidia-h200-dp2"
+    assert len(entry_name("8x-nvidia-h200", "p" * 49)) == 64
+    assert names == [entry_name("8x-nvidia-h200", plan) for plan in plans]
+    assert len(set(names)) == 2
+    assert all(NAME.fullmatch(name) and name.startswith("8x-nvidia-h200-dp2") for name in names)
 
 
 def test_rows_for_people_hold_only_what_is_known(gpus: Path) -> None:

@@ -15,6 +15,8 @@ from suite.systems.doctor import diagnose
 from suite.systems.graphics import examine_graphics
 from suite.systems.packages import examine_packages
 from suite.systems.resources import examine_resources
+from suite.tasks.data.place import DATA_VARIABLE
+from suite.tasks.registry import task_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,6 +103,18 @@ def test_missing_data_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> Non
     found = _by_name(diagnose())["data of resnet/laptop"]
     assert (found.status, found.detail) == ("missing", "the data is gone")
     assert found.remedy
+
+
+def test_data_of_larger_tasks_is_information(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv(DATA_VARIABLE, raising=False)
+    found = _by_name(diagnose(tmp_path))["data of resnet50/cluster"]
+    assert found.status == "optional"
+    assert found.detail.startswith("not here: needs a folder with ImageNet-1k of the ILSVRC 2012")
+    assert found.remedy == f"Name it with --data-dir or in the variable {DATA_VARIABLE}."
+    laptop = [name for name in task_names() if name.endswith("/laptop")]
+    assert {_by_name(diagnose(tmp_path))[f"data of {name}"].status for name in laptop} == {"ok"}
 
 
 def test_little_room_and_memory_are_said(

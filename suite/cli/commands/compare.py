@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from suite.cli.printing import print_json, print_line
 from suite.findings import Finding, visible
+from suite.logs.rounds import find_packages, read_package
 from suite.refusal import ExitCode, Refusal
 from suite.scores.compare import MEANS, compare
 from suite.scores.official import official_score
-from suite.scores.published import find_scored, read_scored
 from suite.scores.score import score_result
 from suite.scores.welch import TEST
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["execute"]
 
 _VERDICTS: Final = {
-    "faster": "B is faster than A",
-    "slower": "B is slower than A",
-    "tie": "a tie: A and B do not differ at 5 %",
+    "faster": "B is faster than A, by Welch's test at 5 %",
+    "slower": "B is slower than A, by Welch's test at 5 %",
+    "tie": "a tie: A and B do not differ, by Welch's test at 5 %",
     "undecided": "undecided: it takes two runs of each that reached the target, with unequal times",
 }
 
@@ -49,6 +49,16 @@ def execute(options: argparse.Namespace) -> ExitCode:
             path=str(options.b),
         )
         raise Refusal(finding, ExitCode.USAGE)
+    data = [result.runs[0].fact("data_sha256") for result in read]
+    if data[0] != data[1]:
+        finding = Finding(
+            "compare.data",
+            visible(f"a result on data with SHA-256 {data[0]!s:.12}..."),
+            visible(f"one on {data[1]!s:.12}..."),
+            "compare results on one edition of the data",
+            path=str(options.b),
+        )
+        raise Refusal(finding, ExitCode.USAGE)
     comparison = compare(*results)
     if options.json:
         print_json(comparison.as_json())
@@ -59,7 +69,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
 
 
 def _read(path: Path) -> Result:
-    packages = find_scored(path)
+    packages = find_packages(path)
     if len(packages) != 1:
         finding = Finding(
             "compare.path",
@@ -69,7 +79,7 @@ def _read(path: Path) -> Result:
             path=str(path),
         )
         raise Refusal(finding, ExitCode.USAGE if packages else ExitCode.ENVIRONMENT)
-    return read_scored(packages[0])
+    return read_package(packages[0])
 
 
 def _lines(comparison: Comparison) -> Iterator[str]:
@@ -82,6 +92,8 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     if test := comparison.test:
         degrees = f"{test.degrees:.1f} degrees of freedom"
         yield f"{TEST}: t = {test.t:.3f}, {degrees}, p = {test.p_value:.3g}"
+    if permutation := comparison.permutation:
+        yield f"{permutation.method}: p = {permutation.p_value:.3g}"
     yield _VERDICTS[comparison.verdict]
     if why := comparison.why:
         yield (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from suite.cli.printing import print_json, print_line, terminal_width
@@ -19,33 +20,27 @@ from suite.runs.series import run_series
 from suite.scores.score import score_result
 from suite.scores.table import score_row
 from suite.systems.describe import describe
+from suite.tasks.data.place import DATA_VARIABLE
 from suite.tasks.overrides import parse_overrides
-from suite.tasks.registry import find_task, task_path
+from suite.tasks.registry import named_task
+from suite.tasks.task import read_task
 
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["execute", "order_of"]
+__all__ = ["execute", "make_runs", "order_of"]
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
     """Make the runs that are missing, then score and check the result."""
     order = order_of(options)
-    _refuse_first(check_order(order))
-    package = package_of(order, describe())
-    narrator = Narrator(quiet=options.json)
-    if not options.json:
-        print_line(f"{order.task().name} under {order.plan}: {_standing(package, order.runs)}")
-    with narrator:
-        for _ in run_series(order, narrator):
-            pass
-    result = read_result(package)
+    result = read_result(make_runs(order, quiet=options.json))
     score, findings = score_result(result), check_result(result)
     if options.json:
         print_json(
             score_row(score)
             | {
-                "folder": str(package.folder),
+                "folder": str(result.package.folder),
                 "times_to_train_s": [
                     run.time_to_train_s if run.completion == "reached" else None
                     for run in score.runs
@@ -65,11 +60,26 @@ def execute(options: argparse.Namespace) -> ExitCode:
     return ExitCode.MISSED if missed else ExitCode.OK
 
 
+def make_runs(order: Order, *, quiet: bool) -> Package:
+    """Make the runs of ``order`` that are missing; return where they stand."""
+    _refuse_first(check_order(order))
+    package = package_of(order, describe())
+    if not quiet:
+        print_line(f"{order.task().name} under {order.plan}: {_standing(package, order.runs)}")
+    with Narrator(quiet=quiet) as narrator:
+        for _ in run_series(order, narrator):
+            pass
+    return package
+
+
 def order_of(options: argparse.Namespace) -> Order:
-    """Return what the command line asks for."""
-    task = find_task(options.task)
+    """Return what the command line asks for; this process and its runs find data as it says."""
+    if options.data_dir is not None:
+        os.environ[DATA_VARIABLE] = str(options.data_dir.absolute())
+    path = named_task(options.task)
+    task = read_task(path)
     return Order(
-        task_path=task_path(options.task),
+        task_path=path,
         plan=ParallelPlan.parse(options.plan),
         runs=options.runs or task.runs.count,
         out=options.out,
