@@ -22,7 +22,7 @@ from suite.scores.table import score_row
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from suite.logs.reader import Log
+    from suite.logs.log import Log
     from suite.runs.attempt import Sealed
     from suite.runs.supervise import Progress
     from suite.scores.score import ResultScore

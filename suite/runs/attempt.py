@@ -1,8 +1,8 @@
 """One attempt, from order to seal, in steps that each leave a file: what was done stays done.
 
 log.txt and run.json (ordered) -> ending.json (ended) -> rescoring.json (scored again)
--> result_<n>.json and, last, result_<n>.txt (sealed). Whatever ends the harness in between, the
-next one goes on from the last file.
+-> result_<n>.json, SHA256SUMS and, last, result_<n>.txt (sealed). Whatever ends the harness in
+between, the next one goes on from the last file.
 """
 
 from __future__ import annotations
@@ -22,20 +22,22 @@ from suite.logs.writer import LogWriter
 from suite.refusal import ExitCode, Refusal
 from suite.runs.atomic import canonical_json, write_atomically
 from suite.runs.ending import Ending, Outcome
-from suite.runs.folder import attempt_folder, output_file
+from suite.runs.folder import attempt_folder, list_hashes, output_file
 from suite.runs.launch import launch, write_head
 from suite.runs.processes import end_processes
 from suite.runs.provenance import code_facts, file_sha256
 from suite.runs.rescore import Rescoring, rescore, weights_sha256
+from suite.runs.resume import reopen, resumable_epoch
 from suite.runs.spec import RunSpec
 from suite.runs.supervise import supervise
+from suite.tasks.data import check_data
 from suite.tasks.schema import build
 
 if TYPE_CHECKING:
     from suite.logs.package import Package
     from suite.runs.supervise import Observer, StopRequest
 
-__all__ = ["Sealed", "finish", "run_attempt"]
+__all__ = ["Sealed", "finish", "resume_attempt", "run_attempt"]
 
 Fact = TypeVar("Fact", Ending, Rescoring)
 
@@ -71,6 +73,31 @@ def run_attempt(
     write_head(spec)
     spec.write()  # from here on the attempt has begun
     ending = supervise(launch(spec), spec, stop, observer)
+    return _end(spec, package, command, stop, ending)
+
+
+def resume_attempt(
+    spec: RunSpec, package: Package, command: str, stop: StopRequest, observer: Observer, epoch: int
+) -> Sealed:
+    """Go on with an interrupted attempt from its checkpoint after ``epoch``, and seal it."""
+    end_processes(spec.path)
+    spec = reopen(spec, epoch)
+    before = spec.log.stat().st_size
+    ending = supervise(launch(spec), spec, stop, observer, resumed_at=before)
+    return _end(spec, package, command, stop, ending)
+
+
+def _end(
+    spec: RunSpec, package: Package, command: str, stop: StopRequest, ending: Ending
+) -> Sealed:
+    """Seal an attempt that has ended; of one that can go on, say so.
+
+    Raises:
+        Refusal: exit status 5 where the attempt was interrupted and can go on.
+    """
+    if ending.outcome is Outcome.INTERRUPTED and (epoch := resumable_epoch(spec)) is not None:
+        what = f"attempt {spec.attempt} in {package.folder} was {ending.reason} after epoch {epoch}"
+        raise Refusal(f"{what}; give the same command again to go on.", ExitCode.INTERRUPTED)
     _note(spec, "ending.json", ending)
     return finish(package, spec.attempt, command, stop)
 
@@ -106,6 +133,7 @@ def finish(package: Package, number: int, command: str, stop: StopRequest) -> Se
     text, manifest = (package.folder / name for name in result_names(number))
     facts = _manifest(spec, package, ending, rescoring, command)
     write_atomically(manifest, canonical_json(facts))
+    list_hashes(package, {text.name: file_sha256(spec.log)})
     write_atomically(text, spec.log.read_bytes())  # the seal: from here on the attempt counts
     shutil.rmtree(folder)
     return Sealed(number, spec.seed, ending, rescoring, text)
@@ -155,7 +183,7 @@ def _manifest(
         "log": {"path": text, "sha256": file_sha256(spec.log)},
         "system": {"path": system.name, "sha256": file_sha256(system)},
         "code": code_facts(spec.trainer),
-        "data_sha256": task.data.sha256,
+        "data_sha256": check_data(task.data),
         "supervisor": {"initialisation_s": ending.initialisation_s, "run_s": ending.run_s},
         "rescoring": None if rescoring is None else dataclasses.asdict(rescoring),
         "weights_sha256": weights_sha256(spec),

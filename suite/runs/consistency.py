@@ -8,14 +8,17 @@ from suite.findings import Finding
 from suite.refusal import ExitCode, Refusal
 from suite.runs.atomic import canonical_json, write_atomically
 from suite.runs.ending import Outcome
-from suite.runs.provenance import code_facts
+from suite.runs.folder import sealed_runs
+from suite.runs.provenance import code_hashes
+from suite.tasks.data import check_data
+from suite.tasks.registry import is_of_suite
 
 if TYPE_CHECKING:
     from suite.logs.package import Package, SealedRun
     from suite.runs.order import Order
     from suite.tasks.task import Task
 
-__all__ = ["require_same_configuration", "settle_system"]
+__all__ = ["require_same_configuration", "settle_system", "settle_task"]
 
 
 def settle_system(package: Package, description: dict[str, object], order: Order) -> None:
@@ -39,6 +42,21 @@ def settle_system(package: Package, description: dict[str, object], order: Order
         raise Refusal(finding, ExitCode.USAGE)
 
 
+def settle_task(package: Package, order: Order, task: Task) -> str:
+    """Return where runs find the task's file: a user's own stands beside their logs.
+
+    So whoever gets the result can judge it, and the user may go on writing.
+
+    Raises:
+        Refusal: as `require_same_configuration`.
+    """
+    if is_of_suite(order.task_path):
+        return str(order.task_path.absolute())
+    require_same_configuration(sealed_runs(package), order, task)
+    write_atomically(package.task_file, order.task_path.read_bytes())
+    return f"../{package.task_file.name}"
+
+
 def require_same_configuration(runs: tuple[SealedRun, ...], order: Order, task: Task) -> None:
     """Make sure that ``order`` goes on with the configuration of the ``runs`` already sealed.
 
@@ -50,9 +68,9 @@ def require_same_configuration(runs: tuple[SealedRun, ...], order: Order, task: 
         "division": order.division,
         "overrides": dict(order.overrides),
         "task": task.sha256,
+        "data_sha256": check_data(task.data),
     }
-    facts = code_facts(order.launched)
-    code = {key: facts[key] for key in ("trainer", "trainer_sha256", "suite_sha256")}
+    code = code_hashes(order.launched)
     for run in runs:
         expected = {key: run.fact(key) for key in own} | {"task": run.fact("task", "sha256")}
         found = dict(own)

@@ -10,12 +10,15 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from suite.findings import Finding, visible
-from suite.logs.package import read_result
+from suite.logs.package import TASK_FILE, read_result
+from suite.logs.sums import SUMS, format_sums
 from suite.refusal import ExitCode, Refusal
+from suite.runs.atomic import write_atomically
 from suite.runs.ending import Outcome
+from suite.runs.provenance import file_sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from suite.logs.package import Package, SealedRun
@@ -24,6 +27,7 @@ __all__ = [
     "attempt_folder",
     "environment_refusal",
     "left_behind",
+    "list_hashes",
     "locked",
     "output_file",
     "sealed_runs",
@@ -71,8 +75,20 @@ def sealed_runs(package: Package) -> tuple[SealedRun, ...]:
 
 def sweep(package: Package) -> None:
     """Remove files that were being written when an earlier harness was killed."""
-    for path in package.folder.glob(".result_*"):
-        path.unlink()
+    for pattern in (".result_*", f".{SUMS}.*", f".{TASK_FILE}.*"):
+        for path in package.folder.glob(pattern):
+            path.unlink()
+
+
+def list_hashes(package: Package, coming: Mapping[str, str]) -> None:
+    """Write SHA256SUMS of every log and manifest, those that are ``coming`` included.
+
+    A user's own task, whose file stands beside them, is listed too.
+    """
+    files = [path for path in package.folder.glob("result_*") if path.is_file()]
+    files += [package.task_file] if package.task_file.is_file() else []
+    digests = {path.name: file_sha256(path) for path in files} | dict(coming)
+    write_atomically(package.folder / SUMS, format_sums(digests).encode())
 
 
 @contextlib.contextmanager

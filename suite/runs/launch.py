@@ -42,8 +42,7 @@ def write_head(spec: RunSpec) -> None:
         for key, value in _mlperf_hyperparameters(task).items():
             log.point(key, value)
         log.point(keys.GRADIENT_ACCUMULATION_STEPS, plan.microbatches)
-        replica_batch = task.training.global_batch_size // plan.dp
-        log.point(keys.MODEL_BN_SPAN, replica_batch // plan.microbatches)
+        log.point(keys.MODEL_BN_SPAN, plan.batch_norm_span(task.training.global_batch_size))
         log.point(keys.HYPERPARAMETERS, hyperparameters(task))
 
 

@@ -7,14 +7,15 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from suite.findings import Finding
+from suite.findings import Finding, visible
 from suite.logs.package import NAME, Package
 from suite.plan import ChainFacts
 from suite.runs.provenance import package_folder
 from suite.systems.devices import usable_devices
-from suite.systems.name import system_name
+from suite.systems.name import entry_name, system_name
 from suite.tasks.data import check_data
 from suite.tasks.overrides import apply_overrides, judge_division
+from suite.tasks.registry import is_of_suite, task_names
 from suite.tasks.task import read_task
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Order:
     @property
     def command(self) -> str:
         """Return the command that makes this result."""
-        name = self.task().name
+        name = self.task().name if is_of_suite(self.task_path) else str(self.task_path)
         parts = ["hybridperf", "run", name, "--plan", str(self.plan), "--runs", str(self.runs)]
         for key, value in self.overrides:
             parts += ["--set", f"{key}={_toml(value)}"]
@@ -78,6 +79,11 @@ def check_order(order: Order) -> list[Finding]:
         global_batch_size=task.training.global_batch_size,
         devices=devices.count,
         ranks_per_device=_RANKS_PER_CORE if devices.kind == "cpu" else 1,
+        device_kind=devices.kind,
+        tensor_sizes=task.parallel.tensor_sizes,
+        tokens=task.parallel.tokens,
+        batch_norm=task.parallel.batch_norm,
+        tied=task.parallel.tied,
     )
     findings = judge_division(task, read_task(order.task_path), order.division)
     findings += order.plan.check(facts)
@@ -86,6 +92,11 @@ def check_order(order: Order) -> list[Finding]:
             expected = "letters, digits, '.', '_' and '-', at most 64, the first a letter or digit"
             finding = Finding(f"order.{what}", expected, repr(name), f"choose another --{what}")
             findings.append(finding)
+    if not is_of_suite(order.task_path) and task.name in task_names():
+        expected, remedy = "a name that no task of the suite has", "choose another in the file"
+        findings.append(
+            Finding("order.task", expected, repr(task.name), remedy, visible(str(order.task_path)))
+        )
     if not _is_trainer(order.launched):
         expected = "a package with the modules train and predict"
         finding = Finding(
@@ -107,7 +118,7 @@ def _is_trainer(package: str) -> bool:
 
 def package_of(order: Order, description: dict[str, object]) -> Package:
     """Return where the result of ``order`` belongs."""
-    system = order.system or f"{system_name(description)}-{order.plan.slug}"
+    system = order.system or entry_name(system_name(description), order.plan.slug)
     # Absolute: a run's processes are known by where it stands, and outlive a change of folder.
     return Package(order.out.absolute(), order.org, system, order.task().slug)
 

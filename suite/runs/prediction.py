@@ -1,11 +1,11 @@
-"""The other worker's side: a fresh process that predicts, from weights and images alone.
+"""The other worker's side: a fresh process that predicts, from weights and inputs alone.
 
 It never sees a label, so what the harness computes from its answer is the harness's own.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from suite.runs.spec import RunSpec
 from suite.tasks.data import load
@@ -19,7 +19,7 @@ __all__ = ["Prediction"]
 
 
 class Prediction:
-    """The task of predicting the class of every evaluation sample."""
+    """The task of predicting the classes of every evaluation sample."""
 
     def __init__(self, spec: RunSpec) -> None:
         self._spec = spec
@@ -30,9 +30,9 @@ class Prediction:
         """Take the run that the environment names."""
         return cls(RunSpec.from_environment())
 
-    def images(self) -> NDArray[np.uint8]:
-        """Return the held-out images."""
-        return load(self.task.data).evaluation.images
+    def inputs(self) -> Any:
+        """Return what the model is shown of the held-out samples."""
+        return load(self.task.data).evaluation.inputs
 
     def weights(self) -> dict[str, Tensor]:
         """Return the final weights by global parameter names.
@@ -51,7 +51,7 @@ class Prediction:
         return weights
 
     def answer(self, classes: NDArray[np.int64]) -> None:
-        """Hand in the predicted class of each image, in order."""
+        """Hand in the predicted class of every label of every sample, in order."""
         import numpy as np
 
         np.save(self._spec.predictions, classes, allow_pickle=False)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import suite
 
-__all__ = ["code_facts", "file_sha256", "package_folder"]
+__all__ = ["code_facts", "code_hashes", "file_sha256", "package_folder"]
 
 _CODE = frozenset({".py", ".toml", ".j2"})
 
@@ -33,6 +33,12 @@ def code_facts(trainer: str) -> dict[str, object]:
         "trainer_sha256": _folder_sha256(package_folder(trainer)),
         "commit": _commit(folder),
     }
+
+
+def code_hashes(trainer: str) -> dict[str, object]:
+    """Return what must stay the same for runs, or parts of a run, to be of the same code."""
+    facts = code_facts(trainer)
+    return {key: facts[key] for key in ("trainer", "trainer_sha256", "suite_sha256")}
 
 
 def package_folder(package: str) -> Path:

@@ -1,4 +1,4 @@
-"""Score the final model again, in a fresh process that sees weights and images but no labels."""
+"""Score the final model again, in a fresh process that sees weights and inputs but no labels."""
 
 from __future__ import annotations
 

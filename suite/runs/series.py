@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 from suite.findings import Finding
 from suite.logs.clock import LogClock
 from suite.refusal import ExitCode, Refusal
-from suite.runs.attempt import Sealed, finish, run_attempt
-from suite.runs.consistency import require_same_configuration, settle_system
+from suite.runs.attempt import Sealed, finish, resume_attempt, run_attempt
+from suite.runs.consistency import require_same_configuration, settle_system, settle_task
 from suite.runs.ending import Outcome
 from suite.runs.folder import (
     attempt_folder,
@@ -22,6 +22,8 @@ from suite.runs.folder import (
     sweep,
 )
 from suite.runs.order import package_of
+from suite.runs.provenance import code_hashes
+from suite.runs.resume import machine_start, resumable_epoch, same_order
 from suite.runs.spec import RunSpec
 from suite.runs.supervise import Observer, StopRequest, stop_on_signals
 from suite.systems.describe import describe_with_torch
@@ -83,11 +85,12 @@ def _carry_out(
         if not begun or number in sealed_before:
             shutil.rmtree(attempt_folder(package, number))
             continue
-        sealed = finish(package, number, order.command, stop)
+        sealed = _settle(number, order, task, package, stop, observer)
         observer.sealed(sealed)
         yield sealed
         if sealed.ending.outcome is not Outcome.INTERRUPTED or stop.signal is not None:
             _go_on(sealed, package)
+    task_path = settle_task(package, order, task)
     while True:
         runs = sealed_runs(package)
         completed = [run for run in runs if Outcome(str(run.fact("outcome"))).completed]
@@ -104,7 +107,7 @@ def _carry_out(
         spec = RunSpec(
             folder=str(attempt_folder(package, number)),
             attempt=number,
-            task_path=str(order.task_path.absolute()),
+            task_path=task_path,
             trainer=order.launched,
             overrides=dict(order.overrides),
             plan=str(order.plan),
@@ -113,11 +116,36 @@ def _carry_out(
             platform=package.system,
             division=order.division,
             clock=LogClock(),
+            machine_start=machine_start(),
+            code=code_hashes(order.launched),
         )
         sealed = run_attempt(spec, package, order.command, stop, observer)
         observer.sealed(sealed)
         yield sealed
         _go_on(sealed, package)
+
+
+def _settle(
+    number: int,
+    order: Order,
+    task: Task,
+    package: Package,
+    stop: StopRequest,
+    observer: SeriesObserver,
+) -> Sealed:
+    """Seal an attempt that was left behind; one that can go on from a checkpoint does so first."""
+    folder = attempt_folder(package, number)
+    spec = RunSpec.read(folder / "run.json")
+    ended = (folder / "ending.json").exists()
+    if not ended and same_order(spec, order) and (epoch := resumable_epoch(spec)) is not None:
+        observer.begin(_completed(package), order.runs, task)
+        return resume_attempt(spec, package, order.command, stop, observer, epoch)
+    return finish(package, number, order.command, stop)
+
+
+def _completed(package: Package) -> int:
+    runs = sealed_runs(package)
+    return sum(Outcome(str(run.fact("outcome"))).completed for run in runs)
 
 
 def _seed(runs: tuple[SealedRun, ...], used: set[object]) -> int:

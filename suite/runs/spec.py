@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +27,7 @@ class RunSpec:
 
     folder: str
     attempt: int
-    task_path: str
+    task_path: str  #: from the folder, where it is a user's own
     trainer: str  #: package with the modules ``train`` and ``predict``
     overrides: dict[str, object]
     plan: str
@@ -36,6 +36,9 @@ class RunSpec:
     platform: str
     division: Division
     clock: LogClock
+    machine_start: str = ""  #: tells the start of the machine that the clock counts from
+    code: dict[str, object] = field(default_factory=dict)  #: hashes of the code that began the run
+    resumed: int | None = None  #: the epoch whose checkpoint a resumed run goes on from
 
     @classmethod
     def from_environment(cls) -> RunSpec:
@@ -59,7 +62,7 @@ class RunSpec:
 
     def task(self) -> Task:
         """Return the task with its overrides applied."""
-        return apply_overrides(read_task(Path(self.task_path)), self.overrides)
+        return apply_overrides(read_task(Path(self.folder, self.task_path)), self.overrides)
 
     def parallel_plan(self) -> ParallelPlan:
         """Return the parallel plan."""
@@ -89,6 +92,11 @@ class RunSpec:
     def weights(self) -> Path:
         """Return the folder of the final weights, one safetensors file a stage."""
         return Path(self.folder, "weights")
+
+    @property
+    def checkpoints(self) -> Path:
+        """Return the folder of the run's checkpoints."""
+        return Path(self.folder, "checkpoints")
 
     @property
     def predictions(self) -> Path:

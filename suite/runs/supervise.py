@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from suite.logs import keys
-from suite.logs.reader import Entry, parse_entry
+from suite.logs.reader import parse_entry, read_log
 from suite.logs.writer import TOKEN
 from suite.runs.ending import Ending, Outcome, explain_crash, read_output
 from suite.runs.processes import end_processes
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
+    from suite.logs.log import Entry
     from suite.runs.spec import RunSpec
     from suite.tasks.task import Limits
 
 __all__ = ["Observer", "Progress", "StopRequest", "stop_on_signals", "supervise"]
 
 _POLL_S: Final = 0.1
+_GOES_ON: Final = frozenset({keys.BLOCK_START, keys.RUN_STOP})  #: what a resumed run logs first
 _OBSERVE_S: Final = 0.25
 
 
@@ -80,6 +82,7 @@ class _Watch:
     """What the supervisor has seen so far."""
 
     launched_s: float
+    resumed_s: float | None = None  #: when a resumed run had started, by the clock of its log
     offset: int = 0
     started_s: float | None = None
     stopped_s: float | None = None
@@ -96,7 +99,9 @@ class _Watch:
             self.alive_s[0] = now_s
             if entry.key == keys.RUN_START and self.started_s is None:
                 self.started_s = now_s
-            elif entry.key == keys.RUN_STOP and self.stopped_s is None:
+            elif entry.key in _GOES_ON and self.started_s is None:
+                self.started_s = self.resumed_s
+            if entry.key == keys.RUN_STOP and self.stopped_s is None:
                 self.stopped_s = now_s
                 self.reached = entry.metadata.get("status") == "success"
             elif entry.key == keys.EVAL_ACCURACY and isinstance(entry.value, int | float):
@@ -127,7 +132,8 @@ class _Watch:
     def ending(self, outcome: Outcome, reason: str = "") -> Ending:
         initialisation_s = run_s = None
         if self.started_s is not None:
-            initialisation_s = self.started_s - self.launched_s
+            if self.resumed_s is None:
+                initialisation_s = self.started_s - self.launched_s
             if self.stopped_s is not None:
                 run_s = self.stopped_s - self.started_s
         return Ending(outcome, reason, initialisation_s, run_s)
@@ -146,11 +152,20 @@ class _Watch:
 
 
 def supervise(
-    process: subprocess.Popen[bytes], spec: RunSpec, stop: StopRequest, observer: Observer
+    process: subprocess.Popen[bytes],
+    spec: RunSpec,
+    stop: StopRequest,
+    observer: Observer,
+    resumed_at: int = 0,
 ) -> Ending:
-    """Wait until the run has ended, or end it; no process of the run is left either way."""
+    """Wait until the run has ended, or end it; no process of the run is left either way.
+
+    Of a resumed run, the log already has ``resumed_at`` bytes, and its clock has been running.
+    """
     limits, ranks = spec.task().limits, spec.parallel_plan().ranks
-    watch = _Watch(launched_s=time.monotonic())
+    watch = _Watch(launched_s=time.monotonic(), offset=resumed_at)
+    if resumed_at:
+        watch.resumed_s = watch.launched_s - _elapsed_s(spec)
     observed_s = 0.0
     try:
         while process.poll() is None:
@@ -171,6 +186,13 @@ def supervise(
         output = read_output(spec.output)
         return watch.ending(Outcome.CRASHED, explain_crash(output, process.returncode))
     return watch.ending(Outcome.SUCCESS if watch.reached else Outcome.TARGET_MISSED)
+
+
+def _elapsed_s(spec: RunSpec) -> float:
+    """Return how long the run has been going on by the clock of its log."""
+    start = read_log(spec.log).first(keys.RUN_START)
+    assert start is not None, "only a run that started is resumed"
+    return (spec.clock.now_ms() - start.time_ms) / 1000
 
 
 def _over_limit(watch: _Watch, limits: Limits) -> tuple[Outcome, str] | None:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Self
 from suite.logs import keys
 from suite.logs.writer import LogWriter
 from suite.runs.access import EvaluationData, TrainingData
+from suite.runs.checkpoints import begin_checkpoint, checkpoint_folder, complete_checkpoint
 from suite.runs.pulse import Pulse
 from suite.runs.spec import RunSpec
 from suite.tasks.data import Splits, load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
     from types import TracebackType
 
     from torch import Tensor
@@ -68,18 +70,28 @@ class TimedRun:
         if self._log is not None:
             self._log.close()
 
+    @property
+    def checkpoint(self) -> Path | None:
+        """Return the folder of the checkpoint to go on from; None where the run begins."""
+        epoch = self.spec.resumed
+        return None if epoch is None else checkpoint_folder(self.spec.checkpoints, epoch)
+
     def describe(self, key: str, value: object = None, **metadata: object) -> None:
-        """Log a fact about how the trainer is set up, such as its partition."""
-        if self._log is not None:
+        """Log a fact about how the trainer is set up, such as its partition.
+
+        A resumed run is set up as its log already says.
+        """
+        if self._log is not None and self.spec.resumed is None:
             self._log.point(key, value, **metadata)
 
     @contextlib.contextmanager
     def clock(self) -> Iterator[None]:
         """Run the clock: run_start on entry, run_stop with the run's status on exit.
 
-        Where the body raises, there is no run_stop: the harness writes it, as aborted.
+        That of a resumed run has not stopped since. Where the body raises, there is no run_stop:
+        the harness writes it, as aborted.
         """
-        if self._log is not None:
+        if self._log is not None and self.spec.resumed is None:
             self._log.stop(keys.INIT_STOP)
             self._log.start(keys.RUN_START)
         self._pulse.beat()
@@ -92,6 +104,8 @@ class TimedRun:
     def blocks(self) -> Iterator[Block]:
         """Yield the stretches of training between evaluations, until the target or the limit."""
         for block in self.task.blocks():
+            if block.last_epoch <= (self.spec.resumed or 0):
+                continue
             self._block, self._block_start_s = block, time.monotonic()
             if self._log is not None:
                 epochs = {"first_epoch_num": block.first_epoch, "epoch_count": block.epochs}
@@ -138,21 +152,38 @@ class TimedRun:
             epoch = self._block.last_epoch
             self._log.point(keys.TRACKED_STATS, dict(statistics), epoch_num=epoch)
 
-    def report(self, quality: float) -> None:
+    def report(self, quality: float, save: Callable[[Path], None] | None = None) -> None:
         """Report the quality just measured, a fraction, and end the block.
+
+        Where the task asks for checkpoints, ``save`` first writes one into the folder that it is
+        given: it is called on every rank, and on rank 0 returns when all have written.
 
         Raises:
             OutOfTurnError: where no evaluation is going on.
         """
         if self._block is None or not self._evaluating:
             raise OutOfTurnError("report() follows an evaluation, once")
+        self._reached = quality >= self.task.quality.target
+        if save is not None and self.task.evaluation.checkpoint and not self._reached:
+            self._save_checkpoint(self._block.last_epoch, save)
         if self._log is not None:
             epoch = self._block.last_epoch
             self._log.stop(keys.EVAL_STOP, epoch_num=epoch)
             self._log.point(keys.EVAL_ACCURACY, quality, epoch_num=epoch)
             self._log.stop(keys.BLOCK_STOP, first_epoch_num=self._block.first_epoch)
-        self._reached = quality >= self.task.quality.target
         self._block, self._evaluating = None, False
+
+    def _save_checkpoint(self, epoch: int, save: Callable[[Path], None]) -> None:
+        """Have a checkpoint before the evaluation is in the log: so none is there without one."""
+        start_s = time.monotonic()
+        self._pulse.beat()
+        self.spec.checkpoints.mkdir(exist_ok=True)
+        save(begin_checkpoint(self.spec.checkpoints, epoch))
+        if self._log is not None:
+            complete_checkpoint(self.spec.checkpoints, epoch)
+            seconds = time.monotonic() - start_s
+            self._log.point(keys.CHECKPOINT, {"seconds": seconds}, epoch_num=epoch)
+        self._pulse.beat()
 
     def save(self, weights: Mapping[str, Tensor], part: int = 0) -> None:
         """Save this rank's ``part`` of the final weights, by global parameter names.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "apply_overrides",
     "changed_hyperparameters",
+    "default_hyperparameters",
     "hyperparameters",
     "judge_division",
     "parse_overrides",
@@ -32,6 +33,16 @@ def hyperparameters(task: Task) -> dict[str, object]:
         f"{section}.{key}": value
         for section in _SECTIONS
         for key, value in dataclasses.asdict(getattr(task, section)).items()
+    }
+
+
+def default_hyperparameters() -> dict[str, object]:
+    """Return, by dotted key, what a hyperparameter is where a task, or an older log, has none."""
+    return {
+        f"{section}.{field.name}": field.default
+        for section, cls in _SECTIONS.items()
+        for field in dataclasses.fields(cls)
+        if field.default is not dataclasses.MISSING
     }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from suite.findings import Finding, visible
 from suite.refusal import ExitCode, Refusal
+from suite.tasks.bounds import out_of_bounds
 from suite.tasks.schema import build
 
 if TYPE_CHECKING:
@@ -18,15 +19,21 @@ __all__ = [
     "Block",
     "Bound",
     "Data",
+    "Decay",
     "Division",
     "Limits",
     "Optimizer",
+    "OptimizerName",
+    "Parallel",
     "Task",
     "Training",
+    "parse_task",
     "read_task",
 ]
 
 Division = Literal["closed", "open"]
+OptimizerName = Literal["sgd", "adamw", "lars", "lamb"]
+Decay = Literal["cosine", "poly", "linear", "constant"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +55,16 @@ class Data:
 
     name: str  #: a loader of `suite.tasks.data`
     source: str
-    sha256: str  #: of the decompressed source file
+    sha256: str  #: of the decompressed source, where its loader does not say otherwise
     split: str  #: the published rule that divides training from evaluation
     train_samples: int
     eval_samples: int
-    mean: float  #: of the training images, for normalisation
-    std: float
+    mean: float = 0.0  #: of the training images, for normalisation
+    std: float = 1.0
+    channel_means: tuple[float, ...] = ()  #: of colour images, red, green and blue
+    channel_stds: tuple[float, ...] = ()
+    editions: dict[str, str] | None = None
+    #: SHA-256 of known editions by name; where given, others run too, and compare only with equals
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +83,7 @@ class Evaluation:
 
     first_epoch: int
     every_epochs: int
+    checkpoint: bool = False  #: save at each one, so that an interrupted run can go on from there
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,24 +110,38 @@ class Training:
     """Hyperparameters of the loop."""
 
     global_batch_size: int
-    label_smoothing: float
-    rotation_degrees: float  #: augmentation: largest angle
-    scale: float  #: augmentation: largest relative change of size
-    shift: float  #: augmentation: largest shift, as a share of the image's width
+    label_smoothing: float = 0.0
+    rotation_degrees: float = 0.0  #: augmentation: largest angle
+    scale: float = 0.0  #: augmentation: largest relative change of size
+    shift: float = 0.0  #: augmentation: largest shift, as a share of the image's width
+    flip: bool = False  #: augmentation: every other image is mirrored
+    crop: Literal["none", "padded", "resized"] = "none"
+    #: augmentation: a part of the image with a border of 4 pixels, or of any size and shape
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
-    """Hyperparameters of the optimiser and its learning-rate schedule."""
+    """Hyperparameters of the optimiser and its learning-rate schedule.
 
-    name: Literal["sgd"]
+    Parameters of one dimension (biases, and the scales of normalisations) are exempt from weight
+    decay and from the layer-wise rates of lars and lamb. A task need not state what has a default.
+    """
+
+    name: OptimizerName
     lr: float  #: base learning rate, reached at the end of the warm-up
     end_lr: float  #: learning rate at the end of the decay
-    momentum: float
-    nesterov: bool
-    weight_decay: float  #: not applied to parameters of one dimension
-    warmup_epochs: int  #: linear, from zero
-    decay_epochs: int  #: cosine, counted from the start of training
+    momentum: float = 0.0  #: of sgd and lars
+    nesterov: bool = False  #: of sgd and lars
+    weight_decay: float
+    warmup_epochs: float  #: linear, from zero; may be a fraction
+    decay_epochs: int  #: counted from the start of training, warm-up included
+    schedule: Decay = "cosine"  #: after the warm-up
+    power: float = 2.0  #: of the schedule poly
+    beta1: float = 0.9  #: of adamw and lamb: decay of the mean of gradients
+    beta2: float = 0.999  #: of adamw and lamb: decay of the mean of their squares
+    epsilon: float = 1e-8  #: of adamw, lars and lamb: added to a denominator
+    trust_coefficient: float = 0.001  #: of lars: a layer's rate where weight and gradient are equal
+    clip_norm: float = 0.0  #: most norm of the gradient of the whole model; 0 for any
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +186,17 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
+class Parallel:
+    """What a plan may divide besides units and batch, which a trainer's model must bear out."""
+
+    tensor_sizes: tuple[int, ...] = ()
+    #: what tensor parallelism divides, such as attention heads; empty where nothing may be split
+    tokens: int | None = None  #: of a sample, where units work token by token
+    batch_norm: bool = True  #: whether any unit normalises over the batch
+    tied: bool = False  #: whether two units share a parameter
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """One benchmark: a model, its data and a quality to reach."""
 
@@ -178,6 +215,7 @@ class Task:
     optimizer: Optimizer
     closed: dict[str, Bound]  #: hyperparameters that the closed division may change
     reference: Reference | None = None
+    parallel: Parallel = Parallel()
     sha256: str = field(default="", kw_only=True)  #: of the file the task was read from
 
     @property
@@ -214,19 +252,36 @@ def read_task(path: Path) -> Task:
     """Read the task file at ``path``.
 
     Raises:
-        Refusal: exit status 2 where the file cannot be read or breaks the schema.
+        Refusal: exit status 2 where the file cannot be read, or as `parse_task`.
     """
     try:
         content = path.read_bytes()
+    except OSError as error:
+        raise _refuse(str(path), error.strerror or str(error)) from error
+    return parse_task(content, str(path))
+
+
+def parse_task(content: bytes, path: str) -> Task:
+    """Return the task that is the ``content`` of the file ``path``.
+
+    Raises:
+        Refusal: exit status 2 where it is no TOML, breaks the schema or has a number that no task
+            can have.
+    """
+    try:
         table = tomllib.loads(content.decode())
-    except (OSError, ValueError) as error:
-        reason = Finding(
-            "task.file",
-            "a TOML file of UTF-8 text",
-            str(error),
-            "correct it",
-            path=visible(str(path)),
-        )
-        raise Refusal(reason, ExitCode.USAGE) from error
+    except (ValueError, RecursionError) as error:
+        raise _refuse(path, str(error)) from error
     table["sha256"] = hashlib.sha256(content).hexdigest()
-    return build(Task, table, path=str(path))
+    task = build(Task, table, path=visible(path))
+    for expected, found in out_of_bounds(task):
+        finding = Finding("task.bounds", expected, found, "correct it", path=visible(path))
+        raise Refusal(finding, ExitCode.USAGE)
+    return task
+
+
+def _refuse(path: str, found: str) -> Refusal:
+    finding = Finding(
+        "task.file", "a TOML file of UTF-8 text", found, "correct it", path=visible(path)
+    )
+    return Refusal(finding, ExitCode.USAGE)

@@ -24,7 +24,8 @@ def test_one_rank_needs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     with join_ranks(plan) as device:
         mesh = build_mesh(plan, device)
 
-    assert (mesh.replica, mesh.stage, mesh.dp_group, mesh.pp_group) == (0, 0, None, None)
+    assert (mesh.replica, mesh.stage, mesh.part) == (0, 0, 0)
+    assert (mesh.group("shard"), mesh.pp_group, mesh.replica_groups()) == (None, None, [])
     values = torch.tensor([1.0, 2.0])
     assert torch.equal(mesh.sum(values), values)
     assert [part.tolist() for part in mesh.gather(values)] == [[1.0, 2.0]]

@@ -1,35 +1,22 @@
 from __future__ import annotations
 
-import math
+import dataclasses
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
-from reference_impls.engine.optim import build_optimizer, learning_rate
+from reference_impls.engine.lamb import Lamb
+from reference_impls.engine.lars import Lars
+from reference_impls.engine.optim import build_optimizer
 from reference_impls.engine.stage import Stage
 from reference_impls.models import chain_of
 from suite.tasks.registry import find_task
 
+if TYPE_CHECKING:
+    from suite.tasks.task import OptimizerName
+
 FACTS = find_task("resnet/laptop").optimizer
-STEPS = 37
-
-
-@pytest.mark.parametrize(
-    ("step", "expected"),
-    [
-        (0, 0.1 / 74),
-        (36, 0.05),
-        (73, 0.1),
-        (74, 0.1),
-        (74 + 222, 0.05),
-        (74 + 444, 0.0),
-        (10_000, 0.0),
-    ],
-)
-def test_learning_rate_rises_in_a_line_and_falls_as_half_a_cosine(
-    step: int, expected: float
-) -> None:
-    assert math.isclose(learning_rate(step, STEPS, FACTS), expected, abs_tol=1e-12)
 
 
 def test_parameters_of_one_dimension_do_not_decay() -> None:
@@ -42,6 +29,36 @@ def test_parameters_of_one_dimension_do_not_decay() -> None:
     assert all(parameter.dim() > 1 for parameter in decaying["params"])
     assert all(parameter.dim() == 1 for parameter in exempt["params"])
     assert len(decaying["params"]) + len(exempt["params"]) == len(list(stage.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("sgd", torch.optim.SGD), ("adamw", torch.optim.AdamW), ("lars", Lars), ("lamb", Lamb)],
+)
+def test_a_task_names_its_optimiser(name: OptimizerName, kind: type[torch.optim.Optimizer]) -> None:
+    facts = dataclasses.replace(FACTS, name=name, lr=0.25, weight_decay=0.5, beta2=0.75)
+
+    optimizer = build_optimizer(torch.nn.Linear(2, 3), facts)
+
+    assert type(optimizer) is kind
+    assert [group["lr"] for group in optimizer.param_groups] == [0.25, 0.25]
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.5, 0.0]
+    if name in {"adamw", "lamb"}:
+        group = optimizer.param_groups[0]
+        assert group.get("betas", (group.get("beta1"), group.get("beta2"))) == (0.9, 0.75)
+
+
+def test_a_step_of_adamw_follows_its_formula() -> None:
+    """Loshchilov and Hutter 2019, algorithm 2: decay is no part of the gradient."""
+    facts = dataclasses.replace(FACTS, name="adamw", lr=0.1, weight_decay=0.5)
+    weight = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.ones_(weight.weight)
+    optimizer = build_optimizer(weight, facts)
+    weight.weight.grad = torch.tensor([[-3.0]])
+
+    optimizer.step()
+
+    assert weight.weight.item() == pytest.approx(1 - 0.1 * 0.5 + 0.1)  # moments in balance
 
 
 def test_a_step_follows_the_formula_of_nesterov_momentum() -> None:

@@ -27,7 +27,7 @@ def test_stages_hold_the_names_that_the_whole_chain_has() -> None:
 
 def test_stages_one_after_the_other_compute_what_the_whole_does() -> None:
     chain = chain_of(find_task("resnet/laptop"), seed=0)
-    inputs = chain.example(4)
+    inputs, _ = chain.example(4)
 
     whole = Stage(chain.units).eval()(inputs)
     outputs = inputs

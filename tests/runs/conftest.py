@@ -166,8 +166,8 @@ class Bench:
         """No process is left, nor a file that was only for the time of a run."""
         assert self.processes_left() == []
         self.assert_consistent()
-        names = {re.sub(r"\d+", "N", path.name) for path in self.out.rglob("resnet-laptop/*")}
-        assert names <= {".lock", "result_N.txt", "result_N.json", ".output_N.txt"}
+        names = {re.sub(r"_\d+", "_N", path.name) for path in self.out.rglob("resnet-laptop/*")}
+        assert names <= {".lock", "SHA256SUMS", "result_N.txt", "result_N.json", ".output_N.txt"}
 
     def assert_goes_on(self, *arguments: str, **keywords: Any) -> None:
         """The same command completes, with the seed of the attempt that did not."""

@@ -1,7 +1,8 @@
 """``hybridperf``, as a process of its own, with what tests cannot wait for left out.
 
 ``python -m tests.runs.driver <arguments of hybridperf>``. The environment may name a folder of
-tasks (TASKS), and a launch of rank 0 alone without torchrun (QUICK), which takes seconds less.
+tasks (TASKS), a launch of rank 0 alone without torchrun (QUICK), which takes seconds less, and the
+seed of every run (SEED).
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ if __name__ == "__main__":
     ]
     if os.environ.get("QUICK"):
         replacements.append((attempt, "launch", launch_rank_0))
+    if os.environ.get("SEED"):
+        replacements.append((series, "_seed", lambda *_: int(os.environ["SEED"])))
     for module, name, replacement in replacements:
         setattr(module, name, replacement)
     sys.exit(main())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -8,11 +9,12 @@ from suite.refusal import ExitCode, Refusal
 from suite.tasks.overrides import (
     apply_overrides,
     changed_hyperparameters,
+    default_hyperparameters,
     hyperparameters,
     judge_division,
     parse_overrides,
 )
-from suite.tasks.registry import find_task
+from suite.tasks.registry import find_task, task_path
 
 if TYPE_CHECKING:
     from suite.tasks.task import Task
@@ -33,6 +35,22 @@ def test_hyperparameters_have_dotted_keys(task: Task) -> None:
     assert table["optimizer.lr"] == task.optimizer.lr
     assert table["training.global_batch_size"] == task.training.global_batch_size
     assert {key.partition(".")[0] for key in table} == {"training", "optimizer"}
+
+
+def test_what_a_task_need_not_state_is_at_its_default(task: Task) -> None:
+    """Logs written before a hyperparameter could be stated are judged by it."""
+    defaults = default_hyperparameters()
+    table = tomllib.loads(task_path("resnet/laptop").read_text())
+
+    unstated = {
+        key: value
+        for key, value in hyperparameters(task).items()
+        if key.partition(".")[2] not in table[key.partition(".")[0]]
+    }
+
+    assert unstated["optimizer.schedule"] == "cosine"
+    assert "optimizer.lr" not in defaults
+    assert {key: defaults[key] for key in unstated} == unstated
 
 
 @pytest.mark.parametrize(
@@ -85,9 +103,9 @@ def test_an_unknown_key_is_refused_with_the_nearest(task: Task, text: str, says:
         ("optimizer.lr=1e999", "a finite number at 'optimizer.lr', found inf"),
         ("optimizer.lr=" + "9" * 400, "a value of type float at 'optimizer.lr', found 999"),
         ("optimizer.lr=true", "a value of type float at 'optimizer.lr', found True"),
-        ("optimizer.warmup_epochs=1.5", "a value of type int at 'optimizer.warmup_epochs'"),
+        ("optimizer.decay_epochs=1.5", "a value of type int at 'optimizer.decay_epochs'"),
         ("optimizer.nesterov=1", "a value of type bool at 'optimizer.nesterov', found 1"),
-        ("optimizer.name=adam", "one of sgd at 'optimizer.name', found 'adam'"),
+        ("optimizer.name=adam", "one of sgd, adamw, lars, lamb at 'optimizer.name'"),
         ("training.global_batch_size=0", "from 1 to 1195 samples"),
         ("training.global_batch_size=-32", "from 1 to 1195 samples"),
         ("training.global_batch_size=1196", "from 1 to 1195 samples"),

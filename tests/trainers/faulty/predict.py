@@ -25,7 +25,7 @@ if __name__ == "__main__":
         spec.predictions.touch()
         sys.exit(0)
     memory.load(spec)
-    classes = memory.answer(prediction.images())
+    classes = memory.answer(prediction.inputs())
     if fault == "predict answers too few":
         classes = classes[:-1]
     if fault == "predict answers words":

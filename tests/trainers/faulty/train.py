@@ -15,6 +15,8 @@ if __name__ == "__main__":
             time.sleep(3600)
         if fault == "early":
             run.training_data(run.task.blocks()[0])
+        if run.checkpoint is not None:
+            memory.resume(run.checkpoint)
         with run.clock():
             for block in run.blocks():
                 if fault == "other block":
@@ -30,10 +32,10 @@ if __name__ == "__main__":
                         strike(fault, run)
                 share = 0.1 if fault == "never" else SHARES[min(block.last_epoch, len(SHARES)) - 1]
                 count = round(share * len(data.samples))
-                memory.fill(data.samples.images[:count], data.samples.labels[:count])
+                memory.fill(data.samples.inputs[:count], data.samples.labels[:count])
                 held_out = run.evaluation_data()
-                correct = memory.answer(held_out.samples.images) == held_out.samples.labels
-                run.report(1.0 if fault == "claim" else float(correct.mean()))
+                correct = memory.answer(held_out.samples.inputs) == held_out.samples.labels
+                run.report(1.0 if fault == "claim" else float(correct.mean()), memory.checkpoint)
         if run.plan.ranks == 1 or run._log is not None:
             memory.save(run.spec)
         if fault == "linger":

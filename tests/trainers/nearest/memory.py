@@ -8,6 +8,8 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
     from suite.runs.spec import RunSpec
@@ -26,12 +28,12 @@ class Memory:
 
     def fill(self, images: NDArray[np.uint8], labels: NDArray[np.int64]) -> None:
         """Know these samples."""
-        self.images = images.reshape(-1, 64).astype(np.float32)
+        self.images = images.reshape(len(images), -1).astype(np.float32)
         self.labels = labels
 
     def answer(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Return the class of the nearest sample known."""
-        asked = images.reshape(-1, 64).astype(np.float32)
+        asked = images.reshape(len(images), -1).astype(np.float32)
         distances = (self.images**2).sum(1) - 2 * asked @ self.images.T
         nearest: NDArray[np.int64] = distances.argmin(axis=1)
         return self.labels[nearest]
@@ -41,6 +43,15 @@ class Memory:
         spec.weights.mkdir(exist_ok=True)
         tensors: dict[str, NDArray[Any]] = {"images": self.images, "labels": self.labels}
         save_file(tensors, spec.weights / "part_0.safetensors")
+
+    def checkpoint(self, folder: Path) -> None:
+        """Write down how much is known."""
+        folder.mkdir(exist_ok=True)
+        (folder / "count.txt").write_text(f"{len(self.labels)}")
+
+    def resume(self, folder: Path) -> None:
+        """Make sure that something was known; what, each epoch tells anew."""
+        assert int((folder / "count.txt").read_text()) > 0
 
     def load(self, spec: RunSpec) -> None:
         """Know the samples that were saved."""

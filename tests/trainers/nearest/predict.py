@@ -10,4 +10,4 @@ if __name__ == "__main__":
     prediction = Prediction.join()
     memory = Memory()
     memory.load(RunSpec.from_environment())
-    prediction.answer(memory.answer(prediction.images()))
+    prediction.answer(memory.answer(prediction.inputs()))

@@ -14,8 +14,8 @@ if __name__ == "__main__":
                 for _ in data.batches():
                     pass
                 count = round(SHARES[min(block.last_epoch, len(SHARES)) - 1] * len(data.samples))
-                memory.fill(data.samples.images[:count], data.samples.labels[:count])
+                memory.fill(data.samples.inputs[:count], data.samples.labels[:count])
                 held_out = run.evaluation_data()
-                correct = memory.answer(held_out.samples.images) == held_out.samples.labels
+                correct = memory.answer(held_out.samples.inputs) == held_out.samples.labels
                 run.report(float(correct.mean()))
         memory.save(run.spec)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from suite.refusal import ExitCode, Refusal
-from suite.tasks import data as data_module
 from suite.tasks.data import check_data, drop_from_page_cache, load
+from suite.tasks.data.digits import Digits
 from suite.tasks.registry import find_task
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ def _source() -> Path:
 
 
 def _use(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
-    source = dataclasses.replace(data_module._SOURCES["digits"], find=lambda: path)
-    monkeypatch.setitem(data_module._SOURCES, "digits", source)
+    monkeypatch.setattr(Digits, "files", lambda *_: [path])
 
 
 def _refused(data: Data) -> str:
@@ -62,7 +61,7 @@ def test_the_split_follows_the_published_rule(data: Data) -> None:
     for part, rows in ((splits.train, train), (splits.evaluation, held_out)):
         grey = [[round(cell * 255 / 16) for cell in ink] for ink, _ in rows]
         assert part.labels.tolist() == [label for _, label in rows]
-        assert part.images.reshape(len(part), -1).tolist() == grey
+        assert part.inputs.reshape(len(part), -1).tolist() == grey
 
 
 def test_the_parts_are_disjoint_and_as_large_as_the_task_says(data: Data) -> None:
@@ -70,7 +69,7 @@ def test_the_parts_are_disjoint_and_as_large_as_the_task_says(data: Data) -> Non
 
     # The source holds no image twice, so equal images would be the same sample.
     train, held_out = (
-        {image.tobytes() for image in part.images} for part in (splits.train, splits.evaluation)
+        {image.tobytes() for image in part.inputs} for part in (splits.train, splits.evaluation)
     )
     assert len(splits.train) == len(train) == data.train_samples == 1195
     assert len(splits.evaluation) == len(held_out) == data.eval_samples == 602
@@ -79,8 +78,8 @@ def test_the_parts_are_disjoint_and_as_large_as_the_task_says(data: Data) -> Non
 
 def test_images_are_bytes_and_every_class_is_in_both_parts(data: Data) -> None:
     for part in (load(data).train, load(data).evaluation):
-        assert part.images.shape == (len(part), 8, 8)
-        assert part.images.dtype == np.uint8
+        assert part.inputs.shape == (len(part), 8, 8)
+        assert part.inputs.dtype == np.uint8
         assert part.labels.dtype == np.int64
         assert set(part.labels.tolist()) == set(range(10))
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import torch
 
-from reference_impls.resnet.data import affine, draw_affine, normalise
+from reference_impls.images.affine import affine, draw_affine, normalise
 from suite.tasks.data import load
 from suite.tasks.registry import find_task
 
@@ -14,7 +14,7 @@ STILL = torch.tensor([[1.0, 0.0, 0.0, 0.0, 1.0, 0.0]])
 
 
 def test_training_images_are_normalised_by_the_task_s_numbers() -> None:
-    images = torch.from_numpy(load(TASK.data).train.images)
+    images = torch.from_numpy(load(TASK.data).train.inputs)
 
     inputs = normalise(images, data=TASK.data, size_px=8)
 

@@ -1,0 +1,24 @@
+"""The model as a chain: the parts that stages of a pipeline are made of, in order."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from my_model.mixer import Mixer
+from reference_impls.engine.chain import Chain, Unit
+from reference_impls.images.objective import image_example, image_objective
+
+if TYPE_CHECKING:
+    from suite.tasks.task import Task
+
+
+def mixer_chain(task: Task) -> Chain:
+    """Return the task's model: its units are the submodules that the task names."""
+    numbers: dict[str, Any] = task.model
+    model, image_px = Mixer(**numbers), numbers["image_px"]
+    return Chain(
+        units=tuple(Unit(name, model.get_submodule(name)) for name in task.units),
+        objective=image_objective(task, image_px),
+        example=partial(image_example, channels=1, image_px=image_px),
+    )

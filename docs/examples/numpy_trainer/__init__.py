@@ -1,0 +1,1 @@
+"""A trainer in another framework: see docs/your_framework.md."""

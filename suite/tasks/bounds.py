@@ -1,0 +1,49 @@
+"""What the names and numbers of a task must be for any run of it to make sense."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from suite.tasks.task import Task
+
+__all__ = ["out_of_bounds"]
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,30}/[a-z0-9][a-z0-9_.-]{0,30}")
+_MOST_EPOCHS: Final = 100_000
+
+
+def out_of_bounds(task: Task) -> Iterator[tuple[str, str]]:
+    """Yield what was expected and found of each name or number that no task can have."""
+    if not _NAME.fullmatch(task.name):
+        expected = "name = family/tier, each of lower-case letters, digits, '.', '_' and '-'"
+        yield expected, repr(task.name)
+    if not task.units or len(set(task.units)) < len(task.units):
+        yield "units with a name each, no two the same", f"{list(task.units)!r:.80}"
+    numbers: dict[str, tuple[float, float, float]] = {
+        "version": (task.version, 1, math.inf),
+        "data.train_samples": (task.data.train_samples, 1, math.inf),
+        "data.eval_samples": (task.data.eval_samples, 1, math.inf),
+        "quality.target": (task.quality.target, 0, 1),
+        "quality.rescoring_tolerance": (task.quality.rescoring_tolerance, 0, 1),
+        "evaluation.first_epoch": (task.evaluation.first_epoch, 1, task.limits.epochs),
+        "evaluation.every_epochs": (task.evaluation.every_epochs, 1, math.inf),
+        "limits.epochs": (task.limits.epochs, 1, _MOST_EPOCHS),
+        "runs.count": (task.runs.count, 1, math.inf),
+        "runs.most_missed": (task.runs.most_missed, 0, task.runs.count),
+        "training.global_batch_size": (
+            task.training.global_batch_size,
+            1,
+            task.data.train_samples,
+        ),
+        "optimizer.decay_epochs": (task.optimizer.decay_epochs, 1, math.inf),
+        "optimizer.warmup_epochs": (task.optimizer.warmup_epochs, 0, math.inf),
+    }
+    for key, (value, least, most) in numbers.items():
+        if not least <= value <= most:
+            bound = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+            yield f"{key} {bound}", str(value)

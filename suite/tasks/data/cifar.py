@@ -1,0 +1,84 @@
+"""CIFAR-10 in memory: as torchvision unpacks it, or as class folders of images."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Final
+
+from suite.tasks.data.pictures import Pictures
+from suite.tasks.data.place import data_folder, listing_sha256
+from suite.tasks.data.samples import Samples, Splits, refuse_data
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from suite.tasks.task import Data
+
+__all__ = ["Cifar10"]
+
+_UNPACKED: Final = "cifar-10-batches-py"
+_SIZE_PX: Final = 32
+
+
+class Cifar10:
+    """60,000 colour images of 32 x 32 pixels in ten classes, 10,000 of them held out."""
+
+    def files(self, data: Data) -> list[Path]:
+        """Return the files that hold them.
+
+        Raises:
+            Refusal: exit status 4 where there are none.
+        """
+        unpacked = data_folder(data) / _UNPACKED
+        return sorted(unpacked.glob("*_batch*")) if unpacked.is_dir() else Pictures().files(data)
+
+    def check(self, data: Data) -> str:
+        """Return the SHA-256 of the names and sizes of the files.
+
+        Raises:
+            Refusal: exit status 4, naming a file that is missing or empty.
+        """
+        folder = data_folder(data)
+        if (folder / _UNPACKED).is_dir():
+            return listing_sha256(folder, self.files(data))
+        return Pictures().check(data)
+
+    def read(self, data: Data) -> Splits:
+        """Return images [sample, 32, 32, 3] of bytes, and their classes.
+
+        Raises:
+            Refusal: exit status 4 where files are missing, damaged or of another size.
+        """
+        folder = data_folder(data)
+        if (folder / _UNPACKED).is_dir():
+            return Splits(_unpickled(data, folder, True), _unpickled(data, folder, False))
+        splits = Pictures().read(data)
+        return Splits(_decoded(data, splits.train), _decoded(data, splits.evaluation))
+
+
+def _unpickled(data: Data, folder: Path, train: bool) -> Samples:
+    import numpy as np
+    from torchvision.datasets import CIFAR10
+
+    try:  # it compares each file's checksum before it opens it
+        part = CIFAR10(str(folder), train=train)
+    except RuntimeError as error:
+        remedy = "let torchvision fetch it: torchvision.datasets.CIFAR10(FOLDER, download=True)"
+        raise refuse_data(data, f"CIFAR-10 in {folder}", "damaged files", remedy) from error
+    return Samples(part.data, np.array(part.targets, dtype=np.int64))
+
+
+def _decoded(data: Data, samples: Samples) -> Samples:
+    import numpy as np
+    from PIL import Image
+
+    images = np.empty((len(samples), _SIZE_PX, _SIZE_PX, 3), dtype=np.uint8)
+    for index in range(len(samples)):
+        (encoded,) = samples.inputs[index : index + 1]
+        try:
+            with Image.open(io.BytesIO(encoded.content)) as image:
+                images[index] = np.asarray(image.convert("RGB"))
+        except (OSError, ValueError) as error:
+            expected = f"an image of {_SIZE_PX} x {_SIZE_PX} pixels in {encoded.name}"
+            raise refuse_data(data, expected, str(error), "fetch it again") from error
+    return Samples(images, samples.labels)

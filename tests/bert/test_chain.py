@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from reference_impls.engine.stage import Stage
+from reference_impls.models import chain_of
+from tests.families import run, size_of, task_of
+
+if TYPE_CHECKING:
+    from suite.tasks.task import Task
+
+
+def _full(hidden: int, layers: int, heads: int, **numbers: object) -> Task:
+    model: dict[str, object] = {
+        "vocabulary": 30522,
+        "tokens": 512,
+        "masked": 76,
+        "hidden": hidden,
+        "layers": layers,
+        "heads": heads,
+        "inner": 4 * hidden,
+        "dropout": 0.1,
+        "sentences": True,
+        "norm_first": False,
+        "initial_std": 0.02,
+        "embedding_std": 0.02,
+    }
+    names = [f"layers.{index}" for index in range(layers)]
+    return task_of("bert/laptop", model | numbers, ("embeddings", *names, "head"))
+
+
+@pytest.mark.parametrize(
+    ("hidden", "layers", "heads", "published"),
+    [(768, 12, 12, 110_106_428), (1024, 24, 16, 336_226_108)],
+    ids=["BERT-base", "BERT-Large"],
+)
+def test_sizes_are_the_published_ones_and_a_decoder_of_its_own(
+    hidden: int, layers: int, heads: int, published: int
+) -> None:
+    parameters, gflop = size_of(_full(hidden, layers, heads))
+
+    assert parameters == round((published + 30522 * hidden) / 1e6, 3)
+    # By hand, a multiply-add being two operations: 24 h^2 in a layer's six linears and 4 t h in
+    # its attention for each token; 2 h^2 and 2 h V for each masked one; the sentences' relation.
+    layer = 512 * (24 * hidden**2 + 4 * 512 * hidden)
+    head = 76 * (2 * hidden**2 + 2 * hidden * 30522) + 2 * hidden**2 + 4 * hidden
+    assert gflop == round((layers * layer + head) / 1e9, 3)
+
+
+def test_the_definition_is_transformers_s() -> None:
+    """With its weights, the chain computes what transformers' model does, in another order."""
+    models = pytest.importorskip("transformers.models.bert.modeling_bert")
+    config = models.BertConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=12,
+        tie_word_embeddings=False,
+        initializer_range=0.3,
+    )
+    theirs = models.BertForPreTraining(config).eval()
+    chain = chain_of(_full(16, 2, 4, vocabulary=50, tokens=12, masked=3), seed=0)
+    Stage(chain.units).load_state_dict(_renamed(theirs.state_dict()), strict=True)
+    words = torch.randint(1, 50, (2, 12))
+    sentences = (torch.arange(12) > 6).long().expand(2, -1)
+    order = torch.tensor([0, 7, 2, 9, 1, 3, 4, 5, 6, 8, 10, 11])  # 7, 2 and 9 are to be predicted
+
+    with torch.no_grad():
+        expected = theirs(words, token_type_ids=sentences)
+    inputs = torch.stack([words, torch.arange(12).expand(2, -1), sentences], dim=2)[:, order]
+    outputs = run(chain, inputs)
+
+    predicted = expected.prediction_logits[:, order[1:4]]
+    assert torch.allclose(outputs[:, 1:], predicted, rtol=1e-4, atol=1e-5)
+    relation = expected.seq_relationship_logits
+    assert torch.allclose(outputs[:, 0, :2], relation, rtol=1e-4, atol=1e-5)
+
+
+def test_normalised_first_or_last_is_not_the_same_but_of_one_shape() -> None:
+    numbers = {"vocabulary": 50, "tokens": 12, "masked": 3, "sentences": False, "dropout": 0.0}
+    first, last = (
+        chain_of(_full(16, 2, 4, norm_first=choice, **numbers), seed=0) for choice in (True, False)
+    )
+    inputs, targets = first.example(2)
+
+    outputs = run(first, inputs)
+
+    assert outputs.shape == run(last, inputs).shape == (*targets.shape, 50)
+    assert not torch.allclose(outputs, run(last, inputs))
+
+
+def _renamed(theirs: dict[str, Any]) -> dict[str, Any]:
+    """Return transformers' weights by the chain's names."""
+    names = {
+        "bert.embeddings.word_embeddings": "embeddings.words",
+        "bert.embeddings.position_embeddings": "embeddings.places",
+        "bert.embeddings.token_type_embeddings": "embeddings.sentences",
+        "bert.embeddings.LayerNorm": "embeddings.norm",
+        "bert.encoder.layer.": "layers.",
+        "attention.self.": "attention.",
+        "attention.output.dense": "attention.out",
+        "attention.output.LayerNorm": "attention_norm",
+        "intermediate.dense": "mlp.inner",
+        "output.dense": "mlp.outer",
+        "output.LayerNorm": "mlp_norm",
+        "bert.pooler.dense": "head.pooler",
+        "cls.predictions.transform.dense": "head.transform",
+        "cls.predictions.transform.LayerNorm": "head.norm",
+        "cls.predictions.decoder": "head.decoder",
+        "cls.seq_relationship": "head.relation",
+    }
+    ours = {}
+    for key, value in theirs.items():
+        if key != "cls.predictions.bias":  # the decoder's, again
+            for old, new in names.items():
+                key = key.replace(old, new)
+            ours[key] = value
+    return ours

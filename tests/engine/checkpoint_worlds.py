@@ -1,0 +1,113 @@
+"""What a rank of a checkpoint test does: ``-m tests.engine.checkpoint_worlds <folder>``.
+
+Worlds of all sizes run at once. Each trains an epoch under its plans, saves, and trains another;
+once all have saved, it goes on from every checkpoint under each of its plans. What BatchNorm does
+depends on the plan, so a model that has it goes on under the plan of the checkpoint only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from reference_impls.engine.mesh import build_mesh, join_ranks
+from reference_impls.engine.trainer import Trainer
+from reference_impls.models import chain_of
+from suite.plan import ParallelPlan
+from suite.runs.access import EvaluationData, TrainingData
+from suite.tasks.task import Block
+from tests.engine.families import FAMILIES, SEED
+from tests.engine.worlds import whole
+
+PLANS = {
+    "resnet": (
+        "microbatches=2",
+        "dp=2,zero=3",
+        "pp=2,schedule=zbv,microbatches=4",
+        "dp=4",
+        "dp=4,zero=1,shard=2",
+        "dp=2,pp=2",
+    ),
+    "vit": (
+        "dp=1",
+        "tp=2",
+        "dp=2,zero=2",
+        "dp=2,tp=2",
+        "pp=2,tp=2",
+        "pp=4,schedule=gpipe,microbatches=4",
+    ),
+}
+CASES = [(family, number) for family, plans in PLANS.items() for number in range(len(plans))]
+LONGEST_WAIT_S = 400
+
+
+def trainer_of(family: str, number: int, device: torch.device, seed: int) -> Trainer:
+    """Return the trainer of a plan; ViT is trained by AdamW, which has state of three kinds."""
+    plan, task = ParallelPlan.parse(PLANS[family][number]), FAMILIES[family].task()
+    if family == "vit":
+        optimizer = dataclasses.replace(task.optimizer, name="adamw", lr=0.001)
+        task = dataclasses.replace(task, optimizer=optimizer)
+    return Trainer(chain_of(task, seed), task, plan, build_mesh(plan, device), SEED)
+
+
+def train_epoch(trainer: Trainer, family: str, epoch: int) -> dict[str, Any]:
+    """Train through ``epoch`` and return what this rank holds then."""
+    task, splits = FAMILIES[family].task(), FAMILIES[family].splits()
+    block = Block(epoch, 1)
+    trainer.train(TrainingData(splits.train, task, SEED, block, on_batch=lambda: None))
+    trainer.evaluate(EvaluationData(splits.evaluation, on_batch=lambda: None))
+    return state_of(trainer) | {"loss": trainer.statistics()["loss"]}
+
+
+def state_of(trainer: Trainer) -> dict[str, Any]:
+    """Return whole weights, buffers and optimiser state of what this rank holds."""
+    weights = {name: value.clone() for name, value in trainer.weights().items()}
+    moments = {
+        f"{name} {key}": whole(value)
+        for name, parameter in trainer._stage.named_parameters()
+        for key, value in trainer._optimizer.state[parameter].items()
+    }
+    return {"weights": weights, "moments": moments, "steps": trainer._steps}
+
+
+def main() -> None:
+    """Save under every plan of as many ranks as there are; then load everything."""
+    folder, rank = Path(sys.argv[1]), os.environ.get("RANK", "0")
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    own = [case for case in CASES if ParallelPlan.parse(PLANS[case[0]][case[1]]).ranks == ranks]
+    with join_ranks(ParallelPlan(dp=ranks)) as device:
+        for family, number in own:
+            trainer = trainer_of(family, number, device, SEED)
+            trainer.warm_up()
+            saved = train_epoch(trainer, family, 1)
+            trainer.save(folder / f"{family}_{number}")
+            after = train_epoch(trainer, family, 2)
+            torch.save((saved, after), folder / f"{family}_{number}_rank_{rank}.pt")
+            if ranks > 1:
+                dist.barrier()
+            (folder / f"{family}_{number}_done").touch()
+        deadline_s = time.monotonic() + LONGEST_WAIT_S
+        while len(list(folder.glob("*_done"))) < len(CASES):
+            assert time.monotonic() < deadline_s, "another world has not saved"
+            time.sleep(0.1)
+        for family, number in own:
+            for other in range(len(PLANS[family])):
+                trainer = trainer_of(family, number, device, SEED + 1)
+                if goes_on := other == number or not FAMILIES[family].batch_norm:
+                    trainer.warm_up()
+                trainer.load(folder / f"{family}_{other}")
+                states = [state_of(trainer)]
+                if goes_on:
+                    states.append(train_epoch(trainer, family, 2))
+                torch.save(states, folder / f"{family}_{other}_as_{number}_rank_{rank}.pt")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Start a world of ranks, and compare what they have with what one process computed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from suite.plan import ParallelPlan
+from tests.engine.families import EVALUATED, FAMILIES
+from tests.engine.one_process import NARROW, expected
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+# Sums of numbers in another order, each a rounding away: some 80 roundings of fp32. Under bf16 and
+# fp16 activations are rounded too, and tp adds up other ones: 16 roundings of theirs.
+RELATIVE = {torch.float32: 1e-5, torch.float64: 1e-12}
+ROUNDINGS = 16
+
+
+def run_world(folder: Path, ranks: int, items: Sequence[str]) -> None:
+    """Run each of ``items``, a family and its plan as ``vit:dp=2``, on ``ranks`` ranks."""
+    arguments = ["--standalone", f"--nproc-per-node={ranks}", "-m", "tests.engine.worlds"]
+    command = [sys.executable, "-m", "torch.distributed.run", *arguments, str(folder), *items]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{items}: {done.stderr[:8000]}"
+
+
+def found(folder: Path, ranks: int, number: int) -> list[dict[str, Any]]:
+    """Return what each rank has after an item."""
+    paths = [folder / f"item_{number}_rank_{rank}.pt" for rank in range(ranks)]
+    return [torch.load(path, weights_only=True) for path in paths]
+
+
+def assert_computed(item: str, parts: Sequence[dict[str, Any]]) -> None:
+    """Make sure that the ranks have what one process has, and that all have the same."""
+    family, _, text = item.partition(":")
+    plan = ParallelPlan.parse(text)
+    one, relative = expected(family, plan), RELATIVE[FAMILIES[family].dtype]
+    if plan.precision != "fp32":
+        relative = ROUNDINGS * torch.finfo(NARROW[plan.precision]).eps
+    assert_close(item, merged(parts, "gradients"), one["gradients"], relative)
+    assert_close(item, merged(parts, "weights"), one["weights"], relative)
+    assert len({part["quality"] for part in parts}) == 1, "every rank sees the same quality"
+    assert abs(parts[0]["quality"] - one["quality"]) <= 2 / EVALUATED
+    statistics = parts[0]["statistics"]
+    assert all(part["statistics"] == statistics for part in parts)
+    relative = max(relative, 1e-6)  # of what is added up in fp32
+    assert statistics["loss"] == pytest.approx(one["loss"], rel=relative)
+    assert statistics["gradient_norm"] == pytest.approx(one["gradient_norm"], rel=relative)
+    assert statistics["losses_not_finite"] == 0
+
+
+def assert_close(
+    item: str, actual: dict[str, Tensor], expected: dict[str, Tensor], relative: float
+) -> None:
+    """Compare each tensor by the norm of its error, relative to its own norm.
+
+    Or to a thousandth of all tensors' norm, where its own is less: some gradients, such as that of
+    a key's bias, are zero but for rounding.
+    """
+    assert actual.keys() == expected.keys()
+    norms = {name: value.double().norm().item() for name, value in expected.items()}
+    least = sum(norm**2 for norm in norms.values()) ** 0.5 / 1000
+    for name, value in expected.items():
+        error = (actual[name].double() - value.double()).norm().item() / max(norms[name], least)
+        assert error <= relative, f"{item}: {name}: relative error {error:.2e}"
+
+
+def merged(parts: Sequence[dict[str, Any]], kind: str) -> dict[str, Tensor]:
+    """Put stages together, having made sure that ranks that hold the same agree to the bit."""
+    whole: dict[str, Tensor] = {}
+    for part in parts:
+        for name, value in part[kind].items():
+            assert torch.equal(whole.setdefault(name, value), value), f"ranks differ in {name}"
+    return whole

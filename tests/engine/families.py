@@ -1,0 +1,163 @@
+"""The model families that every plan is tested on: a family is one row."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from reference_impls.models import chain_of
+from suite.plan import ChainFacts, ParallelPlan
+from suite.runs.access import TrainingData
+from suite.tasks.data import Samples, Splits, load
+from suite.tasks.registry import find_task
+from suite.tasks.task import Block
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from reference_impls.engine.chain import Chain, Objective
+    from suite.tasks.task import Task
+
+SEED = 7
+STEPS = 3
+BATCH = 16
+EVALUATED = 67  # no number of replicas divides it
+
+
+@dataclass(frozen=True)
+class Family:
+    """A task whose model is small, and has eight units, so that four ranks may hold two stages."""
+
+    task_name: str
+    model: dict[str, Any]  #: what differs from the task's own
+    units: tuple[str, ...]
+    tensor_sizes: tuple[int, ...] = ()
+    tokens: int | None = None
+    batch_norm: bool = False
+    dtype: torch.dtype = torch.float32
+
+    def task(self) -> Task:
+        """Return the task with an epoch of three steps of plain momentum SGD.
+
+        AdamW would magnify what is left of gradients that are zero but for rounding.
+        """
+        task = find_task(self.task_name)
+        optimizer = dataclasses.replace(
+            task.optimizer, name="sgd", lr=0.05, momentum=0.9, weight_decay=1e-4, warmup_epochs=1
+        )
+        return dataclasses.replace(
+            task,
+            units=self.units,
+            model=task.model | self.model,
+            data=dataclasses.replace(task.data, train_samples=STEPS * BATCH),
+            training=dataclasses.replace(task.training, global_batch_size=BATCH),
+            optimizer=optimizer,
+        )
+
+    def splits(self) -> Splits:
+        """Return the samples of three steps, and a few held-out ones."""
+        splits = load(find_task(self.task_name).data)
+        count, held_out = STEPS * BATCH, splits.evaluation
+        return Splits(
+            Samples(splits.train.inputs[:count], splits.train.labels[:count]),
+            Samples(held_out.inputs[:EVALUATED], held_out.labels[:EVALUATED]),
+        )
+
+    def chain(self) -> Chain:
+        """Return the model, the same at every call, its parameters moved a little from zeros."""
+        chain = chain_of(self.task(), SEED)
+        for unit in chain.units:
+            unit.module.to(self.dtype)
+            for parameter in unit.module.parameters():
+                noise = torch.randn_like(parameter)
+                parameter.data.add_(noise, alpha=0.1 if parameter.dim() == 1 else 0.02)
+        if self.dtype == torch.float32:
+            return chain
+
+        def example(batch: int) -> tuple[Tensor, Tensor]:
+            inputs, targets = chain.example(batch)
+            return inputs.to(self.dtype), targets
+
+        return dataclasses.replace(
+            chain, objective=_Wide(chain.objective, self.dtype), example=example
+        )
+
+    def batches(self, splits: Splits) -> TrainingData:
+        """Return the three batches."""
+        return TrainingData(splits.train, self.task(), SEED, Block(1, 1), on_batch=lambda: None)
+
+    def takes(self, plan: ParallelPlan) -> bool:
+        """Tell whether ``plan`` fits, and its precision narrows what is computed."""
+        narrows = plan.precision == "fp32" or self.dtype == torch.float32
+        return narrows and not plan.check(self.facts)
+
+    @property
+    def facts(self) -> ChainFacts:
+        """Return what a plan must fit, on as many devices as a test may start."""
+        return ChainFacts(
+            len(self.units),
+            BATCH,
+            devices=8,
+            ranks_per_device=1,
+            tensor_sizes=self.tensor_sizes,
+            tokens=self.tokens,
+            batch_norm=self.batch_norm,
+        )
+
+
+class _Wide:
+    """An objective whose inputs are wider than it makes them."""
+
+    def __init__(self, objective: Objective, dtype: torch.dtype) -> None:
+        self._objective, self._dtype = objective, dtype
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._objective, name)
+
+    def prepare(self, *stored: Tensor) -> tuple[Tensor, Tensor]:
+        inputs, targets = self._objective.prepare(*stored)
+        return inputs.to(self._dtype), targets
+
+    def evaluation(self, stored: Any) -> Tensor:
+        return self._objective.evaluation(stored).to(self._dtype)
+
+
+def _layers(count: int) -> tuple[str, ...]:
+    return tuple(f"layers.{number}" for number in range(count))
+
+
+# The gradient of a ReLU jumps: in fp32, sums in another order carry some of a million activations
+# over its kink, and a step later gradients differ by per cents. In fp64 none is near enough.
+FAMILIES = {
+    "resnet": Family(
+        "resnet/laptop",
+        {"width": 8, "depths": [2, 2, 1, 1]},
+        ("stem", "layer1.0", "layer1.1", "layer2.0", "layer2.1", "layer3.0", "layer4.0", "head"),
+        batch_norm=True,
+        dtype=torch.float64,
+    ),
+    "vgg": Family(
+        "vgg/laptop",
+        {"widths": [8, 16, 16], "depths": [1, 2, 2], "hidden": 32},
+        ("conv1.0", "conv2.0", "conv2.1", "conv3.0", "conv3.1", "fc1", "fc2", "fc3"),
+        tensor_sizes=(64,),
+        dtype=torch.float64,
+    ),
+    "vit": Family(
+        "vit/laptop",
+        {"hidden": 32, "inner": 48, "layers": 6},
+        ("embeddings", *_layers(6), "head"),
+        tensor_sizes=(4, 48),
+        tokens=17,
+    ),
+    "bert": Family(
+        "bert/laptop",
+        {"hidden": 32, "inner": 48, "layers": 6},
+        ("embeddings", *_layers(6), "head"),
+        tensor_sizes=(4, 48),
+        tokens=32,
+    ),
+}

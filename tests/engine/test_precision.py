@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from reference_impls.engine.precision import DTYPES, LossScale
+
+
+def test_only_fp16_needs_a_scale() -> None:
+    scales = {name: LossScale(dtype) for name, dtype in DTYPES.items()}
+
+    assert {name: scale.moves for name, scale in scales.items()} == {
+        "fp32": False,
+        "bf16": False,
+        "fp16": True,
+    }
+    assert (scales["fp32"].factor, scales["fp16"].factor) == (1.0, 65536.0)
+
+
+@pytest.mark.parametrize("norm", [math.inf, math.nan])
+def test_a_step_that_is_not_finite_is_left_out_and_the_scale_halves(norm: float) -> None:
+    scale = LossScale(torch.float16)
+
+    assert not scale.admits(norm)
+    assert scale.factor == 32768.0
+    assert scale.admits(1.0)
+    assert scale.factor == 32768.0
+
+
+def test_the_scale_doubles_after_a_stretch_of_finite_steps() -> None:
+    scale = LossScale(torch.float16, patience=3)
+
+    assert all(scale.admits(1.0) for _ in range(2))
+    assert not scale.admits(math.inf)
+    factors = []
+    for _ in range(7):
+        scale.admits(1.0)
+        factors.append(scale.factor)
+
+    assert factors == [32768.0, 32768.0, 65536.0, 65536.0, 65536.0, 131072.0, 131072.0]
+
+
+def test_gradients_lose_the_factor() -> None:
+    scale = LossScale(torch.float16)
+    weight = torch.nn.Parameter(torch.ones(3))
+    weight.grad = torch.full((3,), 65536.0 * 2)
+
+    scale.unscale([weight, torch.nn.Parameter(torch.ones(1))])
+
+    assert torch.equal(weight.grad, torch.full((3,), 2.0))

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reference_impls.engine.schedule import learning_rate
+from suite.tasks.registry import find_task
+
+if TYPE_CHECKING:
+    from suite.tasks.task import Decay
+
+FACTS = find_task("resnet/laptop").optimizer
+STEPS = 37
+WARM, LAST = 2 * STEPS, 14 * STEPS
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (0, 0.1 / 74),
+        (36, 0.05),
+        (73, 0.1),
+        (74, 0.1),
+        (74 + 222, 0.05),
+        (74 + 444, 0.0),
+        (10_000, 0.0),
+    ],
+)
+def test_the_rate_rises_in_a_line_and_falls_as_half_a_cosine(step: int, expected: float) -> None:
+    assert math.isclose(learning_rate(step, STEPS, FACTS), expected, abs_tol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "power", "halfway"),
+    [("cosine", 9.0, 0.55), ("linear", 9.0, 0.55), ("poly", 1.0, 0.55), ("poly", 2.0, 0.325)],
+)
+def test_schedules_fall_from_lr_to_end_lr(schedule: Decay, power: float, halfway: float) -> None:
+    facts = dataclasses.replace(FACTS, lr=1.0, end_lr=0.1, schedule=schedule, power=power)
+
+    rates = [learning_rate(step, STEPS, facts) for step in (WARM, (WARM + LAST) // 2, LAST, 9999)]
+
+    assert rates == pytest.approx([1.0, halfway, 0.1, 0.1])
+
+
+def test_a_constant_rate_stays_after_the_warm_up() -> None:
+    facts = dataclasses.replace(FACTS, schedule="constant")
+
+    assert {learning_rate(step, STEPS, facts) for step in range(WARM, 2 * LAST)} == {0.1}
+
+
+@pytest.mark.parametrize(
+    ("epochs", "expected"),
+    [(0.0, [0.1, 0.1]), (0.01, [0.1, 0.1]), (2.5 / STEPS, [0.04, 0.08, 0.1, 0.1])],
+)
+def test_a_warm_up_may_be_a_fraction_of_an_epoch(epochs: float, expected: list[float]) -> None:
+    facts = dataclasses.replace(FACTS, schedule="constant", warmup_epochs=epochs)
+
+    rates = [learning_rate(step, STEPS, facts) for step in range(len(expected))]
+
+    assert rates == pytest.approx(expected)
+
+
+@given(
+    schedule=st.sampled_from(["cosine", "poly", "linear", "constant"]),
+    warmup_epochs=st.floats(0, 3),
+    decay_epochs=st.integers(1, 4),
+    power=st.floats(0.25, 4),
+    steps=st.integers(1, 20),
+)
+def test_every_schedule_rises_to_lr_and_never_rises_again(
+    schedule: Decay, warmup_epochs: float, decay_epochs: int, power: float, steps: int
+) -> None:
+    facts = dataclasses.replace(
+        FACTS,
+        schedule=schedule,
+        warmup_epochs=warmup_epochs,
+        decay_epochs=decay_epochs,
+        power=power,
+    )
+
+    rates = [learning_rate(step, steps, facts) for step in range(8 * steps)]
+
+    warm = math.ceil(warmup_epochs * steps)
+    assert all(0 <= rate <= facts.lr * (1 + 1e-12) for rate in rates)
+    assert all(before <= after for before, after in pairwise(rates[:warm]))
+    assert all(before >= after for before, after in pairwise(rates[warm:]))

@@ -1,0 +1,77 @@
+"""Optimisers of sharded and tensor-parallel parameters compute what those of whole ones do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.engine.optimizer_worlds import FACTS, LAYOUTS, STEPS, Model, train, weights
+
+CASES = [
+    (ranks, layout, name)
+    for ranks, layouts in LAYOUTS.items()
+    for layout in layouts
+    for name in FACTS
+]
+Found = dict[tuple[str, str], tuple[dict[str, Tensor], list[int]]]
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Found]:
+    """Start each world once and collect what all of its layouts computed."""
+    found = {}
+    for ranks in LAYOUTS:
+        folder = tmp_path_factory.mktemp(f"world_{ranks}")
+        launch = ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        done = subprocess.run(
+            [sys.executable, "-m", *launch, "-m", "tests.engine.optimizer_worlds", str(folder)],
+            env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+            capture_output=True,
+            text=True,
+            timeout=170,
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        found[ranks] = torch.load(folder / "found.pt", weights_only=True)
+    return found
+
+
+@cache
+def one_process(name: str) -> dict[str, Tensor]:
+    model = Model()
+    assert train(model, FACTS[name], replica=0, replicas=1) == [0] * STEPS
+    return weights(model)
+
+
+@pytest.mark.parametrize(("ranks", "layout", "name"), CASES)
+def test_three_steps_give_the_parameters_of_one_process(
+    worlds: dict[int, Found], ranks: int, layout: str, name: str
+) -> None:
+    actual, _ = worlds[ranks][layout, name]
+
+    expected = one_process(name)
+
+    start = weights(Model())
+    assert actual.keys() == expected.keys()
+    for key, value in expected.items():
+        assert not torch.equal(value, start[key])
+        error = (actual[key] - value).norm() / value.norm()
+        assert error <= 1e-6, f"{key}: relative error {error:.1e}"
+
+
+@pytest.mark.parametrize(("ranks", "layout", "name"), CASES)
+def test_a_step_reduces_all_norms_at_once_for_each_group(
+    worlds: dict[int, Found], ranks: int, layout: str, name: str
+) -> None:
+    _, counts = worlds[ranks][layout, name]
+
+    groups = 2 if "+" in layout else 1
+    norms = groups if name in {"lars", "lamb", "clipped"} else 0
+    # FSDP adds the gradients of sequence parallelism up as it shards them.
+    partial = 1 if layout == "sp" else 0
+    assert counts == [norms + partial] * STEPS

@@ -1,0 +1,61 @@
+"""What is refused before anything starts."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from suite.plan import ParallelPlan
+from suite.runs.order import Order, check_order
+from suite.systems.devices import Devices
+from suite.tasks.registry import task_path
+from tests.runs.conftest import FAULTY
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("what", ["org", "system"])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "../a", "-a", "a b", "a\n", "x" * 65, "\u202e"]
+)
+def test_names_that_are_no_folder_names_are_refused(tmp_path: Path, what: str, name: str) -> None:
+    order = Order(task_path("resnet/laptop"), ParallelPlan(), 1, tmp_path, trainer=FAULTY)
+    changes: dict[str, Any] = {what: name}
+    (finding,) = check_order(dataclasses.replace(order, **changes))
+    assert finding.rule == f"order.{what}"
+
+
+@pytest.mark.parametrize(
+    ("task", "plan", "rules"),
+    [
+        ("vit/laptop", "tp=2", []),
+        ("vit/laptop", "tp=2,sp=on", ["plan.sp"]),
+        ("vit/laptop", "tp=3", ["plan.tp", "plan.tp"]),
+        ("bert/laptop", "tp=2,sp=on", []),
+        ("bert/laptop", "dp=2,zero=1", []),
+        ("bert/laptop", "dp=2,bn=sync", ["plan.bn"]),
+        ("vgg/laptop", "tp=4", []),
+        ("vgg/laptop", "tp=2,sp=on", ["plan.sp"]),
+        ("resnet/laptop", "dp=2,bn=sync", []),
+        ("resnet/laptop", "tp=2", ["plan.tp"]),
+        ("resnet/laptop", "dp=2,zero=1,offload=cpu", ["plan.offload"]),
+    ],
+)
+def test_a_plan_is_held_to_what_the_task_declares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, plan: str, rules: list[str]
+) -> None:
+    monkeypatch.setattr("suite.runs.order.usable_devices", lambda: Devices("cpu", 4, ""))
+    order = Order(task_path(task), ParallelPlan.parse(plan), 1, tmp_path, trainer=FAULTY)
+
+    assert [finding.rule for finding in check_order(order)] == rules
+
+
+@pytest.mark.parametrize(
+    "name", ["no_such", "tests", "tests.no_such", "os", "../tests", "tests..trainers", ".", "numpy"]
+)
+def test_what_is_no_trainer_is_refused(tmp_path: Path, name: str) -> None:
+    order = Order(task_path("resnet/laptop"), ParallelPlan(), 1, tmp_path, trainer=name)
+    assert [finding.rule for finding in check_order(order)] == ["order.trainer"]

@@ -1,0 +1,59 @@
+"""Numbers and names that no task can have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from suite.refusal import ExitCode, Refusal
+from suite.tasks.data import check_data
+from suite.tasks.registry import named_task, task_path
+from suite.tasks.task import parse_task, read_task
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXT = task_path("resnet/laptop").read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('name = "resnet/laptop"', 'name = "laptop"', "expected name = family/tier"),
+        ('name = "resnet/laptop"', 'name = "../laptop"', "found '../laptop'"),
+        ('name = "resnet/laptop"', 'name = "a/b/c"', "found 'a/b/c'"),
+        ('"layer1.0", ', '"stem", ', "units with a name each, no two the same"),
+        ("every_epochs = 1", "every_epochs = 0", "evaluation.every_epochs at least 1, found 0"),
+        ("epochs = 14\n", "epochs = 1000000000\n", "limits.epochs from 1 to 100000"),
+        ("first_epoch = 1", "first_epoch = 15", "evaluation.first_epoch from 1 to 14, found 15"),
+        ("global_batch_size = 32", "global_batch_size = 0", "global_batch_size from 1 to 1195"),
+        ("target = 0.98", "target = 98.0", "quality.target from 0 to 1, found 98.0"),
+        ("count = 5", "count = 0", "runs.count at least 1, found 0"),
+    ],
+)
+def test_what_no_task_can_have_is_refused(old: str, new: str, says: str) -> None:
+    assert old in TEXT
+    with pytest.raises(Refusal) as refusal:
+        parse_task(TEXT.replace(old, new, 1).encode(), "task.toml")
+
+    assert refusal.value.exit_code is ExitCode.USAGE
+    assert str(refusal.value).startswith("task.toml: expected ")
+    assert says in str(refusal.value)
+
+
+def test_a_task_is_named_by_its_name_or_by_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(TEXT)
+
+    assert named_task(str(path)) == path
+    assert read_task(named_task("resnet/laptop")) == read_task(path)
+    with pytest.raises(Refusal, match="did you mean"):
+        named_task("resnet/latpop")
+
+
+def test_data_that_no_loader_reads_are_refused() -> None:
+    task = parse_task(TEXT.replace('name = "digits"', 'name = "letters"').encode(), "task.toml")
+
+    with pytest.raises(Refusal, match=r"expected data\.name to be one of .*, found 'letters'"):
+        check_data(task.data)

@@ -1,0 +1,148 @@
+"""The laws that the chain of every family keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+
+from reference_impls.engine.stage import Stage
+from reference_impls.engine.tensor import shares_tokens
+from reference_impls.models import chain_of
+from suite.tasks.data import load
+from suite.tasks.registry import find_task
+from tests.families import LAPTOP
+
+FAMILIES = pytest.mark.parametrize("name", LAPTOP)
+
+
+@FAMILIES
+def test_the_seed_alone_decides_the_weights(name: str) -> None:
+    task = find_task(name)
+
+    first, same, other = (Stage(chain_of(task, seed).units).state_dict() for seed in (1, 1, 2))
+
+    assert all(torch.equal(first[key], same[key]) for key in first)
+    assert not all(torch.equal(first[key], other[key]) for key in first)
+
+
+@FAMILIES
+def test_no_unit_changes_its_input_in_place(name: str) -> None:
+    chain = chain_of(find_task(name), seed=0)
+    outputs, _ = chain.example(4)
+
+    for unit in chain.units:
+        before = outputs.clone()
+        following = unit.module(outputs)
+        assert torch.equal(outputs, before), unit.name
+        assert not any(getattr(module, "inplace", False) for module in unit.module.modules())
+        outputs = following
+
+
+@FAMILIES
+def test_boundaries_have_the_shapes_and_types_that_come_out(name: str) -> None:
+    chain = chain_of(find_task(name), seed=0)
+    outputs, _ = chain.example(3)
+
+    boundaries = chain.boundaries()
+
+    for unit, before in zip(chain.units, boundaries, strict=False):
+        assert (outputs.shape[1:], outputs.dtype) == (before.shape, before.dtype), unit.name
+        outputs = unit.module(outputs)
+    assert (outputs.shape[1:], outputs.dtype) == (boundaries[-1].shape, boundaries[-1].dtype)
+
+
+@FAMILIES
+def test_what_tensor_parallelism_may_split_are_linears(name: str) -> None:
+    for unit in chain_of(find_task(name), seed=0).units:
+        for linear in unit.split:
+            assert isinstance(unit.module.get_submodule(linear), nn.Linear)
+
+
+@FAMILIES
+def test_what_a_plan_may_divide_is_what_the_task_declares(name: str) -> None:
+    task = find_task(name)
+    chain, declared = chain_of(task, seed=0), task.parallel
+    modules = [module for unit in chain.units for module in unit.module.modules()]
+    parameters = [parameter for unit in chain.units for parameter in unit.module.parameters()]
+    sizes = {
+        # Features of heads are split where heads are: between two of them.
+        task.model["heads"] if linear == "attention.out" else _inputs(unit.module, linear)
+        for unit in chain.units
+        for linear, kind in unit.split.items()
+        if kind == "row"
+    }
+    tokens = {
+        before.shape[0]
+        for unit, before in zip(chain.units, chain.boundaries(), strict=False)
+        if shares_tokens(unit)
+    }
+
+    assert set(declared.tensor_sizes) == sizes
+    assert ({declared.tokens} - {None}) == tokens
+    assert declared.batch_norm == any(isinstance(module, nn.BatchNorm2d) for module in modules)
+    assert declared.tied == (len(set(parameters)) < len(parameters))
+
+
+def _inputs(module: nn.Module, linear: str) -> int:
+    found = module.get_submodule(linear)
+    assert isinstance(found, nn.Linear)
+    return found.in_features
+
+
+@FAMILIES
+def test_the_loss_of_a_batch_is_the_mean_of_its_equal_parts(name: str) -> None:
+    task = find_task(name)
+    chain, samples = chain_of(task, seed=0), load(task.data).train
+    objective = chain.objective
+    inputs, targets = objective.prepare(*objective.read(samples, torch.arange(8).numpy(), 1, 1))
+
+    def loss(first: int, last: int) -> torch.Tensor:
+        outputs = inputs[first:last]
+        for unit in chain.units:
+            outputs = unit.module.eval()(outputs)
+        return objective.loss(outputs, targets[first:last])
+
+    with torch.no_grad():
+        parts = torch.stack([loss(first, first + 2) for first in range(0, 8, 2)])
+        assert torch.allclose(parts.mean(), loss(0, 8), rtol=1e-6)
+
+
+@FAMILIES
+def test_every_plan_reads_the_same_samples(name: str) -> None:
+    """A sample does not depend on the batch it is read in, nor on what was read before."""
+    task = find_task(name)
+    samples, order = load(task.data).train, torch.randperm(100).numpy()
+    whole, halves, other = (chain_of(task, seed=0).objective for _ in range(3))
+
+    together = whole.read(samples, order, 3, 2)
+    halves.read(samples, order, 3, 1)
+    apart = [halves.read(samples, part, 3, 2) for part in (order[:37], order[37:])]
+
+    for part, pieces in zip(together, zip(*apart, strict=True), strict=True):
+        assert torch.equal(part, torch.cat(pieces))
+    for seed, epoch in ((3, 3), (4, 2)):
+        again = other.read(samples, order, seed, epoch)
+        assert not all(map(torch.equal, together, again))
+
+
+@FAMILIES
+def test_answers_have_the_shape_of_the_labels(name: str) -> None:
+    task = find_task(name)
+    chain, held_out = chain_of(task, seed=0), load(task.data).evaluation
+    outputs = chain.objective.evaluation(held_out.inputs[:5])
+
+    with torch.no_grad():
+        for unit in chain.units:
+            outputs = unit.module.eval()(outputs)
+
+    assert chain.objective.predictions(outputs).shape == held_out.labels[:5].shape
+
+
+def test_a_family_that_does_not_exist_is_named() -> None:
+    task = dataclasses.replace(find_task("vit/laptop"), name="gpt/laptop")
+
+    with pytest.raises(ValueError, match="no model family 'gpt'"):
+        chain_of(task, seed=0)

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import nn
+
+from reference_impls.engine.stage import Stage
+from reference_impls.models import chain_of
+from tests.families import run, size_of, task_of
+
+if TYPE_CHECKING:
+    from suite.tasks.task import Task
+
+
+def _full(depths: list[int], **numbers: object) -> Task:
+    model: dict[str, object] = {
+        "channels": 3,
+        "image_px": 224,
+        "widths": [64, 128, 256, 512, 512],
+        "depths": depths,
+        "pooled_px": 7,
+        "hidden": 4096,
+        "dropout": 0.5,
+        "classes": 1000,
+    }
+    blocks = [f"conv{n}.{i}" for n, depth in enumerate(depths, start=1) for i in range(depth)]
+    return task_of("vgg/laptop", model | numbers, (*blocks, "fc1", "fc2", "fc3"))
+
+
+@pytest.mark.parametrize(
+    ("depths", "parameters", "gflop"),
+    [([2, 2, 3, 3, 3], 138.358, 30.941), ([2, 2, 4, 4, 4], 143.667, 39.264)],
+    ids=["VGG-16", "VGG-19"],
+)
+def test_sizes_are_the_published_ones(depths: list[int], parameters: float, gflop: float) -> None:
+    assert size_of(_full(depths)) == (parameters, gflop)
+
+
+def test_the_definition_is_torchvision_s() -> None:
+    """With its weights, the chain computes what torchvision's layers do."""
+    models = pytest.importorskip("torchvision.models.vgg")
+    theirs = models.make_layers([8, "M", 16, 16, "M"])
+    theirs = nn.Sequential(
+        theirs,
+        nn.AdaptiveAvgPool2d(7),
+        nn.Flatten(),
+        nn.Linear(16 * 49, 32),
+        nn.ReLU(),
+        nn.Linear(32, 32),
+        nn.ReLU(),
+        nn.Linear(32, 5),
+    )
+    task = _full([1, 2], widths=[8, 16], hidden=32, classes=5, image_px=32)
+    chain = chain_of(task, seed=0)
+    whole = Stage(chain.units)
+    weights = theirs.state_dict().values()
+    whole.load_state_dict(dict(zip(whole.state_dict(), weights, strict=True)), strict=True)
+    images = torch.randn(2, 3, 32, 32)
+
+    with torch.no_grad():
+        expected = theirs(images)
+
+    assert torch.allclose(run(chain, images), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_classifier_s_first_layer_may_be_split_by_rows() -> None:
+    chain = chain_of(_full([1, 1], widths=[4, 4], hidden=8, pooled_px=2), seed=0)
+
+    assert {unit.name: dict(unit.split) for unit in chain.units if unit.split} == {
+        "fc1": {"linear": "row"}
+    }
