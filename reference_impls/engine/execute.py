@@ -13,15 +13,19 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from reference_impls.engine.timing import StepTimer
+    from suite.plan import ParallelPlan
 
-__all__ = ["Executor", "WholeModel", "time_exposed_communication"]
+__all__ = ["Executor", "WholeModel", "bare", "time_exposed_communication"]
 
 
 class Executor(Protocol):
     """What computes a replica's gradients."""
 
-    def step(self, inputs: Tensor, labels: Tensor) -> None:
-        """Leave in the parameters the mean gradient of the replica's samples, over all replicas."""
+    def step(self, inputs: Tensor, targets: Tensor) -> None:
+        """Leave in the parameters the mean gradient of the replica's samples.
+
+        Over all replicas, except where the plan averages after the backward pass.
+        """
 
     def predict(self, inputs: Tensor) -> Tensor | None:
         """Return the outputs for ``inputs`` where the last stage is, None elsewhere."""
@@ -34,36 +38,41 @@ class WholeModel:
         self,
         module: nn.Module,
         loss: Callable[[Tensor, Tensor], Tensor],
-        microbatches: int,
+        plan: ParallelPlan,
         timer: StepTimer,
     ) -> None:
-        self._module, self._loss, self._microbatches = module, loss, microbatches
+        self._module, self._loss, self._plan = module, loss, plan
         self._timer = timer
         self._exposed = time_exposed_communication(module, timer)
 
-    def step(self, inputs: Tensor, labels: Tensor) -> None:
+    def step(self, inputs: Tensor, targets: Tensor) -> None:
         """Compute the gradients of the mean loss."""
-        pairs = zip(inputs.chunk(self._microbatches), labels.chunk(self._microbatches), strict=True)
-        for number, (some_inputs, some_labels) in enumerate(pairs, start=1):
-            with self._timer.part("compute"), self._synchronised(number == self._microbatches):
-                loss = self._loss(self._module(some_inputs), some_labels) / self._microbatches
+        count = self._plan.microbatches
+        pairs = zip(inputs.chunk(count), targets.chunk(count), strict=True)
+        for number, (some_inputs, some_targets) in enumerate(pairs, start=1):
+            with self._timer.part("compute"), self._synchronised(last=number == count):
+                loss = self._loss(self._module(some_inputs), some_targets) / count
                 with self._exposed():
                     loss.backward()
 
     def predict(self, inputs: Tensor) -> Tensor | None:
         """Return the outputs."""
-        inner = (
-            self._module.module
-            if isinstance(self._module, DistributedDataParallel)
-            else self._module
-        )
-        outputs: Tensor = inner(inputs)
+        outputs: Tensor = bare(self._module)(inputs)
         return outputs
 
-    def _synchronised(self, last: bool) -> contextlib.AbstractContextManager[None]:
-        if last or not isinstance(self._module, DistributedDataParallel):
-            return contextlib.nullcontext()
-        return self._module.no_sync()
+    def _synchronised(self, *, last: bool) -> contextlib.AbstractContextManager[None]:
+        if isinstance(self._module, DistributedDataParallel):
+            return contextlib.nullcontext() if last else self._module.no_sync()
+        if self._plan.dp > 1:
+            from reference_impls.engine.sharding import synchronise
+
+            synchronise(self._module, zero=self._plan.zero, last=last)
+        return contextlib.nullcontext()
+
+
+def bare(module: nn.Module) -> nn.Module:
+    """Return what is called in evaluation, when no gradients are to be averaged."""
+    return module.module if isinstance(module, DistributedDataParallel) else module
 
 
 def time_exposed_communication(

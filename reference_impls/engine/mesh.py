@@ -14,6 +14,8 @@ from torch.distributed.device_mesh import init_device_mesh
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from torch.distributed.device_mesh import DeviceMesh
+
     from suite.plan import ParallelPlan
 
 __all__ = ["Mesh", "build_mesh", "join_ranks", "local_device"]
@@ -21,13 +23,32 @@ __all__ = ["Mesh", "build_mesh", "join_ranks", "local_device"]
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """The axes ``dp`` and ``pp``: ranks of one pipeline are neighbours."""
+    """The axes ``replicate`` and ``shard``, which are dp together, ``pp`` and ``tp``.
+
+    Ranks of one tp group are neighbours, and so are those of one pipeline.
+    """
 
     device: torch.device
-    replica: int  #: coordinate on the axis dp
-    stage: int  #: coordinate on the axis pp
-    dp_group: dist.ProcessGroup | None  #: the replicas of this stage; None where there is one
-    pp_group: dist.ProcessGroup | None  #: the stages of this replica; None where there is one
+    axes: DeviceMesh | None  #: None where there is one rank
+    replica: int = 0  #: coordinate on dp
+    stage: int = 0  #: coordinate on the axis pp
+    part: int = 0  #: coordinate on the axis tp
+
+    def group(self, axis: str) -> dist.ProcessGroup | None:
+        """Return the ranks that differ from this one on ``axis`` alone; None without others."""
+        if self.axes is None or self.axes[axis].size() == 1:
+            return None
+        return self.axes.get_group(axis)
+
+    def replica_groups(self) -> list[dist.ProcessGroup]:
+        """Return the groups that together hold all replicas of what this rank holds."""
+        groups = (self.group(axis) for axis in ("replicate", "shard"))
+        return [group for group in groups if group is not None]
+
+    @property
+    def pp_group(self) -> dist.ProcessGroup | None:
+        """Return the stages of this replica; None where there is one."""
+        return self.group("pp")
 
     def barrier(self) -> None:
         """Wait for every rank."""
@@ -83,12 +104,8 @@ def join_ranks(plan: ParallelPlan) -> Iterator[torch.device]:
 def build_mesh(plan: ParallelPlan, device: torch.device) -> Mesh:
     """Arrange the ranks that have met by the axes of ``plan``."""
     if plan.ranks == 1:
-        return Mesh(device, 0, 0, None, None)
-    axes = init_device_mesh(device.type, (plan.dp, plan.pp), mesh_dim_names=("dp", "pp"))
-    return Mesh(
-        device,
-        axes.get_local_rank("dp"),
-        axes.get_local_rank("pp"),
-        axes.get_group("dp") if plan.dp > 1 else None,
-        axes.get_group("pp") if plan.pp > 1 else None,
-    )
+        return Mesh(device, None)
+    sizes = (plan.dp // plan.shards, plan.shards, plan.pp, plan.tp)
+    axes = init_device_mesh(device.type, sizes, mesh_dim_names=("replicate", "shard", "pp", "tp"))
+    replicate, shard, stage, part = axes.get_coordinate() or ()
+    return Mesh(device, axes, replicate * plan.shards + shard, stage, part)

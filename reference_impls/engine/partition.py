@@ -58,11 +58,9 @@ def _cuts(sums: Sequence[int], stages: int, bottleneck: int) -> list[int] | None
 def forward_flops(chain: Chain) -> list[int]:
     """Return the floating-point operations of each unit's forward pass on one sample."""
     flops = []
-    outputs = chain.example(2)  # BatchNorm has no statistics of one sample
-    for unit in chain.units:
-        was_training = unit.module.training
+    outputs = chain.example(1)[0].to("meta")
+    for module in chain.shadow():
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            outputs = unit.module.eval()(outputs)
-        unit.module.train(was_training)
-        flops.append(counter.get_total_flops() // 2)
+            outputs = module(outputs)
+        flops.append(counter.get_total_flops())
     return flops

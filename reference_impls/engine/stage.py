@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Stage"]
 
+_NARROW = {torch.bfloat16, torch.float16}
+
 
 class Stage(nn.Module):
     """Apply ``units`` in order.
@@ -43,4 +45,6 @@ class Stage(nn.Module):
         outputs = inputs
         for name in self._order:
             outputs = self.get_submodule(name)(outputs)
+        if outputs.dtype in _NARROW:  # links carry, and losses are taken in, the full width
+            outputs = outputs.float()
         return outputs.contiguous()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["PARTS", "StepTimer"]
+
+Item = TypeVar("Item")
 
 PARTS = ("input", "step", "compute", "exposed_communication", "optimizer")
 
@@ -33,6 +35,15 @@ class StepTimer:
         start = self.mark()
         yield
         self.add(name, start, self.mark())
+
+    def each(self, name: str, items: Iterator[Item]) -> Iterator[Item]:
+        """Yield ``items``, timing as ``name`` how long each one takes to come."""
+        while True:
+            with self.part(name):
+                item = next(items, None)
+            if item is None:
+                return
+            yield item
 
     def mark(self) -> Any:
         """Return this instant."""

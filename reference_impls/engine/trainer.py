@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from reference_impls.engine.checkpoint import Progress, load_checkpoint, save_checkpoint
 from reference_impls.engine.execute import Executor, WholeModel
-from reference_impls.engine.optim import build_optimizer, learning_rate
+from reference_impls.engine.feed import feed
+from reference_impls.engine.gradients import clip_gradients, gradient_norm
+from reference_impls.engine.health import LossMean
+from reference_impls.engine.norms import is_spread
+from reference_impls.engine.optim import build_optimizer
+from reference_impls.engine.parallelize import parallelize, settle
 from reference_impls.engine.partition import forward_flops, minimax_partition
-from reference_impls.engine.replicate import apply_replication, average_buffers
-from reference_impls.engine.stage import Stage
-from reference_impls.engine.timing import PARTS, StepTimer
+from reference_impls.engine.precision import DTYPES, LossScale
+from reference_impls.engine.replicate import average_buffers
+from reference_impls.engine.schedule import learning_rate
+from reference_impls.engine.spent import spent_time
+from reference_impls.engine.timing import StepTimer
 from suite.logs import keys
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from reference_impls.engine.chain import Chain
     from reference_impls.engine.mesh import Mesh
     from suite.plan import ParallelPlan
-    from suite.runs.access import Batch, EvaluationData, TrainingData
+    from suite.runs.access import EvaluationData, TrainingData
     from suite.tasks.task import Task
 
 __all__ = ["Trainer"]
@@ -33,14 +44,16 @@ class Trainer:
     def __init__(self, chain: Chain, task: Task, plan: ParallelPlan, mesh: Mesh, seed: int) -> None:
         self._chain, self._task, self._plan, self._mesh, self._seed = chain, task, plan, mesh, seed
         self._flops = forward_flops(chain)
-        self._cuts = minimax_partition(self._flops, plan.pp)
-        self._shapes = chain.boundary_shapes()  # asked before any unit moves to the device
-        self._stage = Stage(chain.units[self._cuts[mesh.stage]]).to(mesh.device)
+        self._cuts = minimax_partition(self._flops, plan.pipeline_stages)
+        self._part = parallelize(chain, self._cuts, plan=plan, mesh=mesh)
+        self._stage = self._part.stage
         self._timer = StepTimer(mesh.device)
+        self._losses, self._scale = LossMean(mesh), LossScale(DTYPES[plan.precision])
+        self._gradient_norm = torch.zeros(())
         self._replica_batch = task.training.global_batch_size // plan.dp
         self._executor = self._build_executor()
         self._optimizer = build_optimizer(self._stage, task.optimizer)
-        self._drawn_epoch, self._numbers = 0, torch.empty(0)
+        self._steps = 0  # of training, taken so far
 
     def partition_entry(self) -> tuple[str, list[dict[str, object]]]:
         """Return the log entry that says which units each stage holds, and their FLOPs."""
@@ -56,108 +69,155 @@ class Trainer:
     def warm_up(self) -> None:
         """Allocate, connect and tune on synthetic samples, and leave no trace in the model."""
         before = {name: value.clone() for name, value in self._stage.state_dict().items()}
-        inputs = self._chain.example(self._replica_batch).to(self._mesh.device)
-        labels = torch.zeros(self._replica_batch, dtype=torch.int64, device=self._mesh.device)
+        example = self._chain.example(self._replica_batch)
+        inputs, targets = (part.to(self._mesh.device) for part in example)
         for _ in range(2):  # the second step runs in the buckets that the first one orders
-            self._executor.step(inputs, labels)
+            self._compute(inputs, targets)
             self._optimizer.zero_grad()
         self._stage.eval()
         with torch.no_grad():
             self._executor.predict(inputs[:_EVALUATION_CHUNK])
         self._stage.load_state_dict(before)
         self._timer.collect()
+        self._losses.collect()
         self._mesh.barrier()
 
     def train(self, data: TrainingData) -> None:
-        """Train through the batches of a block."""
+        """Train through the batches of a block, but for those that came before a checkpoint."""
         self._stage.train()
-        for batch in data.batches():
-            with self._timer.part("input"):
-                inputs, labels = self._share(data, batch)
-                rate = learning_rate(batch.step, self._task.steps_per_epoch, self._task.optimizer)
-                for group in self._optimizer.param_groups:
-                    group["lr"] = rate
+        first = self._mesh.replica * self._replica_batch
+        own = slice(first, first + self._replica_batch)
+        fed = feed(self._chain.objective, data, own, self._mesh.device, self._steps)
+        for batch, inputs, targets in self._timer.each("input", fed):
+            rate = learning_rate(batch.step, self._task.steps_per_epoch, self._task.optimizer)
+            for group in self._optimizer.param_groups:
+                group["lr"] = rate
             with self._timer.part("step"):
-                self._executor.step(inputs, labels)
+                self._compute(inputs, targets)
             with self._timer.part("optimizer"):
-                self._optimizer.step()
-                self._optimizer.zero_grad()
+                last = batch.step + 1 == data.block.last_epoch * self._task.steps_per_epoch
+                self._update(measure=last)
+            self._steps = batch.step + 1
 
     def evaluate(self, data: EvaluationData) -> float:
-        """Return the share of the held-out samples whose class is predicted right.
+        """Return the share of the labels of all held-out samples that is predicted right.
 
         Each replica takes a share of the samples; the answer is the same on every rank.
         """
+        objective, replicas = self._chain.objective, self._plan.dp
         average_buffers(self._stage, mesh=self._mesh)
         self._stage.eval()
-        correct = torch.zeros(1, dtype=torch.int64, device=self._mesh.device)
+        counts = torch.zeros(2, dtype=torch.int64, device=self._mesh.device)  # right, counted
+        most = -(-len(data) // replicas)
+        passes = -(-most // _EVALUATION_CHUNK)  # of the replica with the largest share
         with torch.no_grad():
-            for chunk in data.chunks(self._mesh.replica, self._plan.dp, _EVALUATION_CHUNK):
-                images = torch.from_numpy(data.samples.images[chunk]).to(self._mesh.device)
-                logits = self._executor.predict(self._chain.prepare(images))
-                if logits is not None:
+            for chunk in data.chunks(self._mesh.replica, replicas, _EVALUATION_CHUNK):
+                passes -= 1
+                inputs = objective.evaluation(data.samples.inputs[chunk]).to(self._mesh.device)
+                outputs = self._executor.predict(inputs)
+                if outputs is not None:
                     labels = torch.from_numpy(data.samples.labels[chunk]).to(self._mesh.device)
-                    correct += (logits.argmax(dim=1) == labels).sum()
-        return self._mesh.sum(correct).item() / len(data)
+                    counts[0] += (objective.predictions(outputs) == labels).sum()
+                    counts[1] += labels.numel()
+            for _ in range(passes if self._plan.zero else 0):  # others wait for this one's shards
+                self._executor.predict(self._chain.example(1)[0].to(self._mesh.device))
+        correct, counted = self._mesh.sum(counts).tolist()
+        return float(correct / counted)
 
     def weights(self) -> dict[str, Tensor]:
-        """Return this stage's parameters and buffers by global names."""
-        return dict(self._stage.state_dict())
+        """Return this rank's parameters and buffers, whole, by global names.
+
+        Every rank must call this: what is spread over some is gathered from them.
+        """
+        return {
+            name: _whole(value, self._mesh.device)
+            for name, value in self._stage.state_dict().items()
+        }
+
+    def save(self, folder: Path) -> None:
+        """Save a checkpoint into ``folder``, all ranks at once, after an evaluation.
+
+        That has made replicas agree on their running statistics.
+        """
+        epoch, batch = divmod(self._steps, self._task.steps_per_epoch)
+        progress = Progress(
+            plan=str(self._plan),
+            seed=self._seed,
+            epoch=epoch + 1,
+            batch=batch,
+            step=self._steps,
+            samples=self._steps * self._task.training.global_batch_size,
+            loss_scale=self._scale.factor,
+            good_steps=self._scale.good_steps,
+        )
+        save_checkpoint(folder, self._stage, self._optimizer, progress)
+
+    def load(self, folder: Path) -> None:
+        """Go on from the checkpoint in ``folder``, whatever plan saved it, all ranks at once."""
+        progress = load_checkpoint(folder, self._stage, self._optimizer, plan=str(self._plan))
+        self._steps, self._scale.good_steps = progress.step, progress.good_steps
+        if self._scale.moves:
+            self._scale.factor = progress.loss_scale
 
     def statistics(self) -> dict[str, object]:
-        """Return what the time since the last call was made of, on every rank."""
-        own = self._timer.collect()
-        # On the device: its collectives library may know no other.
-        seconds = torch.tensor([own[part] for part in PARTS], device=self._mesh.device)
-        ranks = self._mesh.gather(seconds)
-        stages, waiting, exposed, total = [], 0.0, 0.0, 0.0
-        for rank, values in enumerate(ranks):
-            part = dict(zip(PARTS, values.tolist(), strict=True))
-            # Timed inside the backward pass, so part of what was taken for computation.
-            part["compute"] -= part["exposed_communication"]
-            wait = part.pop("step") - part["compute"] - part["exposed_communication"]
-            replica, stage = divmod(rank, self._plan.pp)
-            waiting += wait
-            exposed += part["exposed_communication"]
-            total += wait + sum(part.values())
-            parts = {f"{name}_s": round(value, 6) for name, value in part.items()}
-            stages.append({"replica": replica, "stage": stage, "waiting_s": round(wait, 6)} | parts)
-        return {
-            "stages": stages,
-            "bubble": round(waiting / total, 6),
-            "exposed_communication": round(exposed / total, 6),
+        """Return how training went since the last call, and what its time was made of.
+
+        The loss is the mean since then, the gradient norm that of the last step; either is None
+        where it is not finite. Alike on every rank.
+        """
+        loss, not_finite = self._losses.collect()
+        norm = self._gradient_norm.item()
+        return spent_time(self._timer, plan=self._plan, mesh=self._mesh) | {
+            "loss": loss,
+            "losses_not_finite": not_finite,
+            "gradient_norm": norm if math.isfinite(norm) else None,
         }
 
     def _build_executor(self) -> Executor:
-        smoothing, plan = self._task.training.label_smoothing, self._plan
-        loss = nn.CrossEntropyLoss(label_smoothing=smoothing)
-        module = apply_replication(self._stage, mesh=self._mesh)
+        plan, part = self._plan, self._part
         if plan.pp == 1:
-            return WholeModel(module, loss, plan.microbatches, self._timer)
+            return WholeModel(part.modules[0], self._loss, plan, self._timer)
         # Imported where it is needed: it costs seconds.
         from reference_impls.engine.pipeline import Pipeline
 
-        cut = self._cuts[self._mesh.stage]
         return Pipeline(
-            module,
-            loss,
+            part.modules,
+            self._loss,
             plan,
             self._mesh,
             self._timer,
-            boundaries=(self._shapes[cut.start], self._shapes[cut.stop]),
+            edges=part.edges,
             replica_batch=self._replica_batch,
-            evaluation_chunk=_EVALUATION_CHUNK,
         )
 
-    def _share(self, data: TrainingData, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return this replica's samples of ``batch``, augmented, and their labels."""
-        if batch.epoch != self._drawn_epoch:
-            drawn = self._chain.augment.draw(self._seed, batch.epoch, len(data.samples))
-            self._drawn_epoch, self._numbers = batch.epoch, torch.from_numpy(drawn)
-        first = self._mesh.replica * self._replica_batch
-        own = batch.indices[first : first + self._replica_batch]
-        device = self._mesh.device
-        images = torch.from_numpy(data.samples.images[own]).to(device)
-        numbers = self._numbers[torch.from_numpy(own)].to(device)
-        inputs = self._chain.augment.apply(self._chain.prepare(images), numbers)
-        return inputs, torch.from_numpy(data.samples.labels[own]).to(device)
+    def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        loss = self._chain.objective.loss(outputs, targets)
+        self._losses.see(loss)
+        return loss * self._scale.factor if self._scale.moves else loss
+
+    def _compute(self, inputs: Tensor, targets: Tensor) -> None:
+        """Leave the global batch's mean gradient in the parameters."""
+        self._executor.step(inputs, targets)
+        settle(self._part, plan=self._plan, mesh=self._mesh, timer=self._timer)
+
+    def _update(self, *, measure: bool) -> None:
+        """Let the optimiser take a step; measure the gradient's norm where it is asked for."""
+        parameters, stages = list(self._stage.parameters()), self._mesh.pp_group
+        if self._scale.moves:
+            self._scale.unscale(parameters)
+        if self._task.optimizer.clip_norm:
+            clip = self._task.optimizer.clip_norm
+            self._gradient_norm = clip_gradients(parameters, clip, stages=stages)
+        elif self._scale.moves or measure:
+            self._gradient_norm = gradient_norm(parameters, stages=stages)
+        if not self._scale.moves or self._scale.admits(self._gradient_norm.item()):
+            self._optimizer.step()
+        self._optimizer.zero_grad()
+
+
+def _whole(tensor: Tensor, device: torch.device) -> Tensor:
+    if not is_spread(tensor):
+        return tensor
+    moved = tensor.to(device)  # it may be offloaded, and is gathered by the device's library
+    assert is_spread(moved)
+    return moved.full_tensor()

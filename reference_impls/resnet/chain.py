@@ -1,23 +1,24 @@
-"""ResNet with bottleneck blocks as a chain (He et al. 2016; stride in the 3x3, as in v1.5)."""
+"""ResNet as a chain (He et al. 2016), as torchvision defines it; smaller with other numbers."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from reference_impls.engine.chain import Augment, Chain, Unit
-from reference_impls.resnet.data import affine, draw_affine, normalise
+from reference_impls.engine.chain import Chain, Unit
+from reference_impls.images.objective import image_example, image_objective
+from reference_impls.resnet.blocks import BasicBlock, Bottleneck
 from suite.tasks.schema import build
 
 if TYPE_CHECKING:
     from suite.tasks.task import Task
 
-__all__ = ["Bottleneck", "Shape", "resnet_chain"]
+__all__ = ["Shape", "resnet_chain"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,73 +27,49 @@ class Shape:
 
     channels: int
     image_px: int
-    width: int  #: channels inside the first layer's bottlenecks
-    depths: tuple[int, ...]  #: bottlenecks of each layer
-    expansion: int  #: a bottleneck's output channels over its inner ones
+    width: int  #: channels inside the first layer's blocks
+    depths: tuple[int, ...]  #: blocks of each layer
+    expansion: int  #: a block's output channels over its inner ones
     classes: int
-
-
-class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolutions beside a shortcut, all normalised."""
-
-    def __init__(self, inputs: int, width: int, outputs: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(outputs)
-        self.downsample: nn.Sequential | None = None
-        if stride > 1 or inputs != outputs:
-            self.downsample = nn.Sequential(
-                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
-            )
-        self.relu = nn.ReLU()  # never in place: a stage may begin here
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return ``[batch, outputs, height / stride, width / stride]``."""
-        shortcut = inputs if self.downsample is None else self.downsample(inputs)
-        hidden = self.relu(self.bn1(self.conv1(inputs)))
-        hidden = self.relu(self.bn2(self.conv2(hidden)))
-        summed: Tensor = self.bn3(self.conv3(hidden)) + shortcut
-        return torch.relu(summed)
+    block: Literal["bottleneck", "basic"] = "bottleneck"
+    stem: Literal["small", "large"] = "small"  #: a 3x3, or a 7x7 of stride 2 and a pooling
 
 
 def resnet_chain(task: Task) -> Chain:
-    """Return the task's ResNet: a stem, its bottlenecks and a head."""
+    """Return the task's ResNet: a stem, its residual blocks and a head."""
     shape = build(Shape, task.model, path=task.name, at="model")
+    kind = {"bottleneck": Bottleneck, "basic": BasicBlock}[shape.block]
     units = [Unit("stem", _stem(shape))]
     channels = shape.width
     for layer, depth in enumerate(shape.depths):
         width = shape.width * 2**layer
         for index in range(depth):
             stride = 2 if layer > 0 and index == 0 else 1
-            block = Bottleneck(channels, width, width * shape.expansion, stride)
+            block = kind(channels, width, width * shape.expansion, stride)
             channels = width * shape.expansion
             units.append(Unit(f"layer{layer + 1}.{index}", block))
     units.append(Unit("head", _head(channels, shape.classes)))
     for unit in units:
         unit.module.apply(_initialise)
         unit.module.to(memory_format=torch.channels_last)
-
     return Chain(
         units=tuple(units),
-        prepare=partial(normalise, data=task.data, size_px=shape.image_px),
-        augment=Augment(draw=partial(draw_affine, task=task), apply=affine),
-        example_shape=(shape.channels, shape.image_px, shape.image_px),
-        classes=shape.classes,
+        objective=image_objective(task, shape.image_px),
+        example=partial(image_example, channels=shape.channels, image_px=shape.image_px),
     )
 
 
 def _stem(shape: Shape) -> nn.Sequential:
-    return nn.Sequential(
-        OrderedDict(
-            conv=nn.Conv2d(shape.channels, shape.width, 3, padding=1, bias=False),
-            bn=nn.BatchNorm2d(shape.width),
-            relu=nn.ReLU(),
-        )
+    large = shape.stem == "large"
+    size, stride = (7, 2) if large else (3, 1)
+    layers = OrderedDict[str, nn.Module](
+        conv=nn.Conv2d(shape.channels, shape.width, size, stride, padding=size // 2, bias=False),
+        bn=nn.BatchNorm2d(shape.width),
+        relu=nn.ReLU(),
     )
+    if large:
+        layers["pool"] = nn.MaxPool2d(3, stride=2, padding=1)
+    return nn.Sequential(layers)
 
 
 def _head(channels: int, classes: int) -> nn.Sequential:
@@ -109,3 +86,5 @@ def _initialise(module: nn.Module) -> None:
     elif isinstance(module, Bottleneck):
         # A block begins as its shortcut (Goyal et al. 2017).
         nn.init.zeros_(module.bn3.weight)
+    elif isinstance(module, BasicBlock):
+        nn.init.zeros_(module.bn2.weight)

@@ -1,4 +1,4 @@
-"""Images for the ResNet tasks: upscaled, normalised, and slightly moved while training."""
+"""Small images: upscaled, normalised, and slightly moved while training."""
 
 from __future__ import annotations
 

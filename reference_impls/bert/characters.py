@@ -1,0 +1,85 @@
+"""Learn to read characters that were masked: windows of text, masked anew in every epoch."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from suite.tasks.data.topics import CHARACTERS, MASK
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from suite.tasks.data import Samples
+
+__all__ = ["MaskedCharacters"]
+
+
+class MaskedCharacters:
+    """The objective of the laptop task: one window of each block an epoch.
+
+    In every window ``masked`` characters are to be predicted, no more and no less, so that means
+    over equal parts of a batch average to the mean of the whole. As in Devlin et al. 2019, 80 % of
+    them are masked, 10 % replaced by any character and 10 % left as they are.
+    """
+
+    reads_ahead = False
+
+    def __init__(self, tokens: int, masked: int) -> None:
+        self._tokens, self._masked = tokens, masked
+        # One epoch's numbers are drawn together, and asked for batch by batch.
+        self._draw = functools.lru_cache(maxsize=1)(self._draw_epoch)
+
+    def read(
+        self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
+    ) -> tuple[Tensor, ...]:
+        """Return inputs [batch, tokens, 3] and the characters to predict [batch, masked]."""
+        starts, order, replacements = (
+            numbers[indices] for numbers in self._draw(seed, epoch, *samples.inputs.shape)
+        )
+        places = starts[:, None] + order
+        characters = np.take_along_axis(samples.inputs[indices], places, axis=1).astype(np.int64)
+        targets = characters[:, : self._masked].copy()
+        characters[:, : self._masked] = np.where(replacements < 0, targets, replacements)
+        return _packed(characters, order), torch.from_numpy(targets)
+
+    def prepare(self, *stored: Tensor) -> tuple[Tensor, Tensor]:
+        """Return inputs and targets as they are."""
+        inputs, targets = stored
+        return inputs, targets
+
+    def evaluation(self, stored: Any) -> Tensor:
+        """Return inputs [batch, tokens, 3] for windows in which some characters are masked."""
+        order = np.argsort(stored != MASK, axis=1, kind="stable")
+        return _packed(np.take_along_axis(stored, order, axis=1).astype(np.int64), order)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the cross-entropy, averaged over the characters to predict."""
+        return functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+    def predictions(self, outputs: Tensor) -> Tensor:
+        """Return the likeliest character at each masked place [batch, masked]."""
+        return outputs.argmax(dim=2)
+
+    def _draw_epoch(
+        self, seed: int, epoch: int, samples: int, length: int
+    ) -> tuple[NDArray[np.int64], ...]:
+        """Return each window's start, its places, those to predict first, and their replacements.
+
+        A negative replacement leaves the character as it is.
+        """
+        generator = np.random.default_rng([seed, epoch, 1])
+        starts = generator.integers(0, length - self._tokens + 1, size=samples)
+        order = generator.random((samples, self._tokens)).argsort(axis=1)
+        kinds = generator.random((samples, self._masked))
+        others = generator.integers(1, CHARACTERS, size=(samples, self._masked))
+        return starts, order, np.where(kinds < 0.8, MASK, np.where(kinds < 0.9, others, -1))
+
+
+def _packed(characters: NDArray[np.int64], places: NDArray[np.int64]) -> Tensor:
+    return torch.from_numpy(np.stack([characters, places, np.zeros_like(places)], axis=2))

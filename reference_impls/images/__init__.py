@@ -1,0 +1,1 @@
+"""Images for the families that classify them: from stored samples to inputs."""

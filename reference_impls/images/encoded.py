@@ -1,0 +1,83 @@
+"""Learn to classify images that are read and decoded as they are needed, by torchvision."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torchvision.transforms import v2
+from torchvision.transforms.v2.functional import pil_to_tensor
+
+from reference_impls.images.crops import normalised
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from suite.tasks.data import Samples
+    from suite.tasks.data.pictures import EncodedImage
+    from suite.tasks.task import Task
+
+__all__ = ["EncodedImages"]
+
+_SHARE = 224 / 256  #: of an image's shorter side that evaluation looks at
+
+
+class EncodedImages:
+    """The objective of the cluster's image tasks."""
+
+    reads_ahead = True
+
+    def __init__(self, task: Task, image_px: int) -> None:
+        self._task = task
+        self._loss = nn.CrossEntropyLoss(label_smoothing=task.training.label_smoothing)
+        train: list[nn.Module] = [v2.RandomResizedCrop(image_px, antialias=True)]
+        if task.training.flip:
+            train.append(v2.RandomHorizontalFlip())
+        self._train = v2.Compose(train)
+        self._look = v2.Compose(
+            [v2.Resize(round(image_px / _SHARE), antialias=True), v2.CenterCrop(image_px)]
+        )
+
+    def read(
+        self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
+    ) -> tuple[Tensor, ...]:
+        """Return decoded and cropped images [batch, 3, size, size] of bytes, and labels."""
+        images = []
+        with torch.random.fork_rng(devices=[]):
+            for index, encoded in zip(indices, samples.inputs[indices], strict=True):
+                numbers = np.random.SeedSequence([seed, epoch, 1, int(index)])
+                torch.default_generator.manual_seed(int(numbers.generate_state(1)[0]))
+                images.append(self._train(_decode(encoded)))
+        return torch.stack(images), torch.from_numpy(samples.labels[indices])
+
+    def prepare(self, *stored: Tensor) -> tuple[Tensor, Tensor]:
+        """Return normalised images, and labels [batch]."""
+        images, labels = stored
+        return normalised(images, self._task), labels
+
+    def evaluation(self, stored: Any) -> Tensor:
+        """Return the middle of each image, normalised."""
+        images = torch.stack([self._look(_decode(encoded)) for encoded in stored])
+        return normalised(images, self._task)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the cross-entropy, averaged over samples."""
+        loss: Tensor = self._loss(outputs, targets)
+        return loss
+
+    def predictions(self, outputs: Tensor) -> Tensor:
+        """Return the likeliest class of each image."""
+        return outputs.argmax(dim=1)
+
+
+def _decode(encoded: EncodedImage) -> Tensor:
+    try:
+        with Image.open(io.BytesIO(encoded.content)) as image:
+            pixels: Tensor = pil_to_tensor(image.convert("RGB"))
+    except OSError as error:
+        raise RuntimeError(f"{encoded.name}: expected a JPEG or PNG, found: {error}") from error
+    return pixels
