@@ -13,7 +13,7 @@ from suite.logs.clock import LogClock
 from suite.logs.package import Package, result_names
 from suite.logs.sums import SUMS, format_sums
 from suite.logs.writer import TOKEN, LogWriter
-from suite.rules.published_ruleset import load_ruleset
+from suite.rules.mlperf.ruleset import load_ruleset
 from suite.runs.launch import write_head
 from suite.runs.spec import RunSpec
 from suite.tasks.registry import task_path

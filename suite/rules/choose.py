@@ -13,7 +13,7 @@ from suite.logs.published import read_published_log
 from suite.logs.rounds import find_packages
 from suite.refusal import ExitCode, Refusal
 from suite.rules.check import RULESET
-from suite.rules.published_ruleset import known_rulesets, load_ruleset
+from suite.rules.mlperf.ruleset import known_rulesets, load_ruleset
 
 __all__ = ["choose_ruleset"]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from suite.refusal import ExitCode, Refusal
-from suite.rules import strict
 from suite.rules.check import RULESET
-from suite.rules.published_ruleset import known_rulesets, load_ruleset
+from suite.rules.mlperf import strict
+from suite.rules.mlperf.ruleset import known_rulesets, load_ruleset
 from suite.rules.reading import READING
 from suite.rules.rule import RULES
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from suite.logs.package import Result
-    from suite.rules.published_ruleset import Benchmark
+    from suite.rules.mlperf.ruleset import Benchmark
 
 _LAYOUT: Final = "MLPerf submission rules, 'Directory structure'"
 _FIELDS: Final = "MLPerf submission rules, '<system_desc_id>.json metadata'"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from suite.logs.log import Log
     from suite.logs.package import Result
-    from suite.rules.published_ruleset import Benchmark
+    from suite.rules.mlperf.ruleset import Benchmark
     from suite.tasks.task import Task
 
 _SOURCE: Final = "HybridPerf rules, section 6: model FLOPs against the vendor's stated peak"

@@ -20,7 +20,7 @@ from suite.refusal import ExitCode, Refusal
 from suite.report import page
 from suite.report.build import build_report
 from suite.rules.check import Verdict, check_path
-from suite.rules.check_round import check_round
+from suite.rules.mlperf.check_round import check_round
 from suite.scores.score import score_result
 from tests.hostile.inputs import RUN, Hostile
 from tests.hostile.inputs_files import FILES

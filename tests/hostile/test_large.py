@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from suite.rules.check import check_path
-from suite.rules.check_round import check_round
+from suite.rules.mlperf.check_round import check_round
 from tests.hostile.large import LARGE, write_large
 from tests.packages import log_path, write_result
-from tests.rules.strict_logs import RULESET, bert, write
+from tests.rules.mlperf.strict_logs import RULESET, bert, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,7 @@ _MEASURE: Final = f"""
 import json, os, re, sys, time
 from pathlib import Path
 from suite.rules.check import check_path
-from suite.rules.check_round import check_round
+from suite.rules.mlperf.check_round import check_round
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 def judge(path, mode):

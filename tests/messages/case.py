@@ -15,8 +15,8 @@ from unittest import mock
 from suite.cli import main
 from suite.logs.package import find_results
 from tests.packages import write_result
+from tests.rules.mlperf.strict_logs import RULESET
 from tests.rules.round_folder import write_submission
-from tests.rules.strict_logs import RULESET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -7,8 +7,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from tests.messages.case import OURS, ROUND, Case, asked, published
-from tests.rules.round_folder import ORG, RESULT, RUNS, SYSTEM_FILE
-from tests.rules.strict_logs import (
+from tests.rules.mlperf.strict_logs import (
     RULESET,
     bert,
     drop,
@@ -18,14 +17,15 @@ from tests.rules.strict_logs import (
     where,
     write,
 )
-from tests.rules.strict_logs import time as shifted
-from tests.rules.strict_logs import value as valued
+from tests.rules.mlperf.strict_logs import time as shifted
+from tests.rules.mlperf.strict_logs import value as valued
+from tests.rules.round_folder import ORG, RESULT, RUNS, SYSTEM_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.rules.strict_logs import Lines
+    from tests.rules.mlperf.strict_logs import Lines
 
     Edit = Callable[[Path], object]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from suite.rules.check_round import check_round
-from suite.rules.published_ruleset import load_ruleset
-from tests.rules.strict_logs import RULESET, resnet, value, write
+from suite.rules.mlperf.check_round import check_round
+from suite.rules.mlperf.ruleset import load_ruleset
+from tests.rules.mlperf.strict_logs import RULESET, resnet, value, write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from suite.findings import Finding
-    from tests.rules.strict_logs import Lines
+    from tests.rules.mlperf.strict_logs import Lines
 
 ORG: Final = "acme"
 SYSTEM: Final = "pod_n128_mxnet"

@@ -15,7 +15,7 @@ from suite.findings import Severity
 from suite.refusal import ExitCode, Refusal
 from suite.rules.check import RULESET
 from suite.rules.explain import explain, explain_all
-from suite.rules.published_ruleset import known_rulesets
+from suite.rules.mlperf.ruleset import known_rulesets
 from suite.rules.reading import READING
 from suite.rules.rule import RULES, Scope
 

@@ -13,22 +13,22 @@ from hypothesis import strategies as st
 
 from suite.logs.package import read_result
 from suite.rules.check import Verdict, check_path
-from suite.rules.check_round import check_round
+from suite.rules.mlperf.check_round import check_round
 from suite.scores.olympic import olympic_mean
 from suite.scores.score import score_result
 from suite.scores.windows import median_window
 from tests.packages import chained, edit_manifest, log_path, read_bodies, seal, write_result
 from tests.rules.law_edits import ARBITRARY, MUTATIONS, OF_BODIES
+from tests.rules.mlperf.strict_logs import RULESET, bert, resnet, value
 from tests.rules.mutation import RUN
 from tests.rules.round_folder import RESULT, write_submission
-from tests.rules.strict_logs import RULESET, bert, resnet, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from suite.logs.package import Package
-    from suite.rules.check_round import Mode
+    from suite.rules.mlperf.check_round import Mode
 
 MODES: tuple[Mode, ...] = ("as-published", "strict")
 TIMES_S = (10.0, 11.0, 12.0, 13.0, 14.0)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from suite.findings import Severity
+from tests.rules.mlperf.strict_logs import value, write
 from tests.rules.round_folder import (
     ORG,
     RESULT,
@@ -18,7 +19,6 @@ from tests.rules.round_folder import (
     run,
     write_submission,
 )
-from tests.rules.strict_logs import value, write
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from suite.findings import Severity
-from suite.rules.published_ruleset import load_ruleset
+from suite.rules.mlperf.ruleset import load_ruleset
+from tests.rules.mlperf.strict_logs import RULESET, metadata, time, value, write
 from tests.rules.round_folder import (
     RESULT,
     RUNS,
@@ -18,7 +19,6 @@ from tests.rules.round_folder import (
     run,
     write_submission,
 )
-from tests.rules.strict_logs import RULESET, metadata, time, value, write
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import suite.rules
-import suite.rules.strict
+import suite.rules.mlperf.strict
 from suite.findings import Severity
 from suite.logs.package import find_results, read_result
 from suite.refusal import ExitCode, Refusal
 from suite.rules.check import RULESET, Verdict, check_path, check_result
-from suite.rules.published_ruleset import load_ruleset
+from suite.rules.mlperf.ruleset import load_ruleset
 from suite.rules.rule import RULES
 from tests.packages import edit_log, log_path, place, read_bodies, seal, write_result
 from tests.rules.mutation import RUN, Mutation

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from suite.findings import Finding, Severity
-from suite.rules.check_round import check_round
+from suite.rules.mlperf.check_round import check_round
 from suite.rules.rule import RULES
-from tests.rules.strict_logs import RULESET, place, read_lines, write
+from tests.rules.mlperf.strict_logs import RULESET, place, read_lines, write
 from tests.scores.rounds import NEEDS_DATA, unpack
 
 pytestmark = [NEEDS_DATA, pytest.mark.timeout(600)]

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from suite.findings import Severity
 from suite.rules.check import check_path
-from suite.rules.published_ruleset import load_ruleset
-from suite.rules.strict import check_submissions
+from suite.rules.mlperf.ruleset import load_ruleset
+from suite.rules.mlperf.strict import check_submissions
 from suite.rules.system_rules import whole_number
 from tests.packages import description as own_description
 from tests.packages import write_result
+from tests.rules.mlperf.strict_logs import RULESET
 from tests.rules.round_folder import (
     ORG,
     RESULT,
@@ -25,7 +26,6 @@ from tests.rules.round_folder import (
     findings,
     write_submission,
 )
-from tests.rules.strict_logs import RULESET
 
 if TYPE_CHECKING:
     from pathlib import Path

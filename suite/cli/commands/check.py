@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 from suite.cli.printing import print_json, print_line
 from suite.refusal import ExitCode, Refusal
 from suite.rules.check import RULESET, check_path
-from suite.rules.check_round import check_round
 from suite.rules.choose import choose_ruleset
-from suite.rules.published_ruleset import known_rulesets
+from suite.rules.mlperf.check_round import check_round
+from suite.rules.mlperf.ruleset import known_rulesets
 
 if TYPE_CHECKING:
     import argparse
 
     from suite.rules.check import Verdict
-    from suite.rules.check_round import Mode
+    from suite.rules.mlperf.check_round import Mode
 
 __all__ = ["execute"]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from suite.logs.log import Entry, Log
-    from suite.rules.published_ruleset import Benchmark
+    from suite.rules.mlperf.ruleset import Benchmark
 
 _ONE_CLOCK: Final = "log the time at which things happen, with one clock that is never set"
 

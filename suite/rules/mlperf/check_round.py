@@ -11,16 +11,16 @@ from suite.logs.published import read_published_log
 from suite.logs.rounds import find_packages, read_package
 from suite.logs.strict_json import exists
 from suite.rules.check import Verdict, nothing_to_check
-from suite.rules.published import judge
-from suite.rules.published_ruleset import load_ruleset
-from suite.rules.strict import check_log_strictly, check_result_strictly, check_submissions
+from suite.rules.mlperf.as_published import judge
+from suite.rules.mlperf.ruleset import load_ruleset
+from suite.rules.mlperf.strict import check_log_strictly, check_result_strictly, check_submissions
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from suite.findings import Finding
     from suite.logs.package import Package, Result
-    from suite.rules.published_ruleset import Ruleset
+    from suite.rules.mlperf.ruleset import Ruleset
 
 __all__ = ["Mode", "check_published_result", "check_round"]
 

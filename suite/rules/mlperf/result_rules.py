@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from suite.findings import Severity
 from suite.logs import keys
-from suite.rules.mlperf_values import division, number, whole
+from suite.rules.mlperf.values import division, number, whole
 from suite.rules.rule import Deviation, rule
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from suite.logs.log import Log
     from suite.logs.package import Result, SealedRun
-    from suite.rules.published_ruleset import Benchmark
+    from suite.rules.mlperf.ruleset import Benchmark
 
 
 @rule(

@@ -6,15 +6,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from suite.findings import Finding, Severity
+from suite.rules.mlperf.ruleset import unmet
 from suite.rules.near import misspelt
-from suite.rules.published_ruleset import unmet
 from suite.rules.reading import READING, read_in_vain
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from suite.logs.log import Entry, Log
-    from suite.rules.published_ruleset import Demand, Ruleset
+    from suite.rules.mlperf.ruleset import Demand, Ruleset
 
 __all__ = ["judge"]
 

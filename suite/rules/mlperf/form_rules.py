@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from suite.logs.log import Log
-    from suite.rules.published_ruleset import Benchmark
+    from suite.rules.mlperf.ruleset import Benchmark
 
 _LOGGER: Final = (
     "log with an MLPerf logger: its start() and end() for intervals, event() for points"

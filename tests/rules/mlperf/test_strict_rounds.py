@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from suite.rules.check_round import check_round
-from suite.rules.published_ruleset import load_ruleset
+from suite.rules.mlperf.check_round import check_round
+from suite.rules.mlperf.ruleset import load_ruleset
 from suite.rules.rule import RULES
-from tests.rules.strict_logs import (
+from tests.rules.mlperf.strict_logs import (
     RULESET,
     Lines,
     drop,
@@ -61,7 +61,7 @@ def rounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def findings(rounds: Path) -> list[Finding]:
-    """What the rules of `mlperf_*_rules` find in both rounds."""
+    """What the rules of `suite.rules.mlperf` find in both rounds."""
     return _ours(check_round(rounds, RULESET, "strict"))
 
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from suite.findings import Severity
 from suite.logs import keys
-from suite.rules.mlperf_values import division, number, whole
+from suite.rules.mlperf.values import division, number, whole
 from suite.rules.rule import Deviation, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from suite.logs.log import Log
-    from suite.rules.published_ruleset import Benchmark
+    from suite.rules.mlperf.ruleset import Benchmark
 
 
 @rule(

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from suite.findings import Severity
 from suite.logs import keys
-from suite.rules.mlperf_values import division, whole
+from suite.rules.mlperf.values import division, whole
 from suite.rules.rule import Deviation, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from suite.logs.log import Log
-    from suite.rules.published_ruleset import Benchmark
+    from suite.rules.mlperf.ruleset import Benchmark
 
 
 @rule(

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suite.findings import Severity
-from suite.rules.published_ruleset import load_ruleset
+from suite.rules.mlperf.ruleset import load_ruleset
 from suite.rules.rule import RULES
-from tests.rules.strict_cases import CASES, ERROR, HOUR_MS, OPEN, all_of, points_of
-from tests.rules.strict_logs import (
+from tests.rules.mlperf.strict_cases import CASES, ERROR, HOUR_MS, OPEN, all_of, points_of
+from tests.rules.mlperf.strict_logs import (
     RULESET,
     SGD,
     Lines,
@@ -189,7 +189,7 @@ def test_a_clock_that_was_set_is_found_wherever_it_shows(
 
 
 def test_every_strict_rule_is_documented_with_a_source_and_a_remedy() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "rules.md").read_text()
     for name in load_ruleset(RULESET).strict:
         assert f"`{name}`" in page or not name.startswith("mlperf.")
         assert RULES[name].source

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from suite.findings import Severity
 from suite.logs.published import read_published_log
 from suite.refusal import ExitCode, Refusal
-from suite.rules.check_round import check_round
-from suite.rules.published_ruleset import load_ruleset
+from suite.rules.mlperf.check_round import check_round
+from suite.rules.mlperf.ruleset import load_ruleset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from suite.rules.check import Verdict
 
-SHARED = Path(__file__).parents[2] / ".." / "shared" / "data"
+SHARED = Path(__file__).parents[3] / ".." / "shared" / "data"
 RULESET = "mlperf-training-2.1.0"
 Lines = list[dict[str, Any]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from suite.findings import Severity
-from tests.rules.strict_logs import (
+from tests.rules.mlperf.strict_logs import (
     Lines,
     drop,
     line,

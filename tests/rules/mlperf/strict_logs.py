@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from suite.logs.published import read_published_log
-from suite.rules.published_ruleset import load_ruleset
-from suite.rules.strict import check_log_strictly
+from suite.rules.mlperf.ruleset import load_ruleset
+from suite.rules.mlperf.strict import check_log_strictly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from suite.findings import Severity
 from suite.logs.package import Package, Result, SealedRun
 from suite.logs.published import read_published_log
-from suite.rules.published_ruleset import load_ruleset
-from suite.rules.strict import check_result_strictly
-from tests.rules.strict_logs import (
+from suite.rules.mlperf.ruleset import load_ruleset
+from suite.rules.mlperf.strict import check_result_strictly
+from tests.rules.mlperf.strict_logs import (
     RULESET,
     Lines,
     drop,

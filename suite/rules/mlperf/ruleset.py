@@ -27,7 +27,7 @@ __all__ = [
     "unmet",
 ]
 
-_FOLDER: Final = Path(__file__).parent / "rulesets"
+_FOLDER: Final = Path(__file__).parents[1] / "rulesets"
 _NEAR: Final = 1e-9  # how far from a whole number a quotient of floating-point numbers may fall
 
 Constraints = dict[str, Any]  #: kind -> its parameter; all of them hold

@@ -14,19 +14,21 @@ from suite.logs import keys
 from suite.logs.submission import submissions_of
 from suite.rules import (
     layout_rules,
-    mlperf_cadence_rules,
-    mlperf_clock_rules,
-    mlperf_evaluation_rules,
-    mlperf_form_rules,
-    mlperf_hyperparameter_rules,
-    mlperf_result_rules,
     package_rules,
     place_rules,
     plausibility_rules,
     system_rules,
 )
 from suite.rules.apply import apply
-from suite.rules.published import judge
+from suite.rules.mlperf import (
+    cadence_rules,
+    clock_rules,
+    evaluation_rules,
+    form_rules,
+    hyperparameter_rules,
+    result_rules,
+)
+from suite.rules.mlperf.as_published import judge
 from suite.rules.rule import RULES, Rule
 
 if TYPE_CHECKING:
@@ -35,18 +37,18 @@ if TYPE_CHECKING:
     from suite.findings import Finding
     from suite.logs.log import Log
     from suite.logs.package import Package, Result
-    from suite.rules.published_ruleset import Benchmark, Ruleset
+    from suite.rules.mlperf.ruleset import Benchmark, Ruleset
     from suite.rules.rule import Scope
 
 __all__ = ["check_log_strictly", "check_result_strictly", "check_submissions"]
 
 _REGISTERED: Final = (  # importing them registers their rules
-    mlperf_clock_rules,
-    mlperf_form_rules,
-    mlperf_cadence_rules,
-    mlperf_evaluation_rules,
-    mlperf_hyperparameter_rules,
-    mlperf_result_rules,
+    clock_rules,
+    form_rules,
+    cadence_rules,
+    evaluation_rules,
+    hyperparameter_rules,
+    result_rules,
     package_rules,
     layout_rules,
     system_rules,
