@@ -29,16 +29,13 @@ from tests.engine.worlds import whole
 PLANS = {
     "resnet": (
         "microbatches=2",
-        "dp=2,zero=3",
         "pp=2,schedule=zbv,microbatches=4",
-        "dp=4",
         "dp=4,zero=1,shard=2",
-        "dp=2,pp=2",
     ),
     "vit": (
         "dp=1",
         "tp=2",
-        "dp=2,zero=2",
+        "dp=2,zero=3",
         "dp=2,tp=2",
         "pp=2,tp=2",
         "pp=4,schedule=gpipe,microbatches=4",
