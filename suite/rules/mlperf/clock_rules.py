@@ -114,6 +114,9 @@ def clock_starts_in_time(
 )
 def time_runs_forward(log: Log, benchmark: Benchmark, *, most_back_ms: int) -> Iterator[Deviation]:
     """Time stamps go back no further than processes that write into one log may differ."""
+    times_ms = [entry.time_ms for entry in log.entries]
+    if times_ms == sorted(times_ms):
+        return
     latest, worst = None, None
     back_ms = most_back_ms
     for entry in log.entries:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from suite.findings import Severity
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _LOGGER: Final = (
     "log with an MLPerf logger: its start() and end() for intervals, event() for points"
 )
+_EDGES: Final = {"start": "INTERVAL_START", "stop": "INTERVAL_END"}
 
 
 @rule(
@@ -54,10 +56,9 @@ def intervals_nest(log: Log, benchmark: Benchmark, *, names: Sequence[str]) -> I
     running: list[tuple[str, int]] = []
     found: dict[tuple[str, str], list[int]] = {}
     open_names: Counter[str] = Counter()
-    for entry in log.entries:
+    edges = [each for name in names for edge in _EDGES for each in log.all(f"{name}_{edge}")]
+    for entry in sorted(edges, key=attrgetter("line")):
         name, _, edge = entry.key.rpartition("_")
-        if name not in names:
-            continue
         if edge == "start":
             if open_names[name]:
                 found.setdefault((f"{name}_stop before the next {name}_start", "none"), []).append(
@@ -65,9 +66,9 @@ def intervals_nest(log: Log, benchmark: Benchmark, *, names: Sequence[str]) -> I
                 )
             running.append((name, entry.line))
             open_names[name] += 1
-        elif edge == "stop" and not open_names[name]:
+        elif not open_names[name]:
             found.setdefault((f"{name}_start before {name}_stop", "none"), []).append(entry.line)
-        elif edge == "stop":
+        else:
             if running[-1][0] != name:
                 crossed = (f"{running[-1][0]}_stop first", f"{name}_stop")
                 found.setdefault(crossed, []).append(entry.line)
@@ -93,7 +94,7 @@ def edges_are_intervals(
 ) -> Iterator[Deviation]:
     """Lines that start or stop something have the event type that says so."""
     for name in names:
-        for edge, event_type in (("start", "INTERVAL_START"), ("stop", "INTERVAL_END")):
+        for edge, event_type in _EDGES.items():
             other = [e for e in log.all(f"{name}_{edge}") if e.event_type != event_type]
             if other:
                 found = f"{other[0].event_type!r:.40}"
