@@ -12,7 +12,16 @@ if TYPE_CHECKING:
 
     from suite.findings import Finding
 
-__all__ = ["FILE_CAP_BYTES", "LINE_CAP_BYTES", "Budget", "Entry", "Log", "TooMuchError"]
+__all__ = [
+    "FILE_CAP_BYTES",
+    "KEY_UNITS",
+    "LINE_CAP_BYTES",
+    "OBJECT_UNITS",
+    "Budget",
+    "Entry",
+    "Log",
+    "TooMuchError",
+]
 
 FILE_CAP_BYTES: Final = 64 * 2**20
 LINE_CAP_BYTES: Final = 64 * 2**10
@@ -21,8 +30,8 @@ LINE_CAP_BYTES: Final = 64 * 2**10
 TEXT_CAP_BYTES: Final = 12 * 2**20
 UNITS_CAP: Final = 1_400_000
 _LINE_BYTES: Final = 32  # what a line counts beside its text
-_KEY_UNITS: Final = 2
-_OBJECT_UNITS: Final = 4  # beside those of its keys
+KEY_UNITS: Final = 2
+OBJECT_UNITS: Final = 4  # beside those of its keys
 
 
 class Entry(msgspec.Struct, gc=False):
@@ -76,20 +85,23 @@ class Budget:
     def __init__(self) -> None:
         self._bytes = self._units = 0
 
-    def take(self, payloads: Sequence[bytes]) -> None:
-        """Count some lines.
+    def take(self, payloads: Sequence[bytes]) -> list[int]:
+        """Count some lines, and return the units of each.
 
         Raises:
             TooMuchError: where they are too many.
         """
+        units = [
+            KEY_UNITS * line.count(b":")
+            + OBJECT_UNITS * line.count(b"{")
+            + (line.count(b",") + line.count(b"[") if b"[" in line else 0)
+            for line in payloads
+        ]
         self._bytes += len(payloads) * _LINE_BYTES + sum(map(len, payloads))
-        self._units += sum(
-            [_KEY_UNITS * line.count(b":") + _OBJECT_UNITS * line.count(b"{") for line in payloads]
-        )
-        with_arrays = [line for line in payloads if b"[" in line]
-        self._units += sum([line.count(b",") + line.count(b"[") for line in with_arrays])
+        self._units += sum(units)
         if self._bytes > TEXT_CAP_BYTES or self._units > UNITS_CAP:
             raise TooMuchError("more than 12 MiB, or too many values, in the lines of its logs")
+        return units
 
 
 class TooMuchError(ValueError):

@@ -13,7 +13,7 @@ import msgspec
 
 from suite.findings import Finding, Severity
 from suite.logs.lines import A_LOG, PUT_IT_THERE, TOKEN, mllog_lines
-from suite.logs.log import LINE_CAP_BYTES, Budget, Entry, Log
+from suite.logs.log import KEY_UNITS, LINE_CAP_BYTES, OBJECT_UNITS, Budget, Entry, Log
 from suite.logs.strict_json import DEPTH_CAP, depth, parse_object, reason
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class _PlainEntry(Entry, kw_only=True, rename={"line": "line number, which no lo
 
 
 _PLAIN_FIELDS: Final = 6
-_FEW: Final = DEPTH_CAP - 3  # arrays, or objects, that cannot nest too deep whatever they are in
+_PLAIN_UNITS: Final = KEY_UNITS * _PLAIN_FIELDS + 2 * OBJECT_UNITS  # beside those of metadata
 
 
 class _OddEntry(Entry, rename={"line": "line number, which no log gives"}):
@@ -89,30 +89,31 @@ class _Reader:
         Raises:
             TooMuchError: where the log holds more than is read of any.
         """
-        self._budget.take(payloads)
+        units = self._budget.take(payloads)
         try:
-            entries = self._plain(numbers, payloads)
+            entries = self._plain(numbers, payloads, units)
         except (ValueError, msgspec.MsgspecError, RecursionError):
             self._take_each(numbers, payloads)
         else:
             self.log.entries += entries
 
-    def _plain(self, numbers: list[int], payloads: list[bytes]) -> list[_PlainEntry]:
+    def _plain(
+        self, numbers: list[int], payloads: list[bytes], units: list[int]
+    ) -> list[_PlainEntry]:
         # Lists, not one loop: this is where the time of checking a round goes.
         if (
             max(map(len, payloads), default=0) > LINE_CAP_BYTES
-            or [1 for line in payloads if line.count(b"[") > _FEW]
             or [1 for line in payloads if line.find(b"\r", 0, -1) >= 0]
         ):
             raise ValueError
         entries = [_DECODE(line) for line in payloads]
         unusual = []
-        for entry, number, line in zip(entries, numbers, payloads, strict=True):
+        for entry, number, line, weight in zip(entries, numbers, payloads, units, strict=True):
             entry.line = number
-            # As many colons as keys: then no key stands twice, and no object nests any deeper.
-            if line.count(b":") != _PLAIN_FIELDS + len(entry.metadata):
+            # As many colons as keys, and no array: then no key stands twice, and nothing nests.
+            if weight != _PLAIN_UNITS + KEY_UNITS * len(entry.metadata):
                 unusual.append((line, entry, number))
-        if [1 for line, _, _ in unusual if line.count(b"{") > _FEW or TOKEN in line]:
+        if [1 for line, _, _ in unusual if _may_be_deep(line) or TOKEN in line]:
             raise ValueError
         for line, entry, number in unusual:
             if line.count(b":") != _PLAIN_FIELDS + _keys(entry.metadata) + _keys(entry.value):
@@ -134,10 +135,7 @@ class _Reader:
     def _entry(self, payload: bytes, line: int) -> Entry:
         if len(payload) > LINE_CAP_BYTES:
             raise ValueError(f"more than {LINE_CAP_BYTES} bytes")
-        if (
-            payload.count(b"{") + payload.count(b"[") > DEPTH_CAP
-            and depth(payload.decode("latin-1")) > DEPTH_CAP
-        ):
+        if _may_be_deep(payload) and depth(payload.decode("latin-1")) > DEPTH_CAP:
             raise ValueError(f"nesting deeper than {DEPTH_CAP}")
         try:
             entry = _decode_odd(payload)
@@ -180,6 +178,10 @@ class _Reader:
             found = f"{self._wrong} lines that are not"
             self.log.findings.append(_unreadable(self.log.path, None, found))
         return self.log
+
+
+def _may_be_deep(payload: bytes) -> bool:
+    return payload.count(b"{") + payload.count(b"[") > DEPTH_CAP
 
 
 def _keys(value: object) -> int:

@@ -101,7 +101,9 @@ def test_its_time_is_that_of_its_own_log(framework_walk: Walk) -> None:
     (row, *_) = json.loads(framework_walk.say("score", "runs", "--json").stdout)
 
     assert row["benchmark"] == "two_layers/digits"
-    assert row["version"] == f"1-{_manifests(framework_walk)[0]['task']['sha256'][:12]}"
+    manifest = _manifests(framework_walk)[0]
+    task, data = manifest["task"]["sha256"], manifest["data_sha256"]
+    assert row["version"] == f"1-{task[:12]}-{data[:12]}"
     assert 0 < row["olympic_mean_s"] < 60
     assert row["samples_to_target"] >= 1184
 
