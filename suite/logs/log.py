@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -60,9 +61,10 @@ class Log:
     def by_key(self) -> dict[str, list[Entry]]:
         """Return the entries of each key, in file order."""
         if self._by_key is None:
-            self._by_key = {}
+            by_key = defaultdict[str, list[Entry]](list)
             for entry in self.entries:
-                self._by_key.setdefault(entry.key, []).append(entry)
+                by_key[entry.key].append(entry)
+            self._by_key = dict(by_key)
         return self._by_key
 
     def all(self, key: str) -> list[Entry]:
