@@ -101,10 +101,9 @@ class _Reader:
         self, numbers: list[int], payloads: list[bytes], units: list[int]
     ) -> list[_PlainEntry]:
         # Lists, not one loop: this is where the time of checking a round goes.
-        if (
-            max(map(len, payloads), default=0) > LINE_CAP_BYTES
-            or [1 for line in payloads if line.find(b"\r", 0, -1) >= 0]
-        ):
+        if max(map(len, payloads), default=0) > LINE_CAP_BYTES or [
+            1 for line in payloads if line.find(b"\r", 0, -1) >= 0
+        ]:
             raise ValueError
         entries = [_DECODE(line) for line in payloads]
         unusual = []

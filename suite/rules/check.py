@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,7 +94,7 @@ def check_path(path: Path, jobs: int = 1) -> Verdict:
     Raises:
         Refusal: exit status 4 where there is nothing to check.
     """
-    if not exists(path):
+    if not exists(path) or not os.access(path, os.R_OK):
         raise nothing_to_check(path)
     if path.is_file():
         run = SealedRun(0, read_log(path), None)
@@ -123,12 +124,16 @@ def _check_package(package: Package) -> tuple[list[str], list[Finding]]:
 
 
 def nothing_to_check(path: Path) -> Refusal:
-    """Return the refusal of a ``path`` without logs."""
+    """Return the refusal of a ``path`` without logs, or that this user may not read."""
+    found = "no such file or folder" if not exists(path) else "no results"
+    remedy = "name a log, or the folder given to 'hybridperf run --out'"
+    if exists(path) and not os.access(path, os.R_OK):
+        found, remedy = "one that this user may not read", "ask its owner for leave to read it"
     finding = Finding(
         "check.path",
         "a log, or a folder with <org>/results/<system>/<benchmark>/result_<n>.txt in it",
-        "no such file or folder" if not exists(path) else "no results",
-        "name a log, or the folder given to 'hybridperf run --out'",
+        found,
+        remedy,
         path=str(path),
     )
     return Refusal(finding, ExitCode.ENVIRONMENT)

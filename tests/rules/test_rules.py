@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import shutil
 import tomllib
 from pathlib import Path
@@ -14,6 +15,7 @@ from suite.findings import Severity
 from suite.logs.package import find_results, read_result
 from suite.refusal import ExitCode, Refusal
 from suite.rules.check import RULESET, Verdict, check_path, check_result
+from suite.rules.mlperf.check_round import check_round
 from suite.rules.mlperf.ruleset import load_ruleset
 from suite.rules.rule import RULES
 from tests.packages import edit_log, log_path, place, read_bodies, seal, write_result
@@ -153,6 +155,19 @@ def test_every_result_below_a_folder_is_checked(tmp_path: Path) -> None:
 
     assert len(verdict.logs) == 10
     assert [finding.path for finding in verdict.findings] == ["other/results/laptop/resnet-laptop"]
+
+
+def test_a_path_that_may_not_be_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "result_0.txt"
+    log.write_text("")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may read everything
+
+    for check in (check_path, lambda path: check_round(path, "mlperf-training-2.1.0", "strict")):
+        with pytest.raises(Refusal, match="may not read") as refusal:
+            check(log)
+        assert refusal.value.exit_code is ExitCode.ENVIRONMENT
 
 
 @pytest.mark.parametrize(("name", "found"), [("absent", "no such file"), (".", "no results")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -33,7 +34,7 @@ def check_round(path: Path, ruleset: str, mode: Mode, jobs: int = 1) -> Verdict:
     Raises:
         Refusal: exit status 4 where there is nothing to check.
     """
-    if not exists(path):
+    if not exists(path) or not os.access(path, os.R_OK):
         raise nothing_to_check(path)
     rules = load_ruleset(ruleset)
     if path.is_file():
