@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Any
@@ -62,7 +63,7 @@ def frozen_statistics(module: nn.Module) -> Iterator[None]:
             layer.momentum, layer.num_batches_tracked = momentum, count
 
 
-class _LikeBatchNorm(_BatchNorm):
+class _LikeBatchNorm(_BatchNorm, abc.ABC):
     """A layer with the parameters, statistics and names of the one that it takes the place of."""
 
     running_mean: Tensor
@@ -89,8 +90,9 @@ class _LikeBatchNorm(_BatchNorm):
         )
         return outputs
 
+    @abc.abstractmethod
     def normalise(self, inputs: Tensor) -> Tensor:
-        raise NotImplementedError
+        """Return ``inputs`` normalised while training, and see to the running statistics."""
 
     def move(self, mean: Tensor, variance: Tensor) -> None:
         """Move running statistics towards ``mean`` and the unbiased ``variance``: [channel]."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
+
+from reference_impls.images.classifier import ImagesInMemory
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from suite.tasks.data import Samples
     from suite.tasks.task import Task
 
 __all__ = ["ColourImages", "normalised"]
@@ -21,55 +22,26 @@ __all__ = ["ColourImages", "normalised"]
 _BORDER = 4
 
 
-class ColourImages:
-    """The objective of CIFAR-10: all changes are made to whole batches, on their device."""
-
-    reads_ahead = False
+class ColourImages(ImagesInMemory):
+    """The objective of CIFAR-10."""
 
     def __init__(self, task: Task) -> None:
-        self._task = task
-        self._loss = nn.CrossEntropyLoss(label_smoothing=task.training.label_smoothing)
-        self._draw = functools.lru_cache(maxsize=1)(self._draw_epoch)
+        def normalise(images: Tensor) -> Tensor:
+            return normalised(images.permute(0, 3, 1, 2), task)
 
-    def read(
-        self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
-    ) -> tuple[Tensor, ...]:
-        """Return bytes, the numbers that crop and mirror them, and labels."""
-        numbers = self._draw(seed, epoch, len(samples))[indices]
-        parts = (samples.inputs[indices], numbers, samples.labels[indices])
-        return tuple(map(torch.from_numpy, parts))
+        super().__init__(task, draw=partial(_draw, task=task), normalised=normalise, moved=_cropped)
 
-    def prepare(self, *stored: Tensor) -> tuple[Tensor, Tensor]:
-        """Return normalised images [batch, 3, height, width], and labels [batch]."""
-        images, numbers, labels = stored
-        return _cropped(self._normalised(images), numbers), labels
 
-    def evaluation(self, stored: Any) -> Tensor:
-        """Return normalised images."""
-        return self._normalised(torch.from_numpy(stored))
-
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the cross-entropy, averaged over samples."""
-        loss: Tensor = self._loss(outputs, targets)
-        return loss
-
-    def predictions(self, outputs: Tensor) -> Tensor:
-        """Return the likeliest class of each image."""
-        return outputs.argmax(dim=1)
-
-    def _normalised(self, images: Tensor) -> Tensor:
-        return normalised(images.permute(0, 3, 1, 2), self._task)
-
-    def _draw_epoch(self, seed: int, epoch: int, samples: int) -> NDArray[np.int64]:
-        """Return for each sample the crop's left and top edge, and whether it is mirrored."""
-        generator = np.random.default_rng([seed, epoch, 1])
-        training = self._task.training
-        most = 2 * _BORDER if training.crop == "padded" else 0
-        corners = generator.integers(0, most + 1, size=(samples, 2))
-        if not most:
-            corners += _BORDER
-        mirrored = generator.integers(0, 2, size=(samples, 1)) * int(training.flip)
-        return np.concatenate([corners, mirrored], axis=1)
+def _draw(seed: int, epoch: int, samples: int, *, task: Task) -> NDArray[np.int64]:
+    """Draw for each sample the crop's left and top edge, and whether it is mirrored."""
+    generator = np.random.default_rng([seed, epoch, 1])
+    training = task.training
+    most = 2 * _BORDER if training.crop == "padded" else 0
+    corners = generator.integers(0, most + 1, size=(samples, 2))
+    if not most:
+        corners += _BORDER
+    mirrored = generator.integers(0, 2, size=(samples, 1)) * int(training.flip)
+    return np.concatenate([corners, mirrored], axis=1)
 
 
 def normalised(images: Tensor, task: Task) -> Tensor:

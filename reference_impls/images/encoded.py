@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchvision.transforms import v2
 from torchvision.transforms.v2.functional import pil_to_tensor
 
+from reference_impls.images.classifier import ImageClassifier
 from reference_impls.images.crops import normalised
 
 if TYPE_CHECKING:
@@ -26,14 +27,14 @@ __all__ = ["EncodedImages"]
 _SHARE = 224 / 256  #: of an image's shorter side that evaluation looks at
 
 
-class EncodedImages:
+class EncodedImages(ImageClassifier):
     """The objective of the cluster's image tasks."""
 
     reads_ahead = True
 
     def __init__(self, task: Task, image_px: int) -> None:
+        super().__init__(task)
         self._task = task
-        self._loss = nn.CrossEntropyLoss(label_smoothing=task.training.label_smoothing)
         train: list[nn.Module] = [v2.RandomResizedCrop(image_px, antialias=True)]
         if task.training.flip:
             train.append(v2.RandomHorizontalFlip())
@@ -63,15 +64,6 @@ class EncodedImages:
         """Return the middle of each image, normalised."""
         images = torch.stack([self._look(_decode(encoded)) for encoded in stored])
         return normalised(images, self._task)
-
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the cross-entropy, averaged over samples."""
-        loss: Tensor = self._loss(outputs, targets)
-        return loss
-
-    def predictions(self, outputs: Tensor) -> Tensor:
-        """Return the likeliest class of each image."""
-        return outputs.argmax(dim=1)
 
 
 def _decode(encoded: EncodedImage) -> Tensor:
