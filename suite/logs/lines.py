@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from suite.logs.log import FILE_CAP_BYTES, LINE_CAP_BYTES
 from suite.logs.strict_json import open_bounded
+from suite.logs.writer import TOKEN as WRITTEN
 
 if TYPE_CHECKING:
     import hashlib
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["A_LOG", "PUT_IT_THERE", "TOKEN", "mllog_lines"]
 
-TOKEN: Final = b":::MLLOG"
+TOKEN: Final = WRITTEN.strip().encode()
 A_LOG: Final = "a log: a text file of at most 64 MiB with :::MLLOG lines"
 PUT_IT_THERE: Final = "put the log itself there, unpacked, in UTF-8 and with leave to read it"
 _PIECE_BYTES: Final = 2**20

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NAME",
+    "PUT_BACK",
     "TASK_FILE",
     "Package",
     "Result",
     "SealedRun",
     "find_results",
+    "package_at",
     "read_result",
     "result_names",
 ]
@@ -37,7 +39,7 @@ _RESULT: Final = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  #: of organisations and systems
 TASK_FILE: Final = "task.toml"  #: beside the logs of a task that is none of the suite's
 _CAP_BYTES: Final = 2**20
-_CORRECT: Final = "put back what the harness wrote"
+PUT_BACK: Final = "put back what the harness wrote"  #: the remedy of what was sealed
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +119,17 @@ def find_results(path: Path) -> list[Package]:
         for file in path.rglob("result_*.txt")
         if _RESULT.fullmatch(file.name) and ".attempt" not in str(file)
     }
-    packages = []
-    for folder in sorted(folder.resolve() for folder in folders):
-        match folder.parts:
-            case (*_, _, org, "results", system, benchmark):
-                packages.append(Package(folder.parents[3], org, system, benchmark))
+    found = (package_at(folder) for folder in sorted(each.resolve() for each in folders))
+    packages = [package for package in found if package is not None]
     return sorted(packages, key=lambda each: (each.org, each.system, each.benchmark))
+
+
+def package_at(folder: Path) -> Package | None:
+    """Return the result that stands in ``folder``, or None where its place is that of none."""
+    match folder.parts:
+        case (*_, _, org, "results", system, benchmark):
+            return Package(folder.parents[3], org, system, benchmark)
+    return None
 
 
 def read_result(package: Package) -> Result:
@@ -169,7 +176,7 @@ def _read_object(
     except (OSError, ValueError) as error:
         place = visible(str(path.relative_to(root)))
         findings.append(
-            Finding(rule, "a JSON file that can be read", reason(error), _CORRECT, path=place)
+            Finding(rule, "a JSON file that can be read", reason(error), PUT_BACK, path=place)
         )
         return None
 

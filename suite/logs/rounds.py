@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from suite.findings import Finding, Severity
 from suite.logs.log import Budget
-from suite.logs.package import Package, Result, SealedRun, read_result
+from suite.logs.package import Result, SealedRun, package_at, read_result
 from suite.logs.published import read_published_log
 from suite.logs.strict_json import parse_object, read_bounded, reason
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from suite.logs.package import Package
 
 __all__ = ["find_packages", "read_package"]
 
@@ -28,13 +31,11 @@ def find_packages(path: Path) -> list[Package]:
     """
     top = path.resolve()
     folders = {file.parent.resolve() for file in path.rglob(_GLOB) if ".attempt" not in str(file)}
-    packages = []
-    for folder in folders:
-        match folder.parts:
-            case (*_, _, org, "results", system, benchmark):
-                root = folder.parents[3]
-                base = top if root.is_relative_to(top) else root
-                packages.append(Package(root, org, system, benchmark, base))
+    packages = [
+        replace(package, base=top if package.root.is_relative_to(top) else package.root)
+        for package in map(package_at, folders)
+        if package is not None
+    ]
     return sorted(packages, key=lambda each: (each.root, each.org, each.system, each.benchmark))
 
 

@@ -6,15 +6,39 @@ import itertools
 from typing import TYPE_CHECKING, Any, Final
 
 from suite.findings import Finding
+from suite.rules.rule import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from suite.rules.rule import Deviation, Rule
+    from suite.rules.rule import Deviation, Rule, Scope
 
-__all__ = ["apply"]
+__all__ = ["apply", "apply_all", "of_scope"]
 
 _MOST_SHOWN: Final = 100  # findings of a rule in a subject, before the others are only counted
+
+
+def of_scope(
+    table: Mapping[str, dict[str, Any]], scope: Scope
+) -> list[tuple[Rule, dict[str, Any]]]:
+    """Return the rules of a ruleset's ``table``, and their parameters, that have ``scope``."""
+    return [
+        (RULES[name], parameters)
+        for name, parameters in table.items()
+        if RULES[name].scope == scope
+    ]
+
+
+def apply_all(
+    rules: Iterable[tuple[Rule, dict[str, Any]]],
+    subject: object,
+    *benchmark: object,
+    path: str,
+    runs: Mapping[int, str] | None = None,
+) -> Iterator[Finding]:
+    """Yield what ``rules`` find in ``subject``, each as `apply` does."""
+    for rule, parameters in rules:
+        yield from apply(rule, subject, *benchmark, parameters=parameters, path=path, runs=runs)
 
 
 def apply(

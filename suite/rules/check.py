@@ -29,15 +29,15 @@ from suite.rules import (
     sums_rules,
     system_rules,
 )
-from suite.rules.apply import apply
+from suite.rules.apply import apply_all, of_scope
 from suite.rules.own_task import read_own_task, task_of, unknown_task
 from suite.rules.reading import read_in_vain
-from suite.rules.rule import RULES, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from suite.logs.package import Package, Result
+    from suite.rules.rule import Rule, Scope
     from suite.tasks.task import Task
 
 __all__ = ["RULESET", "Verdict", "check_path", "check_result", "nothing_to_check"]
@@ -112,8 +112,7 @@ def check_path(path: Path, jobs: int = 1) -> Verdict:
     checked = list(spread(_check_package, packages, jobs))
     findings = [finding for _, some in checked for finding in some]
     for submission in submissions_of(packages):
-        for rule, parameters in _ruleset("submission"):
-            findings += apply(rule, submission, parameters=parameters, path=submission.org)
+        findings += apply_all(_ruleset("submission"), submission, path=submission.org)
     names = tuple(name for some, _ in checked for name in some)
     return Verdict(str(path), names, tuple(findings))
 
@@ -149,10 +148,8 @@ def check_result(result: Result) -> list[Finding]:
     task = next(filter(None, (task_of(run, own) for run in result.runs)), None)
     if task is not None:
         places = {run.number: run.log.path for run in result.runs}
-        for rule, parameters in _ruleset("result"):
-            findings += apply(
-                rule, result, task, parameters=parameters, path=package.name, runs=places
-            )
+        rules = _ruleset("result")
+        findings += apply_all(rules, result, task, path=package.name, runs=places)
     return findings
 
 
@@ -166,16 +163,11 @@ def _check_run(run: SealedRun, own: Task | None) -> Iterator[Finding]:
         yield unknown_task(run, own)
         return
     ended = run.log.first(keys.ENDING) is not None
-    for rule, parameters in _ruleset("run"):
-        if not ended or rule.id in _OF_ENDED_RUNS:
-            yield from apply(rule, run, task, parameters=parameters, path=run.log.path)
+    rules = [each for each in _ruleset("run") if not ended or each[0].id in _OF_ENDED_RUNS]
+    yield from apply_all(rules, run, task, path=run.log.path)
 
 
 @functools.cache
-def _ruleset(scope: str) -> list[tuple[Rule, dict[str, Any]]]:
+def _ruleset(scope: Scope) -> list[tuple[Rule, dict[str, Any]]]:
     table = tomllib.loads((Path(__file__).parent / "rulesets" / f"{RULESET}.toml").read_text())
-    return [
-        (RULES[name], parameters)
-        for name, parameters in table["rules"].items()
-        if RULES[name].scope == scope
-    ]
+    return of_scope(table["rules"], scope)

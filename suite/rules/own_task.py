@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from suite.findings import Finding
 from suite.logs import keys
+from suite.logs.package import PUT_BACK
 from suite.logs.strict_json import read_bounded, reason
 from suite.refusal import Refusal
 from suite.tasks.registry import find_task, task_names
@@ -23,7 +24,6 @@ __all__ = ["read_own_task", "task_of", "unknown_task"]
 
 _CAP_BYTES: Final = 2**18
 _RULE: Final = "result.task"
-_PUT_BACK: Final = "put back what the harness wrote"
 
 
 def read_own_task(
@@ -41,11 +41,11 @@ def read_own_task(
         return None, []
     except (OSError, ValueError) as error:
         expected = "the file of a task, which can be read"
-        return None, [Finding(_RULE, expected, reason(error), _PUT_BACK, name)]
+        return None, [Finding(_RULE, expected, reason(error), PUT_BACK, name)]
     except Refusal as refusal:
         if refusal.finding is None:
             raise
-        return None, [dataclasses.replace(refusal.finding, rule=_RULE, remedy=_PUT_BACK)]
+        return None, [dataclasses.replace(refusal.finding, rule=_RULE, remedy=PUT_BACK)]
 
 
 def task_of(run: SealedRun, own: Task | None) -> Task | None:
@@ -64,7 +64,7 @@ def unknown_task(run: SealedRun, own: Task | None) -> Finding:
     if own is not None:
         expected += f", or {own.name}, as task.toml beside the log"
     if run.log.first(keys.TASK) is not None:  # no other harness writes that
-        remedy = f"see 'hybridperf list', or for a user's own task {_PUT_BACK}, task.toml"
+        remedy = f"see 'hybridperf list', or for a user's own task {PUT_BACK}, task.toml"
     found = "none" if name is None else f"{name!r:.80}"
     return Finding("run.benchmark", expected, found, remedy, run.log.path)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from suite.findings import Finding, Severity
 from suite.logs.lines import A_LOG, PUT_IT_THERE
+from suite.logs.package import PUT_BACK
 
 if TYPE_CHECKING:
     from suite.logs.log import Log
@@ -16,7 +17,6 @@ __all__ = ["READING", "Reading", "read_in_vain"]
 _LOGGING: Final = "MLPerf logging specification: one line, :::MLLOG and a JSON object, an event"
 _CHECKER: Final = "MLPerf's compliance checker of the round"
 _AGAIN: Final = "run again"
-_CORRECT: Final = "put back what the harness wrote"
 _LOGGER: Final = "log with an MLPerf logger, and let no two processes write into one line"
 
 
@@ -55,7 +55,7 @@ READING: Final = {  # by rule id
     "result.task": Reading(
         "The file beside the logs of a user's own task is a task that can be read.",
         "HybridPerf rules, section 1: a user's own task",
-        _CORRECT,
+        PUT_BACK,
         ours=True,
     ),
     "result.name": Reading(
@@ -67,13 +67,13 @@ READING: Final = {  # by rule id
     "result.manifest": Reading(
         "A run's manifest is JSON that can be read.",
         "HybridPerf rules, section 3: the manifest of a run",
-        _CORRECT,
+        PUT_BACK,
         ours=True,
     ),
     "system.file": Reading(
         "The description of the system is JSON that can be read.",
         "MLPerf submission rules: every system is described",
-        f"{_CORRECT}, or correct what was written by hand",
+        f"{PUT_BACK}, or correct what was written by hand",
         ours=True,
         rounds=True,
     ),

@@ -7,7 +7,7 @@ ruleset.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from suite.findings import Severity
 from suite.logs import keys
@@ -19,7 +19,7 @@ from suite.rules import (
     plausibility_rules,
     system_rules,
 )
-from suite.rules.apply import apply
+from suite.rules.apply import apply_all, of_scope
 from suite.rules.mlperf import (
     cadence_rules,
     clock_rules,
@@ -29,7 +29,6 @@ from suite.rules.mlperf import (
     result_rules,
 )
 from suite.rules.mlperf.as_published import judge
-from suite.rules.rule import RULES, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from suite.logs.log import Log
     from suite.logs.package import Package, Result
     from suite.rules.mlperf.ruleset import Benchmark, Ruleset
-    from suite.rules.rule import Scope
 
 __all__ = ["check_log_strictly", "check_result_strictly", "check_submissions"]
 
@@ -65,8 +63,8 @@ def check_log_strictly(log: Log, ruleset: Ruleset) -> Iterator[Finding]:
         yield replace(finding, severity=Severity.ERROR) if ambiguous else finding
     benchmark = _benchmark_of(log, ruleset)
     if benchmark is not None:
-        for rule, parameters in _rules(ruleset, "mlperf.log"):
-            yield from apply(rule, log, benchmark, parameters=parameters, path=log.path)
+        rules = of_scope(ruleset.strict, "mlperf.log")
+        yield from apply_all(rules, log, benchmark, path=log.path)
 
 
 def check_result_strictly(result: Result, ruleset: Ruleset) -> Iterator[Finding]:
@@ -79,32 +77,17 @@ def check_result_strictly(result: Result, ruleset: Ruleset) -> Iterator[Finding]
     benchmark = ruleset.benchmarks.get(result.package.benchmark) or next(filter(None, named), None)
     if benchmark is not None:
         places = {run.number: run.log.path for run in result.runs}
-        for rule, parameters in _rules(ruleset, "mlperf.result"):
-            yield from apply(
-                rule,
-                result,
-                benchmark,
-                parameters=parameters,
-                path=result.package.name,
-                runs=places,
-            )
+        rules, name = of_scope(ruleset.strict, "mlperf.result"), result.package.name
+        yield from apply_all(rules, result, benchmark, path=name, runs=places)
 
 
 def check_submissions(packages: list[Package], ruleset: Ruleset) -> Iterator[Finding]:
     """Yield what is wrong with the submissions that hold ``packages``, beside their logs."""
     for submission in submissions_of(packages):
-        for rule, parameters in _rules(ruleset, "submission"):
-            yield from apply(rule, submission, parameters=parameters, path=submission.org)
+        rules = of_scope(ruleset.strict, "submission")
+        yield from apply_all(rules, submission, path=submission.org)
 
 
 def _benchmark_of(log: Log, ruleset: Ruleset) -> Benchmark | None:
     name = log.value(keys.SUBMISSION_BENCHMARK)
     return ruleset.benchmarks.get(name) if isinstance(name, str) else None
-
-
-def _rules(ruleset: Ruleset, scope: Scope) -> list[tuple[Rule, dict[str, Any]]]:
-    return [
-        (RULES[name], parameters)
-        for name, parameters in ruleset.strict.items()
-        if RULES[name].scope == scope
-    ]
