@@ -134,8 +134,8 @@ class Bench:
         """Wait until rank 0 has begun so many batches."""
         wait_until(
             lambda: any(
-                path.read_bytes()[8:10] >= count.to_bytes(2, "little")
-                for path in self.out.rglob("pulse.bin")
+                int.from_bytes(path.read_bytes()[8:16], "little") >= count
+                for path in find(self.out, "pulse.bin")
             )
         )
 
@@ -195,6 +195,16 @@ def finished(process: subprocess.Popen[str], timeout_s: float = 60) -> Finished:
     assert all(re.match(r"  attempt \d+: ", line) for line in others), err
     assert len(err.splitlines()) - len(others) <= 1, err
     return done
+
+
+def find(folder: Path, name: str) -> list[Path]:
+    """Return what is called ``name`` under a folder that others change meanwhile."""
+    # Not rglob: it raises where a folder goes away between being listed and being entered.
+    return [
+        Path(parent, name)
+        for parent, folders, files in os.walk(folder)
+        if name in folders or name in files
+    ]
 
 
 def wait_until(holds: Callable[[], object], timeout_s: float = 30) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.runs.conftest import finished, wait_until
+from tests.runs.conftest import find, finished, wait_until
 
 if TYPE_CHECKING:
     from tests.runs.conftest import Bench
@@ -52,7 +52,7 @@ def test_a_second_signal_changes_nothing(bench: Bench) -> None:
 
 def test_a_signal_during_scoring_stops_too(bench: Bench) -> None:
     process = bench.start(FAULT="predict hangs")
-    wait_until(lambda: any(bench.out.rglob("ending.json")))
+    wait_until(lambda: find(bench.out, "ending.json"))
     time.sleep(0.2)
     process.send_signal(signal.SIGTERM)
     done = finished(process)
@@ -90,7 +90,7 @@ def test_a_killed_harness_leaves_no_rank_behind_however_early(bench: Bench) -> N
 
 def test_a_killed_harness_leaves_no_predictor_behind(bench: Bench) -> None:
     process = bench.start(FAULT="predict hangs")
-    wait_until(lambda: any(bench.out.rglob("ending.json")) and bool(bench.processes_left()))
+    wait_until(lambda: find(bench.out, "ending.json") and bench.processes_left())
     time.sleep(0.3)
     process.kill()
     wait_until(lambda: not bench.processes_left(), timeout_s=5)
@@ -148,7 +148,7 @@ def test_runs_in_folders_of_the_same_relative_name_leave_each_other_alone(
         folder.mkdir(parents=True)
         monkeypatch.chdir(folder)
         processes.append(bench.start("--out", "runs", FAULT="slow" if folder.name == "one" else ""))
-        wait_until(lambda folder=folder: any(folder.rglob("pulse.bin")))  # type: ignore[misc]
+        wait_until(lambda folder=folder: find(folder, "pulse.bin"))  # type: ignore[misc]
     assert [finished(process).code for process in processes] == [0, 0]
 
 

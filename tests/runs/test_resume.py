@@ -20,7 +20,7 @@ from suite.runs.checkpoints import (
     complete_checkpoint,
     sweep_checkpoints,
 )
-from tests.runs.conftest import finished, wait_until
+from tests.runs.conftest import find, finished, wait_until
 
 if TYPE_CHECKING:
     import subprocess
@@ -58,7 +58,7 @@ def interrupt(bench: Bench, number: signal.Signals, **keywords: Any) -> Any:
 
 
 def checkpoints(bench: Bench) -> list[Path]:
-    return list(bench.out.rglob("checkpoints"))
+    return find(bench.out, "checkpoints")
 
 
 def log_of(bench: Bench, number: int = 0) -> Log:
@@ -154,7 +154,7 @@ def test_a_run_killed_at_any_instant_again_and_again_is_one_run_in_the_end(savin
     for trial in range(6):
         process = saving.start(FAULT="slow")
         expected = "epoch_1" if trial % 2 else "log.txt"
-        wait_until(lambda name=expected: any(saving.out.rglob(name)))  # type: ignore[misc]
+        wait_until(lambda name=expected: find(saving.out, name))  # type: ignore[misc]
         time.sleep(chance.uniform(0.0, 0.6))
         process.kill()
         process.communicate()

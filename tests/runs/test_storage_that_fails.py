@@ -19,7 +19,7 @@ from suite.cli import main
 from suite.runs import atomic, attempt, series
 from suite.runs.rescore import Rescoring
 from suite.systems.describe import describe
-from tests.runs.conftest import FAULTY, Bench, wait_until
+from tests.runs.conftest import FAULTY, Bench, find, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def trained(bench: Bench) -> bytes:
     """A run in ``bench`` that was trained, but neither scored again nor sealed: its log."""
     process = bench.start(FAULT="predict hangs")
-    wait_until(lambda: any(bench.out.rglob("ending.json")))
+    wait_until(lambda: find(bench.out, "ending.json"))
     process.kill()
     process.communicate()
     wait_until(lambda: not bench.processes_left())
