@@ -301,7 +301,7 @@ def test_what_is_known_to_be_wrong_is_refused_with_its_reason(
     ("facts", "text", "says"),
     [
         ({"tokens": None}, "tp=2,sp=on", "units that work token by token for sp"),
-        ({"tokens": 17}, "tp=2,sp=on", "tp to divide the 17 tokens of a sample under sp"),
+        ({"tokens": 5}, "tp=4,sp=on", "a part of the 5 tokens of a sample for each rank under sp"),
         ({"tied": True}, "pp=2", "neither pp nor zero where units share a parameter"),
         ({"tied": True}, "dp=2,zero=1", "neither pp nor zero where units share a parameter"),
         ({"batch_norm": False}, "bn=deferred,microbatches=2", "BatchNorm in the model"),

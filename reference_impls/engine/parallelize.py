@@ -51,8 +51,8 @@ def parallelize(chain: Chain, cuts: Sequence[slice], *, plan: ParallelPlan, mesh
         from reference_impls.engine.tensor import apply_tensor_parallelism, sequence_parts
 
         numbers = [number for cut in held for number in range(cut.start, cut.stop)]
-        apply_tensor_parallelism(chain.units, numbers, plan=plan, mesh=mesh)
-        boundaries = sequence_parts(chain.units, boundaries, plan=plan)
+        apply_tensor_parallelism(chain.units, boundaries, numbers, plan=plan, mesh=mesh)
+        boundaries = sequence_parts(chain.units, boundaries, plan=plan, mesh=mesh)
     parts = [apply_batch_norm(chain.units[cut], plan=plan, mesh=mesh) for cut in held]
     units = tuple(unit for part in parts for unit in part)
     apply_precision(units, dtype=DTYPES[plan.precision], device=mesh.device)

@@ -32,11 +32,13 @@ def apply_sharding(stage: Stage, units: Sequence[Unit], *, plan: ParallelPlan, m
     assert mesh.axes is not None
     # Shards of one rank are whole: so FSDP2 replicates what tp has split, which DDP cannot.
     hybrid = plan.shards < plan.dp
+    # Only an accelerator can pin the host's memory.
+    offloaded = CPUOffloadPolicy(pin_memory=torch.accelerator.is_available())
     shard = partial(
         fully_shard,
         mesh=mesh.axes["replicate", "shard"] if hybrid else mesh.axes["shard"],
         reshard_after_forward=plan.zero == 3,
-        offload_policy=CPUOffloadPolicy() if plan.offload == "cpu" else OffloadPolicy(),
+        offload_policy=offloaded if plan.offload == "cpu" else OffloadPolicy(),
     )
     for unit in units:
         # FSDP2 shards no other layout; convolutions take channels-last inputs all the same.

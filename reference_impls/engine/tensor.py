@@ -10,7 +10,6 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
-    PrepareModuleInput,
     RowwiseParallel,
     parallelize_module,
 )
@@ -31,63 +30,88 @@ __all__ = ["apply_tensor_parallelism", "sequence_parts", "shares_tokens", "sum_t
 
 
 def apply_tensor_parallelism(
-    units: Sequence[Unit], numbers: Iterable[int], *, plan: ParallelPlan, mesh: Mesh
+    units: Sequence[Unit],
+    boundaries: Sequence[Tensor],
+    numbers: Iterable[int],
+    *,
+    plan: ParallelPlan,
+    mesh: Mesh,
 ) -> None:
     """Split the linears that those ``numbers`` of a chain's ``units`` declare over the axis tp.
 
     Shoeybi et al. 2019: a column's outputs stay split and are the inputs of the next row, whose
     outputs are summed. Korthikanti et al. 2022 with ``sp``: the sum is scattered over the tokens,
     which are gathered before the next column. A row without columns takes its part of whole inputs.
+
+    ``boundaries`` are one sample before each unit, whole: [token, ...] where tokens are shared.
     """
-    if plan.tp == 1:
-        return
     assert mesh.axes is not None
     axis = mesh.axes["tp"]
     shared = [plan.sp and shares_tokens(unit) for unit in units]
     for number in numbers:
         unit = units[number]
-        if unit.split:
-            parallelize_module(unit.module, axis, _styles(unit, shared=shared[number]))
+        tokens = len(boundaries[number]) if shared[number] else None
+        _split(unit, axis, tokens)
         if shared[number] and (number == 0 or not shared[number - 1]):
             unit.module.register_forward_pre_hook(_Move(axis, Replicate(), Shard(1)).before)
         if shared[number] and (number + 1 == len(units) or not shared[number + 1]):
-            unit.module.register_forward_hook(_Move(axis, Shard(1), Replicate()).after)
+            unit.module.register_forward_hook(_Move(axis, Shard(1), Replicate(), tokens).after)
 
 
-def _styles(unit: Unit, *, shared: bool) -> dict[str, ParallelStyle]:
-    whole = Shard(1) if shared else Replicate()
+def _split(unit: Unit, axis: DeviceMesh, tokens: int | None) -> None:
+    """Split the linears of ``unit``, which gets parts of ``tokens`` or, without them, the whole."""
+    if not unit.split:
+        return
+    whole = Replicate() if tokens is None else Shard(1)
     columns = {name for name, kind in unit.split.items() if kind == "column"}
     into_rows = Shard(-1) if columns else Replicate()
-    styles: dict[str, ParallelStyle] = {}
-    for name in unit.split:
-        if name in columns:
-            styles[name] = ColwiseParallel(input_layouts=Replicate() if "." in name else whole)
-        else:
-            styles[name] = RowwiseParallel(input_layouts=into_rows, output_layouts=whole)
     # Columns of one module have one input: gathered once, and so is the sum of its gradients.
-    for parent in {name.rpartition(".")[0] for name in columns} - {""}:
-        styles[parent] = PrepareModuleInput(
-            input_layouts=(whole,), desired_input_layouts=(Replicate(),)
-        )
-    return styles
+    for place in {name.rpartition(".")[0] or name for name in columns}:
+        gather = _Move(axis, whole, Replicate(), tokens)
+        unit.module.get_submodule(place).register_forward_pre_hook(gather.before_columns)
+    styles: dict[str, ParallelStyle] = {
+        name: ColwiseParallel()
+        if name in columns
+        else RowwiseParallel(input_layouts=into_rows, output_layouts=whole)
+        for name in unit.split
+    }
+    parallelize_module(unit.module, axis, styles)
 
 
 class _Move:
-    """Change how a plain tensor is spread over ``axis``, with the gradient the other way."""
+    """Change how a plain tensor is spread over ``axis``, with the gradient the other way.
 
-    def __init__(self, axis: DeviceMesh, source: Any, target: Any) -> None:
-        self._axis, self._source, self._target = axis, source, target
+    Where it is spread over ``tokens``, their number need not divide: the last part is smaller.
+    """
 
-    def __call__(self, values: Tensor) -> Tensor:
-        spread = DTensor.from_local(values, self._axis, [self._source], run_check=False)
-        return spread.redistribute(placements=[self._target]).to_local()
+    def __init__(
+        self, axis: DeviceMesh, source: Any, target: Any, tokens: int | None = None
+    ) -> None:
+        self._axis, self._source, self._target, self._tokens = axis, source, target, tokens
+
+    def __call__(self, values: Tensor) -> DTensor:
+        shape = list(values.shape)
+        if self._tokens is not None:
+            shape[1] = self._tokens
+        spread = DTensor.from_local(
+            values,
+            self._axis,
+            [self._source],
+            run_check=False,
+            shape=torch.Size(shape),
+            stride=torch.empty(shape, device="meta").stride(),
+        )
+        return spread.redistribute(placements=[self._target])
 
     def before(self, _: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+        return (self(inputs[0]).to_local(),)
+
+    def before_columns(self, _: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
         return (self(inputs[0]),)
 
     def after(self, _module: nn.Module, _inputs: object, outputs: Tensor) -> Tensor:
         # A stage may end here, and a split backward pass detaches in place, which views forbid.
-        return self(outputs).clone()
+        return self(outputs).to_local().clone()
 
 
 def shares_tokens(unit: Unit) -> bool:
@@ -96,14 +120,14 @@ def shares_tokens(unit: Unit) -> bool:
 
 
 def sequence_parts(
-    units: Sequence[Unit], boundaries: Sequence[Tensor], *, plan: ParallelPlan
+    units: Sequence[Unit], boundaries: Sequence[Tensor], *, plan: ParallelPlan, mesh: Mesh
 ) -> list[Tensor]:
-    """Return what a rank has of a sample before each unit, and after the last: [token, ...]."""
+    """Return what this rank has of a sample before each unit, and after the last: [token, ...]."""
     if not plan.sp:
         return list(boundaries)
     shared = [False, *map(shares_tokens, units), False]
     return [
-        sample.chunk(plan.tp)[0] if shared[number] and shared[number + 1] else sample
+        sample.chunk(plan.tp)[mesh.part] if shared[number] and shared[number + 1] else sample
         for number, sample in enumerate(boundaries)
     ]
 

@@ -157,13 +157,15 @@ def _tensor(plan: ParallelPlan, facts: ChainFacts) -> Iterator[_Reason]:
         yield "sp", "tp > 1 for sp: it shares out what tp leaves whole", "tp=1", "add tp=2"
     if plan.sp and facts.tokens is None:
         yield "sp", "units that work token by token for sp", "a model of images", "drop sp"
-    elif plan.sp and facts.tokens is not None and facts.tokens % plan.tp:
-        yield (
-            "sp",
-            f"tp to divide the {facts.tokens} tokens of a sample under sp",
-            f"tp={plan.tp}",
-            "choose a divisor, or drop sp",
-        )
+    elif plan.sp and facts.tokens is not None:
+        first_part = -(-facts.tokens // plan.tp)
+        if first_part * (plan.tp - 1) >= facts.tokens:
+            yield (
+                "sp",
+                f"a part of the {facts.tokens} tokens of a sample for each rank under sp",
+                f"tp={plan.tp}, which leaves some with none",
+                "lower tp, or drop sp",
+            )
     if plan.tp > 1 and not facts.tensor_sizes:
         yield "tp", "a model that declares linears to split for tp", "none", "drop tp"
     for size in facts.tensor_sizes:

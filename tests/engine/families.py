@@ -102,6 +102,7 @@ class Family:
             BATCH,
             devices=8,
             ranks_per_device=1,
+            device_kind="accelerator",  # the processor has nothing to offload to; code can be tried
             tensor_sizes=self.tensor_sizes,
             tokens=self.tokens,
             batch_norm=self.batch_norm,

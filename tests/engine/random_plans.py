@@ -33,7 +33,10 @@ def items(draw: st.DrawFn) -> str:
     return f"{family}:{ParallelPlan.parse(','.join(words))}"
 
 
-_REPLICAS = ["zero=0", "sync=blocking", "zero=1", "zero=2", "zero=3", "zero=1,shard=2"]
+_REPLICAS = [
+    *("zero=0", "sync=blocking", "zero=1", "zero=2", "zero=3"),
+    *("zero=1,shard=2", "zero=1,offload=cpu", "zero=3,offload=cpu"),
+]
 
 
 def drawn() -> list[str]:

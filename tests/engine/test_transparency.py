@@ -33,6 +33,7 @@ PLANS = {
         "dp=2,zero=3,recompute=full",
         "dp=2,precision=bf16",
         "dp=2,zero=3,precision=fp16",
+        "dp=2,zero=3,offload=cpu,microbatches=2",
         "dp=2,bn=deferred,microbatches=2",
         "dp=2,bn=sync,microbatches=2,recompute=full",
         "pp=2",
@@ -60,6 +61,8 @@ PLANS = {
         "dp=2,tp=2,sp=on,zero=1",
         "pp=2,tp=2,schedule=interleaved,recompute=full",
         "pp=2,tp=2,schedule=zbv",
+        "pp=2,tp=2,sp=on",
+        "dp=2,tp=2,zero=1,offload=cpu",
     ),
     8: (
         "dp=4,pp=2,zero=3,shard=2",
@@ -67,6 +70,7 @@ PLANS = {
         "dp=2,pp=2,tp=2,sp=on,schedule=zbv,sync=blocking",
     ),
 }
+COMPILED = {2: ("vit:tp=2,sp=on,compile=on",)}  #: by one family: compilers take a minute
 AGAIN = {2: ("resnet:dp=2", "vit:pp=2"), 4: ("bert:dp=2,tp=2",)}  #: run a second time
 
 
@@ -78,7 +82,7 @@ def items(ranks: int) -> list[str]:
         for plan in PLANS[ranks]
         if family.takes(ParallelPlan.parse(plan))
     ]
-    return fitting + list(AGAIN.get(ranks, ()))
+    return [*fitting, *COMPILED.get(ranks, ()), *AGAIN.get(ranks, ())]
 
 
 CASES = [(ranks, number, item) for ranks in PLANS for number, item in enumerate(items(ranks))]
