@@ -125,7 +125,7 @@ def _why(scaled: Scaled) -> Iterator[str]:
             f"{efficiency_text(split.pace)} by seconds per sample"
         )
         if split.losses:
-            parts = ", ".join(f"{loss * 100:.1f} {cause}" for cause, loss in split.losses)
+            parts = ", ".join(f"{loss * 100:z.1f} {cause}" for cause, loss in split.losses)
             yield f"  {efficiency_text(split.pace)} = 100 % of its device time less {parts}"
         else:
             yield "  what seconds per sample are made of, the logs do not say alike"
