@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from numpy.random import SeedSequence
 from torch import Tensor
+
+from reference_impls.engine.random_numbers import (
+    begin_random_numbers,
+    random_state,
+    restore_random_state,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,7 +54,7 @@ def save_checkpoint(
     """
     from torch.distributed.checkpoint.state_dict_saver import save  # costs a second
 
-    state = _model_state(module) | _random_state()
+    state = _model_state(module) | random_state()
     for name, parameter in _named(module, optimizer):
         for key, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, Tensor):
@@ -62,12 +67,12 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, *, plan: str
+    folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, *, plan: str, replica: int
 ) -> Progress:
     """Set ``module`` and ``optimizer`` as they were saved, and return where training stood.
 
     Each rank reads what it holds under ``plan``. Random numbers go on where they were if that is
-    the plan of the checkpoint; otherwise each rank begins a new sequence, from seed and step.
+    the plan of the checkpoint; otherwise each ``replica`` begins a new sequence at this step.
 
     Raises:
         RuntimeError: where the checkpoint is of another model.
@@ -81,7 +86,7 @@ def load_checkpoint(
     if missing := model.keys() - saved.keys():
         raise RuntimeError(f"the checkpoint {folder} has no {min(missing)}: it is of another model")
     moments = _room_for_moments(parameters, saved)
-    random = _random_state() if progress.plan == plan else {}
+    random = random_state() if progress.plan == plan else {}
     state = model | random
     for number, moment in moments.items():
         state |= {f"optimizer.{parameters[number][0]}.{key}": v for key, v in moment.items()}
@@ -90,11 +95,9 @@ def load_checkpoint(
     module.load_state_dict({name.removeprefix("model."): state[name] for name in model})
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": moments, "param_groups": groups})
-    for name in random:
-        _generator(name).set_rng_state(state[name])
+    restore_random_state({name: state[name] for name in random})
     if not random:
-        sequence = SeedSequence([progress.seed, progress.step, _rank()])
-        torch.manual_seed(int(sequence.generate_state(1)[0]))
+        begin_random_numbers(progress.seed, progress.step, replica)
     return progress
 
 
@@ -131,23 +134,6 @@ def _room_for_moments(
             tensor = torch.zeros_like(parameter) if alike else torch.zeros(facts.size)
             room.setdefault(numbers[name], {})[key] = tensor
     return room
-
-
-def _random_state() -> dict[str, Any]:
-    """Return the states of this rank's generators, by names that no other rank has."""
-    kinds = ["cpu"]
-    if torch.accelerator.is_available():
-        accelerator = torch.accelerator.current_accelerator()
-        assert accelerator is not None
-        kinds.append(accelerator.type)
-    names = [f"random.{_rank()}.{kind}" for kind in kinds]
-    return {name: _generator(name).get_rng_state() for name in names}
-
-
-def _generator(name: str) -> Any:
-    """Return the module of torch that has the generator of a state's name."""
-    kind = name.rpartition(".")[2]
-    return torch if kind == "cpu" else torch.get_device_module(kind)
 
 
 def _rank() -> int:

@@ -18,6 +18,7 @@ from reference_impls.engine.optim import build_optimizer
 from reference_impls.engine.parallelize import parallelize, settle
 from reference_impls.engine.partition import forward_flops, minimax_partition
 from reference_impls.engine.precision import DTYPES, LossScale
+from reference_impls.engine.random_numbers import begin_random_numbers
 from reference_impls.engine.replicate import average_buffers
 from reference_impls.engine.schedule import learning_rate
 from reference_impls.engine.spent import spent_time
@@ -54,6 +55,7 @@ class Trainer:
         self._executor = self._build_executor()
         self._optimizer = build_optimizer(self._stage, task.optimizer)
         self._steps = 0  # of training, taken so far
+        begin_random_numbers(seed, 0, mesh.replica)
 
     def partition_entry(self) -> tuple[str, list[dict[str, object]]]:
         """Return the log entry that says which units each stage holds, and their FLOPs."""
@@ -154,7 +156,13 @@ class Trainer:
 
     def load(self, folder: Path) -> None:
         """Go on from the checkpoint in ``folder``, whatever plan saved it, all ranks at once."""
-        progress = load_checkpoint(folder, self._stage, self._optimizer, plan=str(self._plan))
+        progress = load_checkpoint(
+            folder,
+            self._stage,
+            self._optimizer,
+            plan=str(self._plan),
+            replica=self._mesh.replica,
+        )
         self._steps, self._scale.good_steps = progress.step, progress.good_steps
         if self._scale.moves:
             self._scale.factor = progress.loss_scale

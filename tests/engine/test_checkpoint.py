@@ -118,4 +118,4 @@ def test_a_checkpoint_of_another_model_is_refused(folder: Path) -> None:
     optimizer = build_optimizer(stage, family.task().optimizer)
 
     with pytest.raises(RuntimeError, match=r"has no model\.\S+: it is of another model"):
-        load_checkpoint(folder / "resnet_0", stage, optimizer, plan="dp=1")
+        load_checkpoint(folder / "resnet_0", stage, optimizer, plan="dp=1", replica=0)
