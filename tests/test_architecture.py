@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +24,7 @@ ARROWS = {
     "refusal": set[str](),
     "plan": set[str](),
     "jobs": set[str](),
-    "tasks": set[str](),
+    "tasks": {"runs.atomic"},
     "logs": set[str](),
     "systems": {"tasks"},
     "scores": {"logs", "tasks"},
@@ -144,6 +145,23 @@ def test_every_module_says_what_it_is_and_what_it_offers(path: Path) -> None:
             *(module.rpartition(".")[2] for module in _imports(path)),
         }
         assert offered - defined == set()
+
+
+def _code(path: Path) -> str:
+    """Return the source of a file without its comments and docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        parts = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        if isinstance(node, parts) and ast.get_docstring(node) is not None:
+            node.body[0] = ast.Pass()
+    return ast.unparse(tree)
+
+
+@pytest.mark.parametrize("path", SUITE + TRAINERS, ids=_name)
+def test_only_the_room_that_describes_systems_names_a_kind_of_accelerator(path: Path) -> None:
+    describes = path.is_relative_to(ROOT / "suite" / "systems")
+
+    assert describes or not re.search("cuda", _code(path), re.IGNORECASE)
 
 
 _IMPORT_ALL = """

@@ -13,6 +13,7 @@ __all__ = [
     "of_completion",
     "of_doctor",
     "of_list",
+    "of_prepare",
     "of_rcp",
     "of_report",
     "of_run",
@@ -29,6 +30,12 @@ def of_list(parser: argparse.ArgumentParser) -> None:
     _json(parser)
 
 
+def of_prepare(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``prepare``."""
+    parser.add_argument("task", help="task, such as bert/workstation, or a TOML file with one")
+    _data_dir(parser)
+
+
 def of_run(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``run``."""
     parser.add_argument("task", help="task, such as resnet/laptop, or a TOML file with one")
@@ -39,6 +46,7 @@ def of_run(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--plan", default="dp=1", help=_PLAN)
     _order(parser, Path("runs"))
+    _nodes(parser)
     _json(parser)
 
 
@@ -238,6 +246,14 @@ def _order(parser: argparse.ArgumentParser, out: Path) -> None:
     parser.add_argument(
         "--out", type=Path, default=out, help=f"folder of the submission (default: {out})"
     )
+    _data_dir(parser)
+    parser.add_argument("--org", default="local", help="organisation that submits (default: local)")
+    parser.add_argument(
+        "--system", metavar="NAME", help="name of the system entry (default: machine and plan)"
+    )
+
+
+def _data_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-dir",
         type=Path,
@@ -245,9 +261,23 @@ def _order(parser: argparse.ArgumentParser, out: Path) -> None:
         help="folder with the data of a task whose data comes with no package "
         "(default: the variable HYBRIDPERF_DATA)",
     )
-    parser.add_argument("--org", default="local", help="organisation that submits (default: local)")
+
+
+def _nodes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--system", metavar="NAME", help="name of the system entry (default: machine and plan)"
+        "--nodes",
+        type=_count,
+        metavar="N",
+        help="machines that share the plan's ranks equally; each is given the same command, with "
+        "--out on storage that they share (default: 1)",
+    )
+    parser.add_argument(
+        "--node-rank",
+        metavar="K",
+        help="which of them this one is, from 0 (default: the variable SLURM_NODEID)",
+    )
+    parser.add_argument(
+        "--rendezvous", metavar="HOST:PORT", help="node 0, and a port that is free there"
     )
 
 

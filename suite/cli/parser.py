@@ -35,7 +35,13 @@ COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], 
         """hybridperf run resnet/laptop
   hybridperf run resnet/laptop --plan dp=2,pp=2 --runs 5
   hybridperf run resnet/laptop --plan pp=2,schedule=gpipe,microbatches=4
-  hybridperf run resnet/laptop --set optimizer.lr=0.05""",
+  hybridperf run resnet/laptop --set optimizer.lr=0.05
+  hybridperf run resnet/laptop --plan dp=4 --nodes 2 --node-rank 0 --rendezvous node0:29500""",
+    ),
+    "prepare": (
+        "turn the text of a task into tokens, once, before its runs",
+        arguments.of_prepare,
+        "hybridperf prepare bert/workstation --data-dir wikitext",
     ),
     "check": (
         "say whether logs and results keep the rules, and if not, why",

@@ -179,6 +179,13 @@ def _tensor(plan: ParallelPlan, facts: ChainFacts) -> Iterator[_Reason]:
 
 
 def _numbers(plan: ParallelPlan, facts: ChainFacts) -> Iterator[_Reason]:
+    if plan.compile and not facts.compiler:
+        yield (
+            "compile",
+            "a C++ compiler for compile=on to run on the processor",
+            "none",
+            "install g++, name another in the variable CXX, or drop compile",
+        )
     if plan.recompute > facts.units:
         yield (
             "recompute",

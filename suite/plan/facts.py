@@ -21,3 +21,4 @@ class ChainFacts:
     tokens: int | None = None  #: of a sample, where units work token by token; None elsewhere
     batch_norm: bool = True  #: whether any unit normalises over the batch
     tied: bool = False  #: whether two units share a parameter
+    compiler: bool = True  #: whether there is one to compile units with

@@ -35,6 +35,7 @@ from suite.tasks.schema import build
 
 if TYPE_CHECKING:
     from suite.logs.package import Package
+    from suite.runs.leader import Leader
     from suite.runs.supervise import Observer, StopRequest
 
 __all__ = ["Sealed", "finish", "resume_attempt", "run_attempt"]
@@ -66,24 +67,37 @@ class Sealed:
 
 
 def run_attempt(
-    spec: RunSpec, package: Package, command: str, stop: StopRequest, observer: Observer
+    spec: RunSpec,
+    package: Package,
+    command: str,
+    stop: StopRequest,
+    observer: Observer,
+    leader: Leader,
 ) -> Sealed:
     """Launch, supervise, score again and seal the run that ``spec`` orders."""
     Path(spec.folder).mkdir()
     write_head(spec)
     spec.write()  # from here on the attempt has begun
-    ending = supervise(launch(spec), spec, stop, observer)
+    leader.go(spec)
+    ending = supervise(launch(spec), spec, stop, observer, leader)
     return _end(spec, package, command, stop, ending)
 
 
 def resume_attempt(
-    spec: RunSpec, package: Package, command: str, stop: StopRequest, observer: Observer, epoch: int
+    spec: RunSpec,
+    package: Package,
+    command: str,
+    stop: StopRequest,
+    observer: Observer,
+    leader: Leader,
+    epoch: int,
 ) -> Sealed:
     """Go on with an interrupted attempt from its checkpoint after ``epoch``, and seal it."""
     end_processes(spec.path)
     spec = reopen(spec, epoch)
     before = spec.log.stat().st_size
-    ending = supervise(launch(spec), spec, stop, observer, resumed_at=before)
+    leader.go(spec)
+    ending = supervise(launch(spec), spec, stop, observer, leader, resumed_at=before)
     return _end(spec, package, command, stop, ending)
 
 

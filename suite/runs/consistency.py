@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from suite.runs.order import Order
     from suite.tasks.task import Task
 
-__all__ = ["require_same_configuration", "settle_system", "settle_task"]
+__all__ = ["configuration", "require_same_configuration", "settle_system", "settle_task"]
 
 
 def settle_system(package: Package, description: dict[str, object], order: Order) -> None:
@@ -57,19 +57,24 @@ def settle_task(package: Package, order: Order, task: Task) -> str:
     return f"../{package.task_file.name}"
 
 
-def require_same_configuration(runs: tuple[SealedRun, ...], order: Order, task: Task) -> None:
-    """Make sure that ``order`` goes on with the configuration of the ``runs`` already sealed.
-
-    Raises:
-        Refusal: exit status 2, naming what differs.
-    """
-    own: dict[str, object] = {
+def configuration(order: Order, task: Task) -> dict[str, object]:
+    """Return what all runs of ``order`` have in common, by its name in their manifests."""
+    return {
         "plan": str(order.plan),
         "division": order.division,
         "overrides": dict(order.overrides),
         "task": task.sha256,
         "data_sha256": check_data(task.data),
     }
+
+
+def require_same_configuration(runs: tuple[SealedRun, ...], order: Order, task: Task) -> None:
+    """Make sure that ``order`` goes on with the configuration of the ``runs`` already sealed.
+
+    Raises:
+        Refusal: exit status 2, naming what differs.
+    """
+    own = configuration(order, task)
     code = code_hashes(order.launched)
     for run in runs:
         expected = {key: run.fact(key) for key in own} | {"task": run.fact("task", "sha256")}

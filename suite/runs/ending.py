@@ -13,7 +13,7 @@ from suite.findings import visible
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Ending", "Outcome", "explain_crash", "read_output"]
+__all__ = ["Ending", "Outcome", "explain_crash", "read_output", "tells_of_lost_peer"]
 
 
 class Outcome(enum.StrEnum):
@@ -54,6 +54,9 @@ _ERROR: Final = re.compile(
     rf"{_RANK}(?!Traceback )([^\s\[].*)",
     re.MULTILINE,
 )
+_LOST_PEER: Final = re.compile(
+    r"connection (?:was )?(?:closed|reset)|broken pipe|peer", re.IGNORECASE
+)
 _CAP_BYTES: Final = 2**18  #: a trainer may print without end
 
 
@@ -76,6 +79,11 @@ def explain_crash(output: str, status: int) -> str:
     if errors:
         return f"{who} failed: {visible(errors[0].strip())[:300].rstrip('.')}"
     return f"{who} ended before its run did" if code == 0 else f"{who} failed: exit status {code}"
+
+
+def tells_of_lost_peer(reason: str) -> bool:
+    """Tell whether ranks ended because another one had: then another node knows why."""
+    return _LOST_PEER.search(reason) is not None
 
 
 def _signal_name(number: int) -> str:

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import re
+import time
 from typing import TYPE_CHECKING, Final
 
 from suite.findings import Finding, visible
@@ -29,11 +30,13 @@ __all__ = [
     "left_behind",
     "list_hashes",
     "locked",
+    "only_holder",
     "output_file",
     "sealed_runs",
     "sweep",
 ]
 
+_LOCK_POLL_S: Final = 0.2
 _ATTEMPT: Final = re.compile(r"\.attempt_(\d{1,6})")
 
 
@@ -95,29 +98,44 @@ def list_hashes(package: Package, coming: Mapping[str, str]) -> None:
 def locked(package: Package) -> Iterator[None]:
     """Work in the result's folder, made where there is none, and let nobody else.
 
-    The kernel lets go of the lock when this process ends, however that ends.
-
     Raises:
         Refusal: exit status 4 where the folder cannot be written or somebody works in it.
     """
-    path = package.folder / ".lock"
     try:
         package.folder.mkdir(parents=True, exist_ok=True)
         package.system_file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     except OSError as error:
         raise environment_refusal(error, package.folder) from error
+    with only_holder(package.folder / ".lock", "no other run in this folder"):
+        yield
+
+
+@contextlib.contextmanager
+def only_holder(path: Path, expected: str, patience_s: float = 0.0) -> Iterator[None]:
+    """Hold the lock in the file at ``path``, for which to wait ``patience_s``; others are refused.
+
+    The kernel lets go of the lock when this process ends, however that ends.
+
+    Raises:
+        Refusal: exit status 4 where the file cannot be written, or where, other than ``expected``,
+            somebody holds the lock.
+    """
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    except OSError as error:
+        raise environment_refusal(error, path.parent) from error
+    try:
+        _lock(descriptor, patience_s)
     except OSError as error:
         owner = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
         os.close(descriptor)
         finding = Finding(
             "run.lock",
-            "no other run in this folder",
+            expected,
             f"one by process {visible(owner)}",
             "wait until it ends, or choose another folder with --out",
-            path=str(package.folder),
+            path=str(path.parent),
         )
         raise Refusal(finding, ExitCode.ENVIRONMENT) from error
     try:
@@ -127,6 +145,17 @@ def locked(package: Package) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, patience_s: float) -> None:
+    deadline_s = time.monotonic() + patience_s
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() >= deadline_s:
+                raise
+            time.sleep(_LOCK_POLL_S)
 
 
 def environment_refusal(error: OSError, path: Path) -> Refusal:

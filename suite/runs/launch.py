@@ -8,9 +8,10 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from suite.logs import keys
+from suite.logs.hyperparameters import counted_in_steps, named_by_mlperf
 from suite.logs.writer import LogWriter
 from suite.runs.parent import PARENT_VARIABLE
-from suite.runs.spec import RUN_VARIABLE
+from suite.runs.spec import NODE_VARIABLE, RUN_VARIABLE
 from suite.systems.cpu import probe_processor
 from suite.tasks.data import drop_from_page_cache
 from suite.tasks.overrides import hyperparameters
@@ -46,11 +47,11 @@ def write_head(spec: RunSpec) -> None:
         log.point(keys.HYPERPARAMETERS, hyperparameters(task))
 
 
-def launch(spec: RunSpec) -> subprocess.Popen[bytes]:
-    """Start the trainer under torchrun, one process a rank."""
-    ranks = spec.parallel_plan().ranks
-    torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    return _start(spec, [*torchrun, "-m", _LAUNCHER, f"{spec.trainer}.train"], ranks)
+def launch(spec: RunSpec, node: int = 0) -> subprocess.Popen[bytes]:
+    """Start the trainer under torchrun on this machine, one process for each rank of ``node``."""
+    ranks = spec.parallel_plan().ranks // spec.nodes
+    torchrun = ["torch.distributed.run", *_rendezvous(spec, node), f"--nproc-per-node={ranks}"]
+    return _start(spec, [*torchrun, "-m", _LAUNCHER, f"{spec.trainer}.train"], ranks, node)
 
 
 def launch_prediction(spec: RunSpec) -> subprocess.Popen[bytes]:
@@ -58,16 +59,28 @@ def launch_prediction(spec: RunSpec) -> subprocess.Popen[bytes]:
     return _start(spec, [f"{spec.trainer}.predict"], ranks=1)
 
 
-def _start(spec: RunSpec, module: list[str], ranks: int) -> subprocess.Popen[bytes]:
+def _rendezvous(spec: RunSpec, node: int) -> list[str]:
+    """Return how torchrun finds itself on other nodes: by number, so that rank 0 is on node 0."""
+    if spec.nodes == 1:
+        return ["--standalone"]
+    host, _, port = spec.rendezvous.rpartition(":")
+    where = [f"--master-addr={host}", f"--master-port={port}"]
+    return [f"--nnodes={spec.nodes}", f"--node-rank={node}", *where]
+
+
+def _start(spec: RunSpec, module: list[str], ranks: int, node: int = 0) -> subprocess.Popen[bytes]:
     threads = max(1, probe_processor()["usable_cores"] // ranks)
+    # One machine: its host name need not resolve.
+    alone = {"GLOO_SOCKET_IFNAME": "lo"} if spec.nodes == 1 else {}
     environment = {
         "OMP_NUM_THREADS": str(threads),
-        "GLOO_SOCKET_IFNAME": "lo",  # one machine: its host name need not resolve
+        **alone,
         **os.environ,
         RUN_VARIABLE: str(spec.path),
+        NODE_VARIABLE: str(node),
         PARENT_VARIABLE: str(os.getpid()),
     }
-    with spec.output.open("ab") as output:
+    with spec.output_of(node).open("ab") as output:
         return subprocess.Popen(
             [sys.executable, "-m", _LAUNCHER, *module],
             stdin=subprocess.DEVNULL,
@@ -80,16 +93,11 @@ def _start(spec: RunSpec, module: list[str], ranks: int) -> subprocess.Popen[byt
 
 def _mlperf_hyperparameters(task: Task) -> dict[str, object]:
     """Return the task's hyperparameters under MLPerf's names."""
-    optimizer = task.optimizer
+    table = hyperparameters(task)
     return {
         keys.GLOBAL_BATCH_SIZE: task.training.global_batch_size,
         keys.TRAIN_SAMPLES: task.data.train_samples,
         keys.EVAL_SAMPLES: task.data.eval_samples,
-        keys.OPT_NAME: optimizer.name,
-        keys.OPT_BASE_LEARNING_RATE: optimizer.lr,
-        keys.OPT_END_LEARNING_RATE: optimizer.end_lr,
-        keys.OPT_MOMENTUM: optimizer.momentum,
-        keys.OPT_WEIGHT_DECAY: optimizer.weight_decay,
-        keys.OPT_WARMUP_EPOCHS: optimizer.warmup_epochs,
-        keys.OPT_DECAY_STEPS: optimizer.decay_epochs * task.steps_per_epoch,
+        **named_by_mlperf(table),
+        **counted_in_steps(table, task.steps_per_epoch),
     }

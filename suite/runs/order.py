@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
-from dataclasses import dataclass
+import shutil
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from suite.findings import Finding, visible
 from suite.logs.package import NAME, Package
 from suite.plan import ChainFacts
+from suite.runs.nodes import Nodes
 from suite.runs.provenance import package_folder
 from suite.systems.devices import usable_devices
 from suite.systems.name import entry_name, system_name
@@ -42,6 +45,7 @@ class Order:
     system: str | None = None  #: name of the system entry; None for machine and plan
     division: Division = "closed"
     overrides: tuple[tuple[str, object], ...] = ()
+    nodes: Nodes = field(default_factory=Nodes)
 
     @property
     def launched(self) -> str:
@@ -63,6 +67,8 @@ class Order:
             parts += ["--trainer", self.trainer]
         if self.division != "closed":
             parts += ["--division", self.division]
+        if self.nodes.count > 1:  # where they meet is nobody's business
+            parts += ["--nodes", str(self.nodes.count)]
         return shlex.join(parts)
 
 
@@ -77,16 +83,21 @@ def check_order(order: Order) -> list[Finding]:
     facts = ChainFacts(
         units=len(task.units),
         global_batch_size=task.training.global_batch_size,
-        devices=devices.count,
+        devices=devices.count * order.nodes.count,
         ranks_per_device=_RANKS_PER_CORE if devices.kind == "cpu" else 1,
         device_kind=devices.kind,
         tensor_sizes=task.parallel.tensor_sizes,
         tokens=task.parallel.tokens,
         batch_norm=task.parallel.batch_norm,
         tied=task.parallel.tied,
+        compiler=devices.kind != "cpu" or shutil.which(os.environ.get("CXX", "g++")) is not None,
     )
     findings = judge_division(task, read_task(order.task_path), order.division)
     findings += order.plan.check(facts)
+    if order.plan.ranks % order.nodes.count:
+        expected = f"a plan whose ranks {order.nodes.count} nodes share equally"
+        found, remedy = f"{order.plan} of {order.plan.ranks}", "change the plan or --nodes"
+        findings.append(Finding("order.nodes", expected, found, remedy))
     for what, name in (("org", order.org), ("system", order.system)):
         if name is not None and not NAME.fullmatch(name):
             expected = "letters, digits, '.', '_' and '-', at most 64, the first a letter or digit"

@@ -1,6 +1,7 @@
 """Signs of life: every rank notes, in its slot of one small file, when and how far it got.
 
-The supervisor reads it for progress and to tell a rank that hangs from one that is slow.
+The supervisor reads it for progress and to tell a rank that hangs from one that is slow: by its
+own clock, as that of a rank on another machine began to count at another time.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _SLOT: Final = struct.Struct("<qq")
 class Beat:
     """What one rank last noted."""
 
-    monotonic_ns: int  #: 0 where it has not noted anything yet
+    monotonic_ns: int  #: by the clock of the rank's machine; 0 where it has not noted anything yet
     batches: int  #: training batches and evaluation chunks begun so far
 
 

@@ -37,8 +37,9 @@ def machine_start() -> str:
 
 def same_order(spec: RunSpec, order: Order) -> bool:
     """Tell whether the attempt ``spec`` is one that ``order`` would begin, seed aside."""
-    asked = (str(order.plan), order.launched, dict(order.overrides), order.division)
-    return (spec.plan, spec.trainer, spec.overrides, spec.division) == asked
+    overrides, nodes = dict(order.overrides), order.nodes.count
+    asked = (str(order.plan), order.launched, overrides, order.division, nodes)
+    return (spec.plan, spec.trainer, spec.overrides, spec.division, spec.nodes) == asked
 
 
 def resumable_epoch(spec: RunSpec) -> int | None:

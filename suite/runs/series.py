@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 import shutil
 from typing import TYPE_CHECKING, Protocol
@@ -21,6 +22,7 @@ from suite.runs.folder import (
     sealed_runs,
     sweep,
 )
+from suite.runs.leader import Leader
 from suite.runs.order import package_of
 from suite.runs.provenance import code_hashes
 from suite.runs.resume import machine_start, resumable_epoch, same_order
@@ -48,22 +50,27 @@ class SeriesObserver(Observer, Protocol):
         """Take note of a finished attempt."""
 
 
-def run_series(order: Order, observer: SeriesObserver) -> Iterator[Sealed]:
+def run_series(
+    order: Order, observer: SeriesObserver, leader: Leader | None = None
+) -> Iterator[Sealed]:
     """Yield each attempt as it is sealed, until the result has the runs asked for.
 
     Attempts left behind by an earlier command are sealed first; completed runs count, and the
     replacement of an attempt that was ended gets its seed again, so that ending an unlucky run
-    draws no luckier one.
+    draws no luckier one. ``leader`` is needed where the order has more than one node.
 
     Raises:
-        Refusal: exit status 2 where the folder holds another configuration, 3 where a model's
-            quality did not come back, 4 where a run cannot be carried out, 5 when interrupted.
+        Refusal: exit status 2 where the folder holds another configuration or nodes differ, 3 where
+            a model's quality did not come back, 4 where a run cannot be carried out, 5 when
+            interrupted.
     """
-    task, description = order.task(), describe_with_torch()
+    task, description = order.task(), describe_with_torch(nodes=order.nodes.count)
     package = package_of(order, description)
+    leader = leader or Leader(order.nodes, order.out)
     with locked(package), stop_on_signals() as stop:
         try:
-            yield from _carry_out(order, task, package, description, stop, observer)
+            leader.gather(order, task, description, stop)
+            yield from _carry_out(order, task, package, description, stop, observer, leader)
         except OSError as error:
             raise environment_refusal(error, package.folder) from error
 
@@ -75,6 +82,7 @@ def _carry_out(
     description: dict[str, object],
     stop: StopRequest,
     observer: SeriesObserver,
+    leader: Leader,
 ) -> Iterator[Sealed]:
     sweep(package)
     settle_system(package, description, order)
@@ -85,7 +93,7 @@ def _carry_out(
         if not begun or number in sealed_before:
             shutil.rmtree(attempt_folder(package, number))
             continue
-        sealed = _settle(number, order, task, package, stop, observer)
+        sealed = _settle(number, order, task, package, stop, observer, leader)
         observer.sealed(sealed)
         yield sealed
         if sealed.ending.outcome is not Outcome.INTERRUPTED or stop.signal is not None:
@@ -118,8 +126,11 @@ def _carry_out(
             clock=LogClock(),
             machine_start=machine_start(),
             code=code_hashes(order.launched),
+            nodes=order.nodes.count,
+            rendezvous=order.nodes.rendezvous,
         )
-        sealed = run_attempt(spec, package, order.command, stop, observer)
+        leader.prepare(task, stop)
+        sealed = run_attempt(spec, package, order.command, stop, observer, leader)
         observer.sealed(sealed)
         yield sealed
         _go_on(sealed, package)
@@ -132,6 +143,7 @@ def _settle(
     package: Package,
     stop: StopRequest,
     observer: SeriesObserver,
+    leader: Leader,
 ) -> Sealed:
     """Seal an attempt that was left behind; one that can go on from a checkpoint does so first."""
     folder = attempt_folder(package, number)
@@ -139,7 +151,9 @@ def _settle(
     ended = (folder / "ending.json").exists()
     if not ended and same_order(spec, order) and (epoch := resumable_epoch(spec)) is not None:
         observer.begin(_completed(package), order.runs, task)
-        return resume_attempt(spec, package, order.command, stop, observer, epoch)
+        spec = dataclasses.replace(spec, rendezvous=order.nodes.rendezvous)  # maybe elsewhere now
+        leader.prepare(task, stop)
+        return resume_attempt(spec, package, order.command, stop, observer, leader, epoch)
     return finish(package, number, order.command, stop)
 
 

@@ -16,9 +16,10 @@ from suite.tasks.overrides import apply_overrides
 from suite.tasks.schema import build
 from suite.tasks.task import Division, Task, read_task
 
-__all__ = ["RUN_VARIABLE", "RunSpec"]
+__all__ = ["NODE_VARIABLE", "RUN_VARIABLE", "RunSpec"]
 
 RUN_VARIABLE: Final = "HYBRIDPERF_RUN"  #: environment variable that names the order's file
+NODE_VARIABLE: Final = "HYBRIDPERF_NODE"  #: that says which node started a process of the run
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class RunSpec:
     clock: LogClock
     machine_start: str = ""  #: tells the start of the machine that the clock counts from
     code: dict[str, object] = field(default_factory=dict)  #: hashes of the code that began the run
+    nodes: int = 1  #: that share the ranks equally
+    rendezvous: str = ""  #: HOST:PORT of node 0, where there are more
     resumed: int | None = None  #: the epoch whose checkpoint a resumed run goes on from
 
     @classmethod
@@ -81,7 +84,11 @@ class RunSpec:
     @property
     def output(self) -> Path:
         """Return where whatever the ranks print goes."""
-        return Path(self.folder, "output.txt")
+        return self.output_of(0)
+
+    def output_of(self, node: int) -> Path:
+        """Return where whatever the ranks on ``node`` print goes: no two machines append to one."""
+        return Path(self.folder, f"output_{node}.txt" if node else "output.txt")
 
     @property
     def pulse(self) -> Path:

@@ -7,19 +7,27 @@ import signal
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from suite.logs import keys
 from suite.logs.reader import parse_entry, read_log
 from suite.logs.writer import TOKEN
-from suite.runs.ending import Ending, Outcome, explain_crash, read_output
+from suite.runs.ending import (
+    Ending,
+    Outcome,
+    explain_crash,
+    read_output,
+    tells_of_lost_peer,
+)
+from suite.runs.leader import Leader
+from suite.runs.nodes import Nodes
 from suite.runs.processes import end_processes
 from suite.runs.pulse import read_pulse
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterator
-    from pathlib import Path
     from types import FrameType
 
     from suite.logs.log import Entry
@@ -156,36 +164,58 @@ def supervise(
     spec: RunSpec,
     stop: StopRequest,
     observer: Observer,
+    leader: Leader | None = None,
     resumed_at: int = 0,
 ) -> Ending:
     """Wait until the run has ended, or end it; no process of the run is left either way.
 
     Of a resumed run, the log already has ``resumed_at`` bytes, and its clock has been running.
+    There is a ``leader`` where the run has more than one node.
     """
-    limits, ranks = spec.task().limits, spec.parallel_plan().ranks
+    leader = leader or Leader(Nodes(), Path(spec.folder))
     watch = _Watch(launched_s=time.monotonic(), offset=resumed_at)
     if resumed_at:
         watch.resumed_s = watch.launched_s - _elapsed_s(spec)
-    observed_s = 0.0
     try:
-        while process.poll() is None:
-            watch.read(spec, ranks)
-            if time.monotonic() - observed_s > _OBSERVE_S:
-                observer.progress(watch.progress())
-                observed_s = time.monotonic()
-            if stop.signal is not None:
-                return watch.ending(Outcome.INTERRUPTED, f"stopped by {stop.signal.name}")
-            if verdict := _over_limit(watch, limits):
-                return watch.ending(*verdict)
-            time.sleep(_POLL_S)
-        watch.read(spec, ranks)
+        verdict = _await_end(process, spec, watch, stop, observer, leader)
     finally:
+        leader.call_off()
         end_processes(spec.path)
         process.wait()
-    if process.returncode != 0 or watch.stopped_s is None:
-        output = read_output(spec.output)
-        return watch.ending(Outcome.CRASHED, explain_crash(output, process.returncode))
-    return watch.ending(Outcome.SUCCESS if watch.reached else Outcome.TARGET_MISSED)
+        leader.collect(spec)
+    if verdict is None and process.returncode == 0 and watch.stopped_s is not None:
+        return watch.ending(Outcome.SUCCESS if watch.reached else Outcome.TARGET_MISSED)
+    own = explain_crash(read_output(spec.output), process.returncode)
+    outcome, reason = verdict or leader.trouble() or (Outcome.CRASHED, own)
+    by_itself = verdict is None and not tells_of_lost_peer(own)
+    if outcome is Outcome.CRASHED and (by_itself or tells_of_lost_peer(reason)):
+        reason = own
+    return watch.ending(outcome, reason)
+
+
+def _await_end(
+    process: subprocess.Popen[bytes],
+    spec: RunSpec,
+    watch: _Watch,
+    stop: StopRequest,
+    observer: Observer,
+    leader: Leader,
+) -> tuple[Outcome, str] | None:
+    """Return how and why the run is to be ended, or None where its ranks have ended."""
+    limits, ranks = spec.task().limits, spec.parallel_plan().ranks
+    observed_s = 0.0
+    while process.poll() is None:
+        watch.read(spec, ranks)
+        if time.monotonic() - observed_s > _OBSERVE_S:
+            observer.progress(watch.progress())
+            observed_s = time.monotonic()
+        if stop.signal is not None:
+            return Outcome.INTERRUPTED, f"stopped by {stop.signal.name}"
+        if verdict := leader.trouble() or _over_limit(watch, limits):
+            return verdict
+        time.sleep(_POLL_S)
+    watch.read(spec, ranks)
+    return None
 
 
 def _elapsed_s(spec: RunSpec) -> float:

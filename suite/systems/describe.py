@@ -31,20 +31,20 @@ class Machine(TypedDict):
     software: Software
 
 
-def describe(root: Path = Path("/")) -> dict[str, object]:
-    """Describe this machine by MLPerf's fields and, under ``hybridperf``, by a `Machine`.
+def describe(root: Path = Path("/"), nodes: int = 1) -> dict[str, object]:
+    """Describe ``nodes`` such machines by MLPerf's fields; ``hybridperf`` is a `Machine`, this one.
 
     The result is ready for JSON, holds nothing that names the machine or its user, and is the
     same on every call. The four fields about the submission are left empty.
     """
     guard = Guard.of_this_machine(root)
     machine = guard.scrub(probe_machine(root))
-    return {**guard.scrub(mlperf_fields(machine)), "hybridperf": machine}
+    return {**guard.scrub(mlperf_fields(machine, nodes)), "hybridperf": machine}
 
 
-def describe_with_torch() -> dict[str, object]:
+def describe_with_torch(nodes: int = 1) -> dict[str, object]:
     """Describe this machine as `describe`, with how its PyTorch was built; takes seconds."""
-    description = describe()
+    description = describe(nodes=nodes)
     machine = cast("dict[str, object]", description["hybridperf"])
     machine["torch_build"] = torch_build()
     return description

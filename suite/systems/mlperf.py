@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 __all__ = ["counted", "gibibytes", "mlperf_fields"]
 
 
-def mlperf_fields(machine: Machine) -> dict[str, str]:
-    """Return all fields of MLPerf Training's system description as text."""
+def mlperf_fields(machine: Machine, nodes: int = 1) -> dict[str, str]:
+    """Return all fields of MLPerf Training's system description of ``nodes`` such machines."""
     return {
         "submitter": "",
         "division": "",
         "status": "",
         "system_name": "",
-        "number_of_nodes": "1",
+        "number_of_nodes": str(nodes),
         **_host(machine["processor"], virtual=machine["surroundings"]["virtual_machine"] is True),
         "host_memory_capacity": gibibytes(machine["memory"]["size_bytes"]),
         **_storage(machine["storage"]),

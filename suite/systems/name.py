@@ -24,9 +24,15 @@ _NOISE = re.compile(
 def system_name(description: Mapping[str, object]) -> str:
     """Return a name such as ``2c-amd-epyc`` or ``8x-nvidia-h200`` for a result of `describe`.
 
-    It is safe as a file name and the same for machines of one kind.
+    Of more than one node, it begins with their number, such as ``2nodes-8x-nvidia-h200``. It is
+    safe as a file name and the same for machines of one kind.
     """
-    machine = cast("Machine", description["hybridperf"])
+    nodes = str(description.get("number_of_nodes", "1"))
+    name = _machine_name(cast("Machine", description["hybridperf"]))
+    return name if nodes == "1" else _cut(f"{nodes}nodes-{name}")
+
+
+def _machine_name(machine: Machine) -> str:
     if used := machine["accelerators"]["used"]:
         names = [
             gpu["name"] for gpu in machine["accelerators"]["gpus"] if gpu["used"] and gpu["name"]
@@ -52,4 +58,8 @@ def entry_name(machine: str, plan: str) -> str:
 def _safe(count: str, *candidates: str) -> str:
     """Join the count and the first candidate of which letters or digits are left."""
     words = (re.sub(r"[^a-z0-9.]+", "-", candidate.lower()).strip("-.") for candidate in candidates)
-    return f"{count}-{next(filter(None, words), 'unknown')}"[:_LONGEST].rstrip("-.")
+    return _cut(f"{count}-{next(filter(None, words), 'unknown')}")
+
+
+def _cut(name: str) -> str:
+    return name[:_LONGEST].rstrip("-.")

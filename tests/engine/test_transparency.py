@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -70,7 +71,8 @@ PLANS = {
         "dp=2,pp=2,tp=2,sp=on,schedule=zbv,sync=blocking",
     ),
 }
-COMPILED = {2: ("vit:tp=2,sp=on,compile=on",)}  #: by one family: compilers take a minute
+COMPILER = shutil.which("g++")
+COMPILED = {2: ("vit:tp=2,sp=on,compile=on",) if COMPILER else ()}  #: which takes a minute
 AGAIN = {2: ("resnet:dp=2", "vit:pp=2"), 4: ("bert:dp=2,tp=2",)}  #: run a second time
 
 
@@ -120,6 +122,11 @@ def test_each_family_is_tested_under_25_plans(family: str) -> None:
     assert len(plans) >= 25
 
 
+@pytest.mark.skipif(COMPILER is None, reason="there is no g++ to compile with")
+def test_a_compiled_plan_is_among_them() -> None:
+    assert any("compile=on" in item for _, _, item in CASES)
+
+
 @pytest.mark.timeout(600)  # the first case of a world waits for all of them
 @pytest.mark.parametrize(("ranks", "number", "item"), CASES)
 def test_a_plan_computes_what_one_process_does(
@@ -167,3 +174,5 @@ def test_every_rank_reports_the_parts_of_its_time(
     exposed = statistics["exposed_communication"]
     assert (exposed is None) == (plan.zero > 0 or plan.tp > 1)
     assert exposed is None or (exposed > 0) == (plan.dp > 1)
+    assert statistics["loader_samples_per_s"] > 0
+    assert statistics["appetite_samples_per_s"] > 0

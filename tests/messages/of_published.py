@@ -291,6 +291,21 @@ OF_COMMANDS: list[Case] = [
         "--ruleset",
         RULESET,
     ),
+    asked(
+        "command_node_without_nodes",
+        "The number of nodes is forgotten.",
+        *("run", "resnet/laptop", "--node-rank", "1", "--rendezvous", "node0:29500"),
+    ),
+    asked(
+        "command_node_out_of_range",
+        "Nodes are counted from 1.",
+        *("run", "resnet/laptop", "--nodes", "2", "--node-rank", "2"),
+    ),
+    asked(
+        "command_rendezvous_without_port",
+        "The rendezvous lacks its port.",
+        *("run", "resnet/laptop", "--nodes", "2", "--node-rank", "0", "--rendezvous", "node0"),
+    ),
     asked("command_unknown_rule", "A rule's name is misspelt.", "check", "--explain", "log.chian"),
 ]
 

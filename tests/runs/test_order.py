@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from suite.plan import ParallelPlan
+from suite.runs.nodes import Nodes
 from suite.runs.order import Order, check_order
 from suite.systems.devices import Devices
 from suite.tasks.registry import task_path
@@ -32,7 +33,7 @@ def test_names_that_are_no_folder_names_are_refused(tmp_path: Path, what: str, n
     ("task", "plan", "rules"),
     [
         ("vit/laptop", "tp=2", []),
-        ("vit/laptop", "tp=2,sp=on", ["plan.sp"]),
+        ("vit/laptop", "tp=2,sp=on", []),
         ("vit/laptop", "tp=3", ["plan.tp", "plan.tp"]),
         ("bert/laptop", "tp=2,sp=on", []),
         ("bert/laptop", "dp=2,zero=1", []),
@@ -51,6 +52,41 @@ def test_a_plan_is_held_to_what_the_task_declares(
     order = Order(task_path(task), ParallelPlan.parse(plan), 1, tmp_path, trainer=FAULTY)
 
     assert [finding.rule for finding in check_order(order)] == rules
+
+
+@pytest.mark.parametrize(
+    ("compiler", "rules"), [("g++", []), ("no-such-compiler", ["plan.compile"])]
+)
+def test_compilation_needs_a_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str, rules: list[str]
+) -> None:
+    (tmp_path / "g++").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CXX", compiler)
+    monkeypatch.setattr("suite.runs.order.usable_devices", lambda: Devices("cpu", 4, ""))
+    plan = ParallelPlan.parse("compile=on")
+    order = Order(task_path("resnet/laptop"), plan, 1, tmp_path, trainer=FAULTY)
+
+    assert [finding.rule for finding in check_order(order)] == rules
+
+
+@pytest.mark.parametrize(
+    ("plan", "nodes", "rules"),
+    [
+        ("dp=16", 4, []),
+        ("dp=16", 3, ["order.nodes", "plan.ranks"]),
+        ("dp=16", 2, ["plan.ranks"]),
+        ("dp=8", 2, []),
+    ],
+)
+def test_a_plan_is_held_to_the_devices_of_all_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: str, nodes: int, rules: list[str]
+) -> None:
+    monkeypatch.setattr("suite.runs.order.usable_devices", lambda: Devices("gpu", 4, "H200"))
+    order = Order(task_path("resnet/laptop"), ParallelPlan.parse(plan), 1, tmp_path, trainer=FAULTY)
+    order = dataclasses.replace(order, nodes=Nodes(nodes))
+
+    assert sorted(finding.rule for finding in check_order(order)) == rules
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,7 @@ def test_runs_on_another_system_do_not_join_a_result(
 ) -> None:
     (system,) = finished_run.rglob("systems/*.json")
     changed = describe() | {"host_memory_capacity": "1 TB"}
-    monkeypatch.setattr(series, "describe_with_torch", lambda: changed)
+    monkeypatch.setattr(series, "describe_with_torch", lambda **_: changed)
     path = task_path("resnet/laptop")
     order = Order(path, ParallelPlan(), 2, finished_run, trainer=FAULTY, system=system.stem)
     with pytest.raises(Refusal, match="found other hardware or software") as refusal:

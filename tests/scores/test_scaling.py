@@ -193,6 +193,11 @@ def test_ranks_that_share_a_core_are_not_rated(tmp_path: Path) -> None:
         ("dp=4", {"host_processor_core_count": "2"}, Devices(4, 2, "cores")),
         ("dp=4", {"accelerators_per_node": "8"}, Devices(4, 8, "accelerators")),
         ("", {"number_of_nodes": 8, "accelerators_per_node": "8"}, Devices(64, 64, "accelerators")),
+        (
+            "dp=2",
+            {"number_of_nodes": "2", "hybridperf": {"processor": {"usable_cores": 3}}},
+            Devices(6, 6, "cores"),
+        ),
         ("", {"host_processor_core_count": 28}, Devices(28, 28, "cores")),
         ("nonsense", {"accelerators_per_node": "8"}, None),
         ("dp=2", {}, None),

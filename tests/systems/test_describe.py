@@ -142,6 +142,7 @@ def test_names_of_systems_without_accelerators(model: str, cores: int, name: str
 
 def test_names_of_systems_with_accelerators(gpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert system_name(describe(gpus)) == "2x-nvidia-h200"
+    assert system_name(describe(gpus, nodes=4)) == "4nodes-2x-nvidia-h200"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     assert system_name(describe(gpus)) == "1x-nvidia-h200"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,9 @@ from suite.report.terminal import scores_text
 from suite.rules.check import check_result
 from suite.runs.ending import Outcome
 from suite.runs.folder import left_behind, sealed_runs
+from suite.runs.follower import follow
+from suite.runs.leader import Leader, leading
+from suite.runs.nodes import Nodes
 from suite.runs.order import Order, check_order, package_of
 from suite.runs.series import run_series
 from suite.scores.score import score_result
@@ -32,9 +36,21 @@ __all__ = ["execute", "make_runs", "order_of"]
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
-    """Make the runs that are missing, then score and check the result."""
-    order = order_of(options)
-    result = read_result(make_runs(order, quiet=options.json))
+    """Make the runs that are missing, then score and check the result; or help node 0 to."""
+    nodes = Nodes.named(options.nodes, options.node_rank, options.rendezvous)
+    order = dataclasses.replace(order_of(options), nodes=nodes)
+    if nodes.rank > 0:
+        if not options.json:
+            where = f"node {nodes.rank} of {nodes.count} at {nodes.rendezvous}"
+            print_line(f"{order.task().name} under {order.plan}: {where} follows node 0")
+        return follow(order)
+    with leading(order) as leader:
+        leader.status = _execute(options, order, leader)
+        return leader.status
+
+
+def _execute(options: argparse.Namespace, order: Order, leader: Leader) -> ExitCode:
+    result = read_result(make_runs(order, quiet=options.json, leader=leader))
     score, findings = score_result(result), check_result(result)
     if options.json:
         print_json(
@@ -45,6 +61,8 @@ def execute(options: argparse.Namespace) -> ExitCode:
                     run.time_to_train_s if run.completion == "reached" else None
                     for run in score.runs
                 ],
+                "loader_samples_per_s": score.loader_samples_per_s,
+                "appetite_samples_per_s": score.appetite_samples_per_s,
                 "findings": [finding.as_json() for finding in findings],
             }
         )
@@ -60,14 +78,14 @@ def execute(options: argparse.Namespace) -> ExitCode:
     return ExitCode.MISSED if missed else ExitCode.OK
 
 
-def make_runs(order: Order, *, quiet: bool) -> Package:
+def make_runs(order: Order, *, quiet: bool, leader: Leader | None = None) -> Package:
     """Make the runs of ``order`` that are missing; return where they stand."""
     _refuse_first(check_order(order))
-    package = package_of(order, describe())
+    package = package_of(order, describe(nodes=order.nodes.count))
     if not quiet:
         print_line(f"{order.task().name} under {order.plan}: {_standing(package, order.runs)}")
     with Narrator(quiet=quiet) as narrator:
-        for _ in run_series(order, narrator):
+        for _ in run_series(order, narrator, leader):
             pass
     return package
 

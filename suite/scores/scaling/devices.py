@@ -39,7 +39,7 @@ def devices_used(plan: str, description: Mapping[str, object] | None) -> Devices
     cores = _usable_cores(facts)
     on_accelerators = bool(whole_fact(facts, "accelerators_per_node"))
     if not on_accelerators and plan and cores is not None:
-        available = cores
+        available = (whole_fact(facts, "number_of_nodes") or 1) * cores
     ranks = plan_ranks(plan) if plan else available
     if not available or ranks is None:
         return None
