@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from reference_impls.bert.characters import MaskedCharacters
+from reference_impls.bert.pairs import SegmentPairs
 from reference_impls.engine.chain import Chain, Unit
 from reference_impls.transformer.layer import SPLIT, EncoderLayer
 from suite.tasks.schema import build
@@ -116,7 +117,9 @@ def bert_chain(task: Task) -> Chain:
         unit.module.apply(partial(_initialise, shape=shape))
     return Chain(
         units=tuple(units),
-        objective=MaskedCharacters(shape.tokens, shape.masked),
+        objective=(
+            SegmentPairs() if shape.sentences else MaskedCharacters(shape.tokens, shape.masked)
+        ),
         example=partial(_example, shape=shape),
     )
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from reference_impls.bert.masked import MaskedTokens
 from suite.tasks.data.topics import CHARACTERS, MASK
 
 if TYPE_CHECKING:
@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["MaskedCharacters"]
 
 
-class MaskedCharacters:
+class MaskedCharacters(MaskedTokens):
     """The objective of the laptop task: one window of each block an epoch.
 
-    In every window ``masked`` characters are to be predicted, no more and no less, so that means
-    over equal parts of a batch average to the mean of the whole. As in Devlin et al. 2019, 80 % of
+    In every window ``masked`` characters are to be predicted. As in Devlin et al. 2019, 80 % of
     them are masked, 10 % replaced by any character and 10 % left as they are.
     """
 
@@ -48,23 +47,10 @@ class MaskedCharacters:
         characters[:, : self._masked] = np.where(replacements < 0, targets, replacements)
         return _packed(characters, order), torch.from_numpy(targets)
 
-    def prepare(self, *stored: Tensor) -> tuple[Tensor, Tensor]:
-        """Return inputs and targets as they are."""
-        inputs, targets = stored
-        return inputs, targets
-
     def evaluation(self, stored: Any) -> Tensor:
         """Return inputs [batch, tokens, 3] for windows in which some characters are masked."""
         order = np.argsort(stored != MASK, axis=1, kind="stable")
         return _packed(np.take_along_axis(stored, order, axis=1).astype(np.int64), order)
-
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the cross-entropy, averaged over the characters to predict."""
-        return functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
-
-    def predictions(self, outputs: Tensor) -> Tensor:
-        """Return the likeliest character at each masked place [batch, masked]."""
-        return outputs.argmax(dim=2)
 
     def _draw_epoch(
         self, seed: int, epoch: int, samples: int, length: int

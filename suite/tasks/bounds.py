@@ -15,6 +15,9 @@ __all__ = ["out_of_bounds"]
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,30}/[a-z0-9][a-z0-9_.-]{0,30}")
 _MOST_EPOCHS: Final = 100_000
+_MOST_MIXUP: Final = 100  #: all shares are near one half from there on
+_LEAST_TOKENS: Final = 8  #: of a sample of text, so that each of its segments has one
+_MOST_TOKENS: Final = 2**16  #: two bytes hold the number of each, and its place
 
 
 def out_of_bounds(task: Task) -> Iterator[tuple[str, str]]:
@@ -24,6 +27,8 @@ def out_of_bounds(task: Task) -> Iterator[tuple[str, str]]:
         yield expected, repr(task.name)
     if not task.units or len(set(task.units)) < len(task.units):
         yield "units with a name each, no two the same", f"{list(task.units)!r:.80}"
+    if task.training.mixup and type(classes := task.model.get("classes")) is not int:
+        yield "training.mixup = 0 where [model] states no whole number of classes", repr(classes)
     numbers: dict[str, tuple[float, float, float]] = {
         "version": (task.version, 1, math.inf),
         "data.train_samples": (task.data.train_samples, 1, math.inf),
@@ -40,9 +45,19 @@ def out_of_bounds(task: Task) -> Iterator[tuple[str, str]]:
             1,
             task.data.train_samples,
         ),
+        "training.mixup": (task.training.mixup, 0, _MOST_MIXUP),
         "optimizer.decay_epochs": (task.optimizer.decay_epochs, 1, math.inf),
         "optimizer.warmup_epochs": (task.optimizer.warmup_epochs, 0, math.inf),
     }
+    if text := task.data.text:
+        numbers |= {
+            "data.text.tokens": (text.tokens, _LEAST_TOKENS, _MOST_TOKENS),
+            "data.text.masked": (text.masked, 1, text.tokens - _LEAST_TOKENS // 2),
+            "data.text.vocabulary": (text.vocabulary, 1, _MOST_TOKENS),
+        }
+        for key in ("tokens", "masked", "vocabulary"):
+            if task.model.get(key, getattr(text, key)) != getattr(text, key):
+                yield f"model.{key} = data.text.{key}", f"{task.model[key]!r:.80}"
     for key, (value, least, most) in numbers.items():
         if not least <= value <= most:
             bound = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"

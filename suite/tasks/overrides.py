@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from suite.findings import Finding
 from suite.refusal import ExitCode, Refusal
+from suite.tasks.bounds import out_of_bounds
 from suite.tasks.schema import build
 from suite.tasks.task import Division, Optimizer, Task, Training
 
@@ -73,7 +74,7 @@ def apply_overrides(task: Task, overrides: Mapping[str, object]) -> Task:
     """Return ``task`` with the hyperparameters in ``overrides`` changed.
 
     Raises:
-        Refusal: exit status 2 where a value has the wrong type or makes no schedule.
+        Refusal: exit status 2 where a value has the wrong type, or none that a task can have.
     """
     sections = {name: dataclasses.asdict(getattr(task, name)) for name in _SECTIONS}
     for key, value in overrides.items():
@@ -86,14 +87,8 @@ def apply_overrides(task: Task, overrides: Mapping[str, object]) -> Task:
             for name, cls in _SECTIONS.items()
         },
     )
-    batch = changed.training.global_batch_size
-    if not 1 <= batch <= changed.data.train_samples:
-        raise _refuse(
-            "training.global_batch_size",
-            f"from 1 to {changed.data.train_samples} samples, the size of the training set",
-            str(batch),
-            "choose a batch that fits",
-        )
+    for expected, found in out_of_bounds(changed):
+        raise _refuse(" ".join(overrides), expected, found, "choose another value")
     return changed
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "OptimizerName",
     "Parallel",
     "Task",
+    "Text",
     "Training",
     "parse_task",
     "read_task",
@@ -50,6 +51,16 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
+class Text:
+    """How samples are made of running text; ``[model]`` has numbers of the same names."""
+
+    tokens: int  #: of a sample: class, segment, separator, segment, separator
+    masked: int  #: of these, to be predicted
+    vocabulary: int  #: entries
+    vocabulary_sha256: str  #: of the file vocab.txt
+
+
+@dataclass(frozen=True, slots=True)
 class Data:
     """Which samples, where they come from, and how they are split."""
 
@@ -65,6 +76,7 @@ class Data:
     channel_stds: tuple[float, ...] = ()
     editions: dict[str, str] | None = None
     #: SHA-256 of known editions by name; where given, others run too, and compare only with equals
+    text: Text | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +129,8 @@ class Training:
     flip: bool = False  #: augmentation: every other image is mirrored
     crop: Literal["none", "padded", "resized"] = "none"
     #: augmentation: a part of the image with a border of 4 pixels, or of any size and shape
+    mixup: float = 0.0
+    #: augmentation: each image is mixed with another, in shares of Beta(mixup, mixup); 0 for none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

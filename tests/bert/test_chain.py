@@ -7,6 +7,7 @@ import torch
 
 from reference_impls.engine.stage import Stage
 from reference_impls.models import chain_of
+from suite.tasks.registry import find_task
 from tests.families import run, size_of, task_of
 
 if TYPE_CHECKING:
@@ -48,6 +49,43 @@ def test_sizes_are_the_published_ones_and_a_decoder_of_its_own(
     layer = 512 * (24 * hidden**2 + 4 * 512 * hidden)
     head = 76 * (2 * hidden**2 + 2 * hidden * 30522) + 2 * hidden**2 + 4 * hidden
     assert gflop == round((layers * layer + head) / 1e9, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("bert/workstation", (4, 512, 8, 2048, 128)),
+        ("bert_large/cluster", (24, 1024, 16, 4096, 512)),
+    ],
+)
+def test_the_tasks_models_have_transformers_s_parameters(
+    name: str, config: tuple[int, int, int, int, int]
+) -> None:
+    models = pytest.importorskip("transformers.models.bert.modeling_bert")
+    layers, hidden, heads, inner, tokens = config
+    with torch.device("meta"):
+        theirs = models.BertForPreTraining(
+            models.BertConfig(
+                vocab_size=30522,
+                num_hidden_layers=layers,
+                hidden_size=hidden,
+                num_attention_heads=heads,
+                intermediate_size=inner,
+                max_position_embeddings=tokens,
+                tie_word_embeddings=False,
+            )
+        )
+        chain = chain_of(find_task(name), seed=0)
+
+    ours = Stage(chain.units).state_dict()
+
+    task = find_task(name)
+    assert task.parallel.tensor_sizes == (heads, inner)
+    assert task.parallel.tokens == tokens
+    assert task.model["masked"] == round(0.15 * (tokens - 3))
+    assert not task.parallel.batch_norm
+    shapes = {key: value.shape for key, value in _renamed(theirs.state_dict()).items()}
+    assert {key: value.shape for key, value in ours.items()} == shapes
 
 
 def test_the_definition_is_transformers_s() -> None:

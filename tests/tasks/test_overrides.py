@@ -106,9 +106,13 @@ def test_an_unknown_key_is_refused_with_the_nearest(task: Task, text: str, says:
         ("optimizer.decay_epochs=1.5", "a value of type int at 'optimizer.decay_epochs'"),
         ("optimizer.nesterov=1", "a value of type bool at 'optimizer.nesterov', found 1"),
         ("optimizer.name=adam", "one of sgd, adamw, lars, lamb at 'optimizer.name'"),
-        ("training.global_batch_size=0", "from 1 to 1195 samples"),
-        ("training.global_batch_size=-32", "from 1 to 1195 samples"),
-        ("training.global_batch_size=1196", "from 1 to 1195 samples"),
+        ("training.global_batch_size=0", "training.global_batch_size from 1 to 1195, found 0;"),
+        ("training.global_batch_size=-32", "training.global_batch_size from 1 to 1195"),
+        ("training.global_batch_size=1196", "training.global_batch_size from 1 to 1195"),
+        ("training.mixup=-0.1", "training.mixup from 0 to 100, found -0.1; choose another value."),
+        ("training.mixup=1e9", "training.mixup from 0 to 100"),
+        ("optimizer.warmup_epochs=-1", "optimizer.warmup_epochs at least 0, found -1"),
+        ("optimizer.decay_epochs=0", "optimizer.decay_epochs at least 1, found 0"),
     ],
 )
 def test_a_value_of_the_wrong_type_or_size_is_refused(task: Task, text: str, says: str) -> None:
@@ -117,6 +121,13 @@ def test_a_value_of_the_wrong_type_or_size_is_refused(task: Task, text: str, say
 
     assert refusal.value.exit_code is ExitCode.USAGE
     assert says in str(refusal.value)
+
+
+def test_only_what_has_classes_is_mixed() -> None:
+    with pytest.raises(
+        Refusal, match=r"training\.mixup = 0 where \[model\] states no whole number"
+    ):
+        _changed(find_task("bert/laptop"), "training.mixup=0.2")
 
 
 def test_only_what_is_overridden_changes(task: Task) -> None:
@@ -140,9 +151,7 @@ def test_only_what_is_overridden_changes(task: Task) -> None:
         ("optimizer.lr=0.0", False),
         ("optimizer.lr=-0.1", False),
         ("optimizer.warmup_epochs=0", True),
-        ("optimizer.warmup_epochs=-1", False),
         ("optimizer.decay_epochs=1", True),
-        ("optimizer.decay_epochs=0", False),
         ("optimizer.weight_decay=1e-5", True),
         ("optimizer.weight_decay=0.9e-5", False),
         ("optimizer.weight_decay=1e-2", True),
@@ -150,6 +159,7 @@ def test_only_what_is_overridden_changes(task: Task) -> None:
         ("optimizer.momentum=0.8", False),
         ("optimizer.nesterov=false", False),
         ("training.label_smoothing=0.0", False),
+        ("training.mixup=0.2", False),
     ],
 )
 def test_the_closed_division_keeps_to_its_bounds(task: Task, text: str, allowed: bool) -> None:

@@ -11,19 +11,22 @@ from suite.tasks.data.cifar import Cifar10
 from suite.tasks.data.digits import Digits
 from suite.tasks.data.pictures import Pictures
 from suite.tasks.data.samples import Samples, Source, Splits, refuse_data
+from suite.tasks.data.texts.source import Texts
 from suite.tasks.data.topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from suite.tasks.data.texts.prepare import Progress
     from suite.tasks.task import Data
 
-__all__ = ["Samples", "Splits", "check_data", "drop_from_page_cache", "load"]
+__all__ = ["Samples", "Splits", "check_data", "drop_from_page_cache", "load", "prepare"]
 
 _SOURCES: Final[Mapping[str, Source]] = {
     "cifar10": Cifar10(),
     "digits": Digits(),
     "pictures": Pictures(),
+    "texts": Texts(),
     "topics": Topics(),
 }
 
@@ -59,6 +62,16 @@ def load(data: Data) -> Splits:
         expected = f"{data.train_samples} training and {data.eval_samples} evaluation samples"
         raise refuse_data(data, expected, f"{counts[0]} and {counts[1]}")
     return splits
+
+
+def prepare(data: Data, progress: Progress) -> bool:
+    """Make what reading the samples takes, once; return whether anything was left to do.
+
+    Raises:
+        Refusal: as `check_data`, or where there is no room.
+    """
+    source = _source(data)
+    return isinstance(source, Texts) and source.prepare(data, progress)
 
 
 def _source(data: Data) -> Source:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Final
 
 from suite.tasks.data.pictures import Pictures
@@ -70,15 +69,17 @@ def _unpickled(data: Data, folder: Path, train: bool) -> Samples:
 
 def _decoded(data: Data, samples: Samples) -> Samples:
     import numpy as np
-    from PIL import Image
 
     images = np.empty((len(samples), _SIZE_PX, _SIZE_PX, 3), dtype=np.uint8)
     for index in range(len(samples)):
         (encoded,) = samples.inputs[index : index + 1]
+        expected = f"an image of {_SIZE_PX} x {_SIZE_PX} pixels in {encoded.name}"
         try:
-            with Image.open(io.BytesIO(encoded.content)) as image:
-                images[index] = np.asarray(image.convert("RGB"))
-        except (OSError, ValueError) as error:
-            expected = f"an image of {_SIZE_PX} x {_SIZE_PX} pixels in {encoded.name}"
-            raise refuse_data(data, expected, str(error), "fetch it again") from error
+            pixels = encoded.pixels()
+        except ValueError as error:
+            raise refuse_data(data, expected, str(error), "fetch it again") from None
+        if pixels.shape != images.shape[1:]:
+            found = f"one of {pixels.shape[1]} x {pixels.shape[0]}"
+            raise refuse_data(data, expected, found, "fetch it again")
+        images[index] = pixels
     return Samples(images, samples.labels)

@@ -7,10 +7,11 @@ parquet files with the columns ``image`` and ``label``, as the Hugging Face hub 
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from suite.tasks.data.place import data_folder, listing_sha256
+from suite.tasks.data.place import data_folder, is_whole_parquet, listing_sha256
 from suite.tasks.data.samples import Samples, Splits, refuse_data
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ __all__ = ["EncodedImage", "ImageFiles", "ImageRows", "Pictures"]
 
 _EVALUATION: Final = ("val", "validation", "test")
 _SUFFIXES: Final = frozenset({".jpg", ".jpeg", ".png"})
-_PARQUET: Final = b"PAR1"  #: how a parquet file begins and ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,23 @@ class EncodedImage:
 
     name: str
     content: bytes
+
+    def pixels(self) -> NDArray[np.uint8]:
+        """Return the image [height, width, 3], decoded.
+
+        Raises:
+            ValueError: saying what is there instead of a whole JPEG or PNG.
+        """
+        import numpy as np
+        from PIL import Image, UnidentifiedImageError
+
+        try:
+            with Image.open(io.BytesIO(self.content), formats=("JPEG", "PNG")) as image:
+                return np.array(image.convert("RGB"))
+        except UnidentifiedImageError:  # whose words name an object in memory
+            raise ValueError("neither JPEG nor PNG") from None
+        except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+            raise ValueError(str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +112,7 @@ class Pictures:
         for path in files:
             if path.stat().st_size == 0:
                 raise refuse_data(data, f"an image in {path}", "an empty file", "fetch it again")
-            if path.suffix == ".parquet" and not _is_whole(path):
+            if path.suffix == ".parquet" and not is_whole_parquet(path):
                 expected = f"{path} to begin and end as a parquet file does"
                 raise refuse_data(data, expected, "a file cut off", "fetch it again")
         return listing_sha256(folder, files)
@@ -155,10 +172,3 @@ def _rows(data: Data, paths: list[Path]) -> Samples:
         expected = f"parquet files like {paths[0]} with the columns image and label"
         raise refuse_data(data, expected, str(error).splitlines()[0], "fetch them again") from error
     return Samples(ImageRows(table, column), labels)
-
-
-def _is_whole(path: Path) -> bool:
-    with path.open("rb") as file:
-        first = file.read(4)
-        file.seek(max(-4, -path.stat().st_size), 2)
-        return first == file.read(4) == _PARQUET

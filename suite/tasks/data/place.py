@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
     from suite.tasks.task import Data
 
-__all__ = ["DATA_VARIABLE", "data_folder", "listing_sha256"]
+__all__ = ["DATA_VARIABLE", "data_folder", "is_whole_parquet", "listing_sha256"]
 
 DATA_VARIABLE: Final = "HYBRIDPERF_DATA"  #: environment variable that names the folder
+_PARQUET: Final = b"PAR1"  #: how a parquet file begins and ends
 
 
 def data_folder(data: Data) -> Path:
@@ -42,3 +43,11 @@ def listing_sha256(folder: Path, files: Iterable[Path]) -> str:
     for path in files:
         digest.update(f"{path.relative_to(folder).as_posix()} {path.stat().st_size}\n".encode())
     return digest.hexdigest()
+
+
+def is_whole_parquet(path: Path) -> bool:
+    """Tell whether the file at ``path`` begins and ends as one of parquet does."""
+    with path.open("rb") as file:
+        first = file.read(4)
+        file.seek(max(-4, -path.stat().st_size), 2)
+        return first == file.read(4) == _PARQUET

@@ -1,0 +1,219 @@
+"""``hybridperf prepare`` as a user gives it, and trainings of what it made."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from suite.tasks.data.place import DATA_VARIABLE
+from suite.tasks.registry import task_path
+from tests.cli.test_whole_command import COMMAND
+from tests.runs.conftest import ROOT
+from tests.texts import SPECIAL, WORDS, wikitext, write_lines, write_rows, write_vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.runs.conftest import Finished
+
+
+def write_task(path: Path, vocabulary_sha256: str, entries: int, target: float) -> None:
+    """Write a task of a small BERT, of which one run makes a result."""
+    text = task_path("bert/workstation").read_text().replace("bert/workstation", "bert/mine", 1)
+    numbers = {
+        "units": '["embeddings", "layers.0", "layers.1", "head"]',
+        "vocabulary": len(SPECIAL) + entries,
+        "vocabulary_sha256": f'"{vocabulary_sha256}"',
+        "tokens": 32,
+        "masked": 4,
+        "hidden": 32,
+        "layers": 2,
+        "heads": 2,
+        "inner": 64,
+        "tensor_sizes": "[2, 64]",
+        "train_samples": 640,
+        "eval_samples": 60,
+        "target": target,
+        "count": 1,
+        "most_missed": 0,
+        "global_batch_size": 32,
+        "lr": 1e-2,
+        "warmup_epochs": 0,
+    }
+    for key, value in numbers.items():
+        changed = re.sub(rf"(?m)^{key} = .*$", f"{key} = {value}", text)
+        assert changed != text, key
+        text = changed
+    path.write_text(text)
+
+
+def command(*arguments: str, most_bytes: int | None = None) -> subprocess.CompletedProcess[str]:
+    """Carry out a command, of whose files none may grow beyond ``most_bytes``."""
+
+    def limit() -> None:
+        if most_bytes is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+
+    variables = {key: value for key, value in os.environ.items() if key != DATA_VARIABLE}
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env=variables,
+        preexec_fn=limit,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder of rows of parquet to train on, with nothing held out, and a vocabulary."""
+    place = tmp_path / "text"
+    place.mkdir()
+    words = " ".join(word for word in WORDS if not word.startswith("##"))
+    for number in range(2):
+        write_rows(place / f"train-{number:05}-of-00002.parquet", [words] * 6000)
+    return place
+
+
+@pytest.fixture
+def task(tmp_path: Path, folder: Path) -> Path:
+    """Return a task that reads it; its words come in one order, so that neighbours tell them."""
+    path = tmp_path / "mine.toml"
+    write_task(path, write_vocabulary(folder), len(WORDS), target=0.25)
+    return path
+
+
+def _run(task: Path, folder: Path, plan: str, out: Path) -> dict[str, object]:
+    done = command(
+        *("run", str(task), "--data-dir", str(folder), "--plan", plan),
+        *("--json", "--out", str(out)),
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, object] = json.loads(done.stdout)
+    return answer
+
+
+@pytest.mark.timeout(600)
+def test_a_task_of_text_is_prepared_trained_sealed_and_valid(
+    tmp_path: Path, task: Path, folder: Path
+) -> None:
+    run = ("run", str(task), "--data-dir", str(folder), "--out", str(tmp_path / "out"))
+    before = command(*run)
+    assert before.returncode == 4
+    assert before.stderr.startswith("hybridperf: data set texts: expected tokens of all text in ")
+    assert before.stderr.endswith("'hybridperf prepare TASK --data-dir FOLDER'.\n")
+
+    done = command("prepare", str(task), "--data-dir", str(folder))
+    again = command("prepare", str(task), "--data-dir", str(folder))
+
+    assert (done.returncode, done.stderr) == (0, "")
+    sha256 = re.search("[0-9a-f]{64}", done.stdout)
+    assert sha256 is not None
+    says = f"has the SHA-256 {sha256[0]}.\n"
+    assert done.stdout == f"bert/mine: prepared; its data {says}"
+    assert again.stdout == f"bert/mine: nothing is left to prepare; its data {says}"
+    answer = _run(task, folder, "dp=2", tmp_path / "out")
+    assert answer["findings"] == []
+    (manifest,) = tmp_path.rglob("out/**/result_0.json")
+    assert json.loads(manifest.read_text())["data_sha256"] == sha256[0]
+
+
+@pytest.mark.timeout(600)
+def test_real_text_is_trained_on_under_a_pipeline(tmp_path: Path) -> None:
+    folder, entries = wikitext(tmp_path)
+    task = tmp_path / "mine.toml"
+    write_task(task, write_vocabulary(folder, entries), len(entries), target=0.03)
+    assert command("prepare", str(task), "--data-dir", str(folder)).returncode == 0
+
+    answer = _run(task, folder, "pp=2,schedule=1f1b,microbatches=2", tmp_path / "out")
+
+    assert answer["findings"] == []
+
+
+def test_a_full_disk_is_one_sentence_and_the_same_command_goes_on(task: Path, folder: Path) -> None:
+    # The first file makes 130,000 bytes of tokens, and so does the second.
+    full = command("prepare", str(task), "--data-dir", str(folder), most_bytes=200_000)
+
+    assert full.returncode == 4
+    (sentence,) = full.stderr.splitlines()
+    tokens = folder / "hybridperf_tokens"
+    assert f"expected text that can be read, and room for tokens in {tokens}, found" in sentence
+    assert sentence.endswith("see to it and give the same command again: it goes on.")
+    assert json.loads((tokens / "record.json").read_text())["files_done"] == 1
+    assert command("prepare", str(task), "--data-dir", str(folder)).returncode == 0
+
+
+def test_a_task_whose_data_comes_with_a_package_needs_nothing(
+    hybridperf: Callable[..., Finished],
+) -> None:
+    done = hybridperf("prepare", "resnet/laptop")
+
+    assert done.code == 0
+    assert done.out.startswith("resnet/laptop: nothing is left to prepare; its data has the SHA")
+
+
+def test_the_doctor_says_what_a_folder_of_text_lacks(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, hybridperf: Callable[..., Finished]
+) -> None:
+    def lacks(name: str) -> str:
+        found = {each["name"]: each for each in json.loads(hybridperf("doctor", "--json").out)}
+        diagnosis = found[f"data of {name}"]
+        assert diagnosis["status"] == "optional"
+        return f"{diagnosis['detail']} -> {diagnosis['remedy']}"
+
+    monkeypatch.delenv(DATA_VARIABLE, raising=False)
+    assert "needs a folder with WikiText-103" in lacks("bert/workstation")
+    monkeypatch.setenv(DATA_VARIABLE, str(folder))
+    assert lacks("bert_large/cluster").endswith(
+        f"needs a vocabulary in {folder}/vocab.txt, found none -> "
+        "Put the vocabulary of bert-base-uncased there."
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("tokens", "7", "data.text.tokens from 8 to 65536"),
+        ("masked", "30", "data.text.masked from 1 to 28"),
+        ("vocabulary", "70000", "data.text.vocabulary from 1 to 65536"),
+        ("vocabulary_sha256", "1", "a value of type str at 'data.text.vocabulary_sha256'"),
+    ],
+)
+def test_numbers_that_no_sample_can_have_are_refused(
+    task: Path, hybridperf: Callable[..., Finished], key: str, value: str, says: str
+) -> None:
+    task.write_text(re.sub(rf"(?m)^{key} = .*$", f"{key} = {value}", task.read_text()))
+
+    done = hybridperf("prepare", str(task))
+
+    assert done.code == 2
+    assert says in done.sentence
+
+
+def test_a_model_of_other_samples_than_its_data_s_is_refused(
+    task: Path, hybridperf: Callable[..., Finished]
+) -> None:
+    task.write_text(task.read_text().replace("masked = 4", "masked = 5", 1))
+
+    done = hybridperf("run", str(task))
+
+    assert done.code == 2
+    assert "expected model.masked = data.text.masked, found 5" in done.sentence
+
+
+def test_plain_text_comes_before_parquet(task: Path, folder: Path) -> None:
+    write_lines(folder / "train.txt", ["the ship"])
+
+    done = command("prepare", str(task), "--data-dir", str(folder))
+
+    assert done.returncode == 4  # one line is not enough
+    assert "train samples" in done.stderr

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from suite.tasks.data.texts.pairs import TextBlocks, least_tokens
+from suite.tasks.task import Text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from suite.tasks.data.texts.pairs import Pairs
+
+TOKENS, MASKED, SAMPLES, VOCABULARY = 64, 9, 500, 60_000
+WINDOW = TOKENS - 3
+SPECIAL = PAD, UNKNOWN, FIRST, SEPARATOR, MASK = (0, 100, 101, 102, 103)
+FORM = Text(TOKENS, MASKED, VOCABULARY, "")
+COUNT = 40_000
+STREAM = np.arange(1000, 1000 + COUNT)  # each token tells where it stands
+EVERY = np.arange(SAMPLES)
+
+
+@pytest.fixture
+def blocks(tmp_path: Path) -> TextBlocks:
+    path = tmp_path / "tokens.u16"
+    path.write_bytes(STREAM.astype("<u2").tobytes())
+    return TextBlocks(path, COUNT, SAMPLES, FORM, SPECIAL)
+
+
+def _whole(pairs: Pairs) -> NDArray[np.int64]:
+    """Return what stood at each place before anything was masked."""
+    words = pairs.inputs[:, :, 0].astype(np.int64)
+    words[:, 1 : 1 + MASKED] = pairs.targets
+    placed = np.empty_like(words)
+    np.put_along_axis(placed, pairs.inputs[:, :, 1].astype(np.int64), words, axis=1)
+    return placed
+
+
+def test_a_sample_is_class_segment_separator_segment_separator(blocks: TextBlocks) -> None:
+    pairs = blocks.draw(EVERY, seed=1, epoch=1)
+
+    assert pairs.inputs.shape == (SAMPLES, TOKENS, 3)
+    stride = (COUNT - WINDOW) // SAMPLES
+    follows = 0
+    for number, words in enumerate(_whole(pairs)):
+        middle, end = np.flatnonzero(words == SEPARATOR)
+        assert words[0] == FIRST
+        assert end == TOKENS - 1
+        one, other = words[1:middle] - 1000, words[middle + 1 : end] - 1000
+        assert WINDOW // 4 <= len(one) <= WINDOW - WINDOW // 4
+        assert (np.diff(one) == 1).all()
+        assert (np.diff(other) == 1).all()
+        assert number * stride <= one[0] < (number + 1) * stride
+        assert (other[0] == one[-1] + 1) == (pairs.relations[number] == 0)
+        places, segments = pairs.inputs[number, :, 1], pairs.inputs[number, :, 2]
+        assert sorted(places) == list(range(TOKENS))
+        assert (segments == (places > middle)).all()
+        follows += pairs.relations[number] == 0
+    assert 0.4 < follows / SAMPLES < 0.6
+
+
+def test_the_class_token_comes_first_then_what_is_to_be_predicted_by_place(
+    blocks: TextBlocks,
+) -> None:
+    places = blocks.draw(EVERY, seed=1, epoch=1).inputs[:, :, 1].astype(np.int64)
+
+    assert (places[:, 0] == 0).all()
+    assert (np.diff(places[:, 1 : 1 + MASKED]) > 0).all()
+    counts = np.bincount(places[:, 1 : 1 + MASKED].ravel(), minlength=TOKENS)
+    assert counts[0] == counts[-1] == 0
+    assert counts[1:-1].min() > 0.5 * counts.mean()
+
+
+def test_of_what_is_to_be_predicted_most_is_masked_some_replaced_and_some_left(
+    blocks: TextBlocks,
+) -> None:
+    pairs = blocks.draw(EVERY, seed=1, epoch=1)
+    shown, targets = pairs.inputs[:, 1 : 1 + MASKED, 0].astype(np.int64), pairs.targets
+
+    assert not np.isin(targets, SPECIAL).any()
+    assert 0.78 < (shown == MASK).mean() < 0.82
+    assert 0.085 < (shown == targets).mean() < 0.115
+    replaced = shown[(shown != MASK) & (shown != targets)]
+    assert 0.085 < replaced.size / shown.size < 0.115
+    assert np.abs(replaced.mean() / VOCABULARY - 0.5) < 0.06
+
+
+def test_special_tokens_are_predicted_only_where_there_is_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.u16"
+    numbers = np.where(np.arange(COUNT) % 5, UNKNOWN, STREAM)
+    path.write_bytes(numbers.astype("<u2").tobytes())
+    blocks = TextBlocks(path, COUNT, SAMPLES, FORM, SPECIAL)
+
+    some, most = blocks, dataclasses.replace(blocks, text=dataclasses.replace(FORM, masked=20))
+
+    assert not np.isin(some.draw(EVERY, 1, 1).targets, SPECIAL).any()
+    targets = most.draw(EVERY, 1, 1).targets
+    assert (np.isin(targets, SPECIAL).sum(axis=1) <= 9).all()
+    assert not np.isin(targets, [FIRST]).any()
+
+
+def test_a_sample_is_the_same_in_whatever_batch_and_process(blocks: TextBlocks) -> None:
+    order = np.random.default_rng(0).permutation(SAMPLES)
+    whole = blocks.draw(order, 3, 2)
+    other: TextBlocks = pickle.loads(pickle.dumps(blocks))
+
+    for first in range(0, SAMPLES, 70):
+        part = other.draw(order[first : first + 70], 3, 2)
+        assert np.array_equal(part.inputs, whole.inputs[first : first + 70])
+        assert np.array_equal(part.targets, whole.targets[first : first + 70])
+        assert np.array_equal(part.relations, whole.relations[first : first + 70])
+
+
+def test_seeds_and_epochs_show_other_windows(blocks: TextBlocks) -> None:
+    first = _whole(blocks.draw(EVERY, 3, 2))
+
+    for seed, epoch in ((3, 3), (4, 2), (2, 3)):
+        other = _whole(blocks.draw(EVERY, seed, epoch))
+        assert (first[:, 1] == other[:, 1]).mean() < 0.05
+
+
+def test_what_is_held_out_is_fixed_and_its_windows_share_no_text(blocks: TextBlocks) -> None:
+    pairs = blocks.held_out()
+
+    assert np.array_equal(pairs.inputs, blocks.held_out().inputs)
+    assert pairs.targets.shape == (SAMPLES, MASKED)
+    words = _whole(pairs)
+    assert (words[:, 1] - 1000 == EVERY * ((COUNT - WINDOW) // SAMPLES)).all()
+    own = [row[1:-1][row[1:-1] != SEPARATOR] for row in words[pairs.relations == 0]]
+    assert len(np.unique(np.concatenate(own))) == WINDOW * len(own)
+
+
+def test_the_least_text_is_enough(blocks: TextBlocks) -> None:
+    least = dataclasses.replace(blocks, samples=30, count=least_tokens(FORM, 30))
+
+    assert least.count < COUNT
+    for pairs in (least.draw(np.arange(30), 1, 1), least.held_out()):
+        assert _whole(pairs).max() < 1000 + least.count

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import fcntl
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from suite.refusal import Refusal
+from suite.tasks.data import check_data, load, prepare
+from suite.tasks.data.place import DATA_VARIABLE
+from suite.tasks.data.texts.files import find_texts, read_pieces
+from suite.tasks.data.texts.vocabulary import VOCABULARY
+from tests.tasks.data.texts.test_source import nothing
+from tests.texts import SPECIAL, lines, text_data, wikitext, write_lines, write_vocabulary
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from suite.tasks.task import Data
+
+
+def _tokens(folder: Path, split: str) -> list[int]:
+    numbers: list[int] = np.fromfile(folder / f"hybridperf_tokens/{split}.u16", "<u2").tolist()
+    return numbers
+
+
+def _theirs(folder: Path, data: Data, *paths: str) -> list[int]:
+    """Return what transformers makes of files."""
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.BertTokenizerFast(str(folder / VOCABULARY))
+    pieces = [text for path in paths for text, _ in read_pieces(data, folder / path)]
+    each = tokenizer(pieces, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    return [number for numbers in each for number in numbers]
+
+
+def test_tokens_of_real_text_are_transformers_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, entries = wikitext(tmp_path)
+    monkeypatch.setenv(DATA_VARIABLE, str(folder))
+    data = text_data(
+        write_vocabulary(folder, entries),
+        entries=len(entries),
+        tokens=128,
+        masked=19,
+        samples=(1500, 1000),
+    )
+    told: list[tuple[float, int, int]] = []
+
+    prepare(data, lambda *numbers: told.append(numbers))
+
+    train, held_out = _tokens(folder, "train"), _tokens(folder, "evaluation")
+    assert train == _theirs(folder, data, "wiki.train.tokens")
+    assert held_out == _theirs(folder, data, "wiki.valid.tokens")
+    assert told == sorted(told)
+    done, total, tokens = told[-1]
+    assert (tokens, 0.99 * total < done <= total) == (len(train) + len(held_out), True)
+    pairs = load(data).train.inputs.draw(np.arange(1500), 1, 1)
+    assert not np.isin(pairs.targets, range(len(SPECIAL))).any()
+    assert 0.45 < pairs.relations.mean() < 0.55
+
+
+@pytest.mark.parametrize(
+    "line", ["[MASK] the [SEP] ship", "THE Ships' sea,sea", "the\u00a0sea\u200bnorth\tgull \u6d77"]
+)
+def test_tokens_of_odd_text_are_transformers_s(folder: Path, data: Data, line: str) -> None:
+    with (folder / "valid.txt").open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+
+    prepare(data, nothing)
+
+    assert _tokens(folder, "evaluation") == _theirs(folder, data, "valid.txt")
+    assert SPECIAL.index("[MASK]") not in _tokens(folder, "evaluation")
+
+
+def test_without_held_out_text_a_hundred_of_ten_thousand_pieces_are(
+    folder: Path, data: Data
+) -> None:
+    (folder / "valid.txt").unlink()
+    words = ["gull"] * 100 + ["ship"] * 9900 + ["north"] * 100 + ["sea"] * 4900
+    pieces = [piece for word in words for piece in (word, " ")]  # blank ones do not count
+    for number in range(3):
+        write_lines(folder / f"train-{number}.txt", pieces[10_000 * number : 10_000 * (number + 1)])
+
+    prepare(data, nothing)
+
+    entries = (folder / VOCABULARY).read_text().split()
+    held_out = [entries[number] for number in _tokens(folder, "evaluation")]
+    assert held_out == ["gull"] * 100 + ["north"] * 100
+    train = [entries[number] for number in _tokens(folder, "train")]
+    assert train == ["ship"] * 9900 + ["sea"] * 4900
+
+
+def test_what_is_up_to_date_is_left_alone(folder: Path, data: Data) -> None:
+    assert prepare(data, nothing)
+    before = (folder / "hybridperf_tokens/train.u16").stat().st_mtime_ns
+
+    assert not prepare(data, nothing)
+
+    assert (folder / "hybridperf_tokens/train.u16").stat().st_mtime_ns == before
+
+
+def test_what_was_interrupted_goes_on_with_the_file_it_was_at(folder: Path, data: Data) -> None:
+    prepare(data, nothing)
+    whole, sha256 = _tokens(folder, "train"), check_data(data)
+    other = text_data(write_vocabulary(folder))
+    (folder / "hybridperf_tokens/record.json").unlink()
+    calls = 0
+
+    def stop(done: float, total: int, tokens: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(other, stop)
+    record = json.loads((folder / "hybridperf_tokens/record.json").read_text())
+    assert (record["files_done"], record["train_sha256"]) == (1, "")
+    with pytest.raises(Refusal, match="found those of 1 of 4 files; make them with"):
+        check_data(other)
+
+    assert prepare(other, nothing)
+
+    assert calls == 2
+    assert _tokens(folder, "train") == whole
+    assert check_data(other) == sha256
+
+
+def test_other_text_is_begun_anew(folder: Path, data: Data) -> None:
+    prepare(data, nothing)
+    write_lines(folder / "train-1.txt", lines(70))
+
+    assert prepare(data, nothing)
+
+    text = " ".join((folder / f"train-{number}.txt").read_text() for number in range(3))
+    assert len(_tokens(folder, "train")) == len(text.split())
+
+
+def test_two_at_once_are_refused(folder: Path, data: Data) -> None:
+    (folder / "hybridperf_tokens").mkdir()
+    with (folder / "hybridperf_tokens/lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(Refusal, match="found another at it; wait for it to end"):
+            prepare(data, nothing)
+
+
+def test_names_and_kinds_of_files(folder: Path, data: Data) -> None:
+    for name in ("training.md", "trained", "contrained.txt", "wiki.train.raw", "test.txt"):
+        (folder / name).write_text("the ship\n")
+    (folder / "more").mkdir()
+    (folder / "more/train.tokens").write_text("the ship\n")
+
+    found = find_texts(data, folder)
+
+    assert [path.name for path in found.evaluation] == ["valid.txt"]
+    names = [path.relative_to(folder).as_posix() for path in found.train]
+    assert names == sorted(
+        ["more/train.tokens", "train-0.txt", "train-1.txt", "train-2.txt", "wiki.train.raw"]
+    )
