@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Protocol
 
+import torch
 from torch.nn.parallel import DistributedDataParallel
 
 if TYPE_CHECKING:
@@ -51,9 +52,9 @@ class WholeModel:
         pairs = zip(inputs.chunk(count), targets.chunk(count), strict=True)
         for number, (some_inputs, some_targets) in enumerate(pairs, start=1):
             with self._timer.part("compute"), self._synchronised(last=number == count):
-                loss = self._loss(self._module(some_inputs), some_targets) / count
+                loss = self._loss(self._module(some_inputs), some_targets)
                 with self._exposed():
-                    loss.backward()
+                    loss.backward(torch.full_like(loss, 1 / count))
 
     def predict(self, inputs: Tensor) -> Tensor | None:
         """Return the outputs."""
@@ -63,7 +64,7 @@ class WholeModel:
     def _synchronised(self, *, last: bool) -> contextlib.AbstractContextManager[None]:
         if isinstance(self._module, DistributedDataParallel):
             return contextlib.nullcontext() if last else self._module.no_sync()
-        if self._plan.dp > 1:
+        if self._plan.dp > 1 and self._plan.microbatches > 1:  # else FSDP2 does so unasked
             from reference_impls.engine.sharding import synchronise
 
             synchronise(self._module, zero=self._plan.zero, last=last)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
+import traceback
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from reference_impls.engine.chain import Objective
+    from reference_impls.engine.timing import StepTimer
     from suite.runs.access import Batch, TrainingData
 
 __all__ = ["feed"]
@@ -25,11 +28,17 @@ _Share = tuple[int, "NDArray[Any]"]  #: an epoch, and indices of its samples
 
 
 def feed(
-    objective: Objective, data: TrainingData, own: slice, device: torch.device, first_step: int = 0
+    objective: Objective,
+    data: TrainingData,
+    own: slice,
+    device: torch.device,
+    timer: StepTimer,
+    first_step: int = 0,
 ) -> Iterator[tuple[Batch, Tensor, Tensor]]:
     """Yield each batch from ``first_step`` on, with inputs and targets of its share ``own``.
 
     What comes is the same however it is read: an objective draws by seed, epoch and sample alone.
+    ``timer`` is told what reading takes, wherever it is done: by workers, their share of it each.
     """
     taken: deque[Batch] = deque()
 
@@ -41,29 +50,47 @@ def feed(
 
     reader = _Reader(objective, data)
     stored: Any = map(reader.__getitem__, shares())
+    readers = _workers() if objective.reads_ahead else 1
     if objective.reads_ahead:
         stored = DataLoader(
             reader,
             sampler=shares(),
             batch_size=None,  # a share is read whole
-            num_workers=_workers(),
+            num_workers=readers,
             pin_memory=device.type != "cpu",
             generator=torch.Generator(),  # leaves the process's own numbers alone
         )
-    for parts in stored:
-        inputs, targets = objective.prepare(*(part.to(device, non_blocking=True) for part in parts))
+    for read in stored:
+        timer.count("read", read.seconds / readers)
+        with timer.part("prepare"):
+            parts = (part.to(device, non_blocking=True) for part in read.parts)
+            inputs, targets = objective.prepare(*parts)
         yield taken.popleft(), inputs, targets
 
 
-class _Reader(Dataset[tuple["Tensor", ...]]):
+class _Read(NamedTuple):
+    """What was read, and how long that took where it was done."""
+
+    parts: tuple[Tensor, ...]
+    seconds: float
+
+
+class _Reader(Dataset[_Read]):
     """What a worker process holds: it reads shares."""
 
     def __init__(self, objective: Objective, data: TrainingData) -> None:
         self._objective, self._samples, self._seed = objective, data.samples, data.seed
 
-    def __getitem__(self, share: _Share) -> tuple[Tensor, ...]:
+    def __getitem__(self, share: _Share) -> _Read:
         epoch, indices = share
-        return self._objective.read(self._samples, indices, self._seed, epoch)
+        start = time.perf_counter()
+        try:
+            parts = self._objective.read(self._samples, indices, self._seed, epoch)
+        except Exception:
+            if get_worker_info() is not None:
+                traceback.print_exc()  # the cause, before torch says that some worker failed
+            raise
+        return _Read(parts, time.perf_counter() - start)
 
 
 def _workers() -> int:

@@ -19,20 +19,22 @@ class LossMean:
 
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
-        self._sums = torch.zeros(3, device=mesh.device)  # of finite losses, how many, how many not
+        self._seen: list[Tensor] = []
 
     def see(self, loss: Tensor) -> None:
         """Count the loss of one micro-batch, without waiting for it."""
-        loss = loss.detach()
-        finite = loss.isfinite()
-        self._sums += torch.stack([torch.where(finite, loss, 0), finite, ~finite])
+        self._seen.append(loss.detach())
 
     def collect(self) -> tuple[float | None, int]:
         """Return the mean since the last call, and how many were not finite: alike on every rank.
 
         The mean is None where there is no finite loss.
         """
-        total, finite, others = self._mesh.sum(self._sums).tolist()
-        self._sums = torch.zeros_like(self._sums)
+        device = self._mesh.device
+        losses = torch.stack(self._seen) if self._seen else torch.zeros(0, device=device)
+        self._seen.clear()
+        finite = losses.isfinite()
+        sums = torch.stack([losses[finite].sum(), finite.sum(), (~finite).sum()]).float()
+        total, finite, others = self._mesh.sum(sums).tolist()
         # Ranks of one tp group see the same losses, which leaves the mean as it is.
         return (total / finite if finite else None), round(others)

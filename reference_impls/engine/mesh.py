@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from torch.distributed.device_mesh import DeviceMesh
 
@@ -33,12 +33,12 @@ class Mesh:
     replica: int = 0  #: coordinate on dp
     stage: int = 0  #: coordinate on the axis pp
     part: int = 0  #: coordinate on the axis tp
+    groups: Mapping[str, dist.ProcessGroup] = field(default_factory=dict)
+    #: of the axes with more than one rank; asking ``axes`` takes milliseconds
 
     def group(self, axis: str) -> dist.ProcessGroup | None:
         """Return the ranks that differ from this one on ``axis`` alone; None without others."""
-        if self.axes is None or self.axes[axis].size() == 1:
-            return None
-        return self.axes.get_group(axis)
+        return self.groups.get(axis)
 
     def replica_groups(self) -> list[dist.ProcessGroup]:
         """Return the groups that together hold all replicas of what this rank holds."""
@@ -105,7 +105,13 @@ def build_mesh(plan: ParallelPlan, device: torch.device) -> Mesh:
     """Arrange the ranks that have met by the axes of ``plan``."""
     if plan.ranks == 1:
         return Mesh(device, None)
-    sizes = (plan.dp // plan.shards, plan.shards, plan.pp, plan.tp)
-    axes = init_device_mesh(device.type, sizes, mesh_dim_names=("replicate", "shard", "pp", "tp"))
+    sizes = {
+        "replicate": plan.dp // plan.shards,
+        "shard": plan.shards,
+        "pp": plan.pp,
+        "tp": plan.tp,
+    }
+    axes = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
     replicate, shard, stage, part = axes.get_coordinate() or ()
-    return Mesh(device, axes, replicate * plan.shards + shard, stage, part)
+    groups = {axis: axes.get_group(axis) for axis, size in sizes.items() if size > 1}
+    return Mesh(device, axes, replicate * plan.shards + shard, stage, part, groups)

@@ -37,19 +37,17 @@ def tensor_norms(parts: Sequence[Tensor], like: Sequence[Tensor]) -> Tensor:
     process group that some are sharded over, whatever their number; all of its ranks take part.
     """
     width = torch.promote_types(parts[0].dtype, torch.float32)
-    squares = list(torch.stack(_foreach_norm(list(parts), 2, dtype=width)).square().unbind())
+    squares = torch.stack(_foreach_norm(list(parts), 2, dtype=width)).square()
     sharded: dict[str, tuple[dist.ProcessGroup, str, list[int]]] = {}
     for number, tensor in enumerate(like):
         for group, device in _shared_with(tensor):
             sharded.setdefault(group.group_name, (group, device, []))[2].append(number)
     for group, device, numbers in sharded.values():
-        home = squares[0].device
         # Parameters may be offloaded; their group's library speaks for the device they left.
-        sums = torch.stack([squares[number] for number in numbers]).to(device)
+        sums = squares[numbers].to(device)
         dist.all_reduce(sums, group=group)
-        for number, whole in zip(numbers, sums.to(home).unbind(), strict=True):
-            squares[number] = whole
-    return torch.stack(squares).sqrt()
+        squares[numbers] = sums.to(squares.device)
+    return squares.sqrt()
 
 
 def _shared_with(tensor: Tensor) -> Iterator[tuple[dist.ProcessGroup, str]]:

@@ -63,6 +63,9 @@ def parallelize(chain: Chain, cuts: Sequence[slice], *, plan: ParallelPlan, mesh
     apply_recompute(units, every=plan.recompute)
     modules = tuple(_spread(Stage(part), part, plan=plan, mesh=mesh) for part in parts)
     edges = (*(boundaries[cut.start] for cut in cuts), boundaries[-1])
+    for unit in chain.units:
+        if unit.name not in {own.name for own in units}:
+            unit.module.to("meta")  # its weights lie on other ranks
     return Part(units, Stage(units), modules, edges)
 
 

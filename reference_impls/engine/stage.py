@@ -26,7 +26,7 @@ class Stage(nn.Module):
 
     def __init__(self, units: Sequence[Unit]) -> None:
         super().__init__()
-        self._order = [unit.name for unit in units]
+        self._in_order = tuple(unit.module for unit in units)
         for unit in units:
             parent: nn.Module = self
             *folders, leaf = unit.name.split(".")
@@ -43,8 +43,8 @@ class Stage(nn.Module):
             if inputs.requires_grad:
                 inputs.register_hook(Tensor.contiguous)
         outputs = inputs
-        for name in self._order:
-            outputs = self.get_submodule(name)(outputs)
+        for module in self._in_order:
+            outputs = module(outputs)
         if outputs.dtype in _NARROW:  # links carry, and losses are taken in, the full width
             outputs = outputs.float()
         return outputs.contiguous()

@@ -16,7 +16,7 @@ __all__ = ["PARTS", "StepTimer"]
 
 Item = TypeVar("Item")
 
-PARTS = ("input", "step", "compute", "exposed_communication", "optimizer")
+PARTS = ("input", "read", "prepare", "step", "compute", "exposed_communication", "optimizer")
 
 
 class StepTimer:
@@ -28,6 +28,7 @@ class StepTimer:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._spans: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
+        self._counted_s: dict[str, float] = defaultdict(float)
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -57,12 +58,20 @@ class StepTimer:
         """Count the time between two marks as ``name``."""
         self._spans[name].append((start, stop))
 
+    def count(self, name: str, seconds: float) -> None:
+        """Count ``seconds`` that were timed elsewhere, such as in another process, as ``name``."""
+        self._counted_s[name] += seconds
+
     def collect(self) -> dict[str, float]:
         """Return the seconds of each of `PARTS` since the last call."""
         if self._device.type != "cpu":
             torch.accelerator.synchronize(self._device)
-        seconds = {name: sum(map(self._between, self._spans[name])) for name in PARTS}
+        seconds = {
+            name: self._counted_s[name] + sum(map(self._between, self._spans[name]))
+            for name in PARTS
+        }
         self._spans.clear()
+        self._counted_s.clear()
         return seconds
 
     def _between(self, span: tuple[Any, Any]) -> float:

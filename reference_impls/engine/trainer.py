@@ -48,6 +48,7 @@ class Trainer:
         self._cuts = minimax_partition(self._flops, plan.pipeline_stages)
         self._part = parallelize(chain, self._cuts, plan=plan, mesh=mesh)
         self._stage = self._part.stage
+        self._parameters = list(self._stage.parameters())  # a walk that is long beside small steps
         self._timer = StepTimer(mesh.device)
         self._losses, self._scale = LossMean(mesh), LossScale(DTYPES[plan.precision])
         self._gradient_norm = torch.zeros(())
@@ -55,6 +56,7 @@ class Trainer:
         self._executor = self._build_executor()
         self._optimizer = build_optimizer(self._stage, task.optimizer)
         self._steps = 0  # of training, taken so far
+        self._samples = 0  # trained on since statistics were last asked for
         begin_random_numbers(seed, 0, mesh.replica)
 
     def partition_entry(self) -> tuple[str, list[dict[str, object]]]:
@@ -89,7 +91,7 @@ class Trainer:
         self._stage.train()
         first = self._mesh.replica * self._replica_batch
         own = slice(first, first + self._replica_batch)
-        fed = feed(self._chain.objective, data, own, self._mesh.device, self._steps)
+        fed = feed(self._chain.objective, data, own, self._mesh.device, self._timer, self._steps)
         for batch, inputs, targets in self._timer.each("input", fed):
             rate = learning_rate(batch.step, self._task.steps_per_epoch, self._task.optimizer)
             for group in self._optimizer.param_groups:
@@ -100,6 +102,7 @@ class Trainer:
                 last = batch.step + 1 == data.block.last_epoch * self._task.steps_per_epoch
                 self._update(measure=last)
             self._steps = batch.step + 1
+            self._samples += len(batch.indices)
 
     def evaluate(self, data: EvaluationData) -> float:
         """Return the share of the labels of all held-out samples that is predicted right.
@@ -175,7 +178,8 @@ class Trainer:
         """
         loss, not_finite = self._losses.collect()
         norm = self._gradient_norm.item()
-        return spent_time(self._timer, plan=self._plan, mesh=self._mesh) | {
+        samples, self._samples = self._samples, 0
+        return spent_time(self._timer, samples=samples, plan=self._plan, mesh=self._mesh) | {
             "loss": loss,
             "losses_not_finite": not_finite,
             "gradient_norm": norm if math.isfinite(norm) else None,
@@ -210,7 +214,7 @@ class Trainer:
 
     def _update(self, *, measure: bool) -> None:
         """Let the optimiser take a step; measure the gradient's norm where it is asked for."""
-        parameters, stages = list(self._stage.parameters()), self._mesh.pp_group
+        parameters, stages = self._parameters, self._mesh.pp_group
         if self._scale.moves:
             self._scale.unscale(parameters)
         if self._task.optimizer.clip_norm:

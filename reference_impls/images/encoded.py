@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor, nn
 from torchvision.transforms import v2
-from torchvision.transforms.v2.functional import pil_to_tensor
 
 from reference_impls.images.classifier import ImageClassifier
 from reference_impls.images.crops import normalised
@@ -68,8 +65,7 @@ class EncodedImages(ImageClassifier):
 
 def _decode(encoded: EncodedImage) -> Tensor:
     try:
-        with Image.open(io.BytesIO(encoded.content)) as image:
-            pixels: Tensor = pil_to_tensor(image.convert("RGB"))
-    except OSError as error:
-        raise RuntimeError(f"{encoded.name}: expected a JPEG or PNG, found: {error}") from error
-    return pixels
+        pixels = encoded.pixels()
+    except ValueError as error:
+        raise RuntimeError(f"{encoded.name}: expected a JPEG or PNG, found: {error}") from None
+    return torch.from_numpy(pixels).permute(2, 0, 1)

@@ -8,6 +8,7 @@ import torch
 
 from reference_impls.images.crops import ColourImages
 from reference_impls.images.digits import SmallImages
+from reference_impls.images.mixup import Mixup
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,6 +21,15 @@ __all__ = ["image_example", "image_objective"]
 
 def image_objective(task: Task, image_px: int) -> Objective:
     """Return the objective of classifying the images of ``task``, ``image_px`` wide."""
+    images, alpha = _unmixed(task, image_px), task.training.mixup
+    if not alpha:
+        return images
+    classes = task.model["classes"]
+    assert isinstance(classes, int)
+    return Mixup(images, alpha=alpha, classes=classes)
+
+
+def _unmixed(task: Task, image_px: int) -> Objective:
     match task.data.name:
         case "digits":
             return SmallImages(task, image_px)

@@ -9,6 +9,7 @@ from suite.findings import visible
 from suite.report.commands import reproduce_commands
 from suite.report.evidence import evidence_of
 from suite.report.figures import UNKNOWN, count, ratio, seconds, seconds_range
+from suite.report.loader import loader_sentence
 from suite.report.plan_chips import plan_ranks
 from suite.report.scaling_claims import claimed_share, figure_by, scaling_groups
 from suite.scores.scaling import METRICS, metric_words
@@ -70,6 +71,7 @@ def _board(board: Board) -> Iterator[str]:
         yield _line(_HEADER.values())
         yield from (_line(_cells(row)) for row in board.rows)
         yield ""
+    yield from _loaders(board)
     for group in scaling_groups(board):
         yield from _scaling(group)
     if board.invalid:
@@ -101,6 +103,13 @@ def _cells(row: Row) -> list[str]:
         ratio(row.split.seconds_per_sample if row.split else None),
         f"{evidence.rescored} of {evidence.completed}",
     ]
+
+
+def _loaders(board: Board) -> Iterator[str]:
+    sentences = [(row.entry, loader_sentence(row.entry.score)) for row in board.rows]
+    lines = [f"- {_name(entry)}: {each}" for entry, each in sentences if each]
+    if lines:
+        yield from (*lines, "")
 
 
 def _scaling(group: ScalingGroup) -> Iterator[str]:

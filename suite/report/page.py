@@ -15,6 +15,7 @@ from suite.report import curves, figures, scaling_claims, strip, why_bars
 from suite.report.attempts import attempts_of, hashes_of
 from suite.report.commands import reproduce_commands
 from suite.report.evidence import evidence_of
+from suite.report.loader import loader_sentence
 from suite.report.machine import device_count, devices, machine_rows
 from suite.report.plan_chips import plan_chips, plan_ranks
 from suite.report.why import seconds_per_sample
@@ -74,6 +75,7 @@ def _environment() -> jinja2.Environment:
         "devices": devices,
         "evidence_of": evidence_of,
         "hashes_of": hashes_of,
+        "loader_sentence": loader_sentence,
         "machine_rows": machine_rows,
         "plan_chips": plan_chips,
         "plan_ranks": plan_ranks,

@@ -6,11 +6,12 @@ import io
 from typing import TYPE_CHECKING, Final
 
 from suite.findings import visible
+from suite.report.loader import loader_sentence
 from suite.scores.interval import METHOD
 from suite.scores.table import score_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from suite.report.rank import Rank
     from suite.scores.official import Official
@@ -68,13 +69,14 @@ def own_text(results: Sequence[Official], ranks: Sequence[Rank | None], width: i
         for each, rank in zip(results, ranks, strict=True)
     ]
     table = table_text(("rank", *_HEADS, "dropped", "RCP", "official"), rows, width)
-    return "\n".join([f"{table}\n{_NOTE}", *_without_score(results)])
+    loaders = _loaders(each.score for each in results)
+    return "\n".join([table, _NOTE, *loaders, *_without_score(results)])
 
 
-def scores_text(scores: Iterable[ResultScore], width: int) -> str:
+def scores_text(scores: Sequence[ResultScore], width: int) -> str:
     """Return ``scores`` as a table of at most ``width`` characters, and how they are made."""
     table = table_text(_HEADS, [_cells(score) for score in scores], width)
-    return f"{table}\n{_NOTE}"
+    return "\n".join([table, _NOTE, *_loaders(scores)])
 
 
 def table_text(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> str:
@@ -131,6 +133,12 @@ def _official_cells(result: Official, rank: Rank | None) -> tuple[str, ...]:
         f"{len(result.score.completed)}",
         _dropped(result),
     )
+
+
+def _loaders(scores: Iterable[ResultScore]) -> Iterator[str]:
+    for score in scores:
+        if sentence := loader_sentence(score):
+            yield f"{visible(score.plan or score.system)}: {sentence}"
 
 
 def _without_score(results: Sequence[Official]) -> list[str]:

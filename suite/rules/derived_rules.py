@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from suite.logs import keys
+from suite.logs.hyperparameters import counted_in_steps
 from suite.plan import ParallelPlan
 from suite.refusal import Refusal
 from suite.rules.rule import Deviation, rule
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from suite.logs.package import SealedRun
     from suite.tasks.task import Task
 
-_MOST: Final = 10**12  # of samples or epochs; more is no count
+_MOST: Final = 10**12  # of samples; more is no count
 
 
 @rule(
@@ -26,15 +27,14 @@ _MOST: Final = 10**12  # of samples or epochs; more is no count
     remedy="run again with 'hybridperf run', which logs what follows from task and plan",
 )
 def derived_values_fit(run: SealedRun, task: Task) -> Iterator[Deviation]:
-    """Decay steps, accumulation steps and the span of normalisation follow from task and plan."""
+    """Steps of the schedule, accumulation and the span of normalisation fit task and plan."""
     logged = run.log.value(keys.HYPERPARAMETERS)
     table = default_hyperparameters() | (logged if isinstance(logged, dict) else {})
     batch = _count(table.get("training.global_batch_size"))
-    epochs = _count(table.get("optimizer.decay_epochs"))
     plan = _plan(run.log.value(keys.PLAN))
-    follows: dict[str, int] = {}
-    if batch and epochs:
-        follows[keys.OPT_DECAY_STEPS] = epochs * (task.data.train_samples // batch)
+    follows: dict[str, float] = {}
+    if batch:
+        follows |= counted_in_steps(table, task.data.train_samples // batch)
     if plan is not None:
         follows[keys.GRADIENT_ACCUMULATION_STEPS] = plan.microbatches
         if batch:

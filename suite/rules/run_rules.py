@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from suite.logs import keys
+from suite.logs.hyperparameters import NAMES, named_by_mlperf
 from suite.logs.package import NAME, result_names
 from suite.rules.rule import Deviation, rule
 from suite.tasks.overrides import default_hyperparameters, hyperparameters
@@ -19,15 +20,6 @@ if TYPE_CHECKING:
 
 _RERUN: Final = "run again with 'hybridperf run', and never edit its results"
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
-_NAMED: Final = {
-    keys.GLOBAL_BATCH_SIZE: "training.global_batch_size",
-    keys.OPT_NAME: "optimizer.name",
-    keys.OPT_BASE_LEARNING_RATE: "optimizer.lr",
-    keys.OPT_END_LEARNING_RATE: "optimizer.end_lr",
-    keys.OPT_MOMENTUM: "optimizer.momentum",
-    keys.OPT_WEIGHT_DECAY: "optimizer.weight_decay",
-    keys.OPT_WARMUP_EPOCHS: "optimizer.warmup_epochs",
-}
 
 
 @rule(
@@ -119,13 +111,16 @@ def closed_hyperparameters(run: SealedRun, task: Task) -> Iterator[Deviation]:
     if entry is None:
         return
     logged = default_hyperparameters() | (entry.value if isinstance(entry.value, dict) else {})
-    same = {mlperf_key: logged.get(key) for mlperf_key, key in _NAMED.items()} | {
+    counts = {
         keys.TRAIN_SAMPLES: task.data.train_samples,
         keys.EVAL_SAMPLES: task.data.eval_samples,
     }
-    for mlperf_key, value in same.items():
+    for mlperf_key, value in (named_by_mlperf(logged) | counts).items():
+        named = run.log.first(mlperf_key)
+        if named is None and mlperf_key not in {*NAMES, *counts}:
+            continue  # older logs carry no names of one optimiser alone
         if not _same(found := run.log.value(mlperf_key), value):
-            line = named.line if (named := run.log.first(mlperf_key)) else None
+            line = named.line if named else None
             yield Deviation(f"{mlperf_key} = {value!r:.40}", f"{found!r:.40}", line)
     if run.log.value(keys.SUBMISSION_DIVISION) != "closed":
         return

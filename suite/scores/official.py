@@ -65,6 +65,8 @@ class Official:
             "division": self.division,
             "version": self.score.version,
             "accelerators": self.accelerators,
+            "loader_samples_per_s": self.score.loader_samples_per_s,
+            "appetite_samples_per_s": self.score.appetite_samples_per_s,
             "evaluations": self.evaluations,
             "interval_method": METHOD if self.score.interval_s else None,
             "olympic_minutes": self.olympic_minutes,

@@ -47,6 +47,8 @@ class RunScore:
     steady_samples_per_s: float  #: while training only; 0 where unknown
     bubble: float | None  #: share of device time spent waiting for other stages
     exposed_communication: float | None  #: share of device time spent waiting for an all-reduce
+    loader_samples_per_s: float | None  #: what the loaders of all ranks could deliver
+    appetite_samples_per_s: float | None  #: what training could consume if input cost nothing
     in_window: bool = False  #: one of the runs that the result is made of
     counts: bool = False  #: in the olympic mean
 
@@ -76,11 +78,13 @@ def score_run(run: SealedRun, benchmark: str, key: CountKey) -> RunScore:
         samples_to_target=samples,
         curve=curve,
         throughput_samples_per_s=samples / elapsed_s if elapsed_s > 0 else 0.0,
-        steady_samples_per_s=_tracked_rate(log)
+        steady_samples_per_s=_tracked_rate(log, "throughput") or 0.0
         if log.first(keys.PLAN)
         else _rate_between_evaluations(log, samples, elapsed_s),
         bubble=known_mean(_tracked(log, "bubble")),
         exposed_communication=known_mean(_tracked(log, "exposed_communication")),
+        loader_samples_per_s=_tracked_rate(log, "loader_samples_per_s"),
+        appetite_samples_per_s=_tracked_rate(log, "appetite_samples_per_s"),
     )
 
 
@@ -99,10 +103,10 @@ def _curve(log: Log, start: Entry, benchmark: str, key: CountKey) -> Iterable[Cu
             yield CurvePoint(time_s, epoch, samples, float(quality))
 
 
-def _tracked_rate(log: Log) -> float:
-    """Return samples over training time: blocks are equally long, so the harmonic mean of rates."""
-    rates = [rate for rate in _tracked(log, "throughput") if rate > 1 / _MOST]
-    return len(rates) / math.fsum(1 / rate for rate in rates) if rates else 0.0
+def _tracked_rate(log: Log, name: str) -> float | None:
+    """Return samples over time: blocks are equally long, so the harmonic mean of their rates."""
+    rates = [rate for rate in _tracked(log, name) if rate > 1 / _MOST]
+    return len(rates) / math.fsum(1 / rate for rate in rates) if rates else None
 
 
 def _rate_between_evaluations(log: Log, samples: int, elapsed_s: float) -> float:

@@ -41,6 +41,8 @@ class ResultScore:
     steady_samples_per_s: float | None  #: mean over the runs that count
     bubble: float | None  #: mean over the runs that count
     exposed_communication: float | None  #: mean over the runs that count
+    loader_samples_per_s: float | None  #: mean over the runs that count
+    appetite_samples_per_s: float | None  #: mean over the runs that count
 
     @property
     def completed(self) -> list[RunScore]:
@@ -86,6 +88,8 @@ def score_result(result: Result) -> ResultScore:
         steady_samples_per_s=known_mean(run.steady_samples_per_s for run in counting),
         bubble=known_mean(run.bubble for run in counting),
         exposed_communication=known_mean(run.exposed_communication for run in counting),
+        loader_samples_per_s=known_mean(run.loader_samples_per_s for run in counting),
+        appetite_samples_per_s=known_mean(run.appetite_samples_per_s for run in counting),
     )
 
 

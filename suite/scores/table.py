@@ -33,6 +33,8 @@ ALL_COLUMNS: Final = COLUMNS | {
     "version": "of the task; with the data's hash where editions differ, and a user's own with its "
     "file's too; empty for MLPerf's benchmarks",
     "accelerators": "as the system's description says",
+    "loader_samples_per_s": "what the loaders of all ranks could deliver",
+    "appetite_samples_per_s": "what training could consume if input cost nothing",
     "evaluations": "mean over the runs that count",
     "interval_method": "how the interval is made, with its seed",
     "olympic_minutes": "time to train: mean without the fastest and the slowest run",

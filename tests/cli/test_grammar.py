@@ -92,7 +92,7 @@ def test_help_comes_at_once_with_an_example(command: list[str]) -> None:
         ("run resnet/laptop --set optimizer.lr=1e999", 2, "expected a finite number"),
         ("run resnet/laptop --set optimizer.momentum=0.5", 2, "fixed in the closed division"),
         ("run resnet/laptop --set optimizer.lr=0.0001", 2, "a multiple of 0.001"),
-        ("run resnet/laptop --set training.global_batch_size=0", 2, "from 1 to 1195 samples"),
+        ("run resnet/laptop --set training.global_batch_size=0", 2, "from 1 to 1195, found 0"),
         ("run resnet/laptop --org a/b", 2, "found 'a/b'; choose another --org"),
         ("run resnet/laptop --system ..", 2, "found '..'; choose another --system"),
         ("run resnet/laptop --trainer nope", 2, "a package with the modules train and predict"),

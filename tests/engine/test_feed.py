@@ -4,9 +4,11 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 import torch
 
 from reference_impls.engine.feed import feed
+from reference_impls.engine.timing import StepTimer
 from suite.runs.access import TrainingData
 from suite.tasks.data import Samples
 from suite.tasks.registry import find_task
@@ -53,8 +55,11 @@ def _data(samples: int = 20, batch: int = 6) -> TrainingData:
     return TrainingData(Samples(everything, everything), task, 5, Block(2, 2), lambda: None)
 
 
-def _read(own: slice, *, ahead: bool = False, first_step: int = 0) -> list[tuple[int, list[int]]]:
-    fed = feed(Numbers(ahead), _data(), own, torch.device("cpu"), first_step)
+def _read(
+    own: slice, *, ahead: bool = False, first_step: int = 0, timer: StepTimer | None = None
+) -> list[tuple[int, list[int]]]:
+    device = torch.device("cpu")
+    fed = feed(Numbers(ahead), _data(), own, device, timer or StepTimer(device), first_step)
     return [(batch.step, inputs.tolist()) for batch, inputs, _ in fed]
 
 
@@ -79,3 +84,15 @@ def test_what_is_read_ahead_is_the_same_and_comes_in_the_same_order() -> None:
 
 def test_steps_before_a_checkpoint_are_not_read() -> None:
     assert _read(slice(0, 6), first_step=5) == _read(slice(0, 6))[2:]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_what_reading_takes_is_told_wherever_it_is_done(ahead: bool) -> None:
+    timer = StepTimer(torch.device("cpu"))
+
+    _read(slice(0, 6), ahead=ahead, timer=timer)
+
+    seconds = timer.collect()
+    assert seconds["read"] > 0
+    assert seconds["prepare"] > 0
+    assert set(timer.collect().values()) == {0}

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
 import torch
@@ -11,25 +9,12 @@ from suite.tasks.data.pictures import EncodedImage
 from suite.tasks.registry import find_task
 
 pytest.importorskip("torchvision")
-Image = pytest.importorskip("PIL.Image")
+pytest.importorskip("PIL.Image")
 
-from reference_impls.images.encoded import EncodedImages  # noqa: E402 - needs what may be absent
+from reference_impls.images.encoded import EncodedImages
+from tests.images.jpegs import Rows, encoded
 
 TASK = find_task("resnet50/cluster")
-
-
-class Rows(list[EncodedImage]):
-    """A list that also takes arrays of indices."""
-
-    def __getitem__(self, indices: object) -> list[EncodedImage]:  # type: ignore[override]  # as samples do
-        chosen = range(len(self))[indices] if isinstance(indices, slice) else indices
-        return [list.__getitem__(self, int(index)) for index in chosen]  # type: ignore[attr-defined]  # an array of indices
-
-
-def encoded(pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], mode: str) -> EncodedImage:
-    file = io.BytesIO()
-    Image.fromarray(pixels).convert(mode).save(file, "JPEG")
-    return EncodedImage(f"a {mode} image", file.getvalue())
 
 
 def samples() -> Samples:

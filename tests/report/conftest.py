@@ -56,6 +56,7 @@ class Submissions:
         outcomes: dict[int, str] | None = None,
         manifest: dict[str, Any] | None = None,
         description: dict[str, Any] | None = None,
+        rates: dict[str, float] | None = None,
     ) -> Path:
         """Write a result; run n takes ``times_s[n - 1]`` and ends as ``outcomes`` says."""
         folder = self.root / org / "results" / system / "resnet-laptop"
@@ -65,13 +66,22 @@ class Submissions:
         (systems / f"{system}.json").write_text(json.dumps(description or SYSTEM))
         for number, time_s in enumerate(times_s, start=1):
             outcome = (outcomes or {}).get(number, "success")
-            self._log(folder / f"result_{number}.txt", time_s, task, plan, epochs, outcome, org)
+            path = folder / f"result_{number}.txt"
+            self._log(path, time_s, task, plan, epochs, outcome, org, rates or {})
             facts = self._manifest(number, outcome, task, plan, org) | (manifest or {})
             (folder / f"result_{number}.json").write_text(json.dumps(facts))
         return folder
 
     def _log(
-        self, path: Path, time_s: float, task: str, plan: str, epochs: int, outcome: str, org: str
+        self,
+        path: Path,
+        time_s: float,
+        task: str,
+        plan: str,
+        epochs: int,
+        outcome: str,
+        org: str,
+        rates: dict[str, float],
     ) -> None:
         clock = MadeUpClock(wall_ms=0, monotonic_ns=0)
         with LogWriter(path, clock) as log:
@@ -87,7 +97,8 @@ class Submissions:
                 clock.advance(time_s / epochs)
                 rate = SAMPLES_PER_EPOCH / (time_s / epochs * 0.9)
                 log.point(keys.TRACKED_STATS, {"throughput": rate}, epoch_num=epoch)
-                log.point(keys.TRACKED_STATS, {"bubble": 0.1, "exposed_communication": 0.05})
+                shares = {"bubble": 0.1, "exposed_communication": 0.05}
+                log.point(keys.TRACKED_STATS, shares | rates)
                 log.point(keys.EVAL_ACCURACY, 1 - 0.6 * 0.66**epoch, epoch_num=epoch)
                 if outcome == "interrupted" and epoch == epochs // 2:
                     log.point(keys.ENDING, "interrupted")

@@ -207,6 +207,22 @@ def test_a_row_is_safe_as_json(tmp_path: Path, how: dict[str, Any]) -> None:
     assert set(json.loads(text)) == set(COLUMNS)
 
 
+def test_rates_of_loaders_and_training_are_harmonic_means_over_blocks(tmp_path: Path) -> None:
+    def replace(bodies: list[str]) -> None:
+        for nth, loader in ((0, 100.0), (2, 300.0)):
+            rates = {"loader_samples_per_s": loader, "appetite_samples_per_s": 50}
+            change(bodies, keys.TRACKED_STATS, nth, value=rates)
+
+    package = write_result(tmp_path, times_s=[10.0])
+    edit_log(package, 0, replace)
+
+    (run,) = score_result(read_result(package)).runs
+
+    assert run.loader_samples_per_s == pytest.approx(150)
+    assert run.appetite_samples_per_s == pytest.approx(50)
+    assert _score(tmp_path / "without").loader_samples_per_s is None
+
+
 @pytest.mark.parametrize(
     "value",
     [
