@@ -46,7 +46,13 @@ _PUBLISHED_BERT = partial(
     model={"norm_first": False},
     optimizer={"schedule": "constant", "warmup_epochs": 0, "clip_norm": 1.0},
 )
-_RESNET_18 = partial(build_work, "resnet/workstation", batch=32, steps=3, model={"stem": "large"})
+_RESNET_18 = partial(
+    build_work,
+    "resnet/workstation",
+    batch=8,
+    steps=1,
+    model={"stem": "large", "image_px": 224},  # as torchvision's reference script trains it
+)
 
 CASES = {
     "resnet-single": Case("dp=1", _RESNET, handwritten.single),

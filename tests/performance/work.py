@@ -58,7 +58,7 @@ def build_work(
 ) -> Work:
     """Return the work of a task, with other numbers where they are given.
 
-    Images of CIFAR-10, which is not on every machine, are noise.
+    Images of CIFAR-10, which is not on every machine, are noise of the model's size.
     """
     task = find_task(task_name)
     batch = batch or task.training.global_batch_size
@@ -74,7 +74,8 @@ def build_work(
     if task.data.name != "cifar10":
         return Work(task, load(find_task(task_name).data).train)
     generator = np.random.default_rng(SEED)
-    images = generator.integers(0, 256, size=(count, 32, 32, 3), dtype=np.uint8)
+    size = task.model["image_px"]
+    images = generator.integers(0, 256, size=(count, size, size, 3), dtype=np.uint8)
     return Work(task, Samples(images, generator.integers(0, 10, size=count)))
 
 
