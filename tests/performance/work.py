@@ -75,6 +75,7 @@ def build_work(
         return Work(task, load(find_task(task_name).data).train)
     generator = np.random.default_rng(SEED)
     size = task.model["image_px"]
+    assert isinstance(size, int)
     images = generator.integers(0, 256, size=(count, size, size, 3), dtype=np.uint8)
     return Work(task, Samples(images, generator.integers(0, 10, size=count)))
 
