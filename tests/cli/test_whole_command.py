@@ -16,7 +16,14 @@ from tests.runs.conftest import ROOT, finished
 if TYPE_CHECKING:
     from pathlib import Path
 
-COMMAND = (sys.executable, "-c", "import sys; from suite.cli import main; sys.exit(main())")
+# Where tests run in the background, SIGINT is ignored; a user's terminal lets it through.
+CODE = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from suite.cli import main
+sys.exit(main())
+"""
+COMMAND = (sys.executable, "-c", CODE)
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from suite.tasks.data.texts.draws import key_of, uniforms
+from suite.tasks.data.texts.prepared import window
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,9 +32,8 @@ if TYPE_CHECKING:
 
     from suite.tasks.task import Text
 
-__all__ = ["Pairs", "TextBlocks", "least_tokens"]
+__all__ = ["Pairs", "TextBlocks"]
 
-_FRAME: Final = 3  #: class and two separators
 _EVALUATION: Final = 0  #: the only number of the key of what is held out
 _MASK_SHARE, _REPLACE_SHARE = 0.8, 0.1
 _MOST_SAMPLES: Final = 1024  #: drawn at once, to bound memory
@@ -109,7 +109,7 @@ class TextBlocks:
 
     @property
     def _window(self) -> int:
-        return self.text.tokens - _FRAME
+        return window(self.text)
 
     def _framed(
         self, starts: NDArray[Any], seconds: NDArray[Any], lengths: NDArray[Any]
@@ -137,11 +137,6 @@ class TextBlocks:
         ranks[:, 0] = 0
         np.put_along_axis(ranks, chosen, 1, axis=1)
         return np.argsort(ranks, axis=1, kind="stable")
-
-
-def least_tokens(text: Text, samples: int) -> int:
-    """Return how many tokens make ``samples`` blocks that are as long as a window."""
-    return (text.tokens - _FRAME) * (samples + 1)
 
 
 def _below(bound: int, numbers: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -21,13 +21,23 @@ if TYPE_CHECKING:
 
     from suite.tasks.data.texts.files import TextFiles
     from suite.tasks.data.texts.vocabulary import Vocabulary
-    from suite.tasks.task import Data
+    from suite.tasks.task import Data, Text
 
-__all__ = ["RULE", "SPLITS", "TOKEN_BYTES", "Prepared", "Record", "begin_record"]
+__all__ = [
+    "RULE",
+    "SPLITS",
+    "TOKEN_BYTES",
+    "Prepared",
+    "Record",
+    "begin_record",
+    "least_tokens",
+    "window",
+]
 
 RULE: Final = 1  #: of how text becomes tokens; another rule makes what is there stale
 SPLITS: Final = ("train", "evaluation")
 TOKEN_BYTES: Final = 2
+_FRAME: Final = 3  #: special tokens of a sample: class and two separators
 _COMMAND: Final = "make them with 'hybridperf prepare TASK --data-dir FOLDER'"
 
 
@@ -127,3 +137,13 @@ class Prepared:
             done = f"those of {record.files_done} of {len(record.files)} files"
             raise refuse_data(data, expected, done, _COMMAND)
         return record
+
+
+def window(text: Text) -> int:
+    """Return how many tokens of the text a sample has."""
+    return text.tokens - _FRAME
+
+
+def least_tokens(text: Text, samples: int) -> int:
+    """Return how many tokens make ``samples`` blocks that are as long as a window."""
+    return window(text) * (samples + 1)

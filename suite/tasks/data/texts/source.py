@@ -9,7 +9,7 @@ from suite.refusal import ExitCode, Refusal
 from suite.tasks.data.place import data_folder
 from suite.tasks.data.samples import Samples, Splits, refuse_data
 from suite.tasks.data.texts.files import find_texts
-from suite.tasks.data.texts.prepared import SPLITS, Prepared, Record, begin_record
+from suite.tasks.data.texts.prepared import SPLITS, Prepared, Record, begin_record, least_tokens
 from suite.tasks.data.texts.vocabulary import VOCABULARY, Vocabulary, read_vocabulary
 
 if TYPE_CHECKING:
@@ -84,8 +84,6 @@ class Texts:
 
     def _current(self, data: Data) -> tuple[Record, Vocabulary]:
         """Return the record of the tokens, having made sure that they are enough."""
-        from suite.tasks.data.texts.pairs import least_tokens
-
         text, folder = _text(data), data_folder(data)
         files, vocabulary = find_texts(data, folder), read_vocabulary(data, text, folder)
         record = Prepared.beside(folder).current(data, begin_record(files, vocabulary))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from suite.tasks.data.texts.pairs import TextBlocks, least_tokens
+from suite.tasks.data.texts.pairs import TextBlocks
+from suite.tasks.data.texts.prepared import least_tokens
 from suite.tasks.task import Text
 
 if TYPE_CHECKING:
