@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
-
+from reference_impls.engine.elementwise import AdamW, Sgd
 from reference_impls.engine.lamb import Lamb
 from reference_impls.engine.lars import Lars
-from reference_impls.engine.norms import is_spread
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
     from suite.tasks.task import Optimizer
@@ -39,27 +38,15 @@ def build_optimizer(module: nn.Module, facts: Optimizer) -> torch.optim.Optimize
     if facts.name == "lamb":
         return Lamb(groups, lr=facts.lr, beta1=betas[0], beta2=betas[1], epsilon=facts.epsilon)
     if facts.name == "adamw":
-        return torch.optim.AdamW(groups, lr=facts.lr, betas=betas, eps=facts.epsilon, fused=True)
-    # torch has no fused SGD of DTensors.
-    spread = any(is_spread(parameter) for parameter in module.parameters())
-    return torch.optim.SGD(
-        groups,
-        lr=facts.lr,
-        momentum=facts.momentum,
-        nesterov=facts.nesterov,
-        fused=not spread,
-        foreach=spread,
-    )
+        return AdamW(groups, lr=facts.lr, betas=betas, epsilon=facts.epsilon)
+    return Sgd(groups, lr=facts.lr, momentum=facts.momentum, nesterov=facts.nesterov)
 
 
 def _groups(module: nn.Module, facts: Optimizer) -> list[dict[str, Any]]:
-    """Return what decays and what does not, apart by how it is spread: torch mixes none of it."""
-    groups: dict[tuple[object, bool], dict[str, Any]] = {}
-    for decays in (True, False):
-        for parameter in module.parameters():
-            if (parameter.dim() > 1) is decays:
-                mesh = parameter.device_mesh if is_spread(parameter) else None
-                decay = facts.weight_decay if decays else 0.0
-                group = groups.setdefault((mesh, decays), {"params": [], "weight_decay": decay})
-                group["params"].append(parameter)
-    return list(groups.values())
+    """Return what decays, and what does not."""
+    own = list(module.parameters())
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in own if p.dim() > 1], "weight_decay": facts.weight_decay},
+        {"params": [p for p in own if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]

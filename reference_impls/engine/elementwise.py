@@ -1,0 +1,111 @@
+"""SGD and AdamW by torch's fused kernels, on what this rank holds of each parameter.
+
+Both change every number by itself, so parts need nothing of each other. Steps on DTensors give the
+same; but torch then works out how each operation is spread, which takes seconds at the first step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.adamw import adamw
+from torch.optim.sgd import sgd
+
+from reference_impls.engine.gradients import local_gradients
+from reference_impls.engine.norms import local_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from torch import Tensor, nn
+
+__all__ = ["AdamW", "Sgd"]
+
+
+class Sgd(torch.optim.Optimizer):
+    """Momentum as in Sutskever et al. 2013, decay added to the gradient."""
+
+    def __init__(
+        self, parameters: Iterable[dict[str, Any]], *, lr: float, momentum: float, nesterov: bool
+    ) -> None:
+        super().__init__(parameters, {"lr": lr, "momentum": momentum, "nesterov": nesterov})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 - torch passes none by this name
+        """Update every parameter that has a gradient."""
+        for facts, parameters in _trained(self):
+            momenta: list[Tensor | None] = [None] * len(parameters)
+            if facts["momentum"]:
+                momenta = [*local_parts(map(self._momentum, parameters))]
+            sgd(
+                local_parts(parameters),
+                local_gradients(parameters),
+                momenta,
+                fused=True,
+                lr=facts["lr"],
+                momentum=facts["momentum"],
+                dampening=0.0,
+                nesterov=facts["nesterov"],
+                weight_decay=facts["weight_decay"],
+                maximize=False,
+            )
+
+    def _momentum(self, parameter: nn.Parameter) -> Tensor:
+        state = self.state[parameter]
+        if not state:
+            state["momentum_buffer"] = torch.zeros_like(parameter)
+        momentum: Tensor = state["momentum_buffer"]
+        return momentum
+
+
+class AdamW(torch.optim.Optimizer):
+    """Loshchilov and Hutter 2019, algorithm 2."""
+
+    def __init__(
+        self,
+        parameters: Iterable[dict[str, Any]],
+        *,
+        lr: float,
+        betas: tuple[float, float],
+        epsilon: float,
+    ) -> None:
+        super().__init__(parameters, {"lr": lr, "betas": betas, "epsilon": epsilon})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 - torch passes none by this name
+        """Update every parameter that has a gradient."""
+        for facts, parameters in _trained(self):
+            states = [self.state[parameter] for parameter in parameters]
+            for parameter, state in zip(parameters, states, strict=True):
+                if not state:
+                    state["step"] = torch.zeros((), device=parameter.device)
+                    state["exp_avg"] = torch.zeros_like(parameter)
+                    state["exp_avg_sq"] = torch.zeros_like(parameter)
+            beta1, beta2 = facts["betas"]
+            adamw(
+                local_parts(parameters),
+                local_gradients(parameters),
+                local_parts(state["exp_avg"] for state in states),
+                local_parts(state["exp_avg_sq"] for state in states),
+                [],
+                [state["step"] for state in states],
+                fused=True,
+                amsgrad=False,
+                beta1=beta1,
+                beta2=beta2,
+                lr=facts["lr"],
+                weight_decay=facts["weight_decay"],
+                eps=facts["epsilon"],
+                maximize=False,
+            )
+
+
+def _trained(
+    optimizer: torch.optim.Optimizer,
+) -> Iterator[tuple[dict[str, Any], list[nn.Parameter]]]:
+    """Yield each group with those of its parameters that have a gradient, where there are any."""
+    for group in optimizer.param_groups:
+        parameters = [p for p in group["params"] if p.grad is not None]
+        if parameters:
+            yield group, parameters
