@@ -33,7 +33,8 @@ def project(tmp_path: Path) -> Path:
 
 
 def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+    own = {key: value for key, value in os.environ.items() if "XDIST" not in key}
+    environment = own | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
     return subprocess.run(
         command,
