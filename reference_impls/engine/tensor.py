@@ -107,7 +107,11 @@ class _Move:
         return (self(inputs[0]).to_local(),)
 
     def before_columns(self, _: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-        return (self(inputs[0]),)
+        whole = self(inputs[0])
+        if self._tokens is not None and self._tokens % self._axis.size():
+            # What is gathered of unequal parts is a view, which torch 2.11's linears do not take.
+            whole = whole.clone(memory_format=torch.contiguous_format)
+        return (whole,)
 
     def after(self, _module: nn.Module, _inputs: object, outputs: Tensor) -> Tensor:
         # A stage may end here, and a split backward pass detaches in place, which views forbid.
