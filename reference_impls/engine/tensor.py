@@ -107,7 +107,7 @@ class _Move:
         return (self(inputs[0]).to_local(),)
 
     def before_columns(self, _: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-        whole = self(inputs[0])
+        whole: Tensor = self(inputs[0])
         if self._tokens is not None and self._tokens % self._axis.size():
             # What is gathered of unequal parts is a view, which torch 2.11's linears do not take.
             whole = whole.clone(memory_format=torch.contiguous_format)
