@@ -11,7 +11,7 @@ import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from suite.tasks.data.place import data_folder, is_whole_parquet, listing_sha256
+from suite.tasks.data.place import data_folder, listing_sha256, require_whole
 from suite.tasks.data.samples import Samples, Splits, refuse_data
 
 if TYPE_CHECKING:
@@ -110,11 +110,7 @@ class Pictures:
         """
         folder, files = data_folder(data), self.files(data)
         for path in files:
-            if path.stat().st_size == 0:
-                raise refuse_data(data, f"an image in {path}", "an empty file", "fetch it again")
-            if path.suffix == ".parquet" and not is_whole_parquet(path):
-                expected = f"{path} to begin and end as a parquet file does"
-                raise refuse_data(data, expected, "a file cut off", "fetch it again")
+            require_whole(data, path, "an image")
         return listing_sha256(folder, files)
 
     def read(self, data: Data) -> Splits:

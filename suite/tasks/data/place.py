@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from suite.tasks.task import Data
 
-__all__ = ["DATA_VARIABLE", "data_folder", "is_whole_parquet", "listing_sha256"]
+__all__ = ["DATA_VARIABLE", "data_folder", "listing_sha256", "require_whole"]
 
 DATA_VARIABLE: Final = "HYBRIDPERF_DATA"  #: environment variable that names the folder
 _PARQUET: Final = b"PAR1"  #: how a parquet file begins and ends
@@ -45,8 +45,20 @@ def listing_sha256(folder: Path, files: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def is_whole_parquet(path: Path) -> bool:
-    """Tell whether the file at ``path`` begins and ends as one of parquet does."""
+def require_whole(data: Data, path: Path, content: str) -> None:
+    """Make sure that the file at ``path``, which has ``content`` such as ``text``, is not cut off.
+
+    Raises:
+        Refusal: exit status 4 where it is empty, or does not begin and end as a parquet file does.
+    """
+    if path.stat().st_size == 0:
+        raise refuse_data(data, f"{content} in {path}", "an empty file", "fetch it again")
+    if path.suffix == ".parquet" and not _is_whole_parquet(path):
+        expected = f"{path} to begin and end as a parquet file does"
+        raise refuse_data(data, expected, "a file cut off", "fetch it again")
+
+
+def _is_whole_parquet(path: Path) -> bool:
     with path.open("rb") as file:
         first = file.read(4)
         file.seek(max(-4, -path.stat().st_size), 2)

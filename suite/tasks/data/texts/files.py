@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from suite.tasks.data.place import is_whole_parquet
+from suite.tasks.data.place import require_whole
 from suite.tasks.data.samples import refuse_data
 
 if TYPE_CHECKING:
@@ -57,11 +57,7 @@ def find_texts(data: Data, folder: Path) -> TextFiles:
         expected = f"{folder}/train*.txt, .raw, .tokens or .parquet"
         raise refuse_data(data, expected, "none", f"put {data.source} there")
     for path in (*found.train, *found.evaluation):
-        if path.stat().st_size == 0:
-            raise refuse_data(data, f"text in {path}", "an empty file", "fetch it again")
-        if path.suffix == ".parquet" and not is_whole_parquet(path):
-            expected = f"{path} to begin and end as a parquet file does"
-            raise refuse_data(data, expected, "a file cut off", "fetch it again")
+        require_whole(data, path, "text")
     return found
 
 
