@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from reference_impls.engine.mesh import own_rank
 from reference_impls.engine.random_numbers import (
     begin_random_numbers,
     random_state,
@@ -59,7 +60,7 @@ def save_checkpoint(
         for key, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, Tensor):
                 state[f"optimizer.{name}.{key}"] = value
-    if _rank() == 0:
+    if own_rank() == 0:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / _PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
     with _alone_or_together() as no_dist:
@@ -134,7 +135,3 @@ def _room_for_moments(
             tensor = torch.zeros_like(parameter) if alike else torch.zeros(facts.size)
             room.setdefault(numbers[name], {})[key] = tensor
     return room
-
-
-def _rank() -> int:
-    return dist.get_rank() if dist.is_initialized() else 0

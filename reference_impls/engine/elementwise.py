@@ -12,11 +12,11 @@ import torch
 from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
-from reference_impls.engine.gradients import local_gradients
+from reference_impls.engine.layerwise import changes_of
 from reference_impls.engine.norms import local_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from torch import Tensor, nn
 
@@ -34,13 +34,14 @@ class Sgd(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 - torch passes none by this name
         """Update every parameter that has a gradient."""
-        for facts, parameters in _trained(self):
-            momenta: list[Tensor | None] = [None] * len(parameters)
+        for group in changes_of(self):
+            facts = group.options
+            momenta: list[Tensor | None] = [None] * len(group.parameters)
             if facts["momentum"]:
-                momenta = [*local_parts(map(self._momentum, parameters))]
+                momenta = [*local_parts(map(self._momentum, group.parameters))]
             sgd(
-                local_parts(parameters),
-                local_gradients(parameters),
+                group.weights,
+                group.tensors,
                 momenta,
                 fused=True,
                 lr=facts["lr"],
@@ -75,17 +76,18 @@ class AdamW(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 - torch passes none by this name
         """Update every parameter that has a gradient."""
-        for facts, parameters in _trained(self):
-            states = [self.state[parameter] for parameter in parameters]
-            for parameter, state in zip(parameters, states, strict=True):
+        for group in changes_of(self):
+            facts = group.options
+            states = [self.state[parameter] for parameter in group.parameters]
+            for parameter, state in zip(group.parameters, states, strict=True):
                 if not state:
                     state["step"] = torch.zeros((), device=parameter.device)
                     state["exp_avg"] = torch.zeros_like(parameter)
                     state["exp_avg_sq"] = torch.zeros_like(parameter)
             beta1, beta2 = facts["betas"]
             adamw(
-                local_parts(parameters),
-                local_gradients(parameters),
+                group.weights,
+                group.tensors,
                 local_parts(state["exp_avg"] for state in states),
                 local_parts(state["exp_avg_sq"] for state in states),
                 [],
@@ -99,13 +101,3 @@ class AdamW(torch.optim.Optimizer):
                 eps=facts["epsilon"],
                 maximize=False,
             )
-
-
-def _trained(
-    optimizer: torch.optim.Optimizer,
-) -> Iterator[tuple[dict[str, Any], list[nn.Parameter]]]:
-    """Yield each group with those of its parameters that have a gradient, where there are any."""
-    for group in optimizer.param_groups:
-        parameters = [p for p in group["params"] if p.grad is not None]
-        if parameters:
-            yield group, parameters

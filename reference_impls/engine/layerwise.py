@@ -1,4 +1,4 @@
-"""What LARS and LAMB share: changes to whole layers, of which a rank may hold parts."""
+"""Changes to parameters, of which a rank may hold parts; for LARS and LAMB, to whole layers."""
 
 from __future__ import annotations
 

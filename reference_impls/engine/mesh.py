@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from suite.plan import ParallelPlan
 
-__all__ = ["Mesh", "build_mesh", "join_ranks", "local_device"]
+__all__ = ["Mesh", "build_mesh", "join_ranks", "local_device", "own_rank"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,11 @@ def local_device() -> torch.device:
     accelerator = torch.accelerator.current_accelerator()
     assert accelerator is not None
     return torch.device(accelerator.type, index)
+
+
+def own_rank() -> int:
+    """Return which of the ranks that have met this one is; 0 where there is one."""
+    return dist.get_rank() if dist.is_initialized() else 0
 
 
 @contextlib.contextmanager

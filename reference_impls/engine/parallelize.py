@@ -63,8 +63,9 @@ def parallelize(chain: Chain, cuts: Sequence[slice], *, plan: ParallelPlan, mesh
     apply_recompute(units, every=plan.recompute)
     modules = tuple(_spread(Stage(part), part, plan=plan, mesh=mesh) for part in parts)
     edges = (*(boundaries[cut.start] for cut in cuts), boundaries[-1])
+    names = {unit.name for unit in units}
     for unit in chain.units:
-        if unit.name not in {own.name for own in units}:
+        if unit.name not in names:
             unit.module.to("meta")  # its weights lie on other ranks
     return Part(units, Stage(units), modules, edges)
 

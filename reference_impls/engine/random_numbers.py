@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from numpy.random import SeedSequence
+
+from reference_impls.engine.mesh import own_rank
 
 __all__ = ["begin_random_numbers", "random_state", "restore_random_state"]
 
@@ -28,8 +29,7 @@ def random_state() -> dict[str, Any]:
         accelerator = torch.accelerator.current_accelerator()
         assert accelerator is not None
         kinds.append(accelerator.type)
-    rank = dist.get_rank() if dist.is_initialized() else 0
-    names = [f"random.{rank}.{kind}" for kind in kinds]
+    names = [f"random.{own_rank()}.{kind}" for kind in kinds]
     return {name: _generator(name).get_rng_state() for name in names}
 
 
