@@ -181,7 +181,8 @@ def _write_log(spec: RunSpec, time_s: float, outcome: str) -> float:
             if outcome == "interrupted" and epoch == 3:
                 log.point(keys.ENDING, {"outcome": outcome, "reason": "stopped by SIGINT"})
                 break
-            log.point(keys.TRACKED_STATS, {"bubble": BUBBLE, "exposed_communication": EXPOSED})
+            shares = {"bubble": BUBBLE, "exposed_communication": EXPOSED}
+            log.point(keys.TRACKED_STATS, shares, epoch_num=epoch)
             log.point(keys.TRACKED_STATS, {"throughput": RATE}, epoch_num=epoch)
             log.start(keys.EVAL_START, epoch_num=epoch)
             log.stop(keys.EVAL_STOP, epoch_num=epoch)

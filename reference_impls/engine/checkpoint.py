@@ -36,8 +36,6 @@ class Progress:
 
     plan: str
     seed: int
-    epoch: int  #: that the next batch belongs to, from 1
-    batch: int  #: batches of that epoch trained on
     step: int  #: optimiser steps taken or, for want of finite gradients, left out
     samples: int  #: trained on
     loss_scale: float

@@ -8,6 +8,7 @@ import traceback
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["feed"]
 
 _MOST_WORKERS = 16
-_Share = tuple[int, "NDArray[Any]"]  #: an epoch, and indices of its samples
+_Share = tuple["NDArray[Any]", "NDArray[Any]"]  #: indices of samples, and the epoch of each
 
 
 def feed(
@@ -46,7 +47,7 @@ def feed(
         for batch in data.batches():
             if batch.step >= first_step:
                 taken.append(batch)
-                yield batch.epoch, batch.indices[own]
+                yield batch.indices[own], batch.epochs[own]
 
     reader = _Reader(objective, data)
     stored: Any = map(reader.__getitem__, shares())
@@ -82,15 +83,22 @@ class _Reader(Dataset[_Read]):
         self._objective, self._samples, self._seed = objective, data.samples, data.seed
 
     def __getitem__(self, share: _Share) -> _Read:
-        epoch, indices = share
         start = time.perf_counter()
         try:
-            parts = self._objective.read(self._samples, indices, self._seed, epoch)
+            parts = self._parts(*share)
         except Exception:
             if get_worker_info() is not None:
                 traceback.print_exc()  # the cause, before torch says that some worker failed
             raise
         return _Read(parts, time.perf_counter() - start)
+
+    def _parts(self, indices: NDArray[Any], epochs: NDArray[Any]) -> tuple[Tensor, ...]:
+        """Return what the objective reads of each epoch, one below the other."""
+        read = [
+            self._objective.read(self._samples, indices[epochs == epoch], self._seed, epoch)
+            for epoch in np.unique(epochs).tolist()
+        ]
+        return read[0] if len(read) == 1 else tuple(map(torch.cat, zip(*read, strict=True)))
 
 
 def _workers() -> int:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["learning_rate"]
 
 
-def learning_rate(step: int, steps_per_epoch: int, facts: Optimizer) -> float:
+def learning_rate(step: int, steps_per_epoch: float, facts: Optimizer) -> float:
     """Return the learning rate of a step: linear warm-up from zero, then the schedule's decay.
 
     With t the share of the decay that is done: cosine is half a cosine from ``lr`` to ``end_lr``

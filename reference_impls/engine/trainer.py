@@ -91,6 +91,7 @@ class Trainer:
         self._stage.train()
         first = self._mesh.replica * self._replica_batch
         own = slice(first, first + self._replica_batch)
+        last = self._task.steps(data.block)[-1]
         fed = feed(self._chain.objective, data, own, self._mesh.device, self._timer, self._steps)
         for batch, inputs, targets in self._timer.each("input", fed):
             rate = learning_rate(batch.step, self._task.steps_per_epoch, self._task.optimizer)
@@ -99,8 +100,7 @@ class Trainer:
             with self._timer.part("step"):
                 self._compute(inputs, targets)
             with self._timer.part("optimizer"):
-                last = batch.step + 1 == data.block.last_epoch * self._task.steps_per_epoch
-                self._update(measure=last)
+                self._update(measure=batch.step == last)
             self._steps = batch.step + 1
             self._samples += len(batch.indices)
 
@@ -144,12 +144,9 @@ class Trainer:
 
         That has made replicas agree on their running statistics.
         """
-        epoch, batch = divmod(self._steps, self._task.steps_per_epoch)
         progress = Progress(
             plan=str(self._plan),
             seed=self._seed,
-            epoch=epoch + 1,
-            batch=batch,
             step=self._steps,
             samples=self._steps * self._task.training.global_batch_size,
             loss_scale=self._scale.factor,

@@ -35,16 +35,18 @@ class Mixup:
     def read(
         self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
     ) -> tuple[Tensor, ...]:
-        """Return the samples, below them their partners, and the samples' shares."""
+        """Return the samples, their partners, and the samples' shares."""
         partners, shares = draw_partners(seed, epoch, len(samples), self._alpha)
-        both = np.concatenate([indices, partners[indices]])
-        stored = self._images.read(samples, both, seed, epoch)
-        return *stored, torch.from_numpy(shares[indices])
+        own = self._images.read(samples, indices, seed, epoch)
+        others = self._images.read(samples, partners[indices], seed, epoch)
+        return *own, *others, torch.from_numpy(shares[indices])
 
     def prepare(self, *stored: Tensor) -> tuple[Tensor, Tensor]:
         """Return mixed images, and probabilities of their classes [batch, class]."""
         *both, shares = stored
-        inputs, labels = self._images.prepare(*both)
+        half = len(both) // 2
+        pairs = zip(both[:half], both[half:], strict=True)
+        inputs, labels = self._images.prepare(*map(torch.cat, pairs))
         targets = functional.one_hot(labels, self._classes).to(shares.dtype)
         return _mixed(inputs, shares), _mixed(targets, shares)
 

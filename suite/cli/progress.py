@@ -31,7 +31,7 @@ def expected_batches(task: Task) -> int:
     samples = task.reference.samples_to_target if task.reference else ()
     if samples:
         return round(sum(samples) / len(samples)) // task.training.global_batch_size
-    return task.limits.epochs * task.steps_per_epoch
+    return round(task.limits.epochs * task.steps_per_epoch)
 
 
 class Narrator:

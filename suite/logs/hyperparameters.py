@@ -62,13 +62,13 @@ def named_by_mlperf(table: Mapping[str, object]) -> dict[str, object]:
     return named
 
 
-def counted_in_steps(table: Mapping[str, object], steps_per_epoch: int) -> dict[str, float]:
+def counted_in_steps(table: Mapping[str, object], steps_per_epoch: float) -> dict[str, int]:
     """Return what MLPerf counts in steps and ``table`` in epochs, where those are a number."""
     own = _OWN_STEPS.get(str(table.get("optimizer.name")), {})
     names = {keys.OPT_DECAY_STEPS: "optimizer.decay_epochs"} | own
     epochs = {key: table.get(name) for key, name in names.items()}
     return {
-        key: value * steps_per_epoch
+        key: round(value * steps_per_epoch)
         for key, value in epochs.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST
     }

@@ -34,7 +34,7 @@ def derived_values_fit(run: SealedRun, task: Task) -> Iterator[Deviation]:
     plan = _plan(run.log.value(keys.PLAN))
     follows: dict[str, float] = {}
     if batch:
-        follows |= counted_in_steps(table, task.data.train_samples // batch)
+        follows |= counted_in_steps(table, task.data.train_samples / batch)
     if plan is not None:
         follows[keys.GRADIENT_ACCUMULATION_STEPS] = plan.microbatches
         if batch:

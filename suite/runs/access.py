@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,16 +23,18 @@ __all__ = ["Batch", "EvaluationData", "TrainingData"]
 class Batch:
     """One global batch, the same on every rank; each takes its share."""
 
-    epoch: int  #: counted from 1
     step: int  #: optimiser steps before this one, since the start of training
     indices: NDArray[np.int64]  #: into the training samples
+    epochs: NDArray[np.int64]  #: of each sample, counted from 1: the last batch of one runs on
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
     """The training samples, and the order in which a block visits them.
 
-    The order depends on seed and epoch only, so every plan trains on the same batches.
+    An epoch is every sample once, in an order of seed and epoch only, so every plan trains on the
+    same batches. They are all of one size, as in MLPerf's ResNet: epochs follow one another without
+    a break, so what is left of one is the beginning of the next one's first batch.
     """
 
     samples: Samples
@@ -41,14 +44,19 @@ class TrainingData:
     on_batch: Callable[[], None]
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the block's global batches; the last, partial batch of an epoch is dropped."""
-        size, steps = self.task.training.global_batch_size, self.task.steps_per_epoch
-        for epoch in range(self.block.first_epoch, self.block.last_epoch + 1):
-            order = np.random.default_rng([self.seed, epoch]).permutation(len(self.samples))
-            for step in range(steps):
-                self.on_batch()
-                indices = order[step * size : (step + 1) * size]
-                yield Batch(epoch, (epoch - 1) * steps + step, indices)
+        """Yield the block's global batches."""
+        size, count = self.task.training.global_batch_size, self.task.data.train_samples
+        order_of = functools.lru_cache(maxsize=2)(self._order)
+        for step in self.task.steps(self.block):
+            self.on_batch()
+            before, places = np.divmod(np.arange(step * size, (step + 1) * size), count)
+            parts = [
+                order_of(epoch + 1)[places[before == epoch]] for epoch in np.unique(before).tolist()
+            ]
+            yield Batch(step, np.concatenate(parts), before + 1)
+
+    def _order(self, epoch: int) -> NDArray[np.int64]:
+        return np.random.default_rng([self.seed, epoch]).permutation(self.task.data.train_samples)
 
 
 @dataclass(frozen=True, slots=True)

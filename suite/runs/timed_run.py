@@ -139,7 +139,7 @@ class TimedRun:
             raise OutOfTurnError("evaluation data is for the end of a block, on the clock")
         self._evaluating = True
         if self._log is not None:
-            samples = self._block.epochs * self.task.samples_per_epoch
+            samples = self.task.training.global_batch_size * len(self.task.steps(self._block))
             rate = samples / (time.monotonic() - self._block_start_s)
             epoch = self._block.last_epoch
             self._log.point(keys.TRACKED_STATS, {"throughput": rate}, epoch_num=epoch)

@@ -57,7 +57,7 @@ def samples_at(log: Log, benchmark: str, key: CountKey, evaluation: Entry) -> in
     if benchmark in IN_EPOCHS:
         return int(epoch * train) if train else None
     batch = _number(log.value(keys.GLOBAL_BATCH_SIZE))
-    return int(epoch * (train // batch * batch)) if train and batch and batch > 0 else 0
+    return int(epoch * train // batch * batch) if train and batch and batch > 0 else 0
 
 
 def _epoch(entry: Entry) -> float | None:

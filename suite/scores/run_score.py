@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
@@ -10,7 +11,7 @@ from suite.logs import keys
 from suite.scores.convergence import CountKey, samples_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from suite.logs.log import Entry, Log
     from suite.logs.package import SealedRun
@@ -78,13 +79,15 @@ def score_run(run: SealedRun, benchmark: str, key: CountKey) -> RunScore:
         samples_to_target=samples,
         curve=curve,
         throughput_samples_per_s=samples / elapsed_s if elapsed_s > 0 else 0.0,
-        steady_samples_per_s=_tracked_rate(log, "throughput") or 0.0
+        steady_samples_per_s=_tracked_rate(log, "throughput", curve) or 0.0
         if log.first(keys.PLAN)
         else _rate_between_evaluations(log, samples, elapsed_s),
-        bubble=known_mean(_tracked(log, "bubble")),
-        exposed_communication=known_mean(_tracked(log, "exposed_communication")),
-        loader_samples_per_s=_tracked_rate(log, "loader_samples_per_s"),
-        appetite_samples_per_s=_tracked_rate(log, "appetite_samples_per_s"),
+        bubble=known_mean(value for _, value in _tracked(log, "bubble")),
+        exposed_communication=known_mean(
+            value for _, value in _tracked(log, "exposed_communication")
+        ),
+        loader_samples_per_s=_tracked_rate(log, "loader_samples_per_s", curve),
+        appetite_samples_per_s=_tracked_rate(log, "appetite_samples_per_s", curve),
     )
 
 
@@ -103,10 +106,20 @@ def _curve(log: Log, start: Entry, benchmark: str, key: CountKey) -> Iterable[Cu
             yield CurvePoint(time_s, epoch, samples, float(quality))
 
 
-def _tracked_rate(log: Log, name: str) -> float | None:
-    """Return samples over time: blocks are equally long, so the harmonic mean of their rates."""
-    rates = [rate for rate in _tracked(log, name) if rate > 1 / _MOST]
-    return len(rates) / math.fsum(1 / rate for rate in rates) if rates else None
+def _tracked_rate(log: Log, name: str, curve: Sequence[CurvePoint]) -> float | None:
+    """Return samples over time, of those blocks whose rate was tracked."""
+    before = itertools.pairwise([0, *(point.samples for point in curve)])
+    samples_of = {
+        point.epoch: max(0, last - first)
+        for point, (first, last) in zip(curve, before, strict=True)
+    }
+    known = [
+        (samples, rate)
+        for epoch, rate in _tracked(log, name)
+        if rate > 1 / _MOST and (samples := samples_of.get(epoch, 0))
+    ]
+    seconds = math.fsum(samples / rate for samples, rate in known)
+    return sum(samples for samples, _ in known) / seconds if known else None
 
 
 def _rate_between_evaluations(log: Log, samples: int, elapsed_s: float) -> float:
@@ -122,14 +135,17 @@ def _rate_between_evaluations(log: Log, samples: int, elapsed_s: float) -> float
     return samples / training_s if 0 < training_s <= elapsed_s else 0.0
 
 
-def _tracked(log: Log, name: str) -> list[float]:
+def _tracked(log: Log, name: str) -> list[tuple[int, float]]:
+    """Return what was tracked by ``name``, each with the epoch after which it was."""
     values = (
-        entry.value.get(name)
+        (_integer(entry.metadata.get("epoch_num")) or 0, entry.value.get(name))
         for entry in log.all(keys.TRACKED_STATS)
         if isinstance(entry.value, dict)
     )
     return [
-        float(value) for value in values if isinstance(value, int | float) and abs(value) < _MOST
+        (epoch, float(value))
+        for epoch, value in values
+        if isinstance(value, int | float) and abs(value) < _MOST
     ]
 
 

@@ -243,14 +243,20 @@ class Task:
         return self.name.replace("/", "-")
 
     @property
-    def steps_per_epoch(self) -> int:
-        """Return the optimiser steps of one epoch; the last, partial batch is dropped."""
-        return self.data.train_samples // self.training.global_batch_size
+    def steps_per_epoch(self) -> float:
+        """Return the optimiser steps of one epoch: its last batch may run on into the next one."""
+        return self.data.train_samples / self.training.global_batch_size
 
-    @property
-    def samples_per_epoch(self) -> int:
-        """Return the samples trained on in one epoch."""
-        return self.steps_per_epoch * self.training.global_batch_size
+    def steps(self, block: Block) -> range:
+        """Return the optimiser steps of ``block``, counted from the start of training.
+
+        They end with the last whole batch of its epochs; what is left of the last epoch, less than
+        a batch, the next block begins with.
+        """
+        samples, batch = self.data.train_samples, self.training.global_batch_size
+        return range(
+            (block.first_epoch - 1) * samples // batch, block.last_epoch * samples // batch
+        )
 
     def blocks(self) -> list[Block]:
         """Return the stretches of training between evaluations, up to the limit."""

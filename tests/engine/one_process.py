@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,7 +17,9 @@ from tests.engine.families import FAMILIES, SEED
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from reference_impls.engine.chain import Objective
     from suite.plan import ParallelPlan
+    from suite.tasks.data import Samples
 
 NARROW = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -43,13 +46,11 @@ def _trained(family: str, dp: int, microbatches: int, bn: str, precision: str) -
     losses = []
     scale = 65536.0 if precision == "fp16" else 1.0  # a power of two: it changes no digit
     for batch in row.batches(splits).batches():
-        for replica, parts in zip(
-            replicas, _parts(batch.indices, dp, microbatches, bn), strict=True
-        ):
+        shares = _parts(np.stack([batch.indices, batch.epochs], axis=1), dp, microbatches, bn)
+        for replica, parts in zip(replicas, shares, strict=True):
             replica.zero_grad()
             for part in parts:
-                stored = objective.read(splits.train, part, SEED, batch.epoch)
-                inputs, targets = objective.prepare(*stored)
+                inputs, targets = objective.prepare(*_read(objective, splits.train, part))
                 with torch.autocast("cpu", NARROW.get(precision), enabled=precision != "fp32"):
                     outputs = replica(inputs)
                 loss = objective.loss(outputs, targets)
@@ -81,12 +82,18 @@ def _trained(family: str, dp: int, microbatches: int, bn: str, precision: str) -
     }
 
 
-def _parts(indices: NDArray[Any], dp: int, microbatches: int, bn: str) -> list[list[NDArray[Any]]]:
-    """Return the samples of each replica's micro-batches; of all replicas together for ``sync``."""
-    cut = torch.from_numpy(indices).view(dp, microbatches, -1)
+def _read(objective: Objective, samples: Samples, part: NDArray[Any]) -> list[Tensor]:
+    """Return what is read of the samples in ``part``, rows of index and epoch, one by one."""
+    each = [objective.read(samples, row[:1], SEED, int(row[1])) for row in part]
+    return [torch.cat(pieces) for pieces in zip(*each, strict=True)]
+
+
+def _parts(batch: NDArray[Any], dp: int, microbatches: int, bn: str) -> list[list[NDArray[Any]]]:
+    """Return the rows of each replica's micro-batches; of all replicas together for ``sync``."""
+    cut = batch.reshape(dp, microbatches, -1, batch.shape[1])
     if bn == "sync":
-        return [[part.flatten().numpy() for part in cut.unbind(dim=1)]]
-    return [[part.numpy() for part in replica] for replica in cut]
+        return [[part.reshape(-1, batch.shape[1]) for part in cut.swapaxes(0, 1)]]
+    return [list(replica) for replica in cut]
 
 
 class _Deferred:

@@ -30,7 +30,9 @@ class Numbers:
     def read(
         self, samples: Samples, indices: NDArray[np.int64], seed: int, epoch: int
     ) -> tuple[Tensor, ...]:
-        return torch.from_numpy(samples.inputs[indices] + 1000 * epoch + seed), torch.tensor(epoch)
+        return torch.from_numpy(samples.inputs[indices] + 1000 * epoch + seed), torch.full(
+            indices.shape, epoch
+        )
 
     def prepare(self, *stored: Tensor) -> tuple[Tensor, Tensor]:
         return stored[0], stored[1]
@@ -66,11 +68,15 @@ def _read(
 def test_replicas_together_read_each_sample_once_an_epoch() -> None:
     parts = [_read(slice(first, first + 2)) for first in (0, 2, 4)]
 
-    assert [[step for step, _ in part] for part in parts] == [[3, 4, 5, 6, 7, 8]] * 3
-    for epoch, steps in ((2, slice(0, 3)), (3, slice(3, 6))):
-        seen = [number for part in parts for _, numbers in part[steps] for number in numbers]
-        assert len(set(seen)) == 18  # of 20: the last, partial batch is dropped
-        assert all(1000 * epoch + 5 <= number < 1000 * epoch + 25 for number in seen)
+    assert [[step for step, _ in part] for part in parts] == [[3, 4, 5, 6, 7, 8, 9]] * 3
+    epochs, seen = zip(
+        *(divmod(number - 5, 1000) for part in parts for _, numbers in part for number in numbers),
+        strict=True,
+    )
+    for epoch, first, left in ((1, 0, 18), (2, 0, 0), (3, 0, 0)):
+        own = [number for each, number in zip(epochs, seen, strict=True) if each == epoch]
+        assert len(own) == len(set(own)) == 20 - left + first  # the block begins with what 1 left
+    assert set(epochs) == {1, 2, 3}
 
 
 def test_what_is_read_ahead_is_the_same_and_comes_in_the_same_order() -> None:

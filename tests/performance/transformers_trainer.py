@@ -41,7 +41,7 @@ class TransformersTrainer:
         settings = TrainingArguments(
             tempfile.mkdtemp(),  # where nothing is saved
             per_device_train_batch_size=work.task.training.global_batch_size,
-            max_steps=epochs * work.task.steps_per_epoch,
+            max_steps=round(epochs * work.task.steps_per_epoch),
             learning_rate=facts.lr,
             lr_scheduler_type=facts.schedule,
             adam_beta1=facts.beta1,
@@ -57,7 +57,7 @@ class TransformersTrainer:
             use_cpu=True,
             dataloader_pin_memory=False,  # there is nothing to copy to
         )
-        self._turns = _Turns(work.task.steps_per_epoch)
+        self._turns = _Turns(round(work.task.steps_per_epoch))
         masked = _Masked(work, chain, epochs)
         trainer = Trainer(model, settings, train_dataset=masked, callbacks=[self._turns])
         self._thread = threading.Thread(target=trainer.train, daemon=True)

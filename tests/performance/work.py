@@ -62,7 +62,7 @@ def build_work(
     """
     task = find_task(task_name)
     batch = batch or task.training.global_batch_size
-    count = steps * batch if steps else task.data.train_samples
+    count = (steps or task.data.train_samples // batch) * batch
     task = dataclasses.replace(
         task,
         model=task.model | (model or {}),

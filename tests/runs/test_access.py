@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
+from collections import Counter, defaultdict
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -33,44 +34,48 @@ def _training(count: int, batch: int, block: Block, seed: int = 5) -> TrainingDa
 @pytest.mark.parametrize("replicas", REPLICAS)
 @pytest.mark.parametrize("count", [24, 25, 47, 97, 1195])
 @pytest.mark.parametrize("share", [1, 3])
-def test_replicas_together_train_on_each_sample_at_most_once_an_epoch(
+def test_replicas_together_train_on_each_sample_exactly_once_an_epoch(
     replicas: int, count: int, share: int
 ) -> None:
     batch = replicas * share
-    data = _training(count, batch, Block(2, 3))
+    blocks = (Block(1, 1), Block(2, 2), Block(4, 1))
 
-    seen: dict[int, Counter[int]] = {2: Counter(), 3: Counter(), 4: Counter()}
-    for each in data.batches():
-        assert len(each.indices) == batch
+    seen: defaultdict[int, Counter[int]] = defaultdict(Counter)
+    for each in chain.from_iterable(_training(count, batch, block).batches() for block in blocks):
+        assert len(each.indices) == len(each.epochs) == batch
         for replica in range(replicas):
-            own = each.indices[replica * share : (replica + 1) * share]
-            seen[each.epoch].update(own.tolist())
+            own = slice(replica * share, (replica + 1) * share)
+            for index, epoch in zip(each.indices[own], each.epochs[own], strict=True):
+                seen[int(epoch)][int(index)] += 1
 
-    for counts in seen.values():
-        assert set(counts.values()) == {1}
-        # Only the last, partial batch is left out: of a whole number of batches, nothing.
-        assert len(counts) == count - count % batch
+    for epoch in (1, 2, 3):
+        assert seen[epoch] == dict.fromkeys(range(count), 1)
+    # What is less than a batch of the last epoch would be the beginning of the next one.
+    assert seen[4].total() == len(seen[4]) == count - 4 * count % batch
+    assert set(seen) <= {1, 2, 3, 4}
 
 
-@pytest.mark.parametrize("count", [25, 47])
-def test_what_one_epoch_leaves_out_another_trains_on(count: int) -> None:
-    data = _training(count, 24, Block(1, 12))
+def test_a_batch_of_all_samples_but_one_runs_through_two_epochs() -> None:
+    first, second = list(_training(24, 23, Block(1, 2)).batches())
 
-    seen = {index for each in data.batches() for index in each.indices.tolist()}
-
-    assert seen == set(range(count))
+    assert first.epochs.tolist() == [1] * 23
+    assert second.epochs.tolist() == [1] + [2] * 22
+    assert {*first.indices.tolist(), int(second.indices[0])} == set(range(24))
 
 
 def test_the_order_is_that_of_seed_and_epoch_however_blocks_are_cut() -> None:
-    whole = [(b.epoch, b.step, b.indices.tolist()) for b in _training(50, 8, Block(1, 4)).batches()]
+    whole = [
+        (b.epochs.tolist(), b.step, b.indices.tolist())
+        for b in _training(50, 8, Block(1, 4)).batches()
+    ]
     parts = [
-        (b.epoch, b.step, b.indices.tolist())
+        (b.epochs.tolist(), b.step, b.indices.tolist())
         for block in (Block(1, 1), Block(2, 3))
         for b in _training(50, 8, block).batches()
     ]
 
     assert whole == parts
-    assert [step for _, step, _ in whole] == list(range(24))
+    assert [step for _, step, _ in whole] == list(range(25))
     other = next(_training(50, 8, Block(1, 1), seed=6).batches())
     assert other.indices.tolist() != whole[0][2]
 

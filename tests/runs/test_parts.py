@@ -299,7 +299,7 @@ def test_a_trainer_in_turn_writes_a_log_whose_intervals_pair(run: TimedRun) -> N
         with run.clock():
             for block in run.blocks():
                 batches = list(run.training_data(block).batches())
-                assert len(batches) == run.task.steps_per_epoch
+                assert len(batches) == len(run.task.steps(block))
                 run.track({"bubble": 0.0})
                 evaluation = run.evaluation_data()
                 covered = [each for part in range(3) for each in evaluation.chunks(part, 3, 50)]
@@ -313,7 +313,7 @@ def test_a_trainer_in_turn_writes_a_log_whose_intervals_pair(run: TimedRun) -> N
     assert keys == ["note", "init_stop", "run_start", *block_keys * 3, "run_stop"]
     assert log.entries[-1].metadata["status"] == "success"
     (beat,) = read_pulse(run.spec.pulse, 1)
-    assert beat.batches == 1 + 3 * (run.task.steps_per_epoch + len(covered))
+    assert beat.batches == 1 + run.task.steps(block).stop + 3 * len(covered)
 
 
 def test_every_rank_has_the_same_batches_and_every_seed_its_own(spec: RunSpec) -> None:

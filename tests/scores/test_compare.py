@@ -9,7 +9,7 @@ from suite.logs.package import read_result
 from suite.scores.compare import Comparison, compare
 from suite.scores.official import Official, official_score
 from suite.scores.score import score_result
-from tests.packages import BUBBLE, EXPOSED, write_result
+from tests.packages import BUBBLE, EPOCHS, EXPOSED, write_result
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,7 +69,7 @@ def test_the_reasons_multiply_to_the_ratio(tmp_path: Path) -> None:
 
     why = comparison.why
     assert why is not None
-    assert why.samples_ratio == pytest.approx(1195 // 64 * 64 / (1195 // 32 * 32))
+    assert why.samples_ratio == pytest.approx(EPOCHS * 1195 // 64 * 64 / (EPOCHS * 1195 // 32 * 32))
     assert why.samples_ratio * why.seconds_per_sample_ratio == pytest.approx(comparison.ratio)
 
 

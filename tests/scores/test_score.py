@@ -25,8 +25,6 @@ from tests.packages import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-PER_EPOCH = 37 * 32  #: 1195 samples in whole batches of 32
-
 
 def _score(root: Path, **how: Any) -> ResultScore:
     return score_result(read_result(write_result(root, **how)))
@@ -53,7 +51,7 @@ def test_the_score_is_the_olympic_mean_of_run_start_to_run_stop(tmp_path: Path) 
 def test_samples_and_throughput_follow_from_epochs_and_time(tmp_path: Path) -> None:
     score = _score(tmp_path, times_s=[10.0] * 5)
 
-    samples = EPOCHS * PER_EPOCH
+    samples = EPOCHS * 1195 // 32 * 32
     assert score.samples_to_target == samples
     assert score.throughput_samples_per_s == pytest.approx(samples / 10)
     assert score.steady_samples_per_s == pytest.approx(RATE)
@@ -64,10 +62,10 @@ def test_samples_and_throughput_follow_from_epochs_and_time(tmp_path: Path) -> N
 def test_samples_follow_the_batch_of_the_run(tmp_path: Path) -> None:
     score = _score(tmp_path, overrides={"training.global_batch_size": 64})
 
-    assert score.samples_to_target == EPOCHS * (1195 // 64 * 64)
+    assert score.samples_to_target == EPOCHS * 1195 // 64 * 64
 
 
-def test_steady_throughput_is_the_harmonic_mean_over_blocks(tmp_path: Path) -> None:
+def test_steady_throughput_is_samples_over_time_of_all_blocks(tmp_path: Path) -> None:
     package = write_result(tmp_path, times_s=[10.0])
     edit_log(
         package, 0, lambda bodies: change(bodies, keys.TRACKED_STATS, 1, value={"throughput": 100})
@@ -75,7 +73,8 @@ def test_steady_throughput_is_the_harmonic_mean_over_blocks(tmp_path: Path) -> N
 
     (run,) = score_result(read_result(package)).runs
 
-    assert run.steady_samples_per_s == pytest.approx(8 / (7 / RATE + 1 / 100))
+    # Of 298 steps, the second of eight epochs has 37.
+    assert run.steady_samples_per_s == pytest.approx(298 / (261 / RATE + 37 / 100))
 
 
 def test_the_curve_has_a_point_for_each_evaluation(tmp_path: Path) -> None:
@@ -84,7 +83,7 @@ def test_the_curve_has_a_point_for_each_evaluation(tmp_path: Path) -> None:
     assert [point.epoch for point in run.curve] == list(range(1, EPOCHS + 1))
     assert [point.time_s for point in run.curve] == [2.0 * epoch for epoch in range(1, EPOCHS + 1)]
     assert [point.samples for point in run.curve] == [
-        PER_EPOCH * epoch for epoch in range(1, EPOCHS + 1)
+        epoch * 1195 // 32 * 32 for epoch in range(1, EPOCHS + 1)
     ]
     assert run.curve[-1].quality >= 0.98 > run.curve[-2].quality
     assert run.seed == 1000
@@ -207,7 +206,9 @@ def test_a_row_is_safe_as_json(tmp_path: Path, how: dict[str, Any]) -> None:
     assert set(json.loads(text)) == set(COLUMNS)
 
 
-def test_rates_of_loaders_and_training_are_harmonic_means_over_blocks(tmp_path: Path) -> None:
+def test_rates_of_loaders_are_samples_over_time_of_their_blocks(
+    tmp_path: Path,
+) -> None:
     def replace(bodies: list[str]) -> None:
         for nth, loader in ((0, 100.0), (2, 300.0)):
             rates = {"loader_samples_per_s": loader, "appetite_samples_per_s": 50}

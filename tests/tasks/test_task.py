@@ -56,9 +56,13 @@ def test_blocks_cover_every_epoch_once(task: Task) -> None:
     assert epochs == list(range(1, task.limits.epochs + 1))
 
 
-def test_an_epoch_drops_the_last_partial_batch(task: Task) -> None:
-    assert task.steps_per_epoch == 1195 // 32 == 37
-    assert task.samples_per_epoch == 37 * 32
+def test_blocks_end_with_the_last_whole_batch_of_their_epochs(task: Task) -> None:
+    steps = [task.steps(block) for block in task.blocks()]
+
+    assert task.steps_per_epoch == 1195 / 32
+    assert steps[0] == range(37)
+    assert [each.stop for each in steps] == [epoch * 1195 // 32 for epoch in range(1, 15)]
+    assert [step for each in steps for step in each] == list(range(14 * 1195 // 32))
 
 
 def test_the_task_is_named_after_its_place_and_hashed(task: Task) -> None:

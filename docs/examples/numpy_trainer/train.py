@@ -26,12 +26,13 @@ def main() -> None:
     log.write("INTERVAL_START", "run_start")
     images, classes = read_digits(held_out=False)
     asked, right = read_digits(held_out=True)
-    status, wanted = "aborted", np.eye(10)[classes]
+    status, wanted, ahead = "aborted", np.eye(10)[classes], np.empty(0, dtype=np.int64)
     for epoch in range(1, TASK["limits"]["epochs"] + 1):
         log.write("INTERVAL_START", "block_start", first_epoch_num=epoch, epoch_count=1)
         order = np.random.default_rng([seed, epoch]).permutation(len(images))
-        for first in range(0, len(order) - size + 1, size):
-            batch = order[first : first + size]
+        ahead = np.concatenate([ahead, order])  # after what the epoch before has left
+        whole, ahead = np.split(ahead, [len(ahead) // size * size])
+        for batch in whole.reshape(-1, size):
             hidden, scores = forward(weights, images[batch])
             likely = np.exp(scores - scores.max(axis=1, keepdims=True))
             error = (likely / likely.sum(axis=1, keepdims=True) - wanted[batch]) / size

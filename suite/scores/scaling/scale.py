@@ -23,7 +23,7 @@ __all__ = ["Efficiency", "Kind", "Scaled", "Scaling", "scale"]
 #: strong: one global batch for all; weak: one batch for each device
 Kind = Literal["strong", "weak", "neither", "unknown"]
 Standing = Literal["rated", "oversubscribed", "super-linear", "unknown"]
-_ALIKE: Final = 1e-9  #: of batches for each device, which are quotients
+_ALIKE: Final = 1e-9  #: how far quotients that are one may lie apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def _efficiency(
     shown = f"the split shows gains by {', '.join(gains)}" if gains else "the split shows no gain"
     if cause is None:
         return Efficiency(metric, value, interval, "super-linear", shown)
-    if split is None or cause not in gains or split.without(cause, samples=by_time) > 1:
+    if split is None or cause not in gains or split.without(cause, samples=by_time) > 1 + _ALIKE:
         why = f"{cause} does not explain it: {shown}"
         return Efficiency(metric, value, interval, "super-linear", why)
     return Efficiency(metric, value, interval, "rated", f"super-linear by {cause}")

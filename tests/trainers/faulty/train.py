@@ -28,7 +28,7 @@ if __name__ == "__main__":
                     if fault == "slow":
                         time.sleep(0.02)
                     meet(run)
-                    if batch.epoch == 2 and batch.step % run.task.steps_per_epoch == 3:
+                    if block.last_epoch == 2 and batch.step == run.task.steps(block)[3]:
                         strike(fault, run)
                 share = 0.1 if fault == "never" else SHARES[min(block.last_epoch, len(SHARES)) - 1]
                 count = round(share * len(data.samples))
