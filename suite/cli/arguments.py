@@ -92,9 +92,9 @@ def of_score(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rcp",
         choices=("rules", "compat", "published"),
-        default="rules",
         help="factor as the rules say, as the official tool computes, or as the round published "
-        "in scaling.json (default: rules)",
+        "in scaling.json (default: rules; published for a round in a folder "
+        "training_results_v<round>, without --rcp-set)",
     )
     parser.add_argument(
         "--out",

@@ -22,7 +22,9 @@ def print_line(text: str = "") -> None:
 
 def print_json(value: object) -> None:
     """Print ``value`` as JSON."""
-    print_line(json.dumps(value, indent=2, allow_nan=False))
+    # Piece by piece: what was found in a round is large, and its text much larger.
+    sys.stdout.writelines(json.JSONEncoder(indent=2, allow_nan=False).iterencode(value))
+    print_line()
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -23,9 +23,14 @@ _MOST_KEPT: Final = len(TOKEN) + LINE_CAP_BYTES + 2  # one more than an allowed 
 _OTHERS: Final = {  # what begins like this is another kind of file
     b"PK\x03\x04": "a zip archive",
     b"\x1f\x8b": "a gzip archive",
+    b"\xfd7zXZ\0": "an xz archive",
+    b"BZh91AY&SY": "a bzip2 archive",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive",
+    b"\x28\xb5\x2f\xfd": "a zstd archive",
     b"\xff\xfe": "text in UTF-16",
     b"\xfe\xff": "text in UTF-16",
 }
+_TAR_AT: Final = 257
 
 Lines = tuple[list[int], list[bytes]]  #: line numbers, counted from 1, and what stands there
 
@@ -59,6 +64,8 @@ def _refuse_others(head: bytes) -> None:
     for magic, kind in _OTHERS.items():
         if head.startswith(magic):
             raise ValueError(kind)
+    if head.startswith(b"ustar", _TAR_AT):  # whose logs could be read as one
+        raise ValueError("a tar archive")
 
 
 def _lines(block: bytes, end: int, number: int) -> Lines:

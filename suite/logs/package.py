@@ -15,6 +15,7 @@ from suite.findings import Finding, visible
 from suite.logs.log import Budget
 from suite.logs.reader import read_log
 from suite.logs.strict_json import parse_object, read_bounded, reason
+from suite.refusal import ExitCode, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from suite.logs.log import Log
 
 __all__ = [
+    "LOGS_CAP",
     "NAME",
     "PUT_BACK",
     "TASK_FILE",
@@ -30,6 +32,7 @@ __all__ = [
     "Result",
     "SealedRun",
     "find_results",
+    "folders_of_logs",
     "package_at",
     "read_result",
     "result_names",
@@ -38,6 +41,7 @@ __all__ = [
 _RESULT: Final = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  #: of organisations and systems
 TASK_FILE: Final = "task.toml"  #: beside the logs of a task that is none of the suite's
+LOGS_CAP: Final = 10_000  #: that are looked at together; round v2.1 has 1,910
 _CAP_BYTES: Final = 2**20
 PUT_BACK: Final = "put back what the harness wrote"  #: the remedy of what was sealed
 
@@ -113,15 +117,33 @@ def find_results(path: Path) -> list[Package]:
     """Return every result at or below ``path``, sorted by organisation, system and benchmark.
 
     ``path`` may be a result's folder, one organisation's submission, or a folder of those.
+
+    Raises:
+        Refusal: exit status 4 where there are more logs than are looked at together.
     """
-    folders = {
-        file.parent
-        for file in path.rglob("result_*.txt")
-        if _RESULT.fullmatch(file.name) and ".attempt" not in str(file)
-    }
-    found = (package_at(folder) for folder in sorted(each.resolve() for each in folders))
+    found = (package_at(folder) for folder in sorted(folders_of_logs(path, _RESULT)))
     packages = [package for package in found if package is not None]
     return sorted(packages, key=lambda each: (each.org, each.system, each.benchmark))
+
+
+def folders_of_logs(path: Path, name: re.Pattern[str]) -> set[Path]:
+    """Return the folders, at or below ``path``, of logs whose file is called ``name``.
+
+    Raises:
+        Refusal: exit status 4 where there are more logs than are looked at together.
+    """
+    logs = 0
+    folders: set[Path] = set()
+    for file in path.rglob("result_*.txt"):
+        if name.fullmatch(file.name) and ".attempt" not in str(file):
+            logs += 1
+            folders.add(file.parent)
+            if logs > LOGS_CAP:
+                expected, found = f"at most {LOGS_CAP} logs below one folder", "more"
+                remedy = "name a part of it, such as the folder of one organisation"
+                finding = Finding("check.path", expected, found, remedy, path=str(path))
+                raise Refusal(finding, ExitCode.ENVIRONMENT)
+    return {folder.resolve() for folder in folders}
 
 
 def package_at(folder: Path) -> Package | None:

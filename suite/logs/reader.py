@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["parse_entry", "read_log"]
 
-_MOST_SHOWN: Final = 100  # findings of a rule, before the others are only counted
+_MOST_SHOWN: Final = 10  # findings of a rule, before the others are only counted
 _TIME_CAP_MS: Final = 253_402_300_800_000  # the year 10000
 _EVENTS: Final = frozenset({"POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"})
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from suite.findings import Finding, Severity
 from suite.logs.log import Budget
-from suite.logs.package import Result, SealedRun, package_at, read_result
+from suite.logs.package import Result, SealedRun, folders_of_logs, package_at, read_result
 from suite.logs.published import read_published_log
 from suite.logs.strict_json import parse_object, read_bounded, reason
 
@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
     from suite.logs.package import Package
 
-__all__ = ["find_packages", "read_package"]
+__all__ = ["ROUND", "find_packages", "read_package"]
 
+#: the folder of a published round
+ROUND: Final = re.compile(r"training_results_v([0-9]{1,3})\.([0-9]{1,3})")
 _GLOB: Final = "result_*.txt"  #: rounds have result_<n>.txt and result_<time>_<nn>.txt
+_LOG: Final = re.compile(r"result_.*\.txt", re.DOTALL)
 _SYSTEM_CAP: Final = 2**20
 
 
@@ -28,9 +31,12 @@ def find_packages(path: Path) -> list[Package]:
 
     ``path`` may be a result's folder, one organisation's submission, a round, or a folder of
     rounds; each round is a root of its own.
+
+    Raises:
+        Refusal: exit status 4 where there are more logs than are looked at together.
     """
     top = path.resolve()
-    folders = {file.parent.resolve() for file in path.rglob(_GLOB) if ".attempt" not in str(file)}
+    folders = folders_of_logs(path, _LOG)
     packages = [
         replace(package, base=top if package.root.is_relative_to(top) else package.root)
         for package in map(package_at, folders)

@@ -12,7 +12,7 @@ from suite.logs.strict_json import parse_object, read_bounded
 from suite.logs.tree import Tree, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from suite.logs.package import Package
@@ -89,13 +89,12 @@ class Submission:
         return self.packages[0].name_of(self.folder.joinpath(*parts))
 
 
-def submissions_of(packages: Iterable[Package]) -> list[Submission]:
-    """Return the submissions that ``packages`` belong to, sorted by round and organisation."""
+def submissions_of(packages: Iterable[Package]) -> Iterator[Submission]:
+    """Yield the submissions that ``packages`` belong to, sorted by round and organisation."""
     in_order = sorted(packages, key=lambda each: (each.root, each.org, each.system, each.benchmark))
-    return [
-        Submission(root, org, tuple(group))
-        for (root, org), group in groupby(in_order, key=lambda each: (each.root, each.org))
-    ]
+    # One at a time: each remembers what stands in its folder.
+    for (root, org), group in groupby(in_order, key=lambda each: (each.root, each.org)):
+        yield Submission(root, org, tuple(group))
 
 
 def _is_own(parts: tuple[str, ...]) -> bool:

@@ -30,6 +30,7 @@ from suite.rules import (
     system_rules,
 )
 from suite.rules.apply import apply_all, of_scope
+from suite.rules.bounded import bounded
 from suite.rules.own_task import read_own_task, task_of, unknown_task
 from suite.rules.reading import read_in_vain
 
@@ -109,12 +110,18 @@ def check_path(path: Path, jobs: int = 1) -> Verdict:
     packages = find_results(path) if path.is_dir() else []
     if not packages:
         raise nothing_to_check(path)
-    checked = list(spread(_check_package, packages, jobs))
-    findings = [finding for _, some in checked for finding in some]
+    names: list[str] = []
+    findings = tuple(bounded(_found_in(packages, names, jobs), visible(str(path))))
+    return Verdict(str(path), tuple(names), findings)
+
+
+def _found_in(packages: list[Package], names: list[str], jobs: int) -> Iterator[Finding]:
+    """Yield what is found in results and their submissions; ``names`` gets those of the logs."""
+    for logs, findings in spread(_check_package, packages, jobs):
+        names += logs
+        yield from findings
     for submission in submissions_of(packages):
-        findings += apply_all(_ruleset("submission"), submission, path=submission.org)
-    names = tuple(name for some, _ in checked for name in some)
-    return Verdict(str(path), names, tuple(findings))
+        yield from apply_all(_ruleset("submission"), submission, path=submission.org)
 
 
 def _check_package(package: Package) -> tuple[list[str], list[Finding]]:
@@ -140,17 +147,21 @@ def nothing_to_check(path: Path) -> Refusal:
 
 def check_result(result: Result) -> list[Finding]:
     """Return everything that the ruleset finds in ``result``; never raises for what it contains."""
-    findings, package = list(result.findings), result.package
+    return list(bounded(_found_in_result(result), result.package.name))
+
+
+def _found_in_result(result: Result) -> Iterator[Finding]:
+    yield from result.findings
+    package = result.package
     own, wrong = read_own_task(package.task_file, package.name_of(package.task_file), result.runs)
-    findings += wrong
+    yield from wrong
     for run in result.runs:
-        findings += _check_run(run, own)
+        yield from _check_run(run, own)
     task = next(filter(None, (task_of(run, own) for run in result.runs)), None)
     if task is not None:
         places = {run.number: run.log.path for run in result.runs}
         rules = _ruleset("result")
-        findings += apply_all(rules, result, task, path=package.name, runs=places)
-    return findings
+        yield from apply_all(rules, result, task, path=package.name, runs=places)
 
 
 def _check_run(run: SealedRun, own: Task | None) -> Iterator[Finding]:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
-from typing import Final
 
 from suite.findings import Finding
 from suite.logs import keys
 from suite.logs.published import read_published_log
-from suite.logs.rounds import find_packages
+from suite.logs.rounds import ROUND, find_packages
 from suite.refusal import ExitCode, Refusal
 from suite.rules.check import RULESET
 from suite.rules.mlperf.ruleset import known_rulesets, load_ruleset
 
 __all__ = ["choose_ruleset"]
-
-_ROUND: Final = re.compile(r"training_results_v([0-9]{1,3})\.([0-9]{1,3})")
 
 
 def choose_ruleset(path: Path) -> str:
@@ -31,7 +27,7 @@ def choose_ruleset(path: Path) -> str:
     inside = [*top.parents, top]
     packages = find_packages(path) if path.is_dir() else []
     names = {folder.name for folder in inside} | {package.root.name for package in packages}
-    rounds = {match[0]: match for match in map(_ROUND.fullmatch, names) if match}
+    rounds = {match[0]: match for match in map(ROUND.fullmatch, names) if match}
     if len(rounds) > 1:
         raise _refuse(path, "the logs of one round", " and ".join(sorted(rounds)))
     for name, match in rounds.items():

@@ -7,8 +7,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from suite.scores.blocks import blocks
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -52,12 +54,14 @@ def permutation_test(one: Sequence[float], other: Sequence[float]) -> Permutatio
         return None
     values = np.asarray([*one, *other], dtype=np.float64)
     exact = math.comb(total, count) <= _MOST_SPLITS
-    orders = _all_orders(total, count) if exact else _random_orders(total)
-    statistics = _statistic(values[orders[:, :count]], values[orders[:, count:]])
+    some = [_all_orders(total, count)] if exact else _random_orders(total)
+    statistics = np.concatenate(
+        [_statistic(values[each[:, :count]], values[each[:, count:]]) for each in some]
+    )
     made = _statistic(values[None, :count], values[None, count:])
     as_far = int((statistics >= made * _EQUAL).sum())
-    share = as_far / len(orders) if exact else (as_far + 1) / (_DRAWS + 1)
-    return Permutation(share, len(orders), exact)
+    share = as_far / len(statistics) if exact else (as_far + 1) / (_DRAWS + 1)
+    return Permutation(share, len(statistics), exact)
 
 
 def _all_orders(total: int, count: int) -> NDArray[np.intp]:
@@ -70,10 +74,12 @@ def _all_orders(total: int, count: int) -> NDArray[np.intp]:
     return np.hstack([first, np.nonzero(left)[1].reshape(len(first), total - count)])
 
 
-def _random_orders(total: int) -> NDArray[np.intp]:
+def _random_orders(total: int) -> Iterator[NDArray[np.intp]]:
     import numpy as np
 
-    return np.random.default_rng(_SEED).random((_DRAWS, total)).argsort(axis=1)
+    generator = np.random.default_rng(_SEED)
+    for rows in blocks(_DRAWS, total):
+        yield generator.random((rows, total)).argsort(axis=1)
 
 
 def _statistic(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -80,6 +80,36 @@ def test_with_the_published_factor(hybridperf: Callable[..., Finished], publishe
     assert [row["rcp_factor"] for row in rows] == [1, 1]
 
 
+def test_a_published_round_has_the_factor_that_it_published(
+    hybridperf: Callable[..., Finished], published: Path, rcp_set: Path
+) -> None:
+    round_ = published.rename(published.with_name("training_results_v2.1"))
+    scaled = round_ / "acme" / "results" / "four" / "bert" / "scaling.json"
+    scaled.write_text('{"scaling_factor": 1.25}')
+
+    def modes(*options: str) -> list[tuple[str, float | None]]:
+        rows = json.loads(hybridperf("score", str(round_), "--json", *options).out)
+        return [(row["rcp_mode"], row["rcp_factor"]) for row in rows]
+
+    assert modes() == [("published", 1), ("published", 1.25)]
+    assert modes("--rcp", "rules") == [("rules", None)] * 2
+    assert [mode for mode, _ in modes("--rcp-set", str(rcp_set))] == ["rules"] * 2
+
+
+def test_a_result_without_logs_is_not_compared(
+    hybridperf: Callable[..., Finished], tmp_path: Path
+) -> None:
+    folder = tmp_path / "acme" / "results" / "one" / "bert"
+    folder.mkdir(parents=True)
+    (folder / "result_x.txt").touch()
+    (folder / "result_0.json").write_text("{}")
+
+    done = hybridperf("compare", str(folder), str(folder))
+
+    assert done.code == 4
+    assert "expected logs called result_<n>.txt, found none; rename them" in done.sentence
+
+
 def test_a_wrong_rcp_set_is_refused(
     hybridperf: Callable[..., Finished], published: Path, tmp_path: Path
 ) -> None:

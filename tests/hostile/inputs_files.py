@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import os
 import shutil
 import stat
 import tarfile
 import zipfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tests.hostile.inputs import RUN, Hostile, content, elsewhere, hostile, without
 from tests.packages import log_path, write_result
@@ -121,9 +123,9 @@ def _zip(text: bytes) -> bytes:
     return buffer.getvalue()
 
 
-def _tar(text: bytes) -> bytes:
+def _tar(text: bytes, mode: Literal["w:", "w:gz"] = "w:gz") -> bytes:
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+    with tarfile.open(fileobj=buffer, mode=mode) as archive:
         member = tarfile.TarInfo("/result_0.txt")
         member.size = len(text)
         archive.addfile(member, io.BytesIO(text))
@@ -278,6 +280,9 @@ ARCHIVES = [
         ("a zip file", _zip),
         ("a gzip file", gzip.compress),
         ("a tar file", _tar),
+        ("a bare tar file", lambda text: _tar(text, "w:")),
+        ("an xz file", lzma.compress),
+        ("a bzip2 file", bz2.compress),
         ("a zip bomb", lambda _text: _zip(b"0" * 10_000_000)),
     )
 ]

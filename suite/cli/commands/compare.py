@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from suite.cli.printing import print_json, print_line
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from suite.logs.package import Result
     from suite.scores.compare import Comparison
     from suite.scores.official import Official
 
@@ -32,34 +32,37 @@ _VERDICTS: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What is kept of a result: not its logs, which are large."""
+
+    official: Official
+    task: tuple[object, ...]  #: name, version and hash
+    data_sha256: object
+
+
 def execute(options: argparse.Namespace) -> ExitCode:
     """Print how B differs from A."""
-    read = [_read(path) for path in (options.a, options.b)]
-    results = [official_score(result, score_result(result), None, "published") for result in read]
-    tasks = [
-        (each.score.benchmark, *(result.runs[0].fact("task", key) for key in ("version", "sha256")))
-        for each, result in zip(results, read, strict=True)
-    ]
-    if tasks[0] != tasks[1]:
+    a, b = (_read(path) for path in (options.a, options.b))
+    if a.task != b.task:
         finding = Finding(
             "compare.benchmark",
-            f"a result of {tasks[0][0]!r}, in the same version",
-            f"one of {tasks[1][0]!r}",
+            f"a result of {a.task[0]!r}, in the same version",
+            f"one of {b.task[0]!r}",
             "compare results of one benchmark",
             path=str(options.b),
         )
         raise Refusal(finding, ExitCode.USAGE)
-    data = [result.runs[0].fact("data_sha256") for result in read]
-    if data[0] != data[1]:
+    if a.data_sha256 != b.data_sha256:
         finding = Finding(
             "compare.data",
-            visible(f"a result on data with SHA-256 {data[0]!s:.12}..."),
-            visible(f"one on {data[1]!s:.12}..."),
+            visible(f"a result on data with SHA-256 {a.data_sha256!s:.12}..."),
+            visible(f"one on {b.data_sha256!s:.12}..."),
             "compare results on one edition of the data",
             path=str(options.b),
         )
         raise Refusal(finding, ExitCode.USAGE)
-    comparison = compare(*results)
+    comparison = compare(a.official, b.official)
     if options.json:
         print_json(comparison.as_json())
     else:
@@ -68,7 +71,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-def _read(path: Path) -> Result:
+def _read(path: Path) -> _Read:
     packages = find_packages(path)
     if len(packages) != 1:
         finding = Finding(
@@ -79,7 +82,17 @@ def _read(path: Path) -> Result:
             path=str(path),
         )
         raise Refusal(finding, ExitCode.USAGE if packages else ExitCode.ENVIRONMENT)
-    return read_package(packages[0])
+    result = read_package(packages[0])
+    if not result.runs:
+        expected, remedy = "logs called result_<n>.txt", "rename them"
+        finding = Finding("compare.path", expected, "none", remedy, path=str(path))
+        raise Refusal(finding, ExitCode.ENVIRONMENT)
+    score, first = score_result(result), result.runs[0]
+    return _Read(
+        official_score(result, score, None, "published"),
+        (score.benchmark, *(first.fact("task", key) for key in ("version", "sha256"))),
+        first.fact("data_sha256"),
+    )
 
 
 def _lines(comparison: Comparison) -> Iterator[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from suite.cli.printing import print_json, print_line, terminal_width
 from suite.findings import Finding
 from suite.jobs import spread
-from suite.logs.rounds import find_packages, read_package
+from suite.logs.rounds import ROUND, find_packages, read_package
 from suite.refusal import ExitCode, Refusal
 from suite.report.score_files import ranks_of, score_frame, score_rows, scores_csv, write_scores
 from suite.report.terminal import official_text, own_text
@@ -32,7 +33,7 @@ __all__ = ["execute"]
 def execute(options: argparse.Namespace) -> ExitCode:
     """Print one row a result, and write them where a folder is named."""
     references = read_rcp_set(options.rcp_set) if options.rcp_set else None
-    scored = partial(_score, references=references, mode=options.rcp)
+    scored = partial(_score, references=references, asked=options.rcp)
     results = list(spread(scored, find_packages(options.path), options.jobs))
     if not results:
         finding = Finding(
@@ -55,9 +56,17 @@ def execute(options: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-def _score(package: Package, references: RcpSet | None, mode: Mode) -> Official:
+def _score(package: Package, references: RcpSet | None, asked: Mode | None) -> Official:
+    # What a round published has a factor; what is still to be submitted is to be tested.
+    published = references is None and ROUND.fullmatch(package.root.name)
     result = read_package(package)
-    return official_score(result, score_result(result), references, mode)
+    score = score_result(result)
+    official = official_score(
+        result, score, references, asked or ("published" if published else "rules")
+    )
+    # Of all results the curves together would be large, and no row has them.
+    bare = tuple(replace(run, curve=()) for run in score.runs)
+    return replace(official, score=replace(score, runs=bare))
 
 
 def _write(results: list[Official], folder: Path) -> list[Path]:

@@ -11,12 +11,14 @@ from suite.jobs import spread
 from suite.logs.published import read_published_log
 from suite.logs.rounds import find_packages, read_package
 from suite.logs.strict_json import exists
+from suite.rules.bounded import bounded
 from suite.rules.check import Verdict, nothing_to_check
 from suite.rules.mlperf.as_published import judge
 from suite.rules.mlperf.ruleset import load_ruleset
 from suite.rules.mlperf.strict import check_log_strictly, check_result_strictly, check_submissions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from suite.findings import Finding
@@ -44,12 +46,17 @@ def check_round(path: Path, ruleset: str, mode: Mode, jobs: int = 1) -> Verdict:
     packages = find_packages(path)
     if not packages:
         raise nothing_to_check(path)
-    checked = list(spread(partial(_check, ruleset=ruleset, mode=mode), packages, jobs))
-    findings = [finding for _, some in checked for finding in some]
-    if mode == "strict":
-        findings += check_submissions(packages, rules)
-    names = tuple(name for some, _ in checked for name in some)
-    return Verdict(str(path), names, tuple(findings), ruleset, mode)
+    names: list[str] = []
+
+    def found() -> Iterator[Finding]:
+        for logs, findings in spread(partial(_check, ruleset=ruleset, mode=mode), packages, jobs):
+            names.extend(logs)
+            yield from findings
+        if mode == "strict":
+            yield from check_submissions(packages, rules)
+
+    findings = tuple(bounded(found(), visible(str(path))))
+    return Verdict(str(path), tuple(names), findings, ruleset, mode)
 
 
 def _check(package: Package, ruleset: str, mode: Mode) -> tuple[list[str], list[Finding]]:
@@ -60,6 +67,9 @@ def _check(package: Package, ruleset: str, mode: Mode) -> tuple[list[str], list[
 
 def check_published_result(result: Result, rules: Ruleset, mode: Mode) -> list[Finding]:
     """Return what is wrong with a result, or in mode ``as-published`` with its logs."""
-    if mode == "strict":
-        return list(check_result_strictly(result, rules))
-    return [finding for run in result.runs for finding in judge(run.log, rules)]
+    found = (
+        check_result_strictly(result, rules)
+        if mode == "strict"
+        else (finding for run in result.runs for finding in judge(run.log, rules))
+    )
+    return list(bounded(found, result.package.name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from suite.scores.blocks import blocks
 from suite.scores.interval import Interval
 
 if TYPE_CHECKING:
@@ -51,12 +52,24 @@ def speed_ratio_interval(
 def _speeds(
     runs: Sequence[ScalingRun], metric: Metric, generator: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Return the speed of each resample, made as `metrics.speed` makes it."""
+    """Return the speed of each resample."""
     import numpy as np
 
     in_order = sorted(runs, key=lambda run: (run.time_s, run.end_to_end, run.steady or 0.0))
-    # Places in the order of times: sorting a draw by place sorts it by time.
-    draws = np.sort(generator.integers(len(runs), size=(_RESAMPLES, len(runs))), axis=1)
+    speeds = []
+    for rows in blocks(_RESAMPLES, len(runs)):
+        # Places in the order of times: sorting a draw by place sorts it by time.
+        draws = np.sort(generator.integers(len(runs), size=(rows, len(runs))), axis=1)
+        speeds.append(_speeds_of(draws, in_order, metric))
+    return np.concatenate(speeds)
+
+
+def _speeds_of(
+    draws: NDArray[np.int64], in_order: Sequence[ScalingRun], metric: Metric
+) -> NDArray[np.float64]:
+    """Return the speed of each of ``draws``, made as `metrics.speed` makes it."""
+    import numpy as np
+
     if metric == "time_to_train":
         times = np.array([run.time_s for run in in_order])[draws]
         return np.asarray(1 / times[:, 1:-1].mean(axis=1), dtype=np.float64)
