@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from reference_impls.engine.mesh import local_device
+from reference_impls.engine.precision import DTYPES, apply_precision
 from reference_impls.engine.stage import Stage
 from reference_impls.models import chain_of
 from suite.runs.prediction import Prediction
@@ -24,6 +25,7 @@ def main(build: Build | None = None) -> None:
     prediction = Prediction.join()
     chain = chain_of(prediction.task, 0, build)
     device = local_device()
+    apply_precision(chain.units, dtype=DTYPES[prediction.plan.precision], device=device)
     stage = Stage(chain.units).to(device).eval()
     stage.load_state_dict(prediction.weights(), strict=True)
     stored, objective, answers = prediction.inputs(), chain.objective, []

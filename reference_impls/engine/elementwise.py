@@ -71,7 +71,9 @@ class AdamW(torch.optim.Optimizer):
         betas: tuple[float, float],
         epsilon: float,
     ) -> None:
-        super().__init__(parameters, {"lr": lr, "betas": betas, "epsilon": epsilon})
+        # So torch puts a loaded state's step where the kernel reads it: on the parameter's device.
+        fused = {"fused": True}
+        super().__init__(parameters, {"lr": lr, "betas": betas, "epsilon": epsilon} | fused)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 - torch passes none by this name

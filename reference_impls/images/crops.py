@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -46,11 +47,13 @@ def _draw(seed: int, epoch: int, samples: int, *, task: Task) -> NDArray[np.int6
 
 def normalised(images: Tensor, task: Task) -> Tensor:
     """Return ``images`` [batch, 3, height, width] of bytes, normalised by the task's numbers."""
-    means, stds = (
-        torch.tensor(numbers, device=images.device).view(-1, 1, 1) * 255
-        for numbers in (task.data.channel_means, task.data.channel_stds)
-    )
-    return (images - means) / stds
+    means = _of_bytes(task.data.channel_means, images.device)
+    return (images - means) / _of_bytes(task.data.channel_stds, images.device)
+
+
+@functools.cache  # a copy to an accelerator would wait for it in every step
+def _of_bytes(numbers: tuple[float, ...], device: torch.device) -> Tensor:
+    return torch.tensor(numbers, device=device).view(-1, 1, 1) * 255
 
 
 def _cropped(images: Tensor, numbers: Tensor) -> Tensor:

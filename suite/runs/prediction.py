@@ -24,6 +24,7 @@ class Prediction:
     def __init__(self, spec: RunSpec) -> None:
         self._spec = spec
         self.task = spec.task()
+        self.plan = spec.parallel_plan()  #: of the training: its precision is the model's
 
     @classmethod
     def join(cls) -> Self:

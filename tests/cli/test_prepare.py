@@ -9,13 +9,14 @@ import resource
 import subprocess
 from typing import TYPE_CHECKING
 
+import datasets
 import pytest
 
 from suite.tasks.data.place import DATA_VARIABLE
 from suite.tasks.registry import task_path
 from tests.cli.test_whole_command import COMMAND
 from tests.runs.conftest import ROOT
-from tests.texts import SPECIAL, WORDS, wikitext, write_lines, write_rows, write_vocabulary
+from tests.texts import SPECIAL, WORDS, wikitext, write_lines, write_vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,12 +76,11 @@ def command(*arguments: str, most_bytes: int | None = None) -> subprocess.Comple
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a folder of rows of parquet to train on, with nothing held out, and a vocabulary."""
+    """Return a folder in which a set of text to train on was saved, with nothing held out."""
     place = tmp_path / "text"
-    place.mkdir()
     words = " ".join(word for word in WORDS if not word.startswith("##"))
-    for number in range(2):
-        write_rows(place / f"train-{number:05}-of-00002.parquet", [words] * 6000)
+    rows = datasets.Dataset.from_dict({"text": [words] * 12_000})
+    datasets.DatasetDict({"train": rows}).save_to_disk(place, num_shards={"train": 2})
     return place
 
 
@@ -210,7 +210,7 @@ def test_a_model_of_other_samples_than_its_data_s_is_refused(
     assert "expected model.masked = data.text.masked, found 5" in done.sentence
 
 
-def test_plain_text_comes_before_parquet(task: Path, folder: Path) -> None:
+def test_plain_text_comes_before_a_saved_set(task: Path, folder: Path) -> None:
     write_lines(folder / "train.txt", ["the ship"])
 
     done = command("prepare", str(task), "--data-dir", str(folder))

@@ -1,6 +1,6 @@
 """What a rank of a checkpoint test does: ``-m tests.engine.checkpoint_worlds <folder>``.
 
-Worlds of all sizes run at once. Each trains an epoch under its plans, saves, and trains another;
+Worlds of all sizes run at once. Each trains a block under its plans, saves, and trains another;
 once all have saved, it goes on from every checkpoint under each of its plans. What BatchNorm does
 depends on the plan, so a model that has it goes on under the plan of the checkpoint only.
 """
@@ -42,6 +42,8 @@ PLANS = {
     ),
 }
 CASES = [(family, number) for family, plans in PLANS.items() for number in range(len(plans))]
+FIRST, SECOND = Block(1, 3), Block(4, 1)  # between them, half a batch of epoch 3 is left
+STEPS = (4, 6)  # after each
 LONGEST_WAIT_S = 400
 
 
@@ -54,10 +56,9 @@ def trainer_of(family: str, number: int, device: torch.device, seed: int) -> Tra
     return Trainer(chain_of(task, seed), task, plan, build_mesh(plan, device), SEED)
 
 
-def train_epoch(trainer: Trainer, family: str, epoch: int) -> dict[str, Any]:
-    """Train through ``epoch`` and return what this rank holds then."""
+def train_block(trainer: Trainer, family: str, block: Block) -> dict[str, Any]:
+    """Train through ``block`` and return what this rank holds then."""
     task, splits = FAMILIES[family].task(), FAMILIES[family].splits()
-    block = Block(epoch, 1)
     trainer.train(TrainingData(splits.train, task, SEED, block, on_batch=lambda: None))
     trainer.evaluate(EvaluationData(splits.evaluation, on_batch=lambda: None))
     return state_of(trainer) | {"loss": trainer.statistics()["loss"]}
@@ -83,9 +84,9 @@ def main() -> None:
         for family, number in own:
             trainer = trainer_of(family, number, device, SEED)
             trainer.warm_up()
-            saved = train_epoch(trainer, family, 1)
+            saved = train_block(trainer, family, FIRST)
             trainer.save(folder / f"{family}_{number}")
-            after = train_epoch(trainer, family, 2)
+            after = train_block(trainer, family, SECOND)
             torch.save((saved, after), folder / f"{family}_{number}_rank_{rank}.pt")
             if ranks > 1:
                 dist.barrier()
@@ -102,7 +103,7 @@ def main() -> None:
                 trainer.load(folder / f"{family}_{other}")
                 states = [state_of(trainer)]
                 if goes_on:
-                    states.append(train_epoch(trainer, family, 2))
+                    states.append(train_block(trainer, family, SECOND))
                 torch.save(states, folder / f"{family}_{other}_as_{number}_rank_{rank}.pt")
 
 

@@ -14,8 +14,11 @@ from suite.runs.access import TrainingData
 from suite.tasks.data import Samples, Splits, load
 from suite.tasks.registry import find_task
 from suite.tasks.task import Block
+from tests.engine.drawn_pairs import drawn_pairs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from reference_impls.engine.chain import Chain, Objective
@@ -24,7 +27,19 @@ if TYPE_CHECKING:
 SEED = 7
 STEPS = 3
 BATCH = 16
+EPOCHS = 2  # so that the second of the batches is of two epochs
 EVALUATED = 67  # no number of replicas divides it
+
+
+def _published(task: Task) -> Splits:
+    """Return the first samples of the task's own data."""
+    splits = load(find_task(task.name).data)
+    counts = (task.data.train_samples, task.data.eval_samples)
+    train, evaluation = (
+        Samples(part.inputs[:count], part.labels[:count])
+        for part, count in zip((splits.train, splits.evaluation), counts, strict=True)
+    )
+    return Splits(train, evaluation)
 
 
 @dataclass(frozen=True)
@@ -38,33 +53,37 @@ class Family:
     tokens: int | None = None
     batch_norm: bool = False
     dtype: torch.dtype = torch.float32
+    samples: Callable[[Task], Splits] = _published
 
     def task(self) -> Task:
-        """Return the task with an epoch of three steps of plain momentum SGD.
+        """Return the task with two epochs of three steps of plain momentum SGD.
 
         AdamW would magnify what is left of gradients that are zero but for rounding.
         """
         task = find_task(self.task_name)
         optimizer = dataclasses.replace(
-            task.optimizer, name="sgd", lr=0.05, momentum=0.9, weight_decay=1e-4, warmup_epochs=1
+            task.optimizer,
+            name="sgd",
+            lr=0.05,
+            momentum=0.9,
+            weight_decay=1e-4,
+            warmup_epochs=1,
+            clip_norm=0.0,
         )
         return dataclasses.replace(
             task,
             units=self.units,
             model=task.model | self.model,
-            data=dataclasses.replace(task.data, train_samples=STEPS * BATCH),
+            data=dataclasses.replace(
+                task.data, train_samples=STEPS * BATCH // EPOCHS, eval_samples=EVALUATED
+            ),
             training=dataclasses.replace(task.training, global_batch_size=BATCH),
             optimizer=optimizer,
         )
 
     def splits(self) -> Splits:
         """Return the samples of three steps, and a few held-out ones."""
-        splits = load(find_task(self.task_name).data)
-        count, held_out = STEPS * BATCH, splits.evaluation
-        return Splits(
-            Samples(splits.train.inputs[:count], splits.train.labels[:count]),
-            Samples(held_out.inputs[:EVALUATED], held_out.labels[:EVALUATED]),
-        )
+        return self.samples(self.task())
 
     def chain(self) -> Chain:
         """Return the model, the same at every call, its parameters moved a little from zeros."""
@@ -87,7 +106,9 @@ class Family:
 
     def batches(self, splits: Splits) -> TrainingData:
         """Return the three batches."""
-        return TrainingData(splits.train, self.task(), SEED, Block(1, 1), on_batch=lambda: None)
+        return TrainingData(
+            splits.train, self.task(), SEED, Block(1, EPOCHS), on_batch=lambda: None
+        )
 
     def takes(self, plan: ParallelPlan) -> bool:
         """Tell whether ``plan`` fits, and its precision narrows what is computed."""
@@ -160,5 +181,22 @@ FAMILIES = {
         ("embeddings", *_layers(6), "head"),
         tensor_sizes=(4, 48),
         tokens=32,
+    ),
+    "bert_pairs": Family(
+        "bert/workstation",
+        {
+            "vocabulary": 64,
+            "tokens": 16,
+            "masked": 3,
+            "hidden": 32,
+            "layers": 6,
+            "heads": 4,
+            "inner": 48,
+            "dropout": 0.0,
+        },
+        ("embeddings", *_layers(6), "head"),
+        tensor_sizes=(4, 48),
+        tokens=16,
+        samples=drawn_pairs,
     ),
 }

@@ -7,6 +7,7 @@ parquet files with the columns ``image`` and ``label``, as the Hugging Face hub 
 
 from __future__ import annotations
 
+import glob
 import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -160,7 +161,8 @@ def _rows(data: Data, paths: list[Path]) -> Samples:
     import numpy as np
 
     try:
-        table = datasets.Dataset.from_parquet([str(path) for path in paths])
+        patterns = [glob.escape(str(path)) for path in paths]  # which it takes for such
+        table = datasets.Dataset.from_parquet(patterns)
         column = "image" if "image" in table.column_names else "img"
         table = table.cast_column(column, datasets.Image(decode=False))
         labels = np.array(table["label"], dtype=np.int64)

@@ -45,7 +45,7 @@ def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return two training shards of three images, and one of four to evaluate."""
     datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    place = tmp_path / "shards"
+    place = tmp_path / "shards[1]"  # which is no pattern
     place.mkdir()
     for name, first, count in (("train-0", 0, 3), ("train-1", 3, 3), ("validation-0", 6, 4)):
         rows = range(first, first + count)

@@ -1,10 +1,11 @@
-"""Files of text, and what each holds piece by piece: a line of plain text, or a row of parquet.
+"""Files of text, and what each holds piece by piece: a line of plain text, or a row of a table.
 
-A folder, or folders in it, hold files whose names begin with ``train`` and, where there is a
+A folder, or folders in it, hold what has names that begin with ``train`` and, where there is a
 published held-out part, with ``val``, ``valid`` or ``validation``, or else ``test``; WikiText's own
-names begin with ``wiki.``. They are plain text in UTF-8, or parquet with the column ``text``, as
-the Hugging Face hub keeps ``wikitext`` and ``wikipedia``. Blank lines and rows are no pieces: one
-text is the same in both.
+names begin with ``wiki.``. It is plain text in UTF-8; or parquet with the column ``text``, as the
+Hugging Face hub keeps ``wikitext`` and ``wikipedia``; or what ``save_to_disk`` wrote of such rows,
+which is trained on where it is the folder itself. Blank lines and rows are no pieces: one text is
+the same in all.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from suite.tasks.data.place import require_whole
 from suite.tasks.data.samples import refuse_data
+from suite.tasks.data.texts.rows import read_rows
+from suite.tasks.data.texts.saved import saved_shards
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["TextFiles", "find_texts", "read_pieces"]
 
 _SUFFIXES: Final = frozenset({".txt", ".raw", ".tokens"})
-_COLUMN: Final = "text"
-_ROWS: Final = 1000  #: of parquet, read at once
 _MOST_BYTES: Final = 2**24  #: of a line, which is held in memory whole
 
 
@@ -50,11 +51,13 @@ def find_texts(data: Data, folder: Path) -> TextFiles:
     """Return the files in ``folder``.
 
     Raises:
-        Refusal: exit status 4 where there are none to train on, or one is empty or cut off.
+        Refusal: exit status 4 where there are none to train on, or one is missing, empty or cut
+            off.
     """
-    found = TextFiles(folder, _named(folder, "train"), _named(folder, "val", "test"))
+    train = _named(data, folder, "train") or saved_shards(data, folder)
+    found = TextFiles(folder, train, _named(data, folder, "val", "test"))
     if not found.train:
-        expected = f"{folder}/train*.txt, .raw, .tokens or .parquet"
+        expected = f"{folder}/train*.txt, .raw, .tokens or .parquet, or a set that was saved there"
         raise refuse_data(data, expected, "none", f"put {data.source} there")
     for path in (*found.train, *found.evaluation):
         require_whole(data, path, "text")
@@ -67,21 +70,24 @@ def read_pieces(data: Data, path: Path) -> Iterator[tuple[str, float]]:
     Raises:
         Refusal: exit status 4 where the file is no text, or is damaged.
     """
-    pieces = _rows(data, path) if path.suffix == ".parquet" else _lines(data, path)
+    pieces = _lines(data, path) if path.suffix in _SUFFIXES else read_rows(data, path)
     return ((text, share) for text, share in pieces if text.strip())
 
 
-def _named(folder: Path, *beginnings: str) -> list[Path]:
+def _named(data: Data, folder: Path, *beginnings: str) -> list[Path]:
     for beginning in beginnings:
         found = sorted(
             path
             for place in ("", "*/")  # no deeper: the folder may hold a million images too
             for name in (beginning, f"wiki.{beginning}")
             for path in folder.glob(f"{place}{name}*")
-            if path.is_file()
         )
-        plain = [path for path in found if path.suffix in _SUFFIXES]
-        if chosen := plain or [path for path in found if path.suffix == ".parquet"]:
+        files = [path for path in found if path.is_file()]
+        if chosen := (
+            [path for path in files if path.suffix in _SUFFIXES]
+            or [path for path in files if path.suffix == ".parquet"]
+            or [shard for path in found for shard in saved_shards(data, path)]
+        ):
             return chosen
     return []
 
@@ -102,21 +108,3 @@ def _lines(data: Data, path: Path) -> Iterator[tuple[str, float]]:
                 expected = f"UTF-8 text {where}"
                 raise refuse_data(data, expected, found, "fetch it again, or convert it") from error
             yield text, read / size
-
-
-def _rows(data: Data, path: Path) -> Iterator[tuple[str, float]]:
-    # What `datasets` reads parquet with, without its copy of the whole corpus in a cache.
-    from pyarrow import parquet
-
-    number = 0
-    try:
-        with parquet.ParquetFile(path) as file:
-            rows = file.metadata.num_rows
-            for batch in file.iter_batches(_ROWS, columns=[_COLUMN]):
-                for text in batch.column(_COLUMN).cast("large_string").to_pylist():
-                    number += 1
-                    yield text or "", number / rows
-    except Exception as error:  # any: it raises what its readers do, under many names
-        expected = f"a parquet file with the column {_COLUMN} in {path}"
-        found = str(error).partition("\n")[0]
-        raise refuse_data(data, expected, found, "fetch it again") from error

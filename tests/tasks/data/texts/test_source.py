@@ -6,6 +6,7 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING
 
+import datasets
 import numpy as np
 import pytest
 
@@ -15,7 +16,7 @@ from suite.tasks.data.texts.vocabulary import VOCABULARY
 from tests.texts import SPECIAL, WORDS, lines, text_data, write_lines, write_rows, write_vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from suite.tasks.task import Data
@@ -60,12 +61,19 @@ def test_what_the_model_is_shown_of_held_out_text_holds_no_labels(data: Data) ->
     assert (shown == SPECIAL.index("[MASK]")).mean() > 0.6
 
 
-def test_parquet_and_text_are_one_edition(folder: Path, data: Data) -> None:
+def _save(path: Path, text: Sequence[str]) -> None:
+    datasets.Dataset.from_dict({"text": text}).save_to_disk(path, num_shards=2)
+
+
+@pytest.mark.parametrize(("write", "suffix"), [(write_rows, ".parquet"), (_save, "")])
+def test_the_same_text_is_one_edition_however_it_is_kept(
+    folder: Path, data: Data, write: Callable[[Path, Sequence[str]], None], suffix: str
+) -> None:
     prepare(data, nothing)
     before, read = check_data(data), load(data)
     for path in sorted(folder.glob("*.txt")):
         if path.name != VOCABULARY:
-            write_rows(path.with_suffix(".parquet"), path.read_text().split("\n"))
+            write(path.with_suffix(suffix), path.read_text().split("\n"))
             path.unlink()
 
     assert prepare(data, nothing)
@@ -154,34 +162,16 @@ def _parquet_damaged(folder: Path) -> None:
     path.write_bytes(b"PAR1" + bytes(900) + b"PAR1")
 
 
-def _parquet_of_something_else(folder: Path) -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    _no_text(folder)
-    parquet.write_table(pa.table({"words": ["the ship"]}), folder / "train-0.parquet")
-
-
-def _parquet_of_lists(folder: Path) -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    _no_text(folder)
-    parquet.write_table(pa.table({"text": [["the ship"]]}), folder / "train-0.parquet")
-
-
 @pytest.mark.parametrize(
     ("harm", "says"),
     [
         (_no_vocabulary, "a vocabulary in {}/vocab.txt, found none; put the vocabulary of"),
         (_other_vocabulary, "{}/vocab.txt with SHA-256"),
-        (_no_text, "{}/train*.txt, .raw, .tokens or .parquet, found none; put some text there"),
+        (_no_text, "or a set that was saved there, found none; put some text there"),
         (_empty_file, "text in {}/train-2.txt, found an empty file"),
         (_not_utf_8, "UTF-8 text in line 2 of {}/train-2.txt, found the byte 0xe9"),
         (_parquet_cut_off, "{}/train-0.parquet to begin and end as a parquet file does"),
-        (_parquet_damaged, "a parquet file with the column text in {}/train-0.parquet"),
-        (_parquet_of_something_else, "the column text in {}/train-0.parquet"),
-        (_parquet_of_lists, "the column text in {}/train-0.parquet"),
+        (_parquet_damaged, "rows with the column text in {}/train-0.parquet"),
     ],
     ids=lambda value: value.__name__.strip("_") if callable(value) else "",
 )

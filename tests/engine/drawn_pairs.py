@@ -1,0 +1,45 @@
+"""Pairs of segments for a BERT with sentences, drawn from a text that says nothing."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reference_impls.bert.chain import Shape
+from suite.tasks.data import Samples, Splits
+from suite.tasks.data.texts.pairs import TextBlocks
+from suite.tasks.schema import build
+from suite.tasks.task import Text
+
+if TYPE_CHECKING:
+    from suite.tasks.task import Task
+
+TOKENS = 8000  # of the text
+SPECIAL = (0, 1, 2, 3, 4)
+
+
+def drawn_pairs(task: Task) -> Splits:
+    """Return the samples of ``task``, drawn as prepared text is."""
+    shape = build(Shape, task.model, path=task.name, at="model")
+    path, text = _tokens(shape.vocabulary), Text(shape.tokens, shape.masked, shape.vocabulary, "")
+    train, evaluation = (
+        TextBlocks(path, TOKENS, samples, text, SPECIAL)
+        for samples in (task.data.train_samples, task.data.eval_samples)
+    )
+    nothing = np.zeros((len(train), 0), dtype=np.int64)
+    held_out = evaluation.held_out()
+    return Splits(Samples(train, nothing), Samples(held_out.inputs, held_out.targets))
+
+
+@functools.cache
+def _tokens(vocabulary: int) -> Path:
+    """Return a file of tokens that lies in memory, and goes with this process."""
+    numbers = np.random.default_rng(0).integers(len(SPECIAL), vocabulary, TOKENS)
+    descriptor = os.memfd_create("tokens")
+    with os.fdopen(descriptor, "wb", closefd=False) as file:
+        file.write(numbers.astype("<u2").tobytes())
+    return Path(f"/proc/{os.getpid()}/fd/{descriptor}")
