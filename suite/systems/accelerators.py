@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from itertools import combinations
 from pathlib import Path
 from typing import Any, TypedDict
@@ -10,7 +9,7 @@ from typing import Any, TypedDict
 from suite.systems import files, nvml
 from suite.systems.gpu import Gpu, GpuPair, describe_gpu, describe_pair
 from suite.systems.nvml import Nvml
-from suite.systems.visible_gpus import visible_gpus
+from suite.systems.toolkit import driver_toolkit, visible_gpus
 
 __all__ = ["Accelerators", "gpu_models", "probe_accelerators"]
 
@@ -22,7 +21,7 @@ class Accelerators(TypedDict):
     gpus: list[Gpu]
     pairs: list[GpuPair]
     driver: str
-    cuda_driver: str
+    driver_toolkit: str  #: the newest version that the driver runs of what GPUs are programmed with
     display_vendors: list[str]  #: of the graphics adapters that the kernel knows
 
 
@@ -44,14 +43,11 @@ def probe_accelerators(root: Path = Path("/")) -> Accelerators:
                 gpus=gpus,
                 pairs=[],
                 driver="",
-                cuda_driver="",
+                driver_toolkit="",
                 display_vendors=vendors,
             )
         handles = library.handles()
-        used_gpus = visible_gpus(
-            os.environ.get("CUDA_VISIBLE_DEVICES"), [_identities(library, h) for h in handles]
-        )
-        version = library.whole("SystemGetCudaDriverVersion_v2")
+        used_gpus = visible_gpus([_identities(library, handle) for handle in handles])
         return Accelerators(
             used=len(used_gpus),
             gpus=[
@@ -63,13 +59,13 @@ def probe_accelerators(root: Path = Path("/")) -> Accelerators:
                 for pair in combinations(range(len(handles)), 2)
             ],
             driver=library.text("SystemGetDriverVersion"),
-            cuda_driver=f"{version // 1000}.{version % 1000 // 10}" if version else "",
+            driver_toolkit=driver_toolkit(library),
             display_vendors=vendors,
         )
 
 
 def gpu_models(root: Path = Path("/")) -> list[str]:
-    """Return the names of the NVIDIA GPUs that CUDA_VISIBLE_DEVICES lets through, in its order.
+    """Return the names of the NVIDIA GPUs that the environment lets through, in its order.
 
     Asks the driver's files where the management library is not installed.
     """
@@ -83,7 +79,7 @@ def gpu_models(root: Path = Path("/")) -> list[str]:
             said = [files.fields(files.text(folder / "information")) for folder in folders]
             names = [one.get("Model", "") for one in said]
             identities = [[one.get("GPU UUID", "")] for one in said]
-    return [names[gpu] for gpu in visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), identities)]
+    return [names[gpu] for gpu in visible_gpus(identities)]
 
 
 def _named_only(name: str) -> Gpu:

@@ -24,7 +24,7 @@ class Devices:
 
 def usable_devices(root: Path = Path("/")) -> Devices:
     """Return the visible GPUs where the installed PyTorch was built for them, or the cores."""
-    if torch_release()["cuda"] and (models := gpu_models(root)):
+    if torch_release()["toolkit"] and (models := gpu_models(root)):
         return Devices("gpu", len(models), models[0])
     processor = probe_processor(root)
     return Devices("cpu", processor["usable_cores"], processor["model"])

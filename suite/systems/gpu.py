@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from suite.systems.toolkit import compute_capability
+
 if TYPE_CHECKING:
     from suite.systems.nvml import Nvml
 
@@ -14,7 +16,7 @@ class Gpu(TypedDict):
     """One GPU; clocks and links are what it is set to or can do, not what it does just now."""
 
     name: str
-    used: bool  #: let through by CUDA_VISIBLE_DEVICES
+    used: bool  #: let through by the environment
     compute_capability: str
     memory_bytes: int | None
     sm_clock_max_hz: int | None
@@ -51,7 +53,6 @@ _MOST_LINKS = 36
 
 def describe_gpu(library: Nvml, handle: Any, *, used: bool) -> Gpu:
     """Describe the GPU behind the library's handle."""
-    capability = library.ask("DeviceGetCudaComputeCapability", handle)
     mig = library.ask("DeviceGetMigMode", handle)
     milliwatts = library.whole("DeviceGetPowerManagementLimit", handle)
     states = [library.whole("DeviceGetNvLinkState", handle, link) for link in range(_MOST_LINKS)]
@@ -59,7 +60,7 @@ def describe_gpu(library: Nvml, handle: Any, *, used: bool) -> Gpu:
     return Gpu(
         name=library.text("DeviceGetName", handle),
         used=used,
-        compute_capability=".".join(map(str, capability)) if capability else "",
+        compute_capability=compute_capability(library, handle),
         memory_bytes=getattr(library.ask("DeviceGetMemoryInfo", handle), "total", None),
         sm_clock_max_hz=_hertz(library.whole("DeviceGetMaxClockInfo", handle, _SM)),
         sm_clock_set_hz=_hertz(library.whole("DeviceGetApplicationsClock", handle, _SM)),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from suite.systems import nvml
 from suite.systems.accelerators import probe_accelerators
 from suite.systems.diagnosis import Diagnosis, judge
+from suite.systems.toolkit import judge_toolkit
 from suite.systems.torch_build import torch_release
 
 if TYPE_CHECKING:
@@ -31,14 +32,5 @@ def examine_graphics(root: Path = Path("/")) -> Iterator[Diagnosis]:
     if not count:
         yield Diagnosis("GPUs", "ok", "none visible; runs use the processor cores")
         return
-    cuda, limit = torch_release()["cuda"], found["cuda_driver"]
-    if not cuda:
-        fits, detail = False, f"{count} visible, but torch is built without CUDA"
-        remedy = "Install a build of torch with CUDA, or set CUDA_VISIBLE_DEVICES= to run on cores."
-    else:
-        # Within one major version, older drivers run newer programs.
-        fits = not limit or int(cuda.split(".")[0]) <= int(limit.split(".")[0])
-        detail = f"{count} visible; torch is built for CUDA {cuda}"
-        detail += f", the driver runs CUDA {limit}" if limit else ""
-        remedy = "Update the NVIDIA driver, or install a build of torch for the driver's CUDA."
+    fits, detail, remedy = judge_toolkit(count, torch_release()["toolkit"], found["driver_toolkit"])
     yield judge("GPUs", fits, detail, remedy)

@@ -6,6 +6,8 @@ import itertools
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from suite.systems import toolkit
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -124,7 +126,7 @@ def _software(machine: Machine) -> dict[str, str]:
     nccl = [text for name, text in software["libraries"].items() if name.startswith("nvidia-nccl")]
     stack = {
         software["python_implementation"]: software["python"],
-        "CUDA": software["torch"]["cuda"],
+        toolkit.NAME: software["torch"]["toolkit"],
         "NCCL": nccl[0] if nccl else "",
         "NVIDIA driver": accelerators["driver"],
         "Linux": surroundings["kernel"],

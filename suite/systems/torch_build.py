@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from suite.systems import files
+from suite.systems import files, toolkit
 from suite.systems.privacy import Guard
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class TorchRelease(TypedDict):
     """What the installed files say; what is unknown is None or empty."""
 
     version: str
-    cuda: str
+    toolkit: str  #: version of what accelerators are programmed with, that it was built for
     hip: str
     git_version: str
     debug: bool | None
@@ -53,13 +53,11 @@ print(json.dumps({
     "cpu_capability": ask(torch.backends.cpu.get_cpu_capability),
     "threads": ask(torch.get_num_threads),
     "interop_threads": ask(torch.get_num_interop_threads),
-    "cuda_available": ask(torch.cuda.is_available),
-    "cuda_architectures": ask(torch.cuda.get_arch_list),
     "cudnn": ask(torch.backends.cudnn.version),
-    "nccl": ask(lambda: ".".join(map(str, torch.cuda.nccl.version()))),
     "gloo_available": ask(torch.distributed.is_gloo_available),
     "nccl_available": ask(torch.distributed.is_nccl_available),
     "mpi_available": ask(torch.distributed.is_mpi_available),
+%s
 }))
 """
 
@@ -81,7 +79,7 @@ def torch_release() -> TorchRelease:
     debug = stated.get("debug")
     return TorchRelease(
         version=_word(stated, "__version__"),
-        cuda=_word(stated, "cuda"),
+        toolkit=_word(stated, toolkit.STATED),
         hip=_word(stated, "hip"),
         git_version=_word(stated, "git_version"),
         debug=debug if isinstance(debug, bool) else None,
@@ -94,7 +92,8 @@ def torch_build() -> dict[str, object]:
 
     Returns an empty dict where PyTorch cannot be imported.
     """
-    command = [sys.executable, "-P", "-W", "ignore", "-c", _ASK]
+    more = "\n".join(f'    "{name}": ask({call}),' for name, call in toolkit.QUESTIONS.items())
+    command = [sys.executable, "-P", "-W", "ignore", "-c", _ASK.replace("%s", more)]
     try:
         done = subprocess.run(
             command,

@@ -170,7 +170,7 @@ def gpus(
     put({"proc/driver/nvidia/version": "NVRM version"})
     monkeypatch.setitem(sys.modules, "pynvml", _nvml())
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    set_torch(cuda="13.2")
+    set_torch(toolkit="13.2")
     return xeon
 
 
@@ -178,8 +178,10 @@ def gpus(
 def set_torch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """A function that makes all modules believe in a PyTorch."""
 
-    def believe(*, cuda: str, version: str = "2.15.0") -> None:
-        release = TorchRelease(version=version, cuda=cuda, hip="", git_version="", debug=False)
+    def believe(*, toolkit: str, version: str = "2.15.0") -> None:
+        release = TorchRelease(
+            version=version, toolkit=toolkit, hip="", git_version="", debug=False
+        )
         for module in (devices, graphics, software):
             monkeypatch.setattr(module, "torch_release", lambda: release)
 

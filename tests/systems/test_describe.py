@@ -73,7 +73,7 @@ def test_two_descriptions_of_this_machine_are_equal_and_fit_for_json() -> None:
 def test_an_empty_machine_is_described_by_empty_fields(
     tree: Path, monkeypatch: pytest.MonkeyPatch, set_torch: SetTorch
 ) -> None:
-    set_torch(cuda="", version="")
+    set_torch(toolkit="", version="")
     found = describe(tree)
     filled = {name for name in _FIELDS if found[name]}
     assert filled <= {

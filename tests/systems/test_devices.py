@@ -26,7 +26,7 @@ def test_hidden_gpus_leave_the_cores(gpus: Path, monkeypatch: pytest.MonkeyPatch
 def test_gpus_that_torch_cannot_use_leave_the_cores(
     gpus: Path, monkeypatch: pytest.MonkeyPatch, set_torch: SetTorch
 ) -> None:
-    set_torch(cuda="")
+    set_torch(toolkit="")
     assert usable_devices(gpus).kind == "cpu"
 
 

@@ -162,12 +162,12 @@ def test_a_machine_without_gpus_lacks_nothing(tree: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cuda", "status"), [("13.2", "ok"), ("12.8", "ok"), ("14.0", "missing"), ("", "missing")]
+    ("toolkit", "status"), [("13.2", "ok"), ("12.8", "ok"), ("14.0", "missing"), ("", "missing")]
 )
 def test_torch_must_fit_the_driver(
-    gpus: Path, monkeypatch: pytest.MonkeyPatch, cuda: str, status: str, set_torch: SetTorch
+    gpus: Path, monkeypatch: pytest.MonkeyPatch, toolkit: str, status: str, set_torch: SetTorch
 ) -> None:
-    set_torch(cuda=cuda)
+    set_torch(toolkit=toolkit)
     found = _by_name(examine_graphics(gpus))
     assert (found["nvidia-ml-py"].status, found["GPUs"].status) == ("ok", status)
 

@@ -35,7 +35,7 @@ def test_the_release_is_read_without_running_the_file(
     monkeypatch.setattr(module, "torch_folder", lambda: tmp_path)
     expected = {
         "version": "2.12.0+cpu",
-        "cuda": "",
+        "toolkit": "",
         "hip": "",
         "git_version": "abc",
         "debug": False,
