@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 from suite.systems import files, nvml
 from suite.systems.gpu import Gpu, GpuPair, describe_gpu, describe_pair
 from suite.systems.nvml import Nvml
+from suite.systems.other_accelerators import other_accelerators
 from suite.systems.toolkit import driver_toolkit, visible_gpus
 
 __all__ = ["Accelerators", "gpu_models", "probe_accelerators"]
@@ -37,7 +38,8 @@ def probe_accelerators(root: Path = Path("/")) -> Accelerators:
     vendors = sorted(_VENDORS[vendor] for vendor in ids if vendor in _VENDORS)
     with nvml.session(root) as library:
         if library is None:
-            gpus = [_named_only(name) for name in gpu_models(root)]
+            names = gpu_models(root) or other_accelerators()
+            gpus = [_named_only(name) for name in names]
             return Accelerators(
                 used=len(gpus),
                 gpus=gpus,

@@ -8,6 +8,7 @@ from typing import Literal
 
 from suite.systems.accelerators import gpu_models
 from suite.systems.cpu import probe_processor
+from suite.systems.other_accelerators import other_accelerators
 from suite.systems.torch_build import torch_release
 
 __all__ = ["Devices", "usable_devices"]
@@ -17,14 +18,15 @@ __all__ = ["Devices", "usable_devices"]
 class Devices:
     """What this process can train on."""
 
-    kind: Literal["cpu", "gpu"]
+    kind: Literal["cpu", "gpu"]  #: gpu for accelerators of any kind
     count: int  #: accelerators, or processor cores where there are none; at least 1
     name: str  #: the model, or ``""`` where it is unknown
 
 
 def usable_devices(root: Path = Path("/")) -> Devices:
-    """Return the visible GPUs where the installed PyTorch was built for them, or the cores."""
-    if torch_release()["toolkit"] and (models := gpu_models(root)):
+    """Return the visible accelerators that the installed PyTorch uses, or the cores."""
+    models = gpu_models(root) if torch_release()["toolkit"] else other_accelerators()
+    if models:
         return Devices("gpu", len(models), models[0])
     processor = probe_processor(root)
     return Devices("cpu", processor["usable_cores"], processor["model"])

@@ -54,20 +54,14 @@ def judge_toolkit(count: int, built: str, limit: str) -> tuple[bool, str, str]:
     """
     if not built:
         detail = f"{count} visible, but torch is built without CUDA"
-        return (
-            False,
-            detail,
-            f"Install a build of torch with CUDA, or set {_VISIBLE}= to run on cores.",
-        )
+        remedy = f"Install a build of torch with CUDA, or set {_VISIBLE}= to run on cores."
+        return False, detail, remedy
     # Within one major version, older drivers run newer programs.
     fits = not limit or int(built.split(".")[0]) <= int(limit.split(".")[0])
     detail = f"{count} visible; torch is built for CUDA {built}"
     detail += f", the driver runs CUDA {limit}" if limit else ""
-    return (
-        fits,
-        detail,
-        "Update the NVIDIA driver, or install a build of torch for the driver's CUDA.",
-    )
+    remedy = "Update the NVIDIA driver, or install a build of torch for the driver's CUDA."
+    return fits, detail, remedy
 
 
 def visible_gpus(identities: Sequence[Sequence[str]]) -> list[int]:

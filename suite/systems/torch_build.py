@@ -26,6 +26,7 @@ class TorchRelease(TypedDict):
     version: str
     toolkit: str  #: version of what accelerators are programmed with, that it was built for
     hip: str
+    xpu: str
     git_version: str
     debug: bool | None
 
@@ -53,6 +54,8 @@ print(json.dumps({
     "cpu_capability": ask(torch.backends.cpu.get_cpu_capability),
     "threads": ask(torch.get_num_threads),
     "interop_threads": ask(torch.get_num_interop_threads),
+    "accelerators": ask(torch.accelerator.device_count),
+    "accelerator": ask(lambda: torch.get_device_module().get_device_name()),
     "cudnn": ask(torch.backends.cudnn.version),
     "gloo_available": ask(torch.distributed.is_gloo_available),
     "nccl_available": ask(torch.distributed.is_nccl_available),
@@ -81,6 +84,7 @@ def torch_release() -> TorchRelease:
         version=_word(stated, "__version__"),
         toolkit=_word(stated, toolkit.STATED),
         hip=_word(stated, "hip"),
+        xpu=_word(stated, "xpu"),
         git_version=_word(stated, "git_version"),
         debug=debug if isinstance(debug, bool) else None,
     )

@@ -180,7 +180,7 @@ def set_torch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def believe(*, toolkit: str, version: str = "2.15.0") -> None:
         release = TorchRelease(
-            version=version, toolkit=toolkit, hip="", git_version="", debug=False
+            version=version, toolkit=toolkit, hip="", xpu="", git_version="", debug=False
         )
         for module in (devices, graphics, software):
             monkeypatch.setattr(module, "torch_release", lambda: release)

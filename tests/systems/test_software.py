@@ -37,6 +37,7 @@ def test_the_release_is_read_without_running_the_file(
         "version": "2.12.0+cpu",
         "toolkit": "",
         "hip": "",
+        "xpu": "",
         "git_version": "abc",
         "debug": False,
     }
