@@ -74,8 +74,6 @@ PLANS = {
 # What these do, they do to layers, and the layers of BERT on pairs are those of BERT.
 LEFT_OUT = {
     "bert_pairs": {
-        "dp=2,precision=bf16",
-        "dp=2,zero=3,precision=fp16",
         "dp=2,zero=3,offload=cpu,microbatches=2",
         "tp=2,recompute=full,microbatches=2",
         "dp=2,pp=2,zero=1,schedule=gpipe,microbatches=1",

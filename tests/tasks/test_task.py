@@ -79,7 +79,8 @@ def test_every_task_that_comes_with_the_suite_is_consistent(name: str) -> None:
     assert task.name == name
     assert len(set(task.units)) == len(task.units) > 1
     assert 0 < task.quality.target < 1
-    assert task.quality.rescoring_tolerance * task.data.eval_samples < 3
+    # Two samples, or where there are many, what half the bits may tip.
+    assert task.quality.rescoring_tolerance <= max(1e-3, 2.1 / task.data.eval_samples)
     assert task.blocks()
     assert task.blocks()[-1].last_epoch == task.limits.epochs
     assert 0 <= task.runs.most_missed < task.runs.count
