@@ -1,4 +1,4 @@
-"""What ``pytest --benchmark`` measures: every family, in five minutes on two cores at three runs."""
+"""What ``pytest --benchmark`` measures: every family, three runs each, in five minutes."""
 
 from __future__ import annotations
 
