@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from suite.logs.archives import archive_kind
 from suite.logs.log import FILE_CAP_BYTES, LINE_CAP_BYTES
 from suite.logs.strict_json import open_bounded
 from suite.logs.writer import TOKEN as WRITTEN
@@ -20,17 +21,7 @@ A_LOG: Final = "a log: a text file of at most 64 MiB with :::MLLOG lines"
 PUT_IT_THERE: Final = "put the log itself there, unpacked, in UTF-8 and with leave to read it"
 _PIECE_BYTES: Final = 2**20
 _MOST_KEPT: Final = len(TOKEN) + LINE_CAP_BYTES + 2  # one more than an allowed line and its \r
-_OTHERS: Final = {  # what begins like this is another kind of file
-    b"PK\x03\x04": "a zip archive",
-    b"\x1f\x8b": "a gzip archive",
-    b"\xfd7zXZ\0": "an xz archive",
-    b"BZh91AY&SY": "a bzip2 archive",
-    b"7z\xbc\xaf\x27\x1c": "a 7z archive",
-    b"\x28\xb5\x2f\xfd": "a zstd archive",
-    b"\xff\xfe": "text in UTF-16",
-    b"\xfe\xff": "text in UTF-16",
-}
-_TAR_AT: Final = 257
+_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")  #: how such text begins
 
 Lines = tuple[list[int], list[bytes]]  #: line numbers, counted from 1, and what stands there
 
@@ -61,11 +52,9 @@ def mllog_lines(path: Path, digest: hashlib._Hash | None = None) -> Iterator[Lin
 
 
 def _refuse_others(head: bytes) -> None:
-    for magic, kind in _OTHERS.items():
-        if head.startswith(magic):
-            raise ValueError(kind)
-    if head.startswith(b"ustar", _TAR_AT):  # whose logs could be read as one
-        raise ValueError("a tar archive")
+    kind = "text in UTF-16" if head.startswith(_UTF_16) else archive_kind(head)
+    if kind:
+        raise ValueError(kind)
 
 
 def _lines(block: bytes, end: int, number: int) -> Lines:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from suite.findings import Severity
+from suite.logs.archives import archive_kind
 from suite.logs.package import NAME
 from suite.logs.strict_json import open_bounded
 from suite.logs.tree import DEPTH_CAP, ITEMS_CAP
@@ -28,17 +29,6 @@ _RESERVED: Final = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?",
 LEFT_BEHIND: Final = re.compile(r".*~|#.*#|.*\.(?:bak|orig|rej|swp|tmp)|\.DS_Store|Thumbs\.db")
 #: how archives are called
 ARCHIVE: Final = re.compile(r".*\.(?:zip|tar|tgz|gz|bz2|xz|zst|7z|rar|lz4)", re.IGNORECASE)
-_MAGIC: Final = {  # what archives and compressed files have at which place
-    "zip": (0, b"PK\x03\x04"),
-    "empty zip": (0, b"PK\x05\x06"),
-    "gzip": (0, b"\x1f\x8b"),
-    "bzip2": (0, b"BZh"),
-    "xz": (0, b"\xfd7zXZ\x00"),
-    "zstd": (0, b"\x28\xb5\x2f\xfd"),
-    "7z": (0, b"7z\xbc\xaf\x27\x1c"),
-    "rar": (0, b"Rar!\x1a\x07"),
-    "tar": (257, b"ustar"),
-}
 _HEAD_BYTES: Final = 512
 _ANY_SIZE: Final = 2**62
 
@@ -157,10 +147,6 @@ def _archive(path: Path) -> str:
     """Return which kind of archive a file is by its first bytes, or ""."""
     try:
         with open_bounded(path, _ANY_SIZE) as file:
-            head = file.read(_HEAD_BYTES)
+            return archive_kind(file.read(_HEAD_BYTES))
     except (OSError, ValueError):
         return ""  # it went away, or may not be read
-    for kind, (start, magic) in _MAGIC.items():
-        if head[start:].startswith(magic):
-            return f"a {kind} archive"
-    return ""
