@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from reference_impls.engine.partition import forward_flops
-from reference_impls.models import chain_of
-from suite.tasks.registry import find_task
+from hybridperf.tasks.registry import find_task
+from hybridperf_reference.engine.partition import forward_flops
+from hybridperf_reference.models import chain_of
 
 if TYPE_CHECKING:
-    from reference_impls.engine.chain import Chain
-    from suite.tasks.task import Task
+    from hybridperf.tasks.task import Task
+    from hybridperf_reference.engine.chain import Chain
 
 LAPTOP = ("resnet/laptop", "vgg/laptop", "vit/laptop", "bert/laptop")
 

@@ -7,22 +7,21 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from suite.logs import keys
-from suite.logs.chain import GENESIS, seal_line, split_line
-from suite.logs.clock import LogClock
-from suite.logs.package import Package, result_names
-from suite.logs.sums import SUMS, format_sums
-from suite.logs.writer import TOKEN, LogWriter
-from suite.rules.mlperf.ruleset import load_ruleset
-from suite.runs.launch import write_head
-from suite.runs.spec import RunSpec
-from suite.tasks.registry import task_path
+from hybridperf.log import keys
+from hybridperf.log.chain import GENESIS, seal_line, split_line
+from hybridperf.log.package import Package, result_names
+from hybridperf.log.sums import SUMS, format_sums
+from hybridperf.log.writer import TOKEN, LogClock, LogWriter
+from hybridperf.rules.mlperf.ruleset import load_ruleset
+from hybridperf.run.log_head import write_head
+from hybridperf.run.spec import RunSpec
+from hybridperf.tasks.registry import task_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
-    from suite.tasks.task import Division
+    from hybridperf.tasks.task import Division
 
     Edit = Callable[[list[str]], object]
 
@@ -57,6 +56,7 @@ def write_result(
     division: Division = "closed",
     overrides: dict[str, object] | None = None,
     task: str = TASK,
+    epochs: int = EPOCHS,
 ) -> Package:
     """Write a valid result of one run for each of ``times_s``; `missed` and `ended` are numbers."""
     package = Package(root.resolve(), org, system, task.replace("/", "-"))
@@ -68,7 +68,7 @@ def write_result(
             folder=str(package.folder),
             attempt=number,
             task_path=str(task_path(task)),
-            trainer="reference_impls",
+            trainer="hybridperf_reference",
             overrides=overrides or {},
             plan=plan,
             seed=1000 + number,
@@ -79,7 +79,7 @@ def write_result(
         )
         outcome = "interrupted" if number in ended else "success"
         outcome = "target_missed" if number in missed else outcome
-        quality = _write_log(spec, time_s, outcome)
+        quality = _write_log(spec, time_s, outcome, epochs)
         text, manifest = (package.folder / name for name in result_names(number))
         spec.log.rename(text)
         facts = _manifest(spec, package, time_s, outcome, quality)
@@ -165,10 +165,10 @@ def shift(bodies: list[str], first: int, time_ms: int) -> None:
         bodies[index] = json.dumps(entry | {"time_ms": entry["time_ms"] + time_ms})
 
 
-def _write_log(spec: RunSpec, time_s: float, outcome: str) -> float:
+def _write_log(spec: RunSpec, time_s: float, outcome: str, epochs: int) -> float:
     task, clock = spec.task(), spec.clock
     assert isinstance(clock, MadeUpClock)
-    epochs = EPOCHS if outcome == "success" else task.limits.epochs
+    epochs = epochs if outcome == "success" else task.limits.epochs
     write_head(spec)
     quality = 0.0
     with LogWriter(spec.log, clock) as log:

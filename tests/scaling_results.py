@@ -6,15 +6,15 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from suite.logs.rounds import read_package
-from suite.scores.scaling import CLAIM, Scaling, claim_of, scale, side_of
+from hybridperf.log.rounds import read_package
+from hybridperf.score.scaling import CLAIM, Scaling, claim_of, scale, side_of
 from tests.packages import edit_manifest, seal, write_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from suite.logs.package import Package
+    from hybridperf.log.package import Package
 
 BASE_TIMES_S = (10.0, 11.0, 12.0, 13.0, 14.0)
 TIMES_S = (7.0, 8.0, 8.0, 8.0, 9.0)  #: on two cores: 12 / (2 * 8) is an efficiency of 75 %

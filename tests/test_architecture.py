@@ -1,4 +1,4 @@
-"""The arrows of the house: who may import whom, and how large a room's parts may grow."""
+"""Which part of the project may import which, without cycles, and how long a file may be."""
 
 from __future__ import annotations
 
@@ -16,36 +16,42 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 MOST_LINES = 400
-#: how everything says no, what it is about, and how work is spread
-FOR_ALL = {"findings", "refusal", "plan", "jobs"}
-# Each room, and the rooms of suite that it may import; a longer name is one module of a room.
-ARROWS = {
+#: what every part may import
+FOR_ALL = {"findings", "errors", "plan", "parallel_map", "spelling", "untrusted"}
+# Each part of the harness, and the parts that it may import; a longer name is one module of a part.
+MAY_IMPORT = {
     "findings": set[str](),
-    "refusal": set[str](),
+    "errors": set[str](),
     "plan": set[str](),
-    "jobs": set[str](),
-    "tasks": {"runs.atomic"},
-    "logs": set[str](),
-    "systems": {"tasks"},
-    "scores": {"logs", "tasks"},
-    "rules": {"logs", "scores.convergence", "scores.scaling", "systems.catalog", "tasks"},
-    "runs": {"logs", "systems", "tasks"},
-    "report": {"logs", "rules", "scores", "tasks", "systems", "runs.atomic"},
-    "cli": {"logs", "report", "rules", "runs", "scores", "systems", "tasks"},
-    "pytest_plugin": {"logs", "report", "rules", "runs", "scores", "systems", "tasks"},
+    "parallel_map": set[str](),
+    "spelling": set[str](),
+    "untrusted": set[str](),
+    "tasks": {"run.atomic"},
+    "log": set[str](),
+    "system": {"tasks"},
+    "score": {"log", "system", "tasks"},
+    "rules": {"log", "score.convergence", "score.scaling", "system", "tasks"},
+    "run": {"log", "system", "tasks"},
+    "report": {"log", "rules", "score", "tasks", "system", "run.atomic"},
+    "cli": {"log", "report", "rules", "run", "score", "system", "tasks"},
+    "pytest_plugin": {"time_to_train"},
+    "time_to_train": {"log", "report", "rules", "run", "score", "system", "tasks"},
 }
 TRAINERS_MAY_USE = {
-    "suite.logs.keys",
-    "suite.plan",
-    "suite.runs.access",
-    "suite.runs.prediction",
-    "suite.runs.timed_run",
-    "suite.tasks",
+    "hybridperf.errors",
+    "hybridperf.log.keys",
+    "hybridperf.log.sums",
+    "hybridperf.plan",
+    "hybridperf.run.access",
+    "hybridperf.run.prediction",
+    "hybridperf.run.timed_run",
+    "hybridperf.tasks",
 }
 REGISTERS_BY_IMPORT = "_rules"  #: ends names of modules whose functions a register reaches
 
-SUITE = sorted((ROOT / "suite").rglob("*.py"))
-TRAINERS = sorted((ROOT / "reference_impls").rglob("*.py"))
+HARNESS_ROOT = ROOT / "suite/hybridperf"
+HARNESS = sorted(HARNESS_ROOT.rglob("*.py"))
+TRAINERS = sorted((ROOT / "reference_impls/hybridperf_reference").rglob("*.py"))
 OTHERS = sorted((ROOT / "tests").rglob("*.py")) + sorted(ROOT.glob("*.py"))
 
 
@@ -68,56 +74,108 @@ def _is_under(module: str, tree: str) -> bool:
     return module == tree or module.startswith(f"{tree}.")
 
 
-def _room(path: Path) -> str:
-    return path.relative_to(ROOT / "suite").with_suffix("").parts[0]
+def _part(path: Path) -> str:
+    return path.relative_to(HARNESS_ROOT).with_suffix("").parts[0]
 
 
-@pytest.mark.parametrize("path", SUITE + TRAINERS + OTHERS, ids=_name)
-def test_no_module_is_longer_than_can_be_read(path: Path) -> None:
+@pytest.mark.parametrize("path", HARNESS + TRAINERS + OTHERS, ids=_name)
+def test_no_module_is_too_long(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
 
 
-@pytest.mark.parametrize("path", SUITE, ids=_name)
-def test_the_suite_never_imports_a_trainer(path: Path) -> None:
-    assert [each for each in _imports(path) if _is_under(each, "reference_impls")] == []
+@pytest.mark.parametrize("path", HARNESS, ids=_name)
+def test_the_harness_never_imports_a_trainer(path: Path) -> None:
+    assert [each for each in _imports(path) if _is_under(each, "hybridperf_reference")] == []
 
 
-@pytest.mark.parametrize("path", SUITE, ids=_name)
-def test_rooms_import_only_along_the_arrows(path: Path) -> None:
-    room = _room(path)
-    allowed = set[str]() if room == "__init__" else ARROWS[room] | FOR_ALL | {room}
+@pytest.mark.parametrize("path", HARNESS, ids=_name)
+def test_parts_import_only_what_they_may(path: Path) -> None:
+    part = _part(path)
+    allowed = set[str]() if part == "__init__" else MAY_IMPORT[part] | FOR_ALL | {part}
 
     wrong = [
         each
         for each in _imports(path)
-        if _is_under(each, "suite")
-        and each != "suite.__version__"
-        and not any(_is_under(each, f"suite.{tree}") for tree in allowed)
+        if _is_under(each, "hybridperf")
+        and each != "hybridperf.__version__"
+        and not any(_is_under(each, f"hybridperf.{tree}") for tree in allowed)
     ]
 
-    # "import suite" alone reads its version and place.
-    assert [each for each in wrong if each != "suite"] == []
+    # "import hybridperf" alone reads its version and place.
+    assert [each for each in wrong if each != "hybridperf"] == []
 
 
-def test_every_room_has_its_arrows() -> None:
-    rooms = {_room(path) for path in SUITE} - {"__init__"}
+def _modules() -> dict[str, Path]:
+    found = {}
+    for tree in (HARNESS_ROOT, ROOT / "reference_impls/hybridperf_reference"):
+        for path in sorted(tree.rglob("*.py")):
+            parts = path.relative_to(tree.parent).with_suffix("").parts
+            found[".".join(parts).removesuffix(".__init__")] = path
+    return found
 
-    assert rooms <= set(ARROWS)
+
+def _cycles(edges: dict[str, set[str]]) -> list[list[str]]:
+    """Return every set of modules that reach one another, each sorted."""
+    reached = {}
+    for start in edges:
+        seen, waiting = set[str](), [start]
+        while waiting:
+            new = edges[waiting.pop()] - seen
+            seen |= new
+            waiting += new
+        reached[start] = seen
+    groups = {
+        tuple(sorted(other for other in reached[one] if one in reached[other]))
+        for one in edges
+        if one in reached[one]
+    }
+    return [list(group) for group in sorted(groups)]
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    """No cycle of imports, those inside of functions and for types only included.
+
+    An import of a package's name counts as one of its ``__init__``; that a package's ``__init__``
+    runs before each of its modules does not count.
+    """
+    modules = _modules()
+    edges: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        edges[name] = set()
+        for imported in _imports(path):
+            target = imported if imported in modules else imported.rpartition(".")[0]
+            if target in modules and target != name:
+                edges[name].add(target)
+
+    assert _cycles(edges) == []
+
+
+def test_cycles_are_found() -> None:
+    edges = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
+
+    assert _cycles(edges) == [["b", "c"]]
+
+
+def test_every_part_has_its_imports_stated() -> None:
+    parts = {_part(path) for path in HARNESS} - {"__init__"}
+
+    assert parts == set(MAY_IMPORT)
 
 
 @pytest.mark.parametrize("path", TRAINERS, ids=_name)
-def test_trainers_use_only_the_workers_side_of_the_suite(path: Path) -> None:
+def test_trainers_use_only_the_worker_api(path: Path) -> None:
     wrong = [
         each
         for each in _imports(path)
-        if _is_under(each, "suite") and not any(_is_under(each, tree) for tree in TRAINERS_MAY_USE)
+        if _is_under(each, "hybridperf")
+        and not any(_is_under(each, tree) for tree in TRAINERS_MAY_USE)
     ]
 
     assert wrong == []
 
 
-@pytest.mark.parametrize("path", SUITE + TRAINERS, ids=_name)
-def test_every_module_says_what_it_is_and_what_it_offers(path: Path) -> None:
+@pytest.mark.parametrize("path", HARNESS + TRAINERS, ids=_name)
+def test_every_module_has_a_docstring_and_states_its_public_names(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     public = {
         node.name
@@ -147,11 +205,11 @@ def test_every_module_says_what_it_is_and_what_it_offers(path: Path) -> None:
         assert offered - defined == set()
 
 
-@pytest.mark.parametrize("path", SUITE + TRAINERS, ids=_name)
+@pytest.mark.parametrize("path", HARNESS + TRAINERS, ids=_name)
 def test_one_file_names_a_kind_of_accelerator(path: Path) -> None:
     named = re.search("cuda", path.read_text(encoding="utf-8"), re.IGNORECASE)
 
-    assert bool(named) == (path == ROOT / "suite/systems/toolkit.py")
+    assert bool(named) == (path == ROOT / "suite/hybridperf/system/toolkit.py")
 
 
 _IMPORT_ALL = """
@@ -162,21 +220,20 @@ for name in sys.argv[1:]:
     except ModuleNotFoundError as error:
         # An optional package may be absent here; the suite and what it requires may not.
         assert error.name.partition(".")[0] in {"pynvml"}, error
-print(*sorted({"torch", "reference_impls", "sklearn"} & set(sys.modules)))
+print(*sorted({"torch", "hybridperf_reference", "sklearn"} & set(sys.modules)))
 """
 
 
-def test_importing_the_suite_imports_no_torch() -> None:
+def test_importing_the_harness_imports_no_torch() -> None:
     modules = [
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        for path in SUITE
+        ".".join(path.relative_to(ROOT / "suite").with_suffix("").parts).removesuffix(".__init__")
+        for path in HARNESS
     ]
 
-    script = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{_IMPORT_ALL}"
+    script = f"import sys; sys.path.insert(0, {str(ROOT / 'suite')!r})\n{_IMPORT_ALL}"
     done = subprocess.run(
         [sys.executable, "-I", "-c", script, *modules], capture_output=True, text=True, check=False
     )
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == ""
-    assert len(modules) > 50

@@ -4,11 +4,11 @@ import json
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.findings import Finding, Severity, visible
-from suite.refusal import ExitCode, Refusal
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import Finding, Severity, visible
 
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
@@ -42,7 +42,6 @@ def test_characters_that_mislead_are_shown_and_others_stay(text: str, shown: str
     assert visible(text) == shown
 
 
-@settings(deadline=None)
 @given(st.text(st.characters()))
 def test_visible_text_has_no_unsafe_character_and_stays_as_it_is(text: str) -> None:
     shown = visible(text)
@@ -51,7 +50,6 @@ def test_visible_text_has_no_unsafe_character_and_stays_as_it_is(text: str) -> N
     assert visible(shown) == shown
 
 
-@settings(deadline=None)
 @given(st.text(), st.text(), st.text())
 def test_a_sentence_is_one_safe_line(expected: str, found: str, path: str) -> None:
     sentence = _finding(expected=expected, found=found, path=path, line=3).sentence
@@ -96,7 +94,7 @@ def test_a_finding_is_an_error_unless_it_says_otherwise() -> None:
 def test_a_refusal_speaks_with_its_finding() -> None:
     finding = _finding(path="\x1b")
 
-    refusal = Refusal(finding, ExitCode.INVALID)
+    refusal = UserError(finding, ExitCode.INVALID)
 
     assert str(refusal) == finding.sentence
     assert refusal.finding is finding
@@ -104,7 +102,7 @@ def test_a_refusal_speaks_with_its_finding() -> None:
 
 
 def test_a_refusal_of_plain_words_is_safe_to_print() -> None:
-    refusal = Refusal("no\x1b[2J", ExitCode.USAGE)
+    refusal = UserError("no\x1b[2J", ExitCode.USAGE)
 
     assert str(refusal) == "no\\x1b[2J"
     assert refusal.finding is None

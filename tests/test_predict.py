@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from reference_impls import predict
-from reference_impls.engine.mesh import build_mesh
-from reference_impls.engine.trainer import Trainer
-from reference_impls.images.classifier import ImageClassifier
-from reference_impls.models import chain_of
-from suite.logs.clock import LogClock
-from suite.runs.spec import RUN_VARIABLE, RunSpec
-from suite.runs.timed_run import TimedRun
-from suite.tasks.data import load
-from suite.tasks.registry import task_path
+from hybridperf.log.writer import LogClock
+from hybridperf.run.spec import RUN_VARIABLE, RunSpec
+from hybridperf.run.timed_run import TimedRun
+from hybridperf.tasks.data import load
+from hybridperf.tasks.registry import task_path
+from hybridperf_reference import predict
+from hybridperf_reference.engine.mesh import build_mesh
+from hybridperf_reference.engine.trainer import Trainer
+from hybridperf_reference.images.classifier import ImageClassifier
+from hybridperf_reference.models import chain_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ def test_the_fresh_process_answers_what_the_trainer_did(
         folder=str(tmp_path),
         attempt=0,
         task_path=str(task_path("vit/laptop")),
-        trainer="reference_impls",
+        trainer="hybridperf_reference",
         overrides={},
         plan=f"precision={precision}",
         seed=3,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from suite.logs.package import find_results, read_result
-from suite.report.build import build_report
-from suite.rules.check import check_path
-from suite.scores.score import score_result
-from suite.tasks.registry import find_task
+from hybridperf.log.package import find_results, read_result
+from hybridperf.report.build import build_report
+from hybridperf.rules.check import check_path
+from hybridperf.score.score import score_result
+from hybridperf.tasks.registry import find_task
 
 ROOT = Path(__file__).parents[1]
 SUBMISSIONS = ROOT / "submissions"
@@ -20,13 +20,12 @@ def test_submissions_keep_every_rule() -> None:
     assert verdict.findings == ()
 
 
-def test_the_laptop_task_is_published_under_three_plans_or_more_with_all_its_runs() -> None:
+def test_every_published_result_has_all_its_runs() -> None:
     scores = [score_result(read_result(package)) for package in find_results(SUBMISSIONS)]
 
-    laptop = [score for score in scores if score.benchmark == "resnet/laptop"]
-    assert len({score.plan for score in laptop}) >= 3
-    count = find_task("resnet/laptop").runs.count
-    assert all(len(score.completed) >= count for score in laptop)
+    assert scores
+    for score in scores:
+        assert len(score.completed) >= find_task(score.benchmark).runs.count
 
 
 def test_reports_are_what_submissions_make(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""``pytest --benchmark`` as a user of the plugin meets it, in a project of their own."""
+"""``pytest --benchmark`` as a user of the plugin meets it, in a project of their own.
+
+Also run by ``tox -e plugin``, where pytest has no plugins but ours, pytest-benchmark and xdist.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+CONFTEST = """
+import sys
+
+def pytest_sessionfinish(session):
+    if not session.config.option.benchmark:
+        ours = {name for name in sys.modules if name.startswith("hybridperf")}
+        assert ours == {"hybridperf", "hybridperf.pytest_plugin"}, ours
+"""
 TESTS = """
 def test_unit():
     assert 1 + 1 == 2
@@ -23,70 +34,172 @@ def test_mine(time_to_train):
 def test_wrong_plan(time_to_train):
     time_to_train("resnet/laptop", plan="pp=9")
 """
+STRICT = ("-p", "no:timeout", "--strict-markers", "--strict-config", "-W", "error")
+
+
+def make_project(folder: Path) -> Path:
+    """Return a folder with a unit test, a benchmark, and one whose plan is wrong."""
+    (folder / "conftest.py").write_text(CONFTEST, encoding="utf-8")
+    (folder / "test_user.py").write_text(TESTS, encoding="utf-8")
+    (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    return folder
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Return a folder with a unit test, a benchmark, and one that cannot be."""
-    (tmp_path / "test_user.py").write_text(TESTS, encoding="utf-8")
-    return tmp_path
+    return make_project(tmp_path)
 
 
-def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_pytest(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     own = {key: value for key, value in os.environ.items() if "XDIST" not in key}
     environment = own | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    command = [sys.executable, "-m", "pytest", *map(str, arguments)]
     return subprocess.run(
         command,
         cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 
 
-def test_benchmarks_are_skipped_with_the_reason_unless_asked_for(project: Path) -> None:
-    done = run_pytest(project, "-rs")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        STRICT,
+        ("-n", "2"),
+        ("-p", "no:benchmark"),
+        ("-p", "no:cacheprovider"),
+        ("--benchmark-skip",),
+        ("--benchmark-disable",),
+    ],
+    ids=" ".join,
+)
+def test_benchmarks_are_skipped_with_the_reason_unless_asked_for(
+    project: Path, arguments: tuple[str, ...]
+) -> None:
+    done = run_pytest(project, "-rs", *arguments)
 
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed, 2 skipped" in done.stdout
     assert "run with --benchmark" in done.stdout
 
 
-def test_benchmark_shows_times_to_train_and_publishes_them(project: Path) -> None:
-    other_folder = project / "elsewhere"
-    other_folder.mkdir()
+def test_a_fixture_asked_for_during_a_test_is_skipped_too(project: Path) -> None:
+    source = "def test_late(request):\n    request.getfixturevalue('time_to_train')\n"
+    (project / "test_user.py").write_text(source, encoding="utf-8")
 
+    done = run_pytest(project)
+
+    assert done.returncode == 0, done.stdout
+    assert "1 skipped" in done.stdout
+
+
+def test_benchmarks_that_are_not_ours_are_reported_as_ever(project: Path) -> None:
+    source = "def test_sum(benchmark):\n    assert benchmark(sum, (1, 2)) == 3\n"
+    (project / "test_user.py").write_text(source, encoding="utf-8")
+
+    done = run_pytest(project, "--benchmark-json", project / "times.json")
+
+    assert done.returncode == 0, done.stdout
+    times = json.loads((project / "times.json").read_text())
+    assert times["machine_info"]["node"] == platform.node()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("-p", "no:benchmark"), "--benchmark needs pytest-benchmark: drop -p no:benchmark"),
+        (("-n", "2"), "--benchmark trains one result at a time: give -n 0"),
+        (("--benchmark-disable",), "--benchmark and --benchmark-disable exclude each other"),
+        (("--hp-runs", "0"), "--hp-runs takes a whole number from 1"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_anything_starts(
+    project: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    done = run_pytest(project, "--benchmark", "--hp-out", project / "out", *arguments)
+
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout
+    assert sentence in done.stderr
+    assert done.stderr.strip().count("\n") == 0
+    assert not (project / "out").exists()
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a project whose benchmark has run, its results in ``out`` and saved as ``base``."""
+    folder = make_project(tmp_path_factory.mktemp("measured"))
+    other_folder = folder / "elsewhere"
+    other_folder.mkdir()
     done = run_pytest(
         other_folder,
-        str(project / "test_user.py"),
+        folder / "test_user.py",
         "--benchmark",
         "--hp-runs=2",
-        f"--hp-out={project / 'out'}",
-        f"--benchmark-json={project / 'times.json'}",
+        f"--hp-out={folder / 'out'}",
+        f"--benchmark-json={folder / 'times.json'}",
+        f"--benchmark-storage={folder / 'saved'}",
+        "--benchmark-save=base",
+        *STRICT,
     )
+    assert done.returncode == 1, done.stdout + done.stderr
+    (folder / "stdout.txt").write_text(done.stdout, encoding="utf-8")
+    return folder
 
-    assert done.returncode == 1, done.stdout
-    assert "1 failed, 1 passed, 1 deselected" in done.stdout
-    assert "expected at most" in done.stdout, "the plan that does not fit is refused in a sentence"
-    assert "Traceback" not in done.stdout
-    assert "resnet/laptop under dp=1, run 2 of 2: reached the target in" in done.stdout, (
-        "runs are told as they end"
+
+def test_benchmark_shows_times_to_train_and_publishes_them(measured: Path) -> None:
+    shown = (measured / "stdout.txt").read_text(encoding="utf-8")
+
+    assert "1 failed, 1 passed, 1 deselected" in shown
+    assert "expected at most" in shown, "the plan that does not fit is refused in a sentence"
+    assert "Traceback" not in shown
+    assert "resnet/laptop under dp=1, run 2 of 2: reached the target in" in shown, (
+        "runs are reported as they end"
     )
-    assert "dp=1" in done.stdout.partition("= HybridPerf =")[2], "and scored at the end"
-    (result,) = project.glob("out/local/results/*/resnet-laptop")
-    times = json.loads((project / "times.json").read_text())
-    (measured,) = times["benchmarks"]
+    assert "dp=1" in shown.partition("= HybridPerf =")[2], "and scored at the end"
+    (result,) = measured.glob("out/local/results/*/resnet-laptop")
+    times = json.loads((measured / "times.json").read_text())
+    (benchmark,) = times["benchmarks"]
     logged = [_time_to_train_s(result / f"result_{number}.txt") for number in range(2)]
-    assert measured["stats"]["min"] == pytest.approx(min(logged))
-    assert measured["stats"]["max"] == pytest.approx(max(logged))
-    assert measured["extra_info"]["plan"] == "dp=1"
+    assert benchmark["stats"]["min"] == pytest.approx(min(logged))
+    assert benchmark["stats"]["max"] == pytest.approx(max(logged))
+    assert benchmark["extra_info"]["plan"] == "dp=1"
     assert times["machine_info"]["node"] == ""
     assert platform.node() not in times["machine_info"].values()
-    assert (project / "out" / "report" / "index.html").is_file()
-    assert "leaderboard: file://" in done.stdout
+    assert (measured / "out" / "report" / "index.html").is_file()
+    assert "leaderboard: file://" in shown
+
+
+@pytest.mark.parametrize(("factor", "status"), [(1.0, 0), (0.5, 1)])
+def test_times_are_compared_with_saved_ones(measured: Path, factor: float, status: int) -> None:
+    (saved,) = measured.glob("saved/*/*_base.json")
+    times = json.loads((measured / "times.json").read_text())
+    statistics = times["benchmarks"][0]["stats"]
+    for name in ("min", "max", "mean"):
+        statistics[name] *= factor
+    saved.write_text(json.dumps(times), encoding="utf-8")
+
+    done = run_pytest(
+        measured,
+        "test_user.py::test_mine",
+        "--benchmark",
+        "--hp-runs=2",
+        "--hp-out=out",  # the runs there are complete: they are read again
+        f"--benchmark-storage={measured / 'saved'}",
+        "--benchmark-compare",
+        "--benchmark-compare-fail=mean:5%",
+        f"--benchmark-histogram={measured / 'histogram'}",
+        *STRICT,
+    )
+
+    assert done.returncode == status, done.stdout + done.stderr
+    assert ("Performance has regressed" in done.stdout + done.stderr) is bool(status)
+    assert "INTERNALERROR" not in done.stdout + done.stderr
+    assert list(measured.glob("histogram*.svg"))
 
 
 def _time_to_train_s(log: Path) -> float:

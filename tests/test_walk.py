@@ -13,10 +13,10 @@ ROOT = Path(__file__).parents[1]
 
 
 def hybridperf(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    program = "import sys; from suite.cli import main; sys.exit(main())"
+    program = "import sys; from hybridperf.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", program, *map(str, arguments)]
     return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=170, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=1200, check=False
     )
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from suite.tasks.data.texts.vocabulary import VOCABULARY
-from suite.tasks.task import Data, Text
+from hybridperf.tasks.data.texts.vocabulary import VOCABULARY
+from hybridperf.tasks.task import Data, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from suite.pytest_plugin import TimeToTrain
+    from hybridperf.time_to_train import TimeToTrain
 
 RESULTS = (
     ("resnet/laptop", "dp=1"),

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from reference_impls.bert.characters import MaskedCharacters
-from suite.tasks.data import Samples
-from suite.tasks.data.topics import CHARACTERS, MASK
+from hybridperf.tasks.data import Samples
+from hybridperf.tasks.data.topics import CHARACTERS, MASK
+from hybridperf_reference.bert.characters import MaskedCharacters
 
 TOKENS, MASKED, LENGTH = 32, 5, 256
 BLOCKS = np.random.default_rng(0).integers(1, CHARACTERS, (400, LENGTH)).astype(np.uint8)
@@ -69,5 +69,6 @@ def test_loss_and_predictions_are_of_every_masked_character() -> None:
 
     rows = [torch.log_softmax(outputs[n, k], 0)[targets[n, k]] for n in range(4) for k in range(5)]
 
-    assert torch.allclose(objective.loss(outputs, targets), -torch.stack(rows).mean())
+    assert torch.allclose(objective.loss(outputs, targets), -torch.stack(rows).sum())
+    assert objective.count(targets) == 4 * MASKED
     assert torch.equal(objective.predictions(outputs), outputs.argmax(dim=-1))

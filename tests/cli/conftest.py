@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from suite.cli import main
-from tests.runs.conftest import Finished, finished_run, first_run
+from hybridperf.cli import main
+from tests.run.conftest import Finished, finished_run, first_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,8 +16,11 @@ __all__ = ["Finished", "finished_run", "first_run", "hybridperf"]
 
 
 @pytest.fixture
-def hybridperf(capsys: pytest.CaptureFixture[str]) -> Callable[..., Finished]:
-    """``hybridperf(*arguments)``: the exit status and what was printed."""
+def hybridperf(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Finished]:
+    """``hybridperf(*arguments)``: the exit status and what was printed, in lines of any length."""
+    monkeypatch.setenv("COLUMNS", "400")
 
     def carry_out(*arguments: str) -> Finished:
         try:

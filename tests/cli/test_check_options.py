@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from suite.logs import keys
+from hybridperf.log import keys
 from tests.packages import change, edit_log, log_path, write_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.runs.conftest import Finished
+    from tests.run.conftest import Finished
 
 MLPERF = ("--ruleset", "mlperf-training-2.1.0")
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from suite.tasks.data.place import DATA_VARIABLE
-from suite.tasks.registry import task_path
+from hybridperf.tasks.data.place import DATA_VARIABLE
+from hybridperf.tasks.registry import task_path
 from tests.cli.test_whole_command import COMMAND
-from tests.runs.conftest import ROOT
+from tests.run.conftest import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from suite.runs.nodes import Nodes
+from hybridperf.run.nodes import Nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.runs.conftest import Finished
+    from tests.run.conftest import Finished
 
 HERE = ("--rendezvous", "node0:29500")
 
@@ -43,6 +43,10 @@ def no_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             ("--nodes", "2", "--node-rank", "0", "--rendezvous", "../a:1"),
             "expected --rendezvous HOST:PORT, found '../a:1'",
+        ),
+        (
+            ("--nodes", "2", "--node-rank", "0", "--rendezvous", "fd00::1:29500"),
+            "found 'fd00::1:29500'; write an IPv6 address in brackets, as in [fd00::1]:29500",
         ),
         (
             ("--nodes", "2", "--node-rank", "0", "--rendezvous", "node0:65536"),

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import resource
-import subprocess
 from typing import TYPE_CHECKING
 
 import datasets
 import pytest
 
-from suite.tasks.data.place import DATA_VARIABLE
-from suite.tasks.registry import task_path
-from tests.cli.test_whole_command import COMMAND
-from tests.runs.conftest import ROOT
+from hybridperf.tasks.data.place import DATA_VARIABLE
+from hybridperf.tasks.registry import task_path
 from tests.texts import SPECIAL, WORDS, wikitext, write_lines, write_vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.runs.conftest import Finished
+    from tests.run.conftest import Finished
 
 
 def write_task(path: Path, vocabulary_sha256: str, entries: int, target: float) -> None:
@@ -55,32 +51,21 @@ def write_task(path: Path, vocabulary_sha256: str, entries: int, target: float) 
     path.write_text(text)
 
 
-def command(*arguments: str, most_bytes: int | None = None) -> subprocess.CompletedProcess[str]:
-    """Carry out a command, of whose files none may grow beyond ``most_bytes``."""
-
-    def limit() -> None:
-        if most_bytes is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
-
-    variables = {key: value for key, value in os.environ.items() if key != DATA_VARIABLE}
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env=variables,
-        preexec_fn=limit,
-    )
+@pytest.fixture(autouse=True)
+def _no_folder_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name no folder of data, and forget those that commands of this process name."""
+    monkeypatch.setenv(DATA_VARIABLE, "")
+    monkeypatch.delenv(DATA_VARIABLE)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     """Return a folder in which a set of text to train on was saved, with nothing held out."""
     place = tmp_path / "text"
     words = " ".join(word for word in WORDS if not word.startswith("##"))
     rows = datasets.Dataset.from_dict({"text": [words] * 12_000})
     datasets.DatasetDict({"train": rows}).save_to_disk(place, num_shards={"train": 2})
+    capsys.readouterr()  # its bars are none of the command's
     return place
 
 
@@ -92,64 +77,73 @@ def task(tmp_path: Path, folder: Path) -> Path:
     return path
 
 
-def _run(task: Path, folder: Path, plan: str, out: Path) -> dict[str, object]:
-    done = command(
+def _run(
+    hybridperf: Callable[..., Finished], task: Path, folder: Path, plan: str, out: Path
+) -> dict[str, object]:
+    done = hybridperf(
         *("run", str(task), "--data-dir", str(folder), "--plan", plan),
         *("--json", "--out", str(out)),
     )
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, object] = json.loads(done.stdout)
+    assert done.code == 0, done.err
+    answer: dict[str, object] = json.loads(done.out)
     return answer
 
 
-@pytest.mark.timeout(600)
 def test_a_task_of_text_is_prepared_trained_sealed_and_valid(
-    tmp_path: Path, task: Path, folder: Path
+    hybridperf: Callable[..., Finished], tmp_path: Path, task: Path, folder: Path
 ) -> None:
     run = ("run", str(task), "--data-dir", str(folder), "--out", str(tmp_path / "out"))
-    before = command(*run)
-    assert before.returncode == 4
-    assert before.stderr.startswith("hybridperf: data set texts: expected tokens of all text in ")
-    assert before.stderr.endswith("'hybridperf prepare TASK --data-dir FOLDER'.\n")
+    before = hybridperf(*run)
+    assert before.code == 4
+    assert before.err.startswith("hybridperf: data set texts: expected tokens of all text in ")
+    assert before.err.endswith("'hybridperf prepare TASK --data-dir FOLDER'.\n")
 
-    done = command("prepare", str(task), "--data-dir", str(folder))
-    again = command("prepare", str(task), "--data-dir", str(folder))
+    done = hybridperf("prepare", str(task), "--data-dir", str(folder))
+    again = hybridperf("prepare", str(task), "--data-dir", str(folder))
 
-    assert (done.returncode, done.stderr) == (0, "")
-    sha256 = re.search("[0-9a-f]{64}", done.stdout)
+    assert (done.code, done.err) == (0, "")
+    sha256 = re.search("[0-9a-f]{64}", done.out)
     assert sha256 is not None
     says = f"has the SHA-256 {sha256[0]}.\n"
-    assert done.stdout == f"bert/mine: prepared; its data {says}"
-    assert again.stdout == f"bert/mine: nothing is left to prepare; its data {says}"
-    answer = _run(task, folder, "dp=2", tmp_path / "out")
+    assert done.out == f"bert/mine: prepared; its data {says}"
+    assert again.out == f"bert/mine: nothing is left to prepare; its data {says}"
+    answer = _run(hybridperf, task, folder, "dp=2", tmp_path / "out")
     assert answer["findings"] == []
     (manifest,) = tmp_path.rglob("out/**/result_0.json")
     assert json.loads(manifest.read_text())["data_sha256"] == sha256[0]
 
 
-@pytest.mark.timeout(600)
-def test_real_text_is_trained_on_under_a_pipeline(tmp_path: Path) -> None:
+def test_real_text_is_trained_on_under_a_pipeline(
+    hybridperf: Callable[..., Finished], tmp_path: Path
+) -> None:
     folder, entries = wikitext(tmp_path)
     task = tmp_path / "mine.toml"
     write_task(task, write_vocabulary(folder, entries), len(entries), target=0.03)
-    assert command("prepare", str(task), "--data-dir", str(folder)).returncode == 0
+    assert hybridperf("prepare", str(task), "--data-dir", str(folder)).code == 0
 
-    answer = _run(task, folder, "pp=2,schedule=1f1b,microbatches=2", tmp_path / "out")
+    answer = _run(hybridperf, task, folder, "pp=2,schedule=1f1b,microbatches=2", tmp_path / "out")
 
     assert answer["findings"] == []
 
 
-def test_a_full_disk_is_one_sentence_and_the_same_command_goes_on(task: Path, folder: Path) -> None:
+def test_a_full_disk_is_one_sentence_and_the_same_command_goes_on(
+    hybridperf: Callable[..., Finished], task: Path, folder: Path
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     # The first file makes 130,000 bytes of tokens, and so does the second.
-    full = command("prepare", str(task), "--data-dir", str(folder), most_bytes=200_000)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
+    try:
+        full = hybridperf("prepare", str(task), "--data-dir", str(folder))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
-    assert full.returncode == 4
-    (sentence,) = full.stderr.splitlines()
+    assert full.code == 4
+    (sentence,) = full.err.splitlines()
     tokens = folder / "hybridperf_tokens"
     assert f"expected text that can be read, and room for tokens in {tokens}, found" in sentence
     assert sentence.endswith("see to it and give the same command again: it goes on.")
     assert json.loads((tokens / "record.json").read_text())["files_done"] == 1
-    assert command("prepare", str(task), "--data-dir", str(folder)).returncode == 0
+    assert hybridperf("prepare", str(task), "--data-dir", str(folder)).code == 0
 
 
 def test_a_task_whose_data_comes_with_a_package_needs_nothing(
@@ -170,7 +164,6 @@ def test_the_doctor_says_what_a_folder_of_text_lacks(
         assert diagnosis["status"] == "optional"
         return f"{diagnosis['detail']} -> {diagnosis['remedy']}"
 
-    monkeypatch.delenv(DATA_VARIABLE, raising=False)
     assert "needs a folder with WikiText-103" in lacks("bert/workstation")
     monkeypatch.setenv(DATA_VARIABLE, str(folder))
     assert lacks("bert_large/cluster").endswith(
@@ -210,10 +203,12 @@ def test_a_model_of_other_samples_than_its_data_s_is_refused(
     assert "expected model.masked = data.text.masked, found 5" in done.sentence
 
 
-def test_plain_text_comes_before_a_saved_set(task: Path, folder: Path) -> None:
+def test_plain_text_comes_before_a_saved_set(
+    hybridperf: Callable[..., Finished], task: Path, folder: Path
+) -> None:
     write_lines(folder / "train.txt", ["the ship"])
 
-    done = command("prepare", str(task), "--data-dir", str(folder))
+    done = hybridperf("prepare", str(task), "--data-dir", str(folder))
 
-    assert done.returncode == 4  # one line is not enough
-    assert "train samples" in done.stderr
+    assert done.code == 4  # one line is not enough
+    assert "train samples" in done.sentence

@@ -6,7 +6,7 @@ import json
 import tomllib
 from typing import TYPE_CHECKING
 
-from suite.cli.commands import rcp
+from hybridperf.cli.commands import rcp
 from tests.packages import edit_log, write_result
 
 if TYPE_CHECKING:
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from suite.logs.package import Package
-    from suite.runs.order import Order
-    from tests.runs.conftest import Finished
+    from hybridperf.log.package import Package
+    from hybridperf.run.request import RunRequest
+    from tests.run.conftest import Finished
 
 TIMES_S = [float(10 + number) for number in range(10)]
 
@@ -45,12 +45,12 @@ def test_a_point_made_of_runs_judges_results(
 def test_without_a_folder_twice_the_runs_are_made(
     hybridperf: Callable[..., Finished], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Order] = []
+    asked: list[RunRequest] = []
 
-    def make_runs(order: Order, *, quiet: bool) -> Package:
+    def make_runs(request: RunRequest, *, quiet: bool) -> Package:
         assert not quiet
         print("10 runs to make")  # noqa: T201 - as the real one does
-        asked.append(order)
+        asked.append(request)
         return write_result(tmp_path, times_s=TIMES_S)
 
     monkeypatch.setattr(rcp, "make_runs", make_runs)
@@ -60,7 +60,7 @@ def test_without_a_folder_twice_the_runs_are_made(
     assert done.code == 0
     assert done.err == "10 runs to make\n"
     assert len(json.loads(done.out)["resnet-laptop_ref_32"]["Epochs to converge"]) == 10
-    assert [(order.runs, str(order.plan), str(order.out)) for order in asked] == [
+    assert [(request.runs, str(request.plan), str(request.out)) for request in asked] == [
         (10, "dp=2", "reference_runs")
     ]
 

@@ -8,16 +8,16 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from suite.cli import scaling_orders
-from suite.cli.parser import build_parser
-from suite.logs.package import find_results
-from suite.report.scaling import SCALING_COLUMNS
-from suite.rules.check import check_path
-from suite.scores.scaling import CLAIM
-from suite.systems.affinity import only_cores
-from suite.systems.devices import Devices
+from hybridperf.cli import scaling_requests
+from hybridperf.cli.parser import build_parser
+from hybridperf.log.package import find_results
+from hybridperf.report.scaling import SCALING_COLUMNS
+from hybridperf.rules.check import check_path
+from hybridperf.score.scaling import CLAIM
+from hybridperf.system.accelerators import Devices
+from hybridperf.system.cpu import only_cores
 from tests.packages import write_result
-from tests.runs.conftest import FAULTY, Bench, bench, finished
+from tests.run.conftest import FAULTY, Bench, bench, finished
 from tests.scaling_results import on_cores, write_on, write_pair
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from tests.runs.conftest import Finished
+    from tests.run.conftest import Finished
 
 __all__ = ["bench"]
 
@@ -42,7 +42,7 @@ def test_the_text_names_base_metrics_and_causes(
 
     assert done.code == 0
     assert "resnet/laptop: base acme on-1, 1 core, 5 runs" in done.out
-    rows = [line.split() for line in done.out.splitlines() if line.startswith(" acme on-2")]
+    rows = [line.split() for line in done.out.splitlines() if line.startswith("acme on-2 ")]
     assert [row[2:6] for row in rows] == [
         ["2", "strong", "time", "to"],
         ["2", "strong", "end-to-end", "throughput"],
@@ -139,8 +139,8 @@ def test_command_lines_that_make_no_scaling_are_refused(
 def _orders(*arguments: str) -> dict[int, tuple[str, str | None, dict[str, object]]]:
     options = build_parser().parse_args(["scale", "resnet/laptop", *arguments])
     return {
-        count: (str(order.plan), order.system, dict(order.overrides))
-        for count, order in scaling_orders.scaling_orders(options).items()
+        count: (str(request.plan), request.system, dict(request.overrides))
+        for count, request in scaling_requests.scaling_requests(options).items()
     }
 
 
@@ -158,14 +158,14 @@ def test_a_plan_is_spread_by_replicas_and_plans_are_taken_as_given() -> None:
 
 
 def test_weak_scaling_keeps_the_batch_of_each_device() -> None:
-    orders = _orders("--devices", "2,4", "--weak", "--set", "training.global_batch_size=24")
+    requests = _orders("--devices", "2,4", "--weak", "--set", "training.global_batch_size=24")
 
     batch = "training.global_batch_size"
-    assert {count: overrides for count, (_, _, overrides) in orders.items()} == {
+    assert {count: overrides for count, (_, _, overrides) in requests.items()} == {
         2: {batch: 24},
         4: {batch: 48},
     }
-    assert all(str(system).endswith("-weak") for _, system, _ in orders.values())
+    assert all(str(system).endswith("-weak") for _, system, _ in requests.values())
 
 
 def test_cores_are_held_back_and_given_back(tmp_path: Path) -> None:
@@ -184,10 +184,10 @@ def test_cores_are_held_back_and_given_back(tmp_path: Path) -> None:
 
 
 def test_accelerators_need_no_cores_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scaling_orders, "usable_devices", lambda: Devices("gpu", 2, "H200"))
+    monkeypatch.setattr(scaling_requests, "usable_devices", lambda: Devices("gpu", 2, "H200"))
     before = os.sched_getaffinity(0)
 
-    with scaling_orders.on_devices(1):
+    with scaling_requests.on_devices(1):
         assert os.sched_getaffinity(0) == before
 
 

@@ -9,9 +9,9 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from suite.logs.package import find_results, read_result
-from suite.rules.check import check_result
-from tests.runs.conftest import ROOT, finished
+from hybridperf.log.package import find_results, read_result
+from hybridperf.rules.check import check_result
+from tests.run.conftest import ROOT, finished
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CODE = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from suite.cli import main
+from hybridperf.cli import main
 sys.exit(main())
 """
 COMMAND = (sys.executable, "-c", CODE)
@@ -61,5 +61,5 @@ def test_an_interrupt_before_anything_has_begun_leaves_nothing(tmp_path: Path) -
     process.send_signal(signal.SIGINT)
     done = finished(process)
     assert done.code == 5
-    assert done.sentence == "hybridperf: interrupted; give the same command again to go on."
+    assert done.sentence == "hybridperf: interrupted; give the same command again to resume."
     assert not (tmp_path / "out").exists()

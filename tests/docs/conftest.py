@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -9,11 +10,14 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
+from hybridperf.run.provenance import file_sha256
+
 ROOT: Final = Path(__file__).parents[2]
+EXAMPLES: Final = ROOT / "docs/examples"
 _BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -28,6 +32,18 @@ class Walk:
     def runs(self) -> Path:
         return self.examples / "runs"
 
+    def manifests(self) -> list[dict[str, Any]]:
+        """Return the manifest of each run."""
+        return [json.loads(path.read_text()) for path in sorted(self.runs.rglob("result_*.json"))]
+
+    def assert_task_beside_results(self, package: str) -> None:
+        """The task of the example ``package`` is copied to its results, and hashed."""
+        own = EXAMPLES / package / "task.toml"
+        copies = list(self.runs.rglob("task.toml"))
+        assert {path.read_bytes() for path in copies} == {own.read_bytes()}
+        for path in copies:
+            assert f"{file_sha256(own)}  task.toml" in (path.parent / "SHA256SUMS").read_text()
+
     def say(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """Give another command."""
         return _bash(self.examples, 'hybridperf "$@"', *map(str, arguments))
@@ -39,6 +55,14 @@ def blocks(page: str, language: str) -> list[str]:
     return [code for found, code in _BLOCK.findall(text) if found == language]
 
 
+def assert_code_is_of(package: str, page: str) -> None:
+    """The code on a page is that of its example."""
+    files = [path.read_text() for path in (EXAMPLES / package).iterdir() if path.is_file()]
+    shown = [code for language in ("python", "toml") for code in blocks(page, language)]
+    assert shown
+    assert [code for code in shown if not any(code in text for text in files)] == []
+
+
 def _bash(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script, "bash", *arguments],
@@ -46,7 +70,7 @@ def _bash(folder: Path, script: str, *arguments: str) -> subprocess.CompletedPro
         env=os.environ | {"PATH": f"{_programs(folder)}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
-        timeout=580,
+        timeout=1200,
         check=False,
     )
 
@@ -55,7 +79,7 @@ def _programs(folder: Path) -> Path:
     """Return a folder whose ``hybridperf`` is that of this checkout, installed or not."""
     place = next(each for each in (folder, *folder.parents) if (each / "bin").is_dir()) / "bin"
     program = place / "hybridperf"
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from suite.cli import main"
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from hybridperf.cli import main"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{code}; sys.exit(main())" "$@"\n')
     program.chmod(0o755)
     return place

@@ -1,4 +1,4 @@
-"""What a rank of a checkpoint test does: ``-m tests.engine.checkpoint_worlds <folder>``.
+"""What a rank of a checkpoint test does.
 
 Worlds of all sizes run at once. Each trains a block under its plans, saves, and trains another;
 once all have saved, it goes on from every checkpoint under each of its plans. What BatchNorm does
@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
+import shutil
 import time
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
-from reference_impls.engine.mesh import build_mesh, join_ranks
-from reference_impls.engine.trainer import Trainer
-from reference_impls.models import chain_of
-from suite.plan import ParallelPlan
-from suite.runs.access import EvaluationData, TrainingData
-from suite.tasks.task import Block
+from hybridperf.plan import ParallelPlan
+from hybridperf.run.access import EvaluationData, TrainingData
+from hybridperf.tasks.task import Block
+from hybridperf_reference.engine.checkpoint import CheckpointError
+from hybridperf_reference.engine.mesh import join_ranks
+from hybridperf_reference.engine.trainer import Trainer
+from hybridperf_reference.models import chain_of
 from tests.engine.families import FAMILIES, SEED
-from tests.engine.worlds import whole
+from tests.engine.worlds import mesh_of, whole
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PLANS = {
     "resnet": (
@@ -53,7 +56,7 @@ def trainer_of(family: str, number: int, device: torch.device, seed: int) -> Tra
     if family == "vit":
         optimizer = dataclasses.replace(task.optimizer, name="adamw", lr=0.001)
         task = dataclasses.replace(task, optimizer=optimizer)
-    return Trainer(chain_of(task, seed), task, plan, build_mesh(plan, device), SEED)
+    return Trainer(chain_of(task, seed), task, plan, mesh_of(plan, device), SEED)
 
 
 def train_block(trainer: Trainer, family: str, block: Block) -> dict[str, Any]:
@@ -70,15 +73,30 @@ def state_of(trainer: Trainer) -> dict[str, Any]:
     moments = {
         f"{name} {key}": whole(value)
         for name, parameter in trainer._stage.named_parameters()
-        for key, value in trainer._optimizer.state[parameter].items()
+        for key, value in trainer._update.optimizer.state[parameter].items()
     }
     return {"weights": weights, "moments": moments, "steps": trainer._steps}
 
 
-def main() -> None:
+def try_damaged(folder: Path, device: torch.device, rank: str) -> None:
+    """Note what this rank says of a checkpoint of which a byte is changed on rank 0 alone."""
+    damaged = folder / "damaged"
+    if rank == "0":
+        shutil.copytree(folder / "vit_1", damaged)
+        (path,) = damaged.glob("__1_*")  # rank 0 verifies this one: it is the second of five
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    dist.barrier()
+    try:
+        trainer_of("vit", 1, device, SEED).load(damaged)
+    except CheckpointError as error:
+        (folder / f"damaged_rank_{rank}.txt").write_text(str(error))
+
+
+def main(folder: Path) -> None:
     """Save under every plan of as many ranks as there are; then load everything."""
-    folder, rank = Path(sys.argv[1]), os.environ.get("RANK", "0")
-    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    rank, ranks = os.environ["RANK"], int(os.environ["WORLD_SIZE"])
     own = [case for case in CASES if ParallelPlan.parse(PLANS[case[0]][case[1]]).ranks == ranks]
     with join_ranks(ParallelPlan(dp=ranks)) as device:
         for family, number in own:
@@ -105,7 +123,5 @@ def main() -> None:
                 if goes_on:
                     states.append(train_block(trainer, family, SECOND))
                 torch.save(states, folder / f"{family}_{other}_as_{number}_rank_{rank}.pt")
-
-
-if __name__ == "__main__":
-    main()
+        if ranks == 2:
+            try_damaged(folder, device, rank)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reference_impls.bert.chain import Shape
-from suite.tasks.data import Samples, Splits
-from suite.tasks.data.texts.pairs import TextBlocks
-from suite.tasks.schema import build
-from suite.tasks.task import Text
+from hybridperf.tasks.data import Samples, Splits
+from hybridperf.tasks.data.texts.pairs import TextBlocks
+from hybridperf.tasks.schema import build
+from hybridperf.tasks.task import Text
+from hybridperf_reference.bert.chain import Shape
 
 if TYPE_CHECKING:
-    from suite.tasks.task import Task
+    from hybridperf.tasks.task import Task
 
 TOKENS = 8000  # of the text
 SPECIAL = (0, 1, 2, 3, 4)

@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from reference_impls.models import chain_of
-from suite.plan import ChainFacts, ParallelPlan
-from suite.runs.access import TrainingData
-from suite.tasks.data import Samples, Splits, load
-from suite.tasks.registry import find_task
-from suite.tasks.task import Block
+from hybridperf.plan import ParallelPlan, TrainingConfig
+from hybridperf.run.access import TrainingData
+from hybridperf.tasks.data import Samples, Splits, load
+from hybridperf.tasks.registry import find_task
+from hybridperf.tasks.task import Block
+from hybridperf_reference.models import chain_of
 from tests.engine.drawn_pairs import drawn_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from torch import Tensor
 
-    from reference_impls.engine.chain import Chain, Objective
-    from suite.tasks.task import Task
+    from hybridperf.tasks.task import Task
+    from hybridperf_reference.engine.chain import Chain, Objective
 
 SEED = 7
+_SGD: dict[str, Any] = {
+    "name": "sgd",
+    "lr": 0.05,
+    "momentum": 0.9,
+    "weight_decay": 1e-4,
+    "clip_norm": 0.0,
+}
 STEPS = 3
-BATCH = 16
+BATCH = 24
 EPOCHS = 2  # so that the second of the batches is of two epochs
 EVALUATED = 67  # no number of replicas divides it
 
@@ -42,7 +50,7 @@ def _published(task: Task) -> Splits:
     return Splits(train, evaluation)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Family:
     """A task whose model is small, and has eight units, so that four ranks may hold two stages."""
 
@@ -53,41 +61,53 @@ class Family:
     tokens: int | None = None
     batch_norm: bool = False
     dtype: torch.dtype = torch.float32
+    optimizer: Mapping[str, Any] = field(default_factory=dict)  #: other than plain momentum SGD
     samples: Callable[[Task], Splits] = _published
+    batch: int = BATCH
+
+    def of(self, plan: ParallelPlan) -> Family:
+        """Return this family with no more encoder layers than the stages of ``plan`` need."""
+        layers = min(self.model.get("layers", 0), max(2, plan.pipeline_stages - 1))
+        return _with_layers(self, layers) if layers else self
 
     def task(self) -> Task:
-        """Return the task with two epochs of three steps of plain momentum SGD.
+        """Return the task with two epochs of three steps, of plain momentum SGD where not stated.
 
-        AdamW would magnify what is left of gradients that are zero but for rounding.
+        AdamW would magnify what is left of gradients that are zero but for rounding in fp32.
         """
         task = find_task(self.task_name)
         optimizer = dataclasses.replace(
             task.optimizer,
-            name="sgd",
-            lr=0.05,
-            momentum=0.9,
-            weight_decay=1e-4,
             warmup_epochs=1,
-            clip_norm=0.0,
+            **(_SGD | dict(self.optimizer)),
         )
         return dataclasses.replace(
             task,
             units=self.units,
             model=task.model | self.model,
             data=dataclasses.replace(
-                task.data, train_samples=STEPS * BATCH // EPOCHS, eval_samples=EVALUATED
+                task.data, train_samples=STEPS * self.batch // EPOCHS, eval_samples=EVALUATED
             ),
-            training=dataclasses.replace(task.training, global_batch_size=BATCH),
+            training=dataclasses.replace(task.training, global_batch_size=self.batch),
             optimizer=optimizer,
         )
+
+    @property
+    def dropout(self) -> bool:
+        """Tell whether the model drops activations in training."""
+        return bool(self.model.get("dropout"))
 
     def splits(self) -> Splits:
         """Return the samples of three steps, and a few held-out ones."""
         return self.samples(self.task())
 
+    def built(self) -> Chain:
+        """Return the model as its family builds it."""
+        return chain_of(self.task(), SEED)
+
     def chain(self) -> Chain:
         """Return the model, the same at every call, its parameters moved a little from zeros."""
-        chain = chain_of(self.task(), SEED)
+        chain = self.built()
         for unit in chain.units:
             unit.module.to(self.dtype)
             for parameter in unit.module.parameters():
@@ -116,11 +136,11 @@ class Family:
         return narrows and not plan.check(self.facts)
 
     @property
-    def facts(self) -> ChainFacts:
+    def facts(self) -> TrainingConfig:
         """Return what a plan must fit, on as many devices as a test may start."""
-        return ChainFacts(
+        return TrainingConfig(
             len(self.units),
-            BATCH,
+            self.batch,
             devices=8,
             ranks_per_device=1,
             device_kind="accelerator",  # the processor has nothing to offload to; code can be tried
@@ -152,9 +172,24 @@ def _widened(inputs: Tensor, dtype: torch.dtype) -> Tensor:
     return inputs.to(dtype) if inputs.is_floating_point() else inputs
 
 
+@functools.cache
+def _with_layers(family: Family, layers: int) -> Family:
+    units = ("embeddings", *_layers(layers), "head")
+    return dataclasses.replace(family, model=family.model | {"layers": layers}, units=units)
+
+
 def _layers(count: int) -> tuple[str, ...]:
     return tuple(f"layers.{number}" for number in range(count))
 
+
+_PAIRS: dict[str, Any] = {
+    "vocabulary": 64,
+    "masked": 3,
+    "hidden": 32,
+    "layers": 6,
+    "heads": 4,
+    "inner": 48,
+}
 
 # The gradient of a ReLU jumps: in fp32, sums in another order carry some of a million activations
 # over its kink, and a step later gradients differ by per cents. In fp64 none is near enough. What
@@ -191,20 +226,32 @@ FAMILIES = {
     ),
     "bert_pairs": Family(
         "bert/workstation",
-        {
-            "vocabulary": 64,
-            "tokens": 16,
-            "masked": 3,
-            "hidden": 32,
-            "layers": 6,
-            "heads": 4,
-            "inner": 48,
-            "dropout": 0.0,
-        },
+        _PAIRS | {"tokens": 16, "dropout": 0.0},
         ("embeddings", *_layers(6), "head"),
         tensor_sizes=(4, 48),
         tokens=16,
         dtype=torch.float64,
+        samples=drawn_pairs,
+    ),
+    # Tokens that no ranks share evenly, so that they draw different numbers of random numbers.
+    "dropout_adamw": Family(
+        "bert/workstation",
+        _PAIRS | {"tokens": 17, "dropout": 0.1, "hidden": 36, "heads": 6},
+        ("embeddings", *_layers(6), "head"),
+        tensor_sizes=(6, 48),
+        tokens=17,
+        dtype=torch.float64,
+        optimizer={"name": "adamw", "lr": 0.01, "epsilon": 1e-6, "clip_norm": 0.5},
+        samples=drawn_pairs,
+    ),
+    "dropout_lamb": Family(
+        "bert/workstation",
+        _PAIRS | {"tokens": 17, "dropout": 0.1, "hidden": 36, "heads": 6},
+        ("embeddings", *_layers(6), "head"),
+        tensor_sizes=(6, 48),
+        tokens=17,
+        dtype=torch.float64,
+        optimizer={"name": "lamb", "lr": 0.01, "epsilon": 1e-6, "clip_norm": 0.5},
         samples=drawn_pairs,
     ),
 }

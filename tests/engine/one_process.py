@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm  # what all of torch's have in common
 
-from reference_impls.engine.optim import build_optimizer
-from reference_impls.engine.schedule import learning_rate
-from reference_impls.engine.stage import Stage
+from hybridperf.plan import ParallelPlan
+from hybridperf_reference.engine.optim import build_optimizer
+from hybridperf_reference.engine.schedule import learning_rate
+from hybridperf_reference.engine.stage import Stage
 from tests.engine.families import FAMILIES, SEED
+from tests.engine.odd_models import ODD
+from tests.engine.simulated_streams import SimulatedStreams
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from reference_impls.engine.chain import Objective
-    from suite.plan import ParallelPlan
-    from suite.tasks.data import Samples
+    from hybridperf.tasks.data import Samples
+    from hybridperf_reference.engine.chain import Objective
+    from tests.engine.families import Family
 
 NARROW = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -27,42 +33,68 @@ NARROW = {"bf16": torch.bfloat16, "fp16": torch.float16}
 def expected(family: str, plan: ParallelPlan) -> dict[str, Any]:
     """Return what ``plan`` should compute.
 
-    With BatchNorm, how the batch is cut matters, as docs/plans.md says; else no plan differs.
+    With BatchNorm, how the batch is cut matters, as docs/plans.md says, and with dropout also
+    which part of it a rank drops; else no plan differs.
     """
-    if FAMILIES[family].batch_norm:
-        return _trained(family, plan.dp, plan.microbatches, plan.bn, plan.precision)
-    return _trained(family, 1, 1, "micro", plan.precision)
+    row = (FAMILIES | ODD)[family].of(plan)
+    same = ParallelPlan(precision=plan.precision)
+    if row.batch_norm or row.dropout:
+        same = dataclasses.replace(same, dp=plan.dp, microbatches=plan.microbatches, bn=plan.bn)
+    if row.dropout:
+        same = dataclasses.replace(same, tp=plan.tp, sp=plan.sp)
+    return _trained(row, same)
 
 
 @functools.cache
-def _trained(family: str, dp: int, microbatches: int, bn: str, precision: str) -> dict[str, Any]:
+def _trained(row: Family, plan: ParallelPlan) -> dict[str, Any]:
+    with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng():
+        streams = SimulatedStreams(SEED, plan)
+        if row.dropout:
+            streams.patch(patch)
+        return _train(row, plan, streams)
+
+
+def _train(row: Family, plan: ParallelPlan, streams: SimulatedStreams) -> dict[str, Any]:
     torch.set_num_threads(1)  # as the ranks: threads add in another order
-    row = FAMILIES[family]
+    dp, microbatches, bn, precision = plan.dp, plan.microbatches, plan.bn, plan.precision
     task, splits, objective = row.task(), row.splits(), row.chain().objective
     count = 1 if bn == "sync" else dp
-    replicas = [Stage(row.chain().units).train() for _ in range(count)]
+    chains = [row.chain() for _ in range(count)]
+    for chain in chains if row.dropout else ():
+        for number, unit in enumerate(chain.units):
+            streams.follow(number, unit)
+    replicas = [Stage(chain.units).train() for chain in chains]
     deferred = [_Deferred(replica) for replica in replicas] if bn == "deferred" else []
     optimizers = [build_optimizer(replica, task.optimizer) for replica in replicas]
     losses = []
     scale = 65536.0 if precision == "fp16" else 1.0  # a power of two: it changes no digit
     for batch in row.batches(splits).batches():
         shares = _parts(np.stack([batch.indices, batch.epochs], axis=1), dp, microbatches, bn)
-        for replica, parts in zip(replicas, shares, strict=True):
+        rows = np.stack([batch.indices, batch.epochs], axis=1)
+        everything = objective.count(objective.prepare(*_read(objective, splits.train, rows))[1])
+        losses.append(0.0)
+        streams.step = batch.step
+        for number, (replica, parts) in enumerate(zip(replicas, shares, strict=True)):
             replica.zero_grad()
-            for part in parts:
+            for part_number, part in enumerate(parts):
+                streams.micro_batch = number * microbatches + part_number
                 inputs, targets = objective.prepare(*_read(objective, splits.train, part))
-                with torch.autocast("cpu", NARROW.get(precision), enabled=precision != "fp32"):
+                with torch.autocast("cpu", NARROW.get(precision), enabled=precision in NARROW):
                     outputs = replica(inputs)
-                loss = objective.loss(outputs, targets)
-                (loss * scale / microbatches).backward()
-                losses.append(loss.item())
+                loss = objective.loss(outputs, targets) / everything
+                (loss * scale * count).backward()
+                losses[-1] += loss.item()
         for parameters in zip(*(replica.parameters() for replica in replicas), strict=True):
+            if parameters[0].grad is None:
+                continue
             mean = torch.stack([_gradient(p) / scale for p in parameters]).mean(dim=0)
             for parameter in parameters:
                 parameter.grad = torch.empty_like(parameter).copy_(mean)  # in its layout
         for statistics in deferred:
             statistics.commit()
-        gradients = {name: _gradient(p).clone() for name, p in replicas[0].named_parameters()}
+        norm = _clip(replicas, task.optimizer.clip_norm)
+        named = replicas[0].named_parameters()
+        gradients = {name: p.grad.clone() for name, p in named if p.grad is not None}
         rate = learning_rate(batch.step, task.steps_per_epoch, task.optimizer)
         for optimizer in optimizers:
             for group in optimizer.param_groups:
@@ -72,14 +104,24 @@ def _trained(family: str, dp: int, microbatches: int, bn: str, precision: str) -
     with torch.no_grad():
         outputs = whole(objective.evaluation(splits.evaluation.inputs))
     right = objective.predictions(outputs) == torch.from_numpy(splits.evaluation.labels)
-    squares = [gradient.double().square().sum() for gradient in gradients.values()]
     return {
         "gradients": gradients,
         "weights": dict(whole.state_dict()),
         "loss": sum(losses) / len(losses),
-        "gradient_norm": torch.stack(squares).sum().sqrt().item(),
+        "gradient_norm": norm,
         "quality": right.double().mean().item(),
     }
+
+
+def _clip(replicas: list[Stage], most: float) -> float:
+    """Scale gradients down to the norm ``most`` where it is not 0; return their norm before."""
+    trained = [p for p in replicas[0].parameters() if p.grad is not None]
+    squares = [_gradient(p).double().square().sum() for p in trained]
+    norm = torch.stack(squares).sum().sqrt().item()
+    for replica in replicas if most else ():
+        for parameter in replica.parameters():
+            _gradient(parameter).mul_(min(1.0, most / norm))
+    return norm
 
 
 def _read(objective: Objective, samples: Samples, part: NDArray[Any]) -> list[Tensor]:
@@ -100,14 +142,14 @@ class _Deferred:
     """Running statistics of BatchNorm, taken from all inputs of a step at once."""
 
     def __init__(self, replica: nn.Module) -> None:
-        self._inputs: dict[nn.BatchNorm2d, list[Tensor]] = {}
+        self._inputs: dict[_BatchNorm, list[Tensor]] = {}
         for layer in replica.modules():
-            if isinstance(layer, nn.BatchNorm2d):
+            if isinstance(layer, _BatchNorm):
                 self._inputs[layer] = []
                 layer.register_forward_pre_hook(self._keep)
 
     def _keep(self, layer: nn.Module, inputs: tuple[Tensor]) -> None:
-        assert isinstance(layer, nn.BatchNorm2d)
+        assert isinstance(layer, _BatchNorm)
         layer.track_running_stats = not layer.training
         if layer.training:
             self._inputs[layer].append(inputs[0].detach())
@@ -118,11 +160,7 @@ class _Deferred:
             inputs.clear()
             layer.track_running_stats = True
             with torch.no_grad():  # a forward pass that nothing but the statistics comes of
-                nn.functional.batch_norm(
-                    whole, layer.running_mean, layer.running_var, training=True, momentum=0.1
-                )
-            assert layer.num_batches_tracked is not None
-            layer.num_batches_tracked += 1
+                _BatchNorm.forward(layer, whole)
 
 
 def _averaged(replicas: list[Stage]) -> Stage:

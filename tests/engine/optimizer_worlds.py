@@ -1,4 +1,4 @@
-"""What a rank does in tests of optimisers: ``-m tests.engine.optimizer_worlds <folder>``.
+"""What a rank does in tests of optimisers.
 
 One world trains a small model under every layout that its ranks allow, with every optimiser. Rank 0
 leaves the whole parameters, and how many collectives a step of the optimiser took.
@@ -7,23 +7,23 @@ leaves the whole parameters, and how many collectives a step of the optimiser to
 from __future__ import annotations
 
 import dataclasses
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from reference_impls.engine.gradients import clip_gradients, finish_gradients
-from reference_impls.engine.norms import is_spread
-from reference_impls.engine.optim import build_optimizer
-from suite.tasks.registry import find_task
+from hybridperf.tasks.registry import find_task
+from hybridperf_reference.engine.gradients import clip_gradients, finish_gradients
+from hybridperf_reference.engine.norms import is_dtensor
+from hybridperf_reference.engine.optim import build_optimizer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch.distributed.device_mesh import DeviceMesh
 
-    from suite.tasks.task import Optimizer
+    from hybridperf.tasks.task import Optimizer
 
 STEPS = 3
 BATCH = 8
@@ -138,12 +138,12 @@ def _split_tensors(block: nn.Module, mesh: DeviceMesh, *, sequence: bool) -> Non
 def weights(model: nn.Module) -> dict[str, Tensor]:
     """Return the whole parameters."""
     return {
-        name: (p.full_tensor() if is_spread(p) else p).detach().clone()
+        name: (p.full_tensor() if is_dtensor(p) else p).detach().clone()
         for name, p in model.named_parameters()
     }
 
 
-def main() -> None:
+def main(folder: Path) -> None:
     """Train under every layout with every optimiser."""
     dist.init_process_group("gloo")
     found = {}
@@ -153,10 +153,6 @@ def main() -> None:
             counts = train(model, facts, *spread(model, layout))
             found[layout, name] = (weights(model), counts)
     if dist.get_rank() == 0:
-        torch.save(found, Path(sys.argv[1], "found.pt"))
+        torch.save(found, folder / "found.pt")
     dist.barrier()
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from suite.plan import ParallelPlan
+from hybridperf.plan import ParallelPlan
 from tests.engine.families import FAMILIES
 
 RANKS = 4

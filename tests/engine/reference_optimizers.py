@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from suite.tasks.task import Optimizer
+    from hybridperf.tasks.task import Optimizer
 
 Weights = dict[str, "NDArray[np.float64]"]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +12,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from reference_impls.engine.checkpoint import load_checkpoint
-from reference_impls.engine.optim import build_optimizer
-from reference_impls.engine.stage import Stage
-from suite.plan import ParallelPlan
-from tests.engine.checkpoint_worlds import CASES, PLANS, STEPS
+from hybridperf.plan import ParallelPlan
+from hybridperf_reference.engine.checkpoint import (
+    CheckpointError,
+    Progress,
+    load_checkpoint,
+    save_checkpoint,
+)
+from hybridperf_reference.engine.optim import build_optimizer
+from hybridperf_reference.engine.stage import Stage
+from tests.engine.checkpoint_worlds import CASES, PLANS, STEPS, main
 from tests.engine.families import FAMILIES
+from tests.engine.ranks import start_ranks, wait_for_ranks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 pytestmark = pytest.mark.timeout(600)  # of the one test that starts all worlds
@@ -53,24 +60,10 @@ class State:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run one world of each size, all at once, and return what they left."""
     folder = tmp_path_factory.mktemp("checkpoints")
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    worlds = []
-    for ranks in (1, 2, 4):
-        torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"]
-        module = [*(torchrun if ranks > 1 else []), "tests.engine.checkpoint_worlds", str(folder)]
-        with (folder / f"{ranks}.txt").open("w") as printed:
-            worlds.append(
-                subprocess.Popen(
-                    [sys.executable, "-m", *module],
-                    env=environment,
-                    stdout=printed,
-                    stderr=subprocess.STDOUT,
-                )
-            )
-    for world in worlds:
-        world.wait(timeout=500)
-    output = "\n".join((folder / f"{ranks}.txt").read_text()[-2000:] for ranks in (1, 2, 4))
-    assert all(world.returncode == 0 for world in worlds), output
+    worlds = [
+        start_ranks(ranks, main, folder, output=folder / f"{ranks}.txt") for ranks in (1, 2, 4)
+    ]
+    wait_for_ranks(worlds, longest_s=500)
     return folder
 
 
@@ -113,9 +106,82 @@ def test_every_plan_goes_on_from_the_checkpoint_of_every_other(
 
 
 def test_a_checkpoint_of_another_model_is_refused(folder: Path) -> None:
-    family = FAMILIES["vit"]
-    stage = Stage(family.chain().units)
-    optimizer = build_optimizer(stage, family.task().optimizer)
+    with pytest.raises(CheckpointError, match=r"model\.\S+ of this model, found none: it is of an"):
+        _load(folder / "resnet_0", "vit")
 
-    with pytest.raises(RuntimeError, match=r"has no model\.\S+: it is of another model"):
-        load_checkpoint(folder / "resnet_0", stage, optimizer, plan="dp=1", replica=0)
+
+def test_damage_that_one_rank_finds_is_told_by_all(folder: Path) -> None:
+    told = [(folder / f"damaged_rank_{rank}.txt").read_text() for rank in (0, 1)]
+
+    assert told[0] == told[1]
+    assert "/damaged/__1_0.distcp: expected a file with SHA-256 " in told[0]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the checkpoint of one process."""
+    folder = tmp_path_factory.mktemp("saved") / "checkpoint"
+    stage = Stage(FAMILIES["resnet"].chain().units)
+    optimizer = build_optimizer(stage, FAMILIES["resnet"].task().optimizer)
+    save_checkpoint(folder, stage, optimizer, Progress("dp=1", 1, 0, 0, 1.0, 0))
+    return folder
+
+
+def _load(folder: Path, family: str = "resnet") -> None:
+    stage = Stage(FAMILIES[family].chain().units)
+    optimizer = build_optimizer(stage, FAMILIES[family].task().optimizer)
+    load_checkpoint(folder, stage, optimizer)
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-2])
+
+
+def _swap(path: Path) -> None:
+    other = path.with_name("progress.json" if path.name != "progress.json" else ".metadata")
+    content = path.read_bytes()
+    path.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [_flip, _cut, _swap, os.remove])
+@pytest.mark.parametrize("name", ["__0_0.distcp", ".metadata", "progress.json", "SHA256SUMS"])
+def test_a_damaged_file_is_named(
+    saved: Path, tmp_path: Path, damage: Callable[[Path], None], name: str
+) -> None:
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(saved, folder)
+    _load(folder)
+
+    damage(folder / name)
+
+    with pytest.raises(CheckpointError) as refusal:
+        _load(folder)
+    says = str(refusal.value)
+    named = name if damage is not _swap else ""
+    assert says.startswith(f"{folder}/{named}" if name != "SHA256SUMS" else str(folder)), says
+    assert ": expected " in says
+    assert says.endswith("; resume from another checkpoint or train from the beginning")
+    assert "\n" not in says
+
+
+def test_the_sums_are_those_of_sha256sum(saved: Path) -> None:
+    checked = subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=saved, check=False)
+
+    assert checked.returncode == 0
+
+
+def test_a_tensor_of_another_shape_is_named(saved: Path) -> None:
+    stage = Stage(FAMILIES["resnet"].chain().units)
+    name, parameter = next(iter(stage.named_parameters()))
+    parameter.data = torch.zeros(1, *parameter.shape)
+    optimizer = build_optimizer(stage, FAMILIES["resnet"].task().optimizer)
+
+    with pytest.raises(CheckpointError, match=rf"expected model\.{name} of shape \[1, "):
+        load_checkpoint(saved, stage, optimizer)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from reference_impls.engine.elementwise import AdamW
+from hybridperf_reference.engine.elementwise import AdamW
 
 
 def test_a_loaded_step_lies_where_the_fused_kernel_reads_it() -> None:

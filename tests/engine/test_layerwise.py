@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from reference_impls.engine.optim import build_optimizer
-from suite.tasks.registry import find_task
+from hybridperf.tasks.registry import find_task
+from hybridperf_reference.engine.optim import build_optimizer
 from tests.engine.reference_optimizers import REFERENCES
 
 if TYPE_CHECKING:
-    from suite.tasks.task import Optimizer
+    from hybridperf.tasks.task import Optimizer
 
 LARS = dataclasses.replace(
     find_task("resnet/laptop").optimizer, name="lars", lr=2.0, trust_coefficient=0.02

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
-from reference_impls.engine.mesh import build_mesh, join_ranks, local_device
-from suite.plan import ParallelPlan
+from hybridperf.plan import ParallelPlan
+from hybridperf_reference.engine.mesh import build_mesh, coordinates, join_ranks, local_device
 
 
 def test_too_few_ranks_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,11 +26,29 @@ def test_one_rank_needs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     with join_ranks(plan) as device:
         mesh = build_mesh(plan, device)
 
-    assert (mesh.replica, mesh.stage, mesh.part) == (0, 0, 0)
+    assert (mesh.replica, mesh.pp_rank, mesh.tp_rank) == (0, 0, 0)
     assert (mesh.group("shard"), mesh.pp_group, mesh.replica_groups()) == (None, None, [])
     values = torch.tensor([1.0, 2.0])
     assert torch.equal(mesh.sum(values), values)
     assert [part.tolist() for part in mesh.gather(values)] == [[1.0, 2.0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        ("dp=2,pp=2,tp=2", [0, 1, 2, 3, 4, 5, 6, 7]),  # tp is the innermost, pp the outermost
+        ("dp=2,pp=2,tp=2,order=dp-pp-tp", [0, 1, 4, 5, 2, 3, 6, 7]),
+        ("dp=2,pp=2,tp=2,order=tp-pp-dp", [0, 4, 1, 5, 2, 6, 3, 7]),
+        ("dp=4,zero=1,shard=2,tp=2,order=tp-dp-pp", [0, 4, 1, 5, 2, 6, 3, 7]),
+    ],
+)
+def test_ranks_lie_on_the_axes_in_the_order_of_the_plan(text: str, ranks: list[int]) -> None:
+    plan = ParallelPlan.parse(text)
+    places = itertools.product(range(plan.pp), range(plan.dp), range(plan.tp))
+
+    found = {tuple(coordinates(plan, rank).values()): rank for rank in range(plan.ranks)}
+
+    assert [found[dp, pp, tp] for pp, dp, tp in places] == ranks
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")

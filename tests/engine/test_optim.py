@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from reference_impls.engine.elementwise import AdamW, Sgd
-from reference_impls.engine.lamb import Lamb
-from reference_impls.engine.lars import Lars
-from reference_impls.engine.optim import build_optimizer
-from reference_impls.engine.stage import Stage
-from reference_impls.models import chain_of
-from suite.tasks.registry import find_task
+from hybridperf.tasks.registry import find_task
+from hybridperf_reference.engine.elementwise import AdamW, Sgd
+from hybridperf_reference.engine.lamb import Lamb
+from hybridperf_reference.engine.lars import Lars
+from hybridperf_reference.engine.optim import build_optimizer
+from hybridperf_reference.engine.stage import Stage
+from hybridperf_reference.models import chain_of
 
 if TYPE_CHECKING:
-    from suite.tasks.task import OptimizerName
+    from hybridperf.tasks.task import OptimizerName
 
 FACTS = find_task("resnet/laptop").optimizer
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_impls.engine.partition import forward_flops, minimax_partition
-from reference_impls.models import chain_of
-from suite.tasks.registry import find_task
+from hybridperf.tasks.registry import find_task
+from hybridperf_reference.engine.partition import forward_flops, minimax_partition
+from hybridperf_reference.models import chain_of
 
 COSTS = st.lists(st.integers(0, 50), min_size=1, max_size=9)
 

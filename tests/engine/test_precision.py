@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from reference_impls.engine.precision import DTYPES, LossScale
+from hybridperf_reference.engine.precision import DTYPES, LossScale, set_float32_math
 
 
 def test_only_fp16_needs_a_scale() -> None:
@@ -13,10 +13,20 @@ def test_only_fp16_needs_a_scale() -> None:
 
     assert {name: scale.moves for name, scale in scales.items()} == {
         "fp32": False,
+        "tf32": False,
         "bf16": False,
         "fp16": True,
     }
     assert (scales["fp32"].factor, scales["fp16"].factor) == (1.0, 65536.0)
+
+
+def test_fp32_is_fp32_and_tf32_is_tf32() -> None:
+    tf32, full = set_float32_math(tf32=True), set_float32_math(tf32=False)
+
+    assert tf32 == {"matmul": "high", "convolution_tf32": True, "cudnn_benchmark": False}
+    assert full == {"matmul": "highest", "convolution_tf32": False, "cudnn_benchmark": False}
+    assert not torch.backends.cudnn.allow_tf32
+    assert torch.get_float32_matmul_precision() == "highest"
 
 
 @pytest.mark.parametrize("norm", [math.inf, math.nan])

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_impls.engine.schedule import learning_rate
-from suite.tasks.registry import find_task
+from hybridperf.tasks.registry import find_task
+from hybridperf_reference.engine.schedule import learning_rate
 
 if TYPE_CHECKING:
-    from suite.tasks.task import Decay
+    from hybridperf.tasks.task import Decay
 
 FACTS = find_task("resnet/laptop").optimizer
 STEPS = 37

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from functools import cache
 
 import pytest
 import torch
 from torch import Tensor
 
-from tests.engine.optimizer_worlds import FACTS, LAYOUTS, STEPS, Model, train, weights
+from tests.engine.optimizer_worlds import FACTS, LAYOUTS, STEPS, Model, main, train, weights
+from tests.engine.ranks import run_ranks
 
 CASES = [
     (ranks, layout, name)
@@ -28,15 +26,7 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Found]:
     found = {}
     for ranks in LAYOUTS:
         folder = tmp_path_factory.mktemp(f"world_{ranks}")
-        launch = ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-        done = subprocess.run(
-            [sys.executable, "-m", *launch, "-m", "tests.engine.optimizer_worlds", str(folder)],
-            env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-            capture_output=True,
-            text=True,
-            timeout=170,
-        )
-        assert done.returncode == 0, done.stderr[-4000:]
+        run_ranks(ranks, main, folder, output=folder / "printed.txt", longest_s=170)
         found[ranks] = torch.load(folder / "found.pt", weights_only=True)
     return found
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import torch
 
-from reference_impls.engine.partition import minimax_partition
-from reference_impls.engine.stage import Stage
-from reference_impls.models import chain_of
-from suite.tasks.registry import find_task
+from hybridperf.tasks.registry import find_task
+from hybridperf_reference.engine.partition import minimax_partition
+from hybridperf_reference.engine.stage import Stage
+from hybridperf_reference.models import chain_of
 
 
 def test_stages_hold_the_names_that_the_whole_chain_has() -> None:

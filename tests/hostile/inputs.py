@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from suite.logs.package import Package
+    from hybridperf.log.package import Package
 
 RUN = 2  #: the number of the run that is made hostile
 TOKEN = b":::MLLOG "

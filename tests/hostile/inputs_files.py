@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from suite.logs.package import Package
+    from hybridperf.log.package import Package
 
 _NAMES = {
     "dots": "...",

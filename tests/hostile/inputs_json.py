@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from suite.logs import keys
-from suite.logs.log import LINE_CAP_BYTES
+from hybridperf.log import keys
+from hybridperf.untrusted import LINE_CAP_BYTES
 from tests.hostile.inputs import (
     RUN,
     TOKEN,

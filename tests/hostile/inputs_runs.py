@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from suite.logs import keys
+from hybridperf.log import keys
 from tests.hostile.inputs import (
     RUN,
     TOKEN,
@@ -28,7 +28,7 @@ from tests.packages import START_MS, change, log_path, place, shift
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from suite.logs.package import Package
+    from hybridperf.log.package import Package
 
 _YEAR_10000_MS = 253_402_300_800_000
 _HASH = b'"sha256": "'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from suite.logs.log import FILE_CAP_BYTES
+from hybridperf.untrusted import LOG_CAP_BYTES
 from tests.hostile.inputs import TOKEN
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ LARGE: Final = {
 }
 
 
-def write_large(path: Path, head: bytes, text: bytes, size: int = FILE_CAP_BYTES) -> None:
+def write_large(path: Path, head: bytes, text: bytes, size: int = LOG_CAP_BYTES) -> None:
     """Write a log of ``size`` bytes: its ``head``, and then ``text`` again and again."""
     with path.open("wb") as file:
         left = size - file.write(head[:size])

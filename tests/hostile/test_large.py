@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from suite.rules.check import check_path
-from suite.rules.mlperf.check_round import check_round
+from hybridperf.rules.check import check_path
+from hybridperf.rules.mlperf.check_round import check_round
 from tests.hostile.large import LARGE, write_large
 from tests.packages import log_path, write_result
 from tests.rules.mlperf.strict_logs import RULESET, bert, write
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MEMORY_MIB: Final = 64  # over base
-_LIMIT_S: Final = 15
 _GROWTH: Final = 2.3  # of the time, for twice the input
 _NOISE_S: Final = 0.005
 _ENOUGH_S: Final = 0.02  # to be measured
@@ -31,10 +30,10 @@ _TRIES: Final = 12  # of which the best counts
 # Each log is judged in a process of its own, whose memory is counted from where it begins: by
 # VmHWM, as ru_maxrss begins with what the parent had.
 _MEASURE: Final = f"""
-import json, os, re, sys, time
+import json, os, re, sys
 from pathlib import Path
-from suite.rules.check import check_path
-from suite.rules.mlperf.check_round import check_round
+from hybridperf.rules.check import check_path
+from hybridperf.rules.mlperf.check_round import check_round
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 def judge(path, mode):
@@ -46,9 +45,9 @@ for line in sys.stdin:
     if os.fork():
         os.wait()
         continue
-    base, start = peak(), time.process_time()
+    base = peak()
     count = len(judge(*json.loads(line)).findings)
-    print(json.dumps([(peak() - base) / 1024, time.process_time() - start, count]), flush=True)
+    print(json.dumps([(peak() - base) / 1024, count]), flush=True)
     os._exit(0)
 """
 
@@ -98,7 +97,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("text", LARGE.values(), ids=LARGE)
-def test_memory_and_time_for_64_mib_are_bounded(
+def test_memory_for_64_mib_is_bounded(
     path: Path, heads: dict[str, bytes], judge: subprocess.Popen[str], text: bytes
 ) -> None:
     write_large(path, heads["ours"], text)
@@ -106,20 +105,19 @@ def test_memory_and_time_for_64_mib_are_bounded(
     for mode, head in heads.items():
         with path.open("r+b") as file:
             file.write(head)
-        memory_mib, time_s, findings = _judged(judge, path, mode)
+        memory_mib, findings = _judged(judge, path, mode)
 
         assert memory_mib < _MEMORY_MIB, mode
-        assert time_s < _LIMIT_S, mode
         assert findings < 3_000, mode
 
 
-def _judged(judge: subprocess.Popen[str], path: Path, mode: str) -> tuple[float, float, int]:
+def _judged(judge: subprocess.Popen[str], path: Path, mode: str) -> tuple[float, int]:
     assert judge.stdin is not None
     assert judge.stdout is not None
     judge.stdin.write(f"{json.dumps([str(path), mode])}\n")
     judge.stdin.flush()
-    memory_mib, time_s, findings = json.loads(judge.stdout.readline())
-    return memory_mib, time_s, findings
+    memory_mib, findings = json.loads(judge.stdout.readline())
+    return memory_mib, findings
 
 
 @pytest.mark.parametrize("mode", ["ours", "strict"])

@@ -6,8 +6,8 @@ import io
 
 import numpy as np
 
-from suite.tasks.data import Samples
-from suite.tasks.data.pictures import EncodedImage
+from hybridperf.tasks.data import Samples
+from hybridperf.tasks.data.pictures import EncodedImage
 
 __all__ = ["Rows", "encoded", "encoded_samples"]
 

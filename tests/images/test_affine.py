@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import torch
 
-from reference_impls.images.affine import affine, draw_affine, normalise
-from suite.tasks.data import load
-from suite.tasks.registry import find_task
+from hybridperf.tasks.data import load
+from hybridperf.tasks.registry import find_task
+from hybridperf_reference.images.affine import affine, draw_affine, normalise
 
 TASK = find_task("resnet/laptop")
 STILL = torch.tensor([[1.0, 0.0, 0.0, 0.0, 1.0, 0.0]])

@@ -17,25 +17,25 @@ import numpy as np
 import pytest
 import torch
 
-from reference_impls.engine.feed import feed
-from reference_impls.engine.timing import StepTimer
-from reference_impls.images.objective import image_objective
-from suite.refusal import ExitCode, Refusal
-from suite.rules.check import check_path
-from suite.runs.access import TrainingData
-from suite.runs.ending import explain_crash
-from suite.tasks.data import Samples, check_data, load
-from suite.tasks.data.place import DATA_VARIABLE
-from suite.tasks.registry import find_task, task_path
-from suite.tasks.task import Block
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.rules.check import check_path
+from hybridperf.run.access import TrainingData
+from hybridperf.run.ending import explain_crash
+from hybridperf.tasks.data import Samples, check_data, load
+from hybridperf.tasks.data.place import DATA_VARIABLE
+from hybridperf.tasks.registry import find_task, task_path
+from hybridperf.tasks.task import Block
+from hybridperf_reference.engine.input import feed
+from hybridperf_reference.engine.timing import StepTimer
+from hybridperf_reference.images.objective import image_objective
 from tests.cli.test_whole_command import COMMAND
-from tests.runs.conftest import ROOT
+from tests.run.conftest import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from suite.tasks.task import Data, Task
+    from hybridperf.tasks.task import Data, Task
 
     Damage = Callable[[bytes], bytes]
 
@@ -114,7 +114,7 @@ def test_the_workstation_s_model_trains_on_real_images_and_is_sealed(
     text = task_path("resnet/workstation").read_text()
     for old, new in {
         'name = "resnet/workstation"': 'name = "resnet/subset"',
-        "width = 64": "width = 4",
+        "width = 64": "width = 16",  # oneDNN has crashed on convolutions of 4 channels
         "train_samples = 50000": "train_samples = 120",
         "eval_samples = 10000": "eval_samples = 40",
         "target = 0.94": "target = 0.0",
@@ -147,7 +147,7 @@ def test_the_workstation_s_model_trains_on_real_images_and_is_sealed(
         if entry["key"] == "tracked_stats" and "loss" in entry["value"]
     )
     assert statistics["losses_not_finite"] == 0
-    assert statistics["loader_samples_per_s"] > statistics["appetite_samples_per_s"] > 0
+    assert statistics["loader_samples_per_s"] > statistics["compute_samples_per_s"] > 0
     assert str(folder) not in log.read_text()
 
 
@@ -209,7 +209,7 @@ def test_an_image_of_cifar_10_that_is_damaged_is_named_in_one_sentence(
     path.write_bytes(damage(path.read_bytes()))
     check_data(_cifar())  # which looks at names and sizes
 
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(UserError) as refusal:
         load(_cifar())
 
     assert refusal.value.exit_code is ExitCode.ENVIRONMENT
@@ -224,7 +224,9 @@ def test_an_empty_file_is_named_before_anything_starts(folder: Path) -> None:
     (folder / BROKEN).write_bytes(b"")
 
     for data in (_cifar(), _pictures().data):
-        with pytest.raises(Refusal, match=re.escape(f"an image in {folder / BROKEN}, found an e")):
+        with pytest.raises(
+            UserError, match=re.escape(f"an image in {folder / BROKEN}, found an e")
+        ):
             check_data(data)
 
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import torch
 
-from reference_impls.images.crops import ColourImages
-from suite.tasks.data import Samples
-from suite.tasks.registry import find_task
+from hybridperf.tasks.data import Samples
+from hybridperf.tasks.registry import find_task
+from hybridperf_reference.images.crops import ColourImages
 
 if TYPE_CHECKING:
-    from suite.tasks.task import Task
+    from hybridperf.tasks.task import Task
 
 TASK = find_task("resnet/workstation")
 GENERATOR = np.random.default_rng(0)

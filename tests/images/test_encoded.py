@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from suite.tasks.data import Samples
-from suite.tasks.data.pictures import EncodedImage
-from suite.tasks.registry import find_task
+from hybridperf.tasks.data import Samples
+from hybridperf.tasks.data.pictures import EncodedImage
+from hybridperf.tasks.registry import find_task
 
 pytest.importorskip("torchvision")
 pytest.importorskip("PIL.Image")
 
-from reference_impls.images.encoded import EncodedImages
+from hybridperf_reference.images.encoded import EncodedImages
 from tests.images.jpegs import Rows, encoded
 
 TASK = find_task("resnet50/cluster")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from unittest import mock
 
-from suite.cli import main
-from suite.logs.package import find_results
+from hybridperf.cli import main
+from hybridperf.log.package import find_results
 from tests.packages import write_result
 from tests.rules.mlperf.strict_logs import RULESET
 from tests.rules.round_folder import write_submission
@@ -21,7 +21,7 @@ from tests.rules.round_folder import write_submission
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from suite.logs.package import Package
+    from hybridperf.log.package import Package
 
 GOLDEN: Final = Path(__file__).parent / "golden"
 OURS: Final = "submission"  #: the folder of a valid result of this suite

@@ -7,7 +7,7 @@ import shutil
 import zipfile
 from typing import TYPE_CHECKING, Any
 
-from suite.logs import keys
+from hybridperf.log import keys
 from tests.messages.case import OURS, ours
 from tests.packages import edit_log, log_path, place, seal, write_result
 from tests.rules.edits import cut_off, miss_two, remove, strip_hashes
@@ -16,7 +16,7 @@ from tests.rules.mutation import RUN
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from suite.logs.package import Package
+    from hybridperf.log.package import Package
 
     Edit = Callable[[Package], object]
 

@@ -46,6 +46,6 @@ def test_a_message_is_small_and_says_where_what_and_how(case: Case) -> None:
             assert _FINDING.fullmatch(line)
 
 
-def test_mistakes_are_many_and_every_message_is_of_one() -> None:
-    assert len({case.name for case in CASES}) == len(CASES) >= 30
+def test_every_message_is_of_one_mistake() -> None:
+    assert len({case.name for case in CASES}) == len(CASES)
     assert {path.name for path in GOLDEN.iterdir()} == {case.golden.name for case in CASES}

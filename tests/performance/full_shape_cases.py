@@ -10,10 +10,10 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from suite.tasks.registry import find_task
+from hybridperf.tasks.registry import find_task
 
 if TYPE_CHECKING:
-    from suite.tasks.task import Task
+    from hybridperf.tasks.task import Task
 
 __all__ = ["ACCELERATOR", "CASES", "PROCESSOR", "Case", "Limit", "Setting"]
 

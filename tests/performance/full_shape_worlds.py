@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from reference_impls.engine.mesh import build_mesh, local_device
-from reference_impls.engine.partition import forward_flops
-from reference_impls.engine.precision import DTYPES
-from reference_impls.engine.trainer import Trainer
-from reference_impls.models import chain_of
-from suite.plan import ParallelPlan
-from suite.systems.catalog import find_accelerator
-from suite.systems.devices import usable_devices
-from suite.tasks.data import Samples
+from hybridperf.plan import ParallelPlan
+from hybridperf.system.accelerators import usable_devices
+from hybridperf.system.catalog import find_accelerator
+from hybridperf.tasks.data import Samples
+from hybridperf_reference.engine.mesh import build_mesh, local_device
+from hybridperf_reference.engine.partition import forward_flops
+from hybridperf_reference.engine.precision import DTYPES
+from hybridperf_reference.engine.trainer import Trainer
+from hybridperf_reference.models import chain_of
 from tests.performance.full_shape_cases import ACCELERATOR, CASES, PROCESSOR
 from tests.performance.work import SEED, Work
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from reference_impls.engine.chain import Chain, Objective
-    from suite.tasks.task import Task
+    from hybridperf.tasks.task import Task
+    from hybridperf_reference.engine.chain import Chain, Objective
     from tests.performance.full_shape_cases import Limit
 
 
@@ -47,7 +47,7 @@ class Standing:
     def __init__(self, objective: Objective, samples: tuple[Tensor, ...]) -> None:
         self._samples = samples
         self.evaluation, self.predictions = objective.evaluation, objective.predictions
-        self.loss = objective.loss
+        self.loss, self.count = objective.loss, objective.count
 
     def read(self, *_: Any) -> tuple[Tensor, ...]:
         """Return inputs and targets."""

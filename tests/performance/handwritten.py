@@ -16,15 +16,15 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.nn.parallel import DistributedDataParallel
 
-from reference_impls.engine.schedule import learning_rate
-from reference_impls.models import chain_of
+from hybridperf_reference.engine.schedule import learning_rate
+from hybridperf_reference.models import chain_of
 from tests.performance.work import SEED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from reference_impls.engine.chain import Chain
-    from suite.tasks.task import Task
+    from hybridperf.tasks.task import Task
+    from hybridperf_reference.engine.chain import Chain
     from tests.performance.work import Work
 
 __all__ = ["Pipeline", "Script", "ddp", "fsdp2", "single", "torchvision_loop"]
@@ -50,12 +50,16 @@ class Script:
         self.model.train()
         batches = self.work.batches(self.objective, epoch, self.replica, self.replicas)
         for inputs, targets in batches:
-            loss = self.objective.loss(self.model(self.laid_out(inputs)), targets)
+            loss = self.mean(self.model(self.laid_out(inputs)), targets)
             loss.backward()
             self.optimizer.step()
             self.scheduler.step()
             self.optimizer.zero_grad()
             self.total += loss.detach()
+
+    def mean(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss over the targets."""
+        return self.objective.loss(outputs, targets) / self.objective.count(targets)
 
     def mean_loss(self) -> float | None:
         """Return the mean of an epoch's steps."""
@@ -113,7 +117,7 @@ class Pipeline(Script):
             input_args=(example if self.rank == 0 else edge,),
             output_args=(edge if self.rank == 0 else outputs,),
         )
-        self.schedule = Schedule1F1B(stage, microbatches, loss_fn=self.objective.loss)
+        self.schedule = Schedule1F1B(stage, microbatches, loss_fn=self.mean)
 
     def train_epoch(self, epoch: int) -> None:
         """Train through ``epoch``; the last stage computes the loss."""

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from reference_impls.engine.mesh import Mesh, build_mesh, join_ranks
-from reference_impls.engine.partition import forward_flops, minimax_partition
-from reference_impls.engine.trainer import Trainer
-from reference_impls.models import chain_of
-from suite.plan import ParallelPlan
+from hybridperf.plan import ParallelPlan
+from hybridperf_reference.engine.mesh import Mesh, build_mesh, join_ranks
+from hybridperf_reference.engine.partition import forward_flops, minimax_partition
+from hybridperf_reference.engine.trainer import Trainer
+from hybridperf_reference.models import chain_of
 from tests.performance.work import SEED, Work, build_work
 
 LAYERS = 6
@@ -41,7 +41,7 @@ def measure(text: str, folder: Path) -> None:
         _train(work, plan, mesh)
         peak = _resident("VmHWM") - before
         mesh.barrier()
-    found = {"peak": peak, **theory(work, plan, mesh.stage)}
+    found = {"peak": peak, **theory(work, plan, mesh.pp_rank)}
     (folder / f"rank_{os.environ.get('RANK', '0')}.json").write_text(json.dumps(found))
 
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from reference_impls.engine.mesh import build_mesh, join_ranks
-from reference_impls.engine.trainer import Trainer
-from reference_impls.models import chain_of
-from suite.plan import ParallelPlan
+from hybridperf.plan import ParallelPlan
+from hybridperf_reference.engine.mesh import build_mesh, join_ranks
+from hybridperf_reference.engine.trainer import Trainer
+from hybridperf_reference.models import chain_of
 from tests.performance.overhead_cases import CASES, PAIRS
 from tests.performance.pairing import take_turns
 from tests.performance.work import SEED

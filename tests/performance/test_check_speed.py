@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from suite.logs.rounds import find_packages, read_package
-from suite.rules.mlperf.check_round import check_published_result
-from suite.rules.mlperf.ruleset import load_ruleset
-from suite.scores.official import official_score
-from suite.scores.score import score_result
-from tests.scores.rounds import NEEDS_DATA, reference_points, unpack
+from hybridperf.log.rounds import find_packages, read_package
+from hybridperf.rules.mlperf.check_round import check_published_result
+from hybridperf.rules.mlperf.ruleset import load_ruleset
+from hybridperf.score.official import official_score
+from hybridperf.score.score import score_result
+from tests.score.rounds import NEEDS_DATA, reference_points, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from suite.rules.mlperf.check_round import Mode
+    from hybridperf.rules.mlperf.check_round import Mode
 
 ROUNDS = 7
 RULESETS = {"training_results_v2.0": "2.0.0", "training_results_v2.1": "2.1.0"}

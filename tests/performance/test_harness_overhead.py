@@ -20,30 +20,31 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from reference_impls.engine.mesh import build_mesh
-from reference_impls.engine.trainer import Trainer
-from reference_impls.models import chain_of
-from suite.logs.clock import LogClock
-from suite.plan import ParallelPlan
-from suite.runs.access import EvaluationData, TrainingData
-from suite.runs.launch import write_head
-from suite.runs.spec import RunSpec
-from suite.runs.timed_run import TimedRun
-from suite.tasks.data import load
-from suite.tasks.registry import task_path
+from hybridperf.log.writer import LogClock
+from hybridperf.plan import ParallelPlan
+from hybridperf.run.access import EvaluationData, TrainingData
+from hybridperf.run.log_head import write_head
+from hybridperf.run.spec import RunSpec
+from hybridperf.run.timed_run import TimedRun
+from hybridperf.tasks.data import load
+from hybridperf.tasks.registry import task_path
+from hybridperf_reference.engine.mesh import build_mesh
+from hybridperf_reference.engine.trainer import Trainer
+from hybridperf_reference.models import chain_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from suite.tasks.task import Block
+    from hybridperf.tasks.task import Block
 
 EPOCHS, SEED = 60, 1
 SUPERVISOR = """
 import sys
 from pathlib import Path
-from suite.runs.spec import RunSpec
-from suite.runs.supervise import StopRequest, supervise
+from hybridperf.run.spec import RunSpec
+from hybridperf.run.signals import StopRequest
+from hybridperf.run.supervise import supervise
 class Nobody:
     def progress(self, progress): pass
 class Trainer:
@@ -133,7 +134,7 @@ def _processor_seconds(work: Any) -> float:
 
 
 def _spec(folder: Path) -> RunSpec:
-    """Order a run in ``folder`` that never stops early."""
+    """RunRequest a run in ``folder`` that never stops early."""
     content = task_path("resnet/laptop").read_text()
     content = content.replace("epochs = 14\n", f"epochs = {EPOCHS}\n", 1)
     content = content.replace("target = 0.98\n", "target = 2.0\n", 1)
@@ -143,7 +144,7 @@ def _spec(folder: Path) -> RunSpec:
         folder=str(folder),
         attempt=0,
         task_path=str(task),
-        trainer="reference_impls",
+        trainer="hybridperf_reference",
         overrides={},
         plan="dp=1",
         seed=SEED,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from suite.plan import ParallelPlan
+from hybridperf.plan import ParallelPlan
 from tests.performance.launch import run_ranks
 
 PLANS = (

@@ -16,7 +16,9 @@ def test_help(benchmark: Any) -> None:
 
     def pair() -> None:
         bare_s = _seconds([sys.executable, "-c", "pass"])
-        help_s = _seconds([sys.executable, "-c", "from suite.cli import main; main(['--help'])"])
+        help_s = _seconds(
+            [sys.executable, "-c", "from hybridperf.cli import main; main(['--help'])"]
+        )
         ratios.append(help_s / bare_s)
 
     benchmark.pedantic(pair, rounds=ROUNDS, iterations=1, warmup_rounds=1)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from suite.plan import ParallelPlan
+from hybridperf.plan import ParallelPlan
 from tests.performance.launch import run_ranks
 from tests.performance.overhead_cases import CASES
 from tests.performance.pairing import interval

@@ -16,13 +16,13 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback, TrainingArguments
 
-from reference_impls.engine.stage import Stage
-from reference_impls.models import chain_of
+from hybridperf_reference.engine.stage import Stage
+from hybridperf_reference.models import chain_of
 from tests.bert.test_chain import _renamed
 from tests.performance.work import SEED
 
 if TYPE_CHECKING:
-    from reference_impls.engine.chain import Chain
+    from hybridperf_reference.engine.chain import Chain
     from tests.performance.work import Work
 
 __all__ = ["TransformersTrainer"]

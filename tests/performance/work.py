@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from suite.runs.access import TrainingData
-from suite.tasks.data import Samples, load
-from suite.tasks.registry import find_task
-from suite.tasks.task import Block
+from hybridperf.run.access import TrainingData
+from hybridperf.tasks.data import Samples, load
+from hybridperf.tasks.registry import find_task
+from hybridperf.tasks.task import Block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch import Tensor
 
-    from reference_impls.engine.chain import Objective
-    from suite.tasks.task import Task
+    from hybridperf.tasks.task import Task
+    from hybridperf_reference.engine.chain import Objective
 
 __all__ = ["SEED", "Work", "build_work"]
 

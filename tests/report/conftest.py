@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from suite.logs import keys
-from suite.logs.clock import LogClock
-from suite.logs.writer import LogWriter
+from hybridperf.log import keys
+from hybridperf.log.writer import LogClock, LogWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,4 +139,6 @@ def submissions(tmp_path: Path) -> Submissions:
 @pytest.fixture(autouse=True)
 def all_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     """Made-up logs lack much that the rules ask for, and the report is not where that matters."""
-    monkeypatch.setattr("suite.report.entry.check_result", lambda result: list(result.findings))
+    monkeypatch.setattr(
+        "hybridperf.report.entry.check_result", lambda result: list(result.findings)
+    )

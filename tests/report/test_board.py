@@ -2,14 +2,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from suite.findings import Finding
-from suite.report.board import boards
-from suite.report.entry import read_entries
+from hybridperf.findings import Finding
+from hybridperf.report.board import boards
+from hybridperf.report.entry import read_entries
 
 if TYPE_CHECKING:
     import pytest
 
-    from suite.logs.package import Result
+    from hybridperf.log.package import Result
     from tests.report.conftest import Submissions
 
 
@@ -21,7 +21,10 @@ def test_rows_stand_by_time_and_only_finished_results_are_ranked(submissions: Su
 
     (board,) = boards(read_entries(submissions.root))
 
-    rows = [(row.entry.score.system, str(row.rank), row.entry.standing) for row in board.rows]
+    rows = [
+        (row.entry.score.system, str(row.entry.official.place), row.entry.standing)
+        for row in board.rows
+    ]
     assert rows == [
         ("fast", "1", "ranked"),
         ("slow", "2", "ranked"),
@@ -44,12 +47,12 @@ def test_an_invalid_result_is_apart_and_ranks_nobody(
         rule = rules.get(result.package.system)
         return [Finding(rule, "honesty", "none", "be honest")] if rule else []
 
-    monkeypatch.setattr("suite.report.entry.check_result", check)
+    monkeypatch.setattr("hybridperf.report.entry.check_result", check)
 
     (board,) = boards(read_entries(submissions.root))
 
     assert [entry.score.system for entry in board.invalid] == ["cheat"]
-    assert [(row.entry.score.system, str(row.rank)) for row in board.rows] == [
+    assert [(row.entry.score.system, str(row.entry.official.place)) for row in board.rows] == [
         ("honest", "1"),
         ("short", "None"),
     ]

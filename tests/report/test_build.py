@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from suite.report.build import build_report
+from hybridperf.report.build import build_report
 
 if TYPE_CHECKING:
     from tests.report.conftest import Submissions
@@ -16,9 +16,9 @@ NAMES = ["index.html", "leaderboard.md", "leaderboard.csv", "leaderboard.json"]
 ELSEWHERE = """
 import sys
 from pathlib import Path
-import suite.report.entry
-suite.report.entry.check_result = lambda result: list(result.findings)
-from suite.report.build import build_report
+import hybridperf.report.entry
+hybridperf.report.entry.check_result = lambda result: list(result.findings)
+from hybridperf.report.build import build_report
 build_report(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 

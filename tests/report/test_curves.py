@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from suite.report.board import boards
-from suite.report.curves import curve_axes, draw_backdrop, draw_panel
-from suite.report.entry import read_entries
+from hybridperf.report.board import boards
+from hybridperf.report.curves import curve_axes, draw_backdrop, draw_panel
+from hybridperf.report.entry import read_entries
 
 if TYPE_CHECKING:
     from tests.report.conftest import Submissions

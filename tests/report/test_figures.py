@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from suite.report.figures import UNKNOWN, count, ratio, seconds, seconds_range, share
+from hybridperf.report.figures import UNKNOWN, count, ratio, seconds, seconds_range, share
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import xml.etree.ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.findings import Finding, Severity
-from suite.report.junit import junit_xml
-from suite.rules.check import Verdict
+from hybridperf.findings import Finding, Severity
+from hybridperf.report.junit import junit_xml
+from hybridperf.rules.check import Verdict
 
 FOLDER = "acme/results/eight/bert"
 LOGS = (f"{FOLDER}/result_0.txt", f"{FOLDER}/result_1.txt", "acme/results/four/bert/result_0.txt")

@@ -4,18 +4,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from suite.report.board import boards
-from suite.report.entry import read_entries
-from suite.report.loader import loader_sentence
-from suite.report.markdown import leaderboard_markdown
-from suite.report.page import leaderboard_page
-from suite.report.terminal import scores_text
+from hybridperf.report.board import boards
+from hybridperf.report.entry import read_entries
+from hybridperf.report.figures import loader_sentence
+from hybridperf.report.markdown import leaderboard_markdown
+from hybridperf.report.page import leaderboard_page
+from hybridperf.report.terminal import scores_text
 
 if TYPE_CHECKING:
     from tests.report.conftest import Submissions
 
-SLOW = {"loader_samples_per_s": 1234.4, "appetite_samples_per_s": 5000.0}
-FAST = {"loader_samples_per_s": 80.0, "appetite_samples_per_s": 12.34}
+SLOW = {"loader_samples_per_s": 1234.4, "compute_samples_per_s": 5000.0}
+FAST = {"loader_samples_per_s": 80.0, "compute_samples_per_s": 12.34}
 _SAYS = "the loaders could deliver {} samples/s, training could consume {}"
 
 
@@ -33,7 +33,7 @@ def test_the_loaders_are_said_beside_what_training_takes(
     entries = read_entries(submissions.root)
 
     assert loader_sentence(entries[0].score) == sentence
-    assert f"dp=2: {sentence}" in scores_text([entries[0].score], 200).splitlines()
+    assert f"dp=2: {sentence}" in scores_text([entries[0].official], 200).splitlines()
     assert f">laptop: {sentence}<" in leaderboard_page(boards(entries))
     assert f"- acme, laptop: {sentence}" in leaderboard_markdown(boards(entries)).splitlines()
 
@@ -46,6 +46,6 @@ def test_where_logs_do_not_say_both_nothing_is_said(
     entries = read_entries(submissions.root)
 
     assert loader_sentence(entries[0].score) is None
-    assert "loaders" not in scores_text([entries[0].score], 200)
+    assert "loaders" not in scores_text([entries[0].official], 200)
     assert "loaders" not in leaderboard_page(boards(entries))
     assert "loaders" not in leaderboard_markdown(boards(entries))

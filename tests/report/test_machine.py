@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from suite.report.machine import device_count, devices, machine_rows
+from hybridperf.report.machine import devices, machine_rows
+from hybridperf.system.counts import device_count
 from tests.report.conftest import SYSTEM
 
 
@@ -34,6 +35,7 @@ def test_devices_are_counted_over_all_nodes() -> None:
     cores = {"host_processors_per_node": "2", "host_processor_core_count": "24"}
 
     assert device_count(accelerated | cores) == 32
-    assert device_count(cores) == 48
-    assert device_count({"host_processors_per_node": "2"}) is None
+    assert device_count({"number_of_nodes": "1"} | cores) == 48
+    assert device_count(cores) is None  # of how many nodes?
+    assert device_count({"number_of_nodes": 1, "host_processors_per_node": "2"}) is None
     assert device_count(None) is None

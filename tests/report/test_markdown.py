@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from suite.report.board import boards
-from suite.report.entry import read_entries
-from suite.report.markdown import escape_markdown, leaderboard_markdown
+from hybridperf.report.board import boards
+from hybridperf.report.entry import read_entries
+from hybridperf.report.markdown import escape_markdown, leaderboard_markdown
 
 if TYPE_CHECKING:
     from tests.report.conftest import Submissions

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from suite.findings import Finding
-from suite.report.board import boards
-from suite.report.build import build_report
-from suite.report.entry import read_entries
-from suite.report.page import leaderboard_page
+from hybridperf.findings import Finding
+from hybridperf.report.board import boards
+from hybridperf.report.build import build_report
+from hybridperf.report.entry import read_entries
+from hybridperf.report.page import leaderboard_page
 from tests.report.hostile import STRINGS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from suite.logs.package import Result
+    from hybridperf.log.package import Result
     from tests.report.conftest import Submissions
 
 TAGS = set(
@@ -104,7 +104,7 @@ def test_hostile_text_is_shown_and_nothing_else(
         text = result.package.system
         return [Finding("log.x", text, text, text)] if len(text) % 2 else []
 
-    monkeypatch.setattr("suite.report.entry.check_result", check)
+    monkeypatch.setattr("hybridperf.report.entry.check_result", check)
     for number, text in enumerate(STRINGS):
         name = f"{number}{text.replace('/', chr(0x2215))}"
         submissions.add(

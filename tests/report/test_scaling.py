@@ -7,30 +7,30 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from suite.report.board import boards
-from suite.report.build import build_report
-from suite.report.entry import read_entries
-from suite.report.scaling_claims import (
+from hybridperf.report.board import boards
+from hybridperf.report.build import build_report
+from hybridperf.report.entry import read_entries
+from hybridperf.report.scaling_claims import (
     claimed_share,
     draw_scaling,
     figure_by,
     scaling_groups,
 )
-from suite.rules.check import check_result
-from suite.scores.scaling import CLAIM, Figure
+from hybridperf.rules.check import check_result
+from hybridperf.score.scaling import CLAIM, Figure
 from tests.packages import write_result
 from tests.scaling_results import claim, on_cores, write_on, write_pair
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from suite.report.scaling_claims import ScalingGroup
+    from hybridperf.report.scaling_claims import ScalingGroup
 
 
 @pytest.fixture(autouse=True)
 def judged(all_valid: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let these results be judged: whether a claim holds is what matters here."""
-    monkeypatch.setattr("suite.report.entry.check_result", check_result)
+    monkeypatch.setattr("hybridperf.report.entry.check_result", check_result)
 
 
 def _groups(root: Path) -> list[ScalingGroup]:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from markupsafe import Markup
 
-from suite.report.entry import read_entries
-from suite.report.strip import draw_strip, strip_scale
-from suite.report.svg import Scale, element, fixed, tick_text
-from suite.report.why import Split
-from suite.report.why_bars import draw_bars, why_scale
+from hybridperf.report.entry import read_entries
+from hybridperf.report.strip import draw_bars, draw_strip, strip_scale, why_scale
+from hybridperf.report.svg import Scale, element, fixed, tick_text
+from hybridperf.score.ranking import Why
 
 if TYPE_CHECKING:
     from tests.report.conftest import Submissions
@@ -74,8 +73,8 @@ def test_every_completed_run_is_a_dot_and_dropped_ones_are_hollow(submissions: S
 
 def test_bars_begin_at_one() -> None:
     splits = [
-        Split(time=1, samples=1, seconds_per_sample=1),
-        Split(2, samples=0.5, seconds_per_sample=4),
+        Why(samples_ratio=1, seconds_per_sample_ratio=1),
+        Why(samples_ratio=0.5, seconds_per_sample_ratio=4),
     ]
 
     drawn = draw_bars(splits[1], why_scale(splits))

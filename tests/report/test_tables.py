@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from suite.report.board import boards
-from suite.report.entry import read_entries
-from suite.report.tables import CSV_COLUMNS, leaderboard_csv, leaderboard_json
+from hybridperf.report.board import boards
+from hybridperf.report.entry import read_entries
+from hybridperf.report.tables import leaderboard_csv, leaderboard_json
+from hybridperf.score.metrics import METRICS
 
 if TYPE_CHECKING:
     from tests.report.conftest import Submissions
@@ -38,7 +39,7 @@ def test_numbers_stay_numbers(submissions: Submissions) -> None:
 
     assert float(row["olympic_mean_s"]) == -12
     assert row["required_runs"] == "5"
-    assert (row["rank_best"], row["rank_worst"], row["valid"], row["findings"]) == (
+    assert (row["place_best"], row["place_worst"], row["valid"], row["findings"]) == (
         "1",
         "1",
         "true",
@@ -51,7 +52,9 @@ def test_json_holds_the_same_columns(submissions: Submissions) -> None:
     submissions.add([10, 11], system="short")
     made = json.loads(leaderboard_json(boards(read_entries(submissions.root))))
 
-    assert [set(row) for row in made["results"]] == [set(CSV_COLUMNS)] * 2
+    assert [set(row) for row in made["results"]] == [
+        {*METRICS, "standing", "valid", "findings"}
+    ] * 2
     assert made["results"][0]["olympic_mean_s"] == 12
     assert made["results"][1]["olympic_mean_s"] is None
     assert made["results"][0]["findings"] == []

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from reference_impls.engine.stage import Stage
-from reference_impls.models import chain_of
-from reference_impls.resnet.blocks import Bottleneck
-from suite.refusal import Refusal
-from suite.tasks.registry import find_task
+from hybridperf.errors import UserError
+from hybridperf.tasks.registry import find_task
+from hybridperf_reference.engine.stage import Stage
+from hybridperf_reference.models import chain_of
+from hybridperf_reference.resnet.blocks import Bottleneck
 from tests.families import run, size_of, task_of
 
 TASK = find_task("resnet/laptop")
@@ -103,5 +103,5 @@ def test_boundaries_have_the_shapes_that_come_out() -> None:
 def test_unknown_numbers_of_a_model_are_refused() -> None:
     other = dataclasses.replace(TASK, model=TASK.model | {"depth": 3})
 
-    with pytest.raises(Refusal, match=r"model\.depth"):
+    with pytest.raises(UserError, match=r"model\.depth"):
         chain_of(other, seed=0)

@@ -6,8 +6,8 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
-from suite.logs import keys
-from suite.logs.package import result_names
+from hybridperf.log import keys
+from hybridperf.log.package import result_names
 from tests.packages import (
     change,
     description,
@@ -22,7 +22,7 @@ from tests.rules.mutation import RUN
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from suite.logs.package import Package
+    from hybridperf.log.package import Package
 
 
 def drop(bodies: list[str], *indices: int) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from suite.logs import keys
-from suite.logs.writer import TOKEN
+from hybridperf.log import keys
+from hybridperf.log.writer import TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,13 +6,13 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from suite.logs.package import result_names
+from hybridperf.log.package import result_names
 from tests.packages import change, edit_log, edit_manifest, place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from suite.logs.package import Package
+    from hybridperf.log.package import Package
 
 RUN = 2  #: the number of the run that is changed
 

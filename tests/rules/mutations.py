@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from suite.logs import keys
-from suite.scores.scaling import CLAIM
+from hybridperf.log import keys
+from hybridperf.score.scaling import CLAIM
 from tests.packages import change, description, edit_manifest, place, shift
 from tests.rules.edits import (
     append_text,

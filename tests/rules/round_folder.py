@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from suite.rules.mlperf.check_round import check_round
-from suite.rules.mlperf.ruleset import load_ruleset
+from hybridperf.rules.mlperf.check_round import check_round
+from hybridperf.rules.mlperf.ruleset import load_ruleset
 from tests.rules.mlperf.strict_logs import RULESET, resnet, value, write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from suite.findings import Finding
+    from hybridperf.findings import Finding
     from tests.rules.mlperf.strict_logs import Lines
 
 ORG: Final = "acme"

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from suite.findings import Finding, Severity
-from suite.rules.bounded import FINDINGS_CAP, bounded
+from hybridperf.findings import Finding, Severity
+from hybridperf.rules.rule import FINDINGS_CAP, bounded
 
 
 def _finding(path: str, rule: str = "some.rule", severity: Severity = Severity.ERROR) -> Finding:

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from suite.refusal import ExitCode, Refusal
-from suite.rules.choose import choose_ruleset
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.rules.choose import choose_ruleset
 from tests.packages import write_result
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def test_rounds_that_cannot_be_told_are_refused(tmp_path: Path) -> None:
         (tmp_path / "b", "training_results_v2.0 and training_results_v2.1"),
         (tmp_path / "c", "training_results_v9.9"),
     ):
-        with pytest.raises(Refusal, match="--ruleset") as refusal:
+        with pytest.raises(UserError, match="--ruleset") as refusal:
             choose_ruleset(path)
         assert refusal.value.exit_code is ExitCode.USAGE
         assert found in str(refusal.value)

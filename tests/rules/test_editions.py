@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from suite.cli import main
-from suite.report.board import boards
-from suite.report.entry import read_entries
-from suite.rules.check import check_path
-from suite.tasks.registry import find_task
+from hybridperf.cli import main
+from hybridperf.report.board import boards
+from hybridperf.report.entry import read_entries
+from hybridperf.rules.check import check_path
+from hybridperf.tasks.registry import find_task
 from tests.packages import edit_manifest, seal, write_result
 from tests.scaling_results import write_on
 

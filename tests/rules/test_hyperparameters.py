@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from suite.logs.reader import read_log
-from suite.rules.check import check_path
+from hybridperf.log.reader import read_log
+from hybridperf.rules.check import check_path
 from tests.packages import change, edit_log, log_path, place, seal, write_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from suite.logs.package import Package
+    from hybridperf.log.package import Package
 
 OWN = {
     "lars": [

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from suite.logs.package import read_result
-from suite.rules.check import Verdict, check_path
-from suite.rules.mlperf.check_round import check_round
-from suite.scores.olympic import olympic_mean
-from suite.scores.score import score_result
-from suite.scores.windows import median_window
+from hybridperf.log.package import read_result
+from hybridperf.rules.check import Verdict, check_path
+from hybridperf.rules.mlperf.check_round import check_round
+from hybridperf.score.olympic import median_window, olympic_mean
+from hybridperf.score.score import score_result
 from tests.packages import chained, edit_manifest, log_path, read_bodies, seal, write_result
 from tests.rules.law_edits import ARBITRARY, MUTATIONS, OF_BODIES
 from tests.rules.mlperf.strict_logs import RULESET, bert, resnet, value
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from suite.logs.package import Package
-    from suite.rules.mlperf.check_round import Mode
+    from hybridperf.log.package import Package
+    from hybridperf.rules.mlperf.check_round import Mode
 
 MODES: tuple[Mode, ...] = ("as-published", "strict")
 TIMES_S = (10.0, 11.0, 12.0, 13.0, 14.0)
@@ -39,7 +38,7 @@ _TIMES = st.lists(st.floats(0.001, 1e6) | st.just(float("inf")), min_size=3, max
 
 
 def laws(examples: int) -> settings:
-    return settings(deadline=None, derandomize=True, max_examples=examples)
+    return settings(derandomize=True, max_examples=examples)
 
 
 @pytest.fixture(scope="module")

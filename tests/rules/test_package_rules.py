@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from suite.findings import Severity
-from suite.logs import tree
-from suite.logs.package import find_results
-from suite.logs.submission import submissions_of
-from suite.logs.sums import parse_sums
-from suite.logs.tree import walk
-from suite.rules.check import check_path
+from hybridperf.findings import Severity
+from hybridperf.log import submission as submissions
+from hybridperf.log.package import find_results
+from hybridperf.log.submission import submissions_of, walk
+from hybridperf.log.sums import parse_sums
+from hybridperf.rules.check import check_path
 from tests.packages import log_path, seal, write_result
 from tests.rules.round_folder import (
     ORG,
@@ -235,7 +234,7 @@ def test_one_result_alone_is_judged_by_what_is_its_own(round_: Path) -> None:
 
 def test_the_walk_is_bounded(round_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert walk(round_ / "absent").items == ()
-    monkeypatch.setattr(tree, "ITEMS_CAP", 10)
+    monkeypatch.setattr(submissions, "ITEMS_CAP", 10)
     assert len(walk(round_).items) == 10
 
     (finding,) = [each for each in findings(round_) if each.rule == "package.size"]
@@ -324,8 +323,8 @@ def test_a_change_to_our_folder_is_found(ours: Path, name: str) -> None:
 
 
 _SUMS: dict[str, tuple[Callable[[str], str], str]] = {
-    "no hash": (lambda text: text.replace("  ", " x", 1), "no SHA-256 and name"),
-    "a file twice": (lambda text: text + text.splitlines()[0] + "\n", "for the second time"),
+    "no hash": (lambda text: text.replace("  ", " x", 1), "not a SHA-256"),
+    "a file twice": (lambda text: text + text.splitlines()[0] + "\n", "again"),
     "a file left out": (lambda text: text.partition("\n")[2], "none"),
     "a file that is not there": (
         lambda text: text + text.splitlines()[0].replace("result_0", "result_9") + "\n",

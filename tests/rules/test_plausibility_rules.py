@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from suite.findings import Severity
-from suite.rules.mlperf.ruleset import load_ruleset
+from hybridperf.findings import Severity
+from hybridperf.rules.mlperf.ruleset import load_ruleset
 from tests.rules.mlperf.strict_logs import RULESET, metadata, time, value, write
 from tests.rules.round_folder import (
     RESULT,
@@ -23,7 +23,7 @@ from tests.rules.round_folder import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from suite.findings import Finding
+    from hybridperf.findings import Finding
 
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
 FLOPS = load_ruleset(RULESET).strict["plausible.throughput"]["flops_per_sample"]["resnet"]

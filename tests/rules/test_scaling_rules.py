@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from suite.logs.package import read_result
-from suite.rules.check import check_path, check_result
-from suite.scores.scaling import CLAIM
+from hybridperf.log.package import read_result
+from hybridperf.rules.check import check_path, check_result
+from hybridperf.score.scaling import CLAIM
 from tests.packages import edit_manifest, log_path, write_result
 from tests.scaling_results import TIMES_S, claim, on_cores, write_on, write_pair
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from suite.findings import Finding
-    from suite.logs.package import Package
+    from hybridperf.findings import Finding
+    from hybridperf.log.package import Package
 
     Edit = Callable[[dict[str, Any]], object]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from suite.findings import Finding, Severity
-from suite.rules.mlperf.check_round import check_round
-from suite.rules.rule import RULES
+from hybridperf.findings import Finding, Severity
+from hybridperf.rules.mlperf.check_round import check_round
+from hybridperf.rules.rule import RULES
 from tests.rules.mlperf.strict_logs import RULESET, place, read_lines, write
-from tests.scores.rounds import NEEDS_DATA, unpack
+from tests.score.rounds import NEEDS_DATA, unpack
 
 pytestmark = [NEEDS_DATA, pytest.mark.timeout(600)]
 

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from suite.refusal import ExitCode, Refusal
-from suite.tasks.data import check_data
-from suite.tasks.registry import named_task, task_path
-from suite.tasks.task import parse_task, read_task
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.tasks.data import check_data
+from hybridperf.tasks.registry import named_task, parse_task, read_task, task_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +33,7 @@ TEXT = task_path("resnet/laptop").read_text()
 )
 def test_what_no_task_can_have_is_refused(old: str, new: str, says: str) -> None:
     assert old in TEXT
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(UserError) as refusal:
         parse_task(TEXT.replace(old, new, 1).encode(), "task.toml")
 
     assert refusal.value.exit_code is ExitCode.USAGE
@@ -48,12 +47,12 @@ def test_a_task_is_named_by_its_name_or_by_its_file(tmp_path: Path) -> None:
 
     assert named_task(str(path)) == path
     assert read_task(named_task("resnet/laptop")) == read_task(path)
-    with pytest.raises(Refusal, match="did you mean"):
+    with pytest.raises(UserError, match="did you mean"):
         named_task("resnet/latpop")
 
 
 def test_data_that_no_loader_reads_are_refused() -> None:
     task = parse_task(TEXT.replace('name = "digits"', 'name = "letters"').encode(), "task.toml")
 
-    with pytest.raises(Refusal, match=r"expected data\.name to be one of .*, found 'letters'"):
+    with pytest.raises(UserError, match=r"expected data\.name to be one of .*, found 'letters'"):
         check_data(task.data)

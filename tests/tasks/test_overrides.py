@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from suite.refusal import ExitCode, Refusal
-from suite.tasks.overrides import (
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.tasks.overrides import (
     apply_overrides,
     changed_hyperparameters,
     default_hyperparameters,
@@ -14,10 +14,10 @@ from suite.tasks.overrides import (
     judge_division,
     parse_overrides,
 )
-from suite.tasks.registry import find_task, task_path
+from hybridperf.tasks.registry import find_task, task_path
 
 if TYPE_CHECKING:
-    from suite.tasks.task import Task
+    from hybridperf.tasks.task import Task
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_the_last_of_two_overrides_of_a_key_stands(task: Task) -> None:
     ],
 )  # fmt: skip
 def test_an_unknown_key_is_refused_with_the_nearest(task: Task, text: str, says: str) -> None:
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(UserError) as refusal:
         parse_overrides(task, [text])
 
     assert refusal.value.exit_code is ExitCode.USAGE
@@ -116,7 +116,7 @@ def test_an_unknown_key_is_refused_with_the_nearest(task: Task, text: str, says:
     ],
 )
 def test_a_value_of_the_wrong_type_or_size_is_refused(task: Task, text: str, says: str) -> None:
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(UserError) as refusal:
         _changed(task, text)
 
     assert refusal.value.exit_code is ExitCode.USAGE
@@ -125,7 +125,7 @@ def test_a_value_of_the_wrong_type_or_size_is_refused(task: Task, text: str, say
 
 def test_only_what_has_classes_is_mixed() -> None:
     with pytest.raises(
-        Refusal, match=r"training\.mixup = 0 where \[model\] states no whole number"
+        UserError, match=r"training\.mixup = 0 where \[model\] states no whole number"
     ):
         _changed(find_task("bert/laptop"), "training.mixup=0.2")
 

@@ -6,8 +6,8 @@ from typing import Literal
 
 import pytest
 
-from suite.refusal import ExitCode, Refusal
-from suite.tasks.schema import build
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.tasks.schema import build
 
 
 class Colour(enum.StrEnum):
@@ -81,7 +81,7 @@ def test_tables_become_nested_dataclasses() -> None:
 def test_a_refusal_names_file_key_expected_and_found(
     table: dict[str, object], key: str, expected: str, found: str
 ) -> None:
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(UserError) as refusal:
         _build(**table)
 
     assert refusal.value.exit_code is ExitCode.USAGE
@@ -95,5 +95,5 @@ def test_a_refusal_names_file_key_expected_and_found(
 
 
 def test_a_missing_key_is_named() -> None:
-    with pytest.raises(Refusal, match=r"file\.toml: expected a value at 'share', found none"):
+    with pytest.raises(UserError, match=r"file\.toml: expected a value at 'share', found none"):
         build(Outer, {"name": "n"}, path="file.toml")

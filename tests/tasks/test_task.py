@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from suite.refusal import ExitCode, Refusal
-from suite.tasks.data import load
-from suite.tasks.overrides import hyperparameters
-from suite.tasks.registry import find_task, task_names, task_path
-from suite.tasks.task import Bound, Evaluation, Task, read_task
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.tasks.data import load
+from hybridperf.tasks.overrides import hyperparameters
+from hybridperf.tasks.registry import find_task, read_task, task_names, task_path
+from hybridperf.tasks.task import Bound, Evaluation, Task
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,7 +108,7 @@ def test_mean_and_deviation_are_those_of_the_training_images(task: Task) -> None
     ],
 )
 def test_an_unknown_task_is_refused_with_the_nearest_names(name: str, near: str) -> None:
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(UserError) as refusal:
         find_task(name)
 
     assert refusal.value.exit_code is ExitCode.USAGE
@@ -119,7 +119,7 @@ def test_an_unknown_task_is_refused_with_the_nearest_names(name: str, near: str)
 
 @pytest.mark.parametrize("name", ["../tasks/resnet/laptop", "/etc/passwd", "", "resnet/laptop\0"])
 def test_a_name_is_no_path(name: str) -> None:
-    with pytest.raises(Refusal):
+    with pytest.raises(UserError):
         task_path(name)
 
 
@@ -128,7 +128,7 @@ def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> No
     path = tmp_path / "task.toml"
     path.write_bytes(content)
 
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(UserError) as refusal:
         read_task(path)
 
     assert refusal.value.exit_code is ExitCode.USAGE
@@ -136,7 +136,7 @@ def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> No
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Refusal, match="No such file"):
+    with pytest.raises(UserError, match="No such file"):
         read_task(tmp_path / "absent.toml")
 
 
@@ -162,7 +162,7 @@ def test_a_task_that_breaks_the_schema_is_refused(
     path.write_text(text.replace(old, new, 1))
 
     assert old in text
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(UserError) as refusal:
         read_task(path)
     assert says in str(refusal.value)
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from reference_impls.engine.stage import Stage
-from reference_impls.models import chain_of
+from hybridperf_reference.engine.stage import Stage
+from hybridperf_reference.models import chain_of
 from tests.families import run, size_of, task_of
 
 if TYPE_CHECKING:
-    from suite.tasks.task import Task
+    from hybridperf.tasks.task import Task
 
 
 def _full(depths: list[int], **numbers: object) -> Task:

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from reference_impls.engine.stage import Stage
-from reference_impls.models import chain_of
+from hybridperf_reference.engine.stage import Stage
+from hybridperf_reference.models import chain_of
 from tests.families import run, size_of, task_of
 
 if TYPE_CHECKING:
-    from suite.tasks.task import Task
+    from hybridperf.tasks.task import Task
 
 
 def _full(patch: int, hidden: int, layers: int, heads: int, **numbers: object) -> Task:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from hybridperf_reference.engine.chain import Chain, Unit
+from hybridperf_reference.images.objective import image_example, image_objective
 from my_model.mixer import Mixer
-from reference_impls.engine.chain import Chain, Unit
-from reference_impls.images.objective import image_example, image_objective
 
 if TYPE_CHECKING:
-    from suite.tasks.task import Task
+    from hybridperf.tasks.task import Task
 
 
 def mixer_chain(task: Task) -> Chain:

@@ -1,7 +1,7 @@
 """Train; the harness starts this on every rank."""
 
+from hybridperf_reference.train import main
 from my_model.chain import mixer_chain
-from reference_impls.train import main
 
 if __name__ == "__main__":
     main(mixer_chain)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from suite.findings import Severity
+from hybridperf.findings import Severity
 from tests.rules.mlperf.strict_logs import (
     Lines,
     drop,
@@ -66,19 +66,19 @@ CASES: Final[list[tuple[Callable[[Lines], object], str, Severity, str]]] = [
         move("block_start", "init_stop"),
         "mlperf.timed",
         ERROR,
-        "expected block_start after run_start, found the reverse",
+        "expected block_start after run_start, found the opposite",
     ),
     (
         move("run_stop", "eval_start"),
         "mlperf.timed",
         ERROR,
-        "eval_accuracy before run_stop, found the reverse on 4 lines",
+        "eval_accuracy before run_stop, found the opposite on 4 lines",
     ),
     (
         time("eval_accuracy", HOUR_MS, 3),
         "mlperf.timed",
         ERROR,
-        "expected eval_accuracy before run_stop by the clock, found the reverse",
+        "expected eval_accuracy before run_stop by the clock, found the opposite",
     ),
     (
         time("block_stop", HOUR_MS, 3),

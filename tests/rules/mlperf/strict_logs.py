@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from suite.logs.published import read_published_log
-from suite.rules.mlperf.ruleset import load_ruleset
-from suite.rules.mlperf.strict import check_log_strictly
+from hybridperf.log.published import read_published_log
+from hybridperf.rules.mlperf.check_round import check_log_strictly
+from hybridperf.rules.mlperf.ruleset import load_ruleset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from suite.findings import Finding
+    from hybridperf.findings import Finding
 
 RULESET: Final = "mlperf-training-2.1.0"
 Lines = list[dict[str, Any]]

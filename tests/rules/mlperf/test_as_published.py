@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.findings import Severity
-from suite.logs.published import read_published_log
-from suite.refusal import ExitCode, Refusal
-from suite.rules.mlperf.check_round import check_round
-from suite.rules.mlperf.ruleset import load_ruleset
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import Severity
+from hybridperf.log.published import read_published_log
+from hybridperf.rules.mlperf.check_round import check_round
+from hybridperf.rules.mlperf.ruleset import load_ruleset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from suite.rules.check import Verdict
+    from hybridperf.rules.check import Verdict
 
 SHARED = Path(__file__).parents[3] / ".." / "shared" / "data"
 RULESET = "mlperf-training-2.1.0"
@@ -88,7 +88,7 @@ def test_names_begin_at_the_organisation_wherever_in_it_the_check_begins(
 
 def test_where_nothing_is_the_check_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(UserError) as refused:
             check_round(path, RULESET, "as-published")
         assert refused.value.exit_code is ExitCode.ENVIRONMENT
 
@@ -249,7 +249,7 @@ def test_what_the_official_checker_lets_pass_passes(
             "mlperf.tensors",
             "expected weights_initialization of all 161 tensors, found none of stage4_unit3",
         ),
-        (_swap, "mlperf.order", "expected init_stop before run_start, found the reverse"),
+        (_swap, "mlperf.order", "expected init_stop before run_start, found the opposite"),
         (
             lambda lines: _where(lines, "init_stop").update(time_ms=1_800_001),
             "mlperf.initialisation",
@@ -258,7 +258,7 @@ def test_what_the_official_checker_lets_pass_passes(
         (
             lambda lines: lines.append(_line("seed") | {"time_ms": None}),
             "mlperf.line",
-            "found time_ms = None, which is no time",
+            "found time_ms = None, which is not a time",
         ),
     ],
 )

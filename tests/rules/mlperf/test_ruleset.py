@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from suite.rules.mlperf.ruleset import known_rulesets, load_ruleset, unmet
+from hybridperf.rules.mlperf.ruleset import known_rulesets, load_ruleset, unmet
 
 
 @pytest.mark.parametrize("name", [name for name in known_rulesets() if name.startswith("mlperf")])

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.findings import Severity
-from suite.rules.mlperf.ruleset import load_ruleset
-from suite.rules.rule import RULES
+from hybridperf.findings import Severity
+from hybridperf.rules.mlperf.ruleset import load_ruleset
+from hybridperf.rules.rule import RULES
 from tests.rules.mlperf.strict_cases import CASES, ERROR, HOUR_MS, OPEN, all_of, points_of
 from tests.rules.mlperf.strict_logs import (
     RULESET,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.findings import Severity
-from suite.logs.package import Package, Result, SealedRun
-from suite.logs.published import read_published_log
-from suite.rules.mlperf.ruleset import load_ruleset
-from suite.rules.mlperf.strict import check_result_strictly
+from hybridperf.findings import Severity
+from hybridperf.log.package import Package, Result, SealedRun
+from hybridperf.log.published import read_published_log
+from hybridperf.rules.mlperf.check_round import check_result_strictly
+from hybridperf.rules.mlperf.ruleset import load_ruleset
 from tests.rules.mlperf.strict_logs import (
     RULESET,
     Lines,
@@ -29,7 +29,7 @@ from tests.rules.mlperf.strict_logs import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from suite.findings import Finding
+    from hybridperf.findings import Finding
 
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
 

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from suite.rules.mlperf.check_round import check_round
-from suite.rules.mlperf.ruleset import load_ruleset
-from suite.rules.rule import RULES
+from hybridperf.rules.mlperf.check_round import check_round
+from hybridperf.rules.mlperf.ruleset import load_ruleset
+from hybridperf.rules.rule import RULES
 from tests.rules.mlperf.strict_logs import (
     RULESET,
     Lines,
@@ -39,13 +39,13 @@ from tests.rules.mlperf.strict_logs import (
     without_evaluations,
     write,
 )
-from tests.scores.rounds import NEEDS_DATA, oracle, unpack
+from tests.score.rounds import NEEDS_DATA, oracle, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from suite.findings import Finding
-    from suite.rules.check import Verdict
+    from hybridperf.findings import Finding
+    from hybridperf.rules.check import Verdict
 
 pytestmark = [NEEDS_DATA, pytest.mark.timeout(600)]
 
@@ -61,7 +61,7 @@ def rounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def findings(rounds: Path) -> list[Finding]:
-    """What the rules of `suite.rules.mlperf` find in both rounds."""
+    """What the rules of `hybridperf.rules.mlperf` find in both rounds."""
     return _ours(check_round(rounds, RULESET, "strict"))
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from suite.refusal import ExitCode, Refusal
-from suite.tasks.data import check_data, drop_from_page_cache, load
-from suite.tasks.data.digits import Digits
-from suite.tasks.registry import find_task
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.tasks.data import check_data, drop_from_page_cache, load
+from hybridperf.tasks.data.digits import Digits
+from hybridperf.tasks.registry import find_task
 
 if TYPE_CHECKING:
-    from suite.tasks.task import Data
+    from hybridperf.tasks.task import Data
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def _use(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
 
 
 def _refused(data: Data) -> str:
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(UserError) as refusal:
         check_data(data)
     assert refusal.value.exit_code is ExitCode.ENVIRONMENT
     assert len(str(refusal.value).splitlines()) == 1
@@ -144,7 +144,7 @@ def test_a_missing_package_is_refused(monkeypatch: pytest.MonkeyPatch, data: Dat
 
 
 def test_other_counts_than_the_task_states_are_refused(data: Data) -> None:
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(UserError) as refusal:
         load(dataclasses.replace(data, train_samples=1000))
 
     assert refusal.value.exit_code is ExitCode.ENVIRONMENT

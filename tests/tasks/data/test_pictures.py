@@ -1,15 +1,23 @@
 from __future__ import annotations
 
 import io
+import os
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from suite.refusal import ExitCode, Refusal
-from suite.tasks.data import check_data, drop_from_page_cache, load
-from suite.tasks.data.place import DATA_VARIABLE
-from suite.tasks.task import Data
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.tasks.data import (
+    check_data,
+    drop_from_page_cache,
+    load,
+    prepare,
+    require_readable,
+    verify,
+)
+from hybridperf.tasks.data.place import DATA_VARIABLE
+from hybridperf.tasks.task import Data
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,10 +28,10 @@ PICTURES = Data("pictures", "some images", "", "as its folders say", 6, 4, editi
 CIFAR = Data("cifar10", "CIFAR-10", "", "as published", 6, 4, editions={})
 
 
-def encoded(colour: int, size_px: int = 32) -> bytes:
+def encoded(colour: int, size_px: int = 32, kind: str = "PNG") -> bytes:
     """Return an image of one colour."""
     file = io.BytesIO()
-    Image.new("RGB", (size_px, size_px), (colour, 0, 0)).save(file, "PNG")
+    Image.new("RGB", (size_px, size_px), (colour, 0, 0)).save(file, kind)
     return file.getvalue()
 
 
@@ -59,7 +67,7 @@ def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _refused(data: Data) -> str:
-    with pytest.raises(Refusal) as refusal:  # noqa: PT012 - whichever of the two sees it first
+    with pytest.raises(UserError) as refusal:  # noqa: PT012 - whichever of the two sees it first
         check_data(data)
         load(data)
     assert refusal.value.exit_code is ExitCode.ENVIRONMENT
@@ -116,6 +124,108 @@ def test_an_empty_image_is_named_before_anything_starts(folder: Path) -> None:
     assert f"expected an image in {folder}/train/bee/1.png, found an empty file" in says
 
 
+@pytest.mark.parametrize("name", ["._0.png", ".hidden.jpg"])
+def test_hidden_files_such_as_those_of_macos_are_no_images(folder: Path, name: str) -> None:
+    before = check_data(PICTURES)
+    (folder / "train/ape" / name).write_bytes(b"\0\5\x16\7")
+    (folder / "train/.checkpoints").mkdir()
+    (folder / "train/.checkpoints/0.png").write_bytes(b"no image")
+
+    require_readable(PICTURES)
+
+    assert check_data(PICTURES) == before
+    assert load(PICTURES).train.labels.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", ["folder", "broken link", "fifo"])
+def test_what_is_no_file_is_named(folder: Path, kind: str) -> None:
+    path = folder / "train/bee/1.png"
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(folder / "nowhere.png")
+
+    found = {"folder": "a folder", "broken link": "a broken link", "fifo": "no regular file"}[kind]
+    assert f"expected an image in {path}, found {found}; " in _refused(PICTURES)
+
+
+@pytest.mark.parametrize("remembered", [False, True])
+@pytest.mark.parametrize("split", ["train", "val"])
+@pytest.mark.parametrize("damage", ["cut", "garbage", "webp", "cut png"])
+def test_an_image_that_cannot_be_decoded_is_named_before_the_clock_starts(
+    folder: Path, damage: str, split: str, remembered: bool
+) -> None:
+    if remembered:
+        assert prepare(PICTURES, lambda *_: None)
+    path = folder / split / "bee" / "1.png"
+    jpeg = encoded(9, 64, "JPEG")
+    path.write_bytes(
+        {
+            "cut": jpeg[: len(jpeg) // 2],
+            "garbage": bytes(range(256)),
+            "webp": encoded(9, 64, "WEBP"),
+            "cut png": encoded(9, 64)[:-30],
+        }[damage]
+    )
+    check_data(PICTURES)  # quick: it opens no image
+
+    for command in (require_readable, lambda data: prepare(data, lambda *_: None)):
+        with pytest.raises(
+            UserError, match=f"expected a whole JPEG or PNG in {path}, found "
+        ) as no:
+            command(PICTURES)
+        assert no.value.exit_code is ExitCode.ENVIRONMENT
+        assert len(str(no.value).splitlines()) == 1
+
+
+def test_images_are_decoded_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[object, ...]] = []
+
+    assert prepare(PICTURES, lambda *progress: told.append(progress))
+    assert told[-1] == (10, 10, "10 images")
+    assert not prepare(PICTURES, lambda *_: pytest.fail("decoded again"))
+
+    monkeypatch.setattr(verify, "_DECODED", set())  # as in another process
+    assert not prepare(PICTURES, lambda *_: pytest.fail("decoded again"))
+    for path in folder.glob("hybridperf_*"):
+        path.write_bytes(b"[" * 10_000)
+    assert prepare(PICTURES, lambda *_: None)
+
+
+def test_where_nothing_can_be_written_images_are_decoded_once_a_command(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(verify, "write_atomically", refuse)  # root may write everywhere
+
+    assert prepare(PICTURES, lambda *_: None)
+    assert not prepare(PICTURES, lambda *_: None)
+    monkeypatch.setattr(verify, "_DECODED", set())
+    assert prepare(PICTURES, lambda *_: None)
+
+
+def test_all_damaged_images_are_counted(folder: Path) -> None:
+    for path in folder.glob("*/bee/*"):
+        path.write_bytes(b"garbage")
+
+    with pytest.raises(UserError, match=r"neither JPEG nor PNG \(and 4 more such images\)"):
+        require_readable(PICTURES)
+
+
+def test_a_row_that_cannot_be_decoded_is_named(shards: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = {"image": [{"bytes": encoded(1)[:60], "path": None}] * 3, "label": [0, 1, 0]}
+    datasets.Dataset.from_dict(rows).to_parquet(shards / "train-1.parquet")
+
+    with pytest.raises(UserError, match=r"PNG in row 3 of the parquet files, found .* 2 more"):
+        require_readable(PICTURES)
+
+
 def test_a_class_without_training_images_is_named(folder: Path) -> None:
     (folder / "val/cat").mkdir()
     (folder / "val/cat/0.png").write_bytes(encoded(0))
@@ -126,7 +236,10 @@ def test_a_class_without_training_images_is_named(folder: Path) -> None:
 def test_missing_images_are_counted(folder: Path) -> None:
     (folder / "train/bee/1.png").unlink()
 
-    assert "expected 6 training and 4 evaluation samples, found 5 and 4" in _refused(PICTURES)
+    says = "expected 6 training and 4 evaluation samples, found 5 and 4"
+    assert says in _refused(PICTURES)
+    with pytest.raises(UserError, match=says):
+        require_readable(PICTURES)
 
 
 def test_a_shard_that_is_cut_off_is_named(shards: Path) -> None:
@@ -157,6 +270,8 @@ def test_an_image_that_is_damaged_or_of_another_size_is_named(folder: Path, cont
     path = folder / "train/ape/2.png"
     path.write_bytes(content)
 
+    with pytest.raises(UserError, match=f"JPEG or PNG of 32 x 32 pixels in {path}, found "):
+        require_readable(CIFAR)
     assert f"an image of 32 x 32 pixels in {path}, found " in _refused(CIFAR)
 
 

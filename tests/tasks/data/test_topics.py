@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from suite.refusal import ExitCode, Refusal
-from suite.tasks.data import check_data, drop_from_page_cache, load
-from suite.tasks.data.topics import CHARACTERS, MASK, MASKED, WINDOW
-from suite.tasks.registry import find_task
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.tasks.data import check_data, drop_from_page_cache, load
+from hybridperf.tasks.data.topics import CHARACTERS, MASK, MASKED, WINDOW
+from hybridperf.tasks.registry import find_task
 
 if TYPE_CHECKING:
-    from suite.tasks.task import Data
+    from hybridperf.tasks.task import Data
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_another_edition_runs_too_and_is_known_by_its_checksum(data: Data) -> No
     other = dataclasses.replace(data, sha256="0" * 64)
 
     assert check_data(other) == check_data(data)
-    with pytest.raises(Refusal, match=r"expected data with SHA-256 000000000000\.\.\."):
+    with pytest.raises(UserError, match=r"expected data with SHA-256 000000000000\.\.\."):
         check_data(dataclasses.replace(other, editions=None))
 
 
@@ -88,7 +88,7 @@ def test_the_file_may_be_dropped_from_memory(data: Data) -> None:
 def test_a_python_without_the_text_is_refused(monkeypatch: pytest.MonkeyPatch, data: Data) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
 
-    with pytest.raises(Refusal, match=r"expected the module pydoc_data\.topics") as refusal:
+    with pytest.raises(UserError, match=r"expected the module pydoc_data\.topics") as refusal:
         check_data(data)
     assert refusal.value.exit_code is ExitCode.ENVIRONMENT
 
@@ -96,5 +96,5 @@ def test_a_python_without_the_text_is_refused(monkeypatch: pytest.MonkeyPatch, d
 def test_too_little_text_is_refused(monkeypatch: pytest.MonkeyPatch, data: Data) -> None:
     monkeypatch.setattr(module, "topics", {"assert": "short"})
 
-    with pytest.raises(Refusal, match=r"expected at least 409600 characters in .*, found 5; use"):
+    with pytest.raises(UserError, match=r"expected at least 409600 characters in .*, found 5; use"):
         load(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -9,11 +10,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from suite.logs.clock import LogClock
-from suite.runs.pulse import read_pulse
+from hybridperf.log.writer import LogClock
+from hybridperf.run.pulse import read_pulse
 
 if TYPE_CHECKING:
-    from suite.runs.timed_run import TimedRun
+    from hybridperf.run.timed_run import TimedRun
 
 __all__ = ["HOUR_MS", "Boom", "chosen", "meet", "strike"]
 
@@ -53,6 +54,24 @@ def strike(fault: str, run: TimedRun) -> None:
         with Path(run.spec.folder, "filler").open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(4096))
+    elif fault == "link the log":
+        run.spec.log.unlink()
+        run.spec.log.symlink_to(os.environ["VICTIM"])
+    elif fault == "pipe for a log":
+        run.spec.log.unlink()
+        os.mkfifo(run.spec.log)
+    elif fault == "pipe for the output":
+        run.spec.output.unlink()
+        os.mkfifo(run.spec.output)
+    elif fault == "forge files":
+        text = json.dumps({"reported": 1.0, "quality": 1.0, "tolerance": 0.01, "problem": ""})
+        Path(run.spec.folder, "rescoring.json").write_text(text)
+        forged = json.loads(run.spec.path.read_text()) | {"seed": 1, "plan": "dp=8"}
+        run.spec.path.write_text(json.dumps(forged))
+        ending = {"outcome": "success", "reason": "", "initialisation_s": 0.1, "run_s": 0.001}
+        Path(run.spec.folder, "ending.json").write_text(json.dumps(ending))
+    elif fault == "tell secrets":
+        raise Boom(f"no file {os.environ['VICTIM']} with password hunter2")
     elif fault == "wall clock":
         behind_s = time.time() - HOUR_MS / 1000
         time.time = lambda: behind_s
@@ -64,7 +83,9 @@ def strike(fault: str, run: TimedRun) -> None:
 def meet(run: TimedRun) -> None:
     """Wait until every rank has come as far as this one, as a collective would."""
     ranks, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-    while (
-        min(counts := [beat.batches for beat in read_pulse(run.spec.pulse, ranks)]) < counts[rank]
-    ):
+    while True:
+        nodes = [read_pulse(run.spec.pulse_of(node), ranks) for node in range(run.spec.nodes)]
+        counts = [max(beat.batches for beat in beats) for beats in zip(*nodes, strict=True)]
+        if min(counts) >= counts[rank]:
+            return
         time.sleep(0.001)

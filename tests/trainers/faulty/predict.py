@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
 import numpy as np
 
-from suite.runs.prediction import Prediction
-from suite.runs.spec import RunSpec
+from hybridperf.run.prediction import Prediction
+from hybridperf.run.spec import RunSpec
 from tests.trainers.faulty.faults import Boom, chosen
 from tests.trainers.nearest.memory import Memory
 
@@ -19,6 +20,9 @@ if __name__ == "__main__":
         raise Boom("no such layer")
     if fault == "predict hangs":
         time.sleep(3600)
+    if fault == "predict runs itself again":
+        sleep = "import time; time.sleep(3600)"
+        os.execve(sys.executable, [sys.executable, "-c", sleep], {})
     if fault == "predict answers nothing":
         sys.exit(0)
     if fault == "predict answers an empty file":

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 
-from suite.runs.timed_run import TimedRun
+from hybridperf.run.timed_run import TimedRun
 from tests.trainers.faulty.faults import chosen, meet, strike
 from tests.trainers.nearest.memory import SHARES, Memory
 
@@ -38,5 +39,9 @@ if __name__ == "__main__":
                 run.report(1.0 if fault == "claim" else float(correct.mean()), memory.checkpoint)
         if run.plan.ranks == 1 or run._log is not None:
             memory.save(run.spec)
+        if fault == "link the weights":
+            for path in run.spec.weights.iterdir():
+                path.unlink()
+                path.symlink_to(os.environ["VICTIM"])
         if fault == "linger":
             time.sleep(3600)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from suite.runs.spec import RunSpec
+    from hybridperf.run.spec import RunSpec
 
 __all__ = ["Memory"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from suite.runs.prediction import Prediction
-from suite.runs.spec import RunSpec
+from hybridperf.run.prediction import Prediction
+from hybridperf.run.spec import RunSpec
 from tests.trainers.nearest.memory import Memory
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from suite.runs.timed_run import TimedRun
+from hybridperf.run.timed_run import TimedRun
 from tests.trainers.nearest.memory import SHARES, Memory
 
 if __name__ == "__main__":

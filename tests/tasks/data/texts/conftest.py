@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from suite.tasks.data.place import DATA_VARIABLE
+from hybridperf.tasks.data.place import DATA_VARIABLE
 from tests.texts import lines, text_data, write_lines, write_vocabulary
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from suite.tasks.task import Data
+    from hybridperf.tasks.task import Data
 
 
 @pytest.fixture

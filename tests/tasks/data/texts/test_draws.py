@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from suite.tasks.data.texts.draws import key_of, uniforms
+from hybridperf.tasks.data.texts.draws import key_of, uniforms
 
 #: the first outputs of SplitMix64 from state 0, as published with it
 PUBLISHED = (0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC)

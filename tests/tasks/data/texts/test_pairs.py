@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from suite.tasks.data.texts.pairs import TextBlocks
-from suite.tasks.data.texts.prepared import least_tokens
-from suite.tasks.task import Text
+from hybridperf.tasks.data.texts.pairs import TextBlocks
+from hybridperf.tasks.data.texts.prepared import least_tokens
+from hybridperf.tasks.task import Text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from suite.tasks.data.texts.pairs import Pairs
+    from hybridperf.tasks.data.texts.pairs import Pairs
 
 TOKENS, MASKED, SAMPLES, VOCABULARY = 64, 9, 500, 60_000
 WINDOW = TOKENS - 3

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from suite.refusal import Refusal
-from suite.tasks.data import check_data, load, prepare
-from suite.tasks.data.place import DATA_VARIABLE
-from suite.tasks.data.texts.files import find_texts, read_pieces
-from suite.tasks.data.texts.vocabulary import VOCABULARY
+from hybridperf.errors import UserError
+from hybridperf.tasks.data import check_data, load, prepare
+from hybridperf.tasks.data.place import DATA_VARIABLE
+from hybridperf.tasks.data.texts.files import find_texts, read_pieces
+from hybridperf.tasks.data.texts.vocabulary import VOCABULARY
 from tests.tasks.data.texts.test_source import nothing
 from tests.texts import SPECIAL, lines, text_data, wikitext, write_lines, write_vocabulary
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from suite.tasks.task import Data
+    from hybridperf.tasks.task import Data
 
 
 def _tokens(folder: Path, split: str) -> list[int]:
@@ -47,7 +47,7 @@ def test_tokens_of_real_text_are_transformers_s(
         masked=19,
         samples=(1500, 1000),
     )
-    told: list[tuple[float, int, int]] = []
+    told: list[tuple[float, int, str]] = []
 
     prepare(data, lambda *numbers: told.append(numbers))
 
@@ -55,8 +55,9 @@ def test_tokens_of_real_text_are_transformers_s(
     assert train == _theirs(folder, data, "wiki.train.tokens")
     assert held_out == _theirs(folder, data, "wiki.valid.tokens")
     assert told == sorted(told)
-    done, total, tokens = told[-1]
-    assert (tokens, 0.99 * total < done <= total) == (len(train) + len(held_out), True)
+    done, total, what = told[-1]
+    assert 0.99 * total < done <= total
+    assert what == f"{len(train) + len(held_out):,} tokens"
     pairs = load(data).train.inputs.draw(np.arange(1500), 1, 1)
     assert not np.isin(pairs.targets, range(len(SPECIAL))).any()
     assert 0.45 < pairs.relations.mean() < 0.55
@@ -109,7 +110,7 @@ def test_what_was_interrupted_goes_on_with_the_file_it_was_at(folder: Path, data
     (folder / "hybridperf_tokens/record.json").unlink()
     calls = 0
 
-    def stop(done: float, total: int, tokens: int) -> None:
+    def stop(done: float, total: int, what: str) -> None:
         nonlocal calls
         calls += 1
         if calls == 2:
@@ -119,7 +120,7 @@ def test_what_was_interrupted_goes_on_with_the_file_it_was_at(folder: Path, data
         prepare(other, stop)
     record = json.loads((folder / "hybridperf_tokens/record.json").read_text())
     assert (record["files_done"], record["train_sha256"]) == (1, "")
-    with pytest.raises(Refusal, match="found those of 1 of 4 files; make them with"):
+    with pytest.raises(UserError, match="found those of 1 of 4 files; make them with"):
         check_data(other)
 
     assert prepare(other, nothing)
@@ -143,7 +144,7 @@ def test_two_at_once_are_refused(folder: Path, data: Data) -> None:
     (folder / "hybridperf_tokens").mkdir()
     with (folder / "hybridperf_tokens/lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(Refusal, match="found another at it; wait for it to end"):
+        with pytest.raises(UserError, match="found another at it; wait for it to end"):
             prepare(data, nothing)
 
 

@@ -8,9 +8,9 @@ import datasets
 import numpy as np
 import pytest
 
-from suite.refusal import ExitCode, Refusal
-from suite.tasks.data.texts.files import read_pieces
-from suite.tasks.data.texts.rows import read_rows
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.tasks.data.texts.files import read_pieces
+from hybridperf.tasks.data.texts.rows import read_rows
 from tests.texts import lines, text_data
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def test_rows_of_something_else_are_refused(tmp_path: Path, kind: str) -> None:
         folder = tmp_path / str(number)
         folder.mkdir()
         path = _write(folder, kind, columns)
-        with pytest.raises(Refusal) as refusal:
+        with pytest.raises(UserError) as refusal:
             list(read_rows(DATA, path))
         assert f"rows with the column text in {path}, found" in str(refusal.value)
 
@@ -72,7 +72,7 @@ def test_damage_is_one_sentence_naming_the_file(
     path.write_bytes(content.tobytes())
     capfd.readouterr()
 
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(UserError) as refusal:
         list(read_rows(DATA, path))
 
     assert f"rows with the column text in {path}, found" in str(refusal.value)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import datasets
 import pytest
 
-from suite.refusal import ExitCode, Refusal
-from suite.tasks.data.texts.files import find_texts
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.tasks.data.texts.files import find_texts
 from tests.texts import lines, text_data
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def test_what_is_not_whole_is_one_sentence_naming_it(
 ) -> None:
     harm(saved)
 
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(UserError) as refusal:
         find_texts(DATA, saved)
 
     assert says.format(saved) in str(refusal.value)

@@ -10,26 +10,26 @@ import datasets
 import numpy as np
 import pytest
 
-from suite.refusal import ExitCode, Refusal
-from suite.tasks.data import check_data, drop_from_page_cache, load, prepare
-from suite.tasks.data.texts.vocabulary import VOCABULARY
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.tasks.data import check_data, drop_from_page_cache, load, prepare
+from hybridperf.tasks.data.texts.vocabulary import VOCABULARY
 from tests.texts import SPECIAL, WORDS, lines, text_data, write_lines, write_rows, write_vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from suite.tasks.task import Data
+    from hybridperf.tasks.task import Data
 
 COMMAND = "make them with 'hybridperf prepare TASK --data-dir FOLDER'"
 
 
-def nothing(done: float, total: int, tokens: int) -> None:
+def nothing(done: float, total: int, what: str) -> None:
     """Be told of progress."""
 
 
 def _refused(data: Data, *, prepared: bool = False) -> str:
-    with pytest.raises(Refusal) as refusal:  # noqa: PT012 - whichever of the two sees it first
+    with pytest.raises(UserError) as refusal:  # noqa: PT012 - whichever of the two sees it first
         check_data(data)
         if prepared:
             prepare(data, nothing)
@@ -180,25 +180,25 @@ def test_what_is_wrong_with_a_file_is_one_sentence_naming_it(
 ) -> None:
     harm(folder)
 
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(UserError) as refusal:
         prepare(data, nothing)
 
     assert says.format(folder) in str(refusal.value)
     assert refusal.value.exit_code is ExitCode.ENVIRONMENT
     assert len(str(refusal.value).splitlines()) == 1
-    with pytest.raises(Refusal):
+    with pytest.raises(UserError):
         check_data(data)
 
 
 def test_a_vocabulary_of_another_length_is_refused(folder: Path) -> None:
     sha256 = write_vocabulary(folder)
 
-    with pytest.raises(Refusal, match=f"expected 99 entries in {folder}/vocab.txt"):
+    with pytest.raises(UserError, match=f"expected 99 entries in {folder}/vocab.txt"):
         prepare(text_data(sha256, entries=94), nothing)
 
 
 def test_a_task_that_does_not_say_how_samples_are_made_is_refused(data: Data) -> None:
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(UserError) as refusal:
         check_data(dataclasses.replace(data, text=None))
 
     assert refusal.value.exit_code is ExitCode.USAGE

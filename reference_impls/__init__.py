@@ -1,1 +1,0 @@
-"""The reference trainers: launched by the harness as a stranger's would be."""

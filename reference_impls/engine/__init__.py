@@ -1,1 +1,0 @@
-"""Hybrid-parallel training of a chain: one idea a file."""

@@ -1,0 +1,148 @@
+"""BERT for pre-training as a chain (Devlin et al. 2019), with the layers of transformers.
+
+A sample is an integer tensor [token, 3] of each token's ID, position and segment. The tokens to
+predict come first, after the class token if there are sentence pairs: every unit then maps one
+tensor to one, and the head computes logits of those tokens only. Attention depends on the position
+embeddings, not on the order of tokens. Sequences have full length, so there is no padding.
+
+The decoder's weights are not tied to the embeddings, which would put one parameter on both the
+first and the last stage of a pipeline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hybridperf.tasks.schema import build
+from hybridperf_reference.bert.characters import MaskedCharacters
+from hybridperf_reference.bert.pairs import SegmentPairs
+from hybridperf_reference.engine.chain import Chain, Unit
+from hybridperf_reference.transformer.layer import SPLIT, EncoderLayer
+
+if TYPE_CHECKING:
+    from hybridperf.tasks.task import Task
+
+__all__ = ["Embeddings", "Head", "Shape", "bert_chain"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The dimensions of a BERT, from the task's ``[model]`` table."""
+
+    vocabulary: int
+    tokens: int  #: per sequence
+    masked: int  #: tokens to predict per sequence
+    hidden: int
+    layers: int
+    heads: int
+    inner: int  #: hidden features of the feed-forward networks
+    dropout: float
+    sentences: bool  #: train next-sentence prediction too
+    norm_first: bool  #: pre-norm instead of post-norm
+    initial_std: float  #: of weights of linear layers
+    embedding_std: float  #: of embedding weights
+
+
+class Embeddings(nn.Module):
+    """The sum of token, position and segment embeddings."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.words = nn.Embedding(shape.vocabulary, shape.hidden)
+        self.places = nn.Embedding(shape.tokens, shape.hidden)
+        self.sentences = nn.Embedding(2, shape.hidden)
+        self.norm = nn.Identity() if shape.norm_first else _norm(shape)
+        self.dropout = nn.Dropout(shape.dropout)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map token IDs, positions and segments [batch, token, 3] to [batch, token, hidden]."""
+        words, places, sentences = inputs.unbind(dim=2)
+        summed = self.words(words) + self.sentences(sentences) + self.places(places)
+        outputs: Tensor = self.dropout(self.norm(summed))
+        return outputs
+
+
+class Head(nn.Module):
+    """Predict the masked tokens and, from the class token, whether the second sentence follows."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self._masked, self._sentences = shape.masked, shape.sentences
+        self.first_norm = _norm(shape) if shape.norm_first else nn.Identity()
+        self.transform = nn.Linear(shape.hidden, shape.hidden)
+        self.norm = _norm(shape)
+        self.decoder = nn.Linear(shape.hidden, shape.vocabulary)
+        if shape.sentences:
+            self.pooler = nn.Linear(shape.hidden, shape.hidden)
+            self.relation = nn.Linear(shape.hidden, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map hidden states [batch, token, hidden] to logits [batch, masked, vocabulary].
+
+        With sentence pairs the result is [batch, 1 + masked, vocabulary]: the first row starts with
+        the two logits of the next-sentence prediction, padded with zeros.
+        """
+        first = int(self._sentences)
+        hidden = self.first_norm(inputs[:, : first + self._masked])
+        transformed = self.norm(functional.gelu(self.transform(hidden[:, first:])))
+        words: Tensor = self.decoder(transformed)
+        if not self._sentences:
+            return words
+        relation = self.relation(torch.tanh(self.pooler(hidden[:, 0])))
+        row = functional.pad(relation, (0, words.shape[2] - 2)).unsqueeze(1)
+        return torch.cat([row, words], dim=1)
+
+
+def bert_chain(task: Task) -> Chain:
+    """Build the task's BERT: embeddings, encoder layers and a head."""
+    shape = build(Shape, task.model, path=task.name, at="model")
+    units = [Unit("embeddings", Embeddings(shape))]
+    for index in range(shape.layers):
+        layer = EncoderLayer(
+            shape.hidden,
+            shape.heads,
+            shape.inner,
+            norm_first=shape.norm_first,
+            epsilon=_EPSILON,
+            dropout=shape.dropout,
+        )
+        units.append(Unit(f"layers.{index}", layer, SPLIT))
+    units.append(Unit("head", Head(shape)))
+    for unit in units:
+        unit.module.apply(partial(_initialize, shape=shape))
+    return Chain(
+        units=tuple(units),
+        objective=(
+            SegmentPairs() if shape.sentences else MaskedCharacters(shape.tokens, shape.masked)
+        ),
+        example=partial(_example, shape=shape),
+    )
+
+
+_EPSILON = 1e-12
+
+
+def _norm(shape: Shape) -> nn.LayerNorm:
+    return nn.LayerNorm(shape.hidden, _EPSILON)
+
+
+def _initialize(module: nn.Module, *, shape: Shape) -> None:
+    if isinstance(module, nn.Linear):
+        nn.init.normal_(module.weight, std=shape.initial_std)
+        nn.init.zeros_(module.bias)
+    elif isinstance(module, nn.Embedding):
+        nn.init.normal_(module.weight, std=shape.embedding_std)
+
+
+def _example(batch: int, *, shape: Shape) -> tuple[Tensor, Tensor]:
+    """Return synthetic inputs [batch, token, 3] and targets, in the shape of the objective's."""
+    places = torch.arange(shape.tokens).expand(batch, -1)
+    words = torch.randint(shape.vocabulary, places.shape)
+    inputs = torch.stack([words, places, torch.zeros_like(words)], dim=2)
+    return inputs, torch.zeros(batch, int(shape.sentences) + shape.masked, dtype=torch.int64)

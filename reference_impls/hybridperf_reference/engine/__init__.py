@@ -1,0 +1,1 @@
+"""The training engine: parallelizes a chain of units under a plan and trains it."""

@@ -1,0 +1,123 @@
+"""A model as a chain of units, with its training objective; independent of any parallelism."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from hybridperf.tasks.data import Samples
+
+__all__ = ["SMALL", "Chain", "Objective", "Split", "Unit"]
+
+SMALL = 2**24  #: parameters up to which `Chain.probe` runs on the CPU; laptop tasks have fewer
+
+Split = Literal["column", "row"]  #: of a linear layer: by output or by input features
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The smallest part of a model that is assigned to a pipeline stage as a whole."""
+
+    name: str  #: prefix of the global names of its parameters
+    module: nn.Module  #: maps one tensor [batch, ...] to one; not in place
+    split: Mapping[str, Split] = field(default_factory=dict)
+    #: linear layers that tensor parallelism splits, by their names inside ``module``
+
+    @property
+    def shares_tokens(self) -> bool:
+        """Return whether the unit supports sequence parallelism.
+
+        That is, whether it has both column- and row-parallel layers, which work token by token.
+        """
+        return set(self.split.values()) == {"column", "row"}
+
+
+class Objective(Protocol):
+    """How samples become inputs and targets, what the loss is, and what the model predicts.
+
+    Random augmentation and masking depend only on the seed, the epoch and the sample index, so
+    every plan trains on identical data.
+    """
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Return whether `read` is slow enough to run in data-loader worker processes."""
+
+    def read(
+        self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
+    ) -> tuple[Tensor, ...]:
+        """Return the training samples at ``indices`` [batch] as host tensors [batch, ...]."""
+
+    def prepare(self, *stored: Tensor) -> tuple[Tensor, Tensor]:
+        """Return inputs and targets [batch, ...] from what `read` returned, on the device."""
+
+    def evaluation(self, stored: Any) -> Tensor:
+        """Return the first unit's inputs [batch, ...] on the host from stored evaluation inputs."""
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the scalar loss, summed and not averaged over targets.
+
+        The mean over the global batch is this sum divided by the sum of `count`.
+        """
+
+    def count(self, targets: Tensor) -> Tensor | int:
+        """Return the number of targets that `loss` sums over, which may vary between samples."""
+
+    def predictions(self, outputs: Tensor) -> Tensor:
+        """Return the predicted classes, in the shape of the evaluation labels.
+
+        Each element counts as one prediction in the task's accuracy.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A model as an ordered sequence of units."""
+
+    units: tuple[Unit, ...]
+    objective: Objective
+    example: Callable[[int], tuple[Tensor, Tensor]]  #: batch size -> synthetic data
+
+    def parameter_names(self) -> list[str]:
+        """Return the global names of all parameters, in the order of the units."""
+        return [
+            f"{unit.name}.{name}"
+            for unit in self.units
+            for name, _ in unit.module.named_parameters()
+        ]
+
+    def probe(self) -> tuple[list[nn.Module], Tensor]:
+        """Return copies of the units in evaluation mode, and a batch of one sample as their input.
+
+        Copies of a model with more than `SMALL` parameters are on the meta device, where they need
+        no memory and no computation. Smaller ones are on the CPU, where a pass takes milliseconds:
+        meta tensors import parts of torch's compiler, which takes seconds.
+        """
+        parameters = [p for unit in self.units for p in unit.module.parameters()]
+        built = not any(parameter.is_meta for parameter in parameters)
+        small = sum(parameter.numel() for parameter in parameters) <= SMALL
+        device = "cpu" if built and small else "meta"
+        copies = [copy.deepcopy(unit.module).to(device).eval() for unit in self.units]
+        return copies, self.example(1)[0].to(device)
+
+    def boundaries(self) -> list[Tensor]:
+        """Return one sample's activations before each unit and after the last, as meta tensors.
+
+        The tensors have no batch dimension.
+        """
+        modules, outputs = self.probe()
+        samples = [outputs[0].to("meta")]
+        with torch.no_grad():
+            for module in modules:
+                outputs = module(outputs)
+                samples.append(outputs[0].to("meta"))
+        return samples

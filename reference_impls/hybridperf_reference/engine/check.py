@@ -1,0 +1,163 @@
+"""Checks of a plan against the chain itself, independent of what the task declares."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.plan import TrainingConfig
+from hybridperf_reference.engine.batchnorm import is_batch_norm
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch import Tensor
+
+    from hybridperf.plan import ParallelPlan
+    from hybridperf.tasks.task import Task
+    from hybridperf_reference.engine.chain import Chain, Unit
+
+__all__ = ["check_chain", "unused_parameters"]
+
+
+def check_chain(chain: Chain, boundaries: Sequence[Tensor], task: Task, plan: ParallelPlan) -> None:
+    """Check that ``plan`` can train ``chain``.
+
+    ``boundaries`` are those of `Chain.boundaries`.
+
+    Raises:
+        UserError: exit status 2, with one sentence that states what does not fit.
+    """
+    modules = [module for unit in chain.units for module in unit.module.modules()]
+    parameters = [p for unit in chain.units for p in dict.fromkeys(unit.module.parameters())]
+    if not any(parameter.requires_grad for parameter in parameters):
+        raise _refuse(plan, "a model with parameters to train", "none", "unfreeze some")
+    config = TrainingConfig(
+        units=len(chain.units),
+        global_batch_size=task.training.global_batch_size,
+        devices=plan.ranks,
+        ranks_per_device=1,
+        device_kind="",  # the harness checks the devices
+        tensor_sizes=_split_features(chain.units),
+        batch_norm=any(map(is_batch_norm, modules)),
+        tied=max(Counter(parameters).values()) > 1,
+    )
+    for tokens in _shared_tokens(chain.units, boundaries):
+        for finding in plan.check(dataclasses.replace(config, tokens=tokens)):
+            raise UserError(finding, ExitCode.USAGE)
+    if plan.tp > 1:
+        uses: Counter[Tensor | None] = Counter(
+            parameter
+            for module in modules
+            for parameter in module._parameters.values()  # noqa: SLF001 - repeats shared ones
+        )
+        for unit, sample in zip(chain.units, boundaries, strict=False):
+            _check_split(unit, sample, uses, plan)
+
+
+def unused_parameters(chain: Chain) -> set[str]:
+    """Return the global names of trainable parameters that a backward pass gives no gradient.
+
+    A trial pass on copies of the units finds them. Where it cannot run, all names are returned.
+    """
+    copies, sample = chain.probe()
+    outputs = chain.example(2)[0].to(sample.device)  # in training BatchNorm needs more than one
+    tried = [module.train() for module in copies]
+    names = {
+        f"{unit.name}.{name}": parameter
+        for unit, module in zip(chain.units, tried, strict=True)
+        for name, parameter in module.named_parameters()
+        if parameter.requires_grad
+    }
+    try:
+        for module in tried:
+            outputs = module(outputs)
+    except RuntimeError:  # an operation without a meta kernel: any may be unused
+        return set(names)
+    # Read off the graph, as DistributedDataParallel does: a backward pass over two samples has
+    # crashed oneDNN's convolutions.
+    used, seen, nodes = set[int](), set[object](), [outputs.grad_fn]
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if (variable := getattr(node, "variable", None)) is not None:
+            used.add(id(variable))
+        nodes += [following for following, _ in node.next_functions]
+    return {name for name, parameter in names.items() if id(parameter) not in used}
+
+
+def _split_features(units: Sequence[Unit]) -> tuple[int, ...]:
+    """Return the feature counts that the tensor-parallel degree has to divide."""
+    sizes = set()
+    for unit in units:
+        for name, kind in unit.split.items():
+            linear = unit.module.get_submodule(name)
+            assert isinstance(linear, nn.Linear)
+            sizes.add(linear.out_features if kind == "column" else linear.in_features)
+    return tuple(sorted(sizes))
+
+
+def _shared_tokens(units: Sequence[Unit], boundaries: Sequence[Tensor]) -> set[int | None]:
+    """Return the token counts of units under sequence parallelism; None alone if there are none."""
+    tokens = {
+        len(sample) for unit, sample in zip(units, boundaries, strict=False) if unit.shares_tokens
+    }
+    return {*tokens} or {None}
+
+
+def _check_split(
+    unit: Unit, sample: Tensor, uses: Mapping[Tensor | None, int], plan: ParallelPlan
+) -> None:
+    """Run ``unit`` on the meta device with its linear layers split as on one tensor-parallel rank.
+
+    This finds what else has to be divisible, such as the number of attention heads. ``uses`` counts
+    the modules of the chain that hold each parameter.
+
+    Raises:
+        UserError: if a split weight is shared, the pass fails, or its output shape changes.
+    """
+    part = copy.deepcopy(unit.module).to("meta").eval()
+    for name, kind in unit.split.items():
+        linear = unit.module.get_submodule(name)
+        assert isinstance(linear, nn.Linear)
+        if uses[linear.weight] > 1:
+            expected = f"linears of their own weights to split in unit {unit.name!r}"
+            raise _refuse(plan, expected, f"{name}.weight is shared", "untie it, or drop tp")
+        by_rows, by_columns = (plan.tp if kind == each else 1 for each in ("row", "column"))
+        split = nn.Linear(
+            linear.in_features // by_rows,
+            linear.out_features // by_columns,
+            bias=linear.bias is not None,
+            device="meta",
+        )
+        part.set_submodule(name, split.to(linear.weight.dtype))
+    if "column" not in unit.split.values():  # row-parallel alone slices replicated inputs
+        return
+    try:
+        with torch.no_grad():
+            outputs = part(sample.unsqueeze(0))
+            whole = copy.deepcopy(unit.module).to("meta").eval()(sample.unsqueeze(0))
+    except (RuntimeError, ValueError) as error:
+        found = str(error).partition("\n")[0]
+        raise _refuse(
+            plan, f"unit {unit.name!r} to work on a part of its features", found, "lower tp"
+        ) from error
+    if outputs.shape != whole.shape:
+        expected = f"unit {unit.name!r} to return {tuple(whole.shape[1:])}, split as well"
+        raise _refuse(
+            plan, expected, f"{tuple(outputs.shape[1:])}", "declare other linears to split"
+        )
+
+
+def _refuse(plan: ParallelPlan, expected: str, found: str, remedy: str) -> UserError:
+    return UserError(
+        f"plan {str(plan)!r}: expected {expected}, found {found}; {remedy}.", ExitCode.USAGE
+    )

@@ -1,0 +1,215 @@
+"""Checkpoints independent of the plan: saved under one, resumed under any other.
+
+A checkpoint is a folder written by torch.distributed.checkpoint, with ``progress.json`` and
+``SHA256SUMS``, in the format of ``sha256sum --check``. Every file is verified against its checksum
+before any is opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import warnings
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hybridperf.log.sums import SUMS, format_sums
+from hybridperf_reference.engine.mesh import own_rank
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from torch import nn
+
+__all__ = ["CheckpointError", "Progress", "load_checkpoint", "save_checkpoint"]
+
+Item = TypeVar("Item")
+
+_PROGRESS = "progress.json"
+_SUM = re.compile(r"([0-9a-f]{64})  ([^/\0]+)")
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint cannot be loaded: the message names the file, expected, found and a remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The state of training besides tensors, identical on every rank."""
+
+    plan: str
+    seed: int
+    step: int  #: optimizer steps, including those skipped for non-finite gradients
+    samples: int  #: trained on so far
+    loss_scale: float
+    good_steps: int  #: consecutive steps with finite gradients since the loss scale changed
+
+
+def save_checkpoint(
+    folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress
+) -> None:
+    """Write parameters, buffers and optimizer state into ``folder``; a collective over all ranks.
+
+    Tensors have their global names, and torch.distributed.checkpoint writes the shards of a DTensor
+    as one tensor. Random numbers follow from the step and hyperparameters from the task, so neither
+    is saved. Replicas must agree beforehand, running statistics included. When rank 0 returns, the
+    files of all ranks have been written.
+    """
+    from torch.distributed.checkpoint.state_dict_saver import save  # lazily: takes a second
+
+    state = _model_state(module)
+    for name, parameter in _named(module, optimizer):
+        for key, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, Tensor):
+                state[f"optimizer.{name}.{key}"] = value
+    if own_rank() == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
+    with _single_process() as no_dist:
+        save(state, checkpoint_id=folder, no_dist=no_dist)
+    own = [*folder.glob(f"__{own_rank()}_*")]
+    own += [folder / ".metadata", folder / _PROGRESS] if own_rank() == 0 else []
+    sums = [sum_ for part in _gather([(path.name, _sha256(path)) for path in own]) for sum_ in part]
+    if own_rank() == 0:
+        (folder / SUMS).write_text(format_sums(dict(sums)), encoding="utf-8")
+
+
+def load_checkpoint(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+    """Restore ``module`` and ``optimizer`` in place and return the progress of training.
+
+    A collective over all ranks. Each reads the shards that it holds, whichever plan saved them.
+
+    Raises:
+        CheckpointError: on every rank, if a file is missing or damaged, or if the checkpoint is of
+            another model.
+    """
+    from torch.distributed.checkpoint.filesystem import FileSystemReader  # as above
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    _raise_first(_first_damage(folder))
+    progress = Progress(**json.loads((folder / _PROGRESS).read_text(encoding="utf-8")))
+    saved = FileSystemReader(folder).read_metadata().state_dict_metadata
+    model, parameters = _model_state(module), _named(module, optimizer)
+    _raise_first(_first_difference(folder, model, saved))
+    moments = _empty_optimizer_state(parameters, saved)
+    state = dict(model)
+    for number, moment in moments.items():
+        state |= {f"optimizer.{parameters[number][0]}.{key}": v for key, v in moment.items()}
+    with _single_process() as no_dist:
+        load(state, checkpoint_id=folder, no_dist=no_dist)
+    module.load_state_dict({name.removeprefix("model."): state[name] for name in model})
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": moments, "param_groups": groups})
+    return progress
+
+
+@contextlib.contextmanager
+def _single_process() -> Iterator[bool]:
+    """Yield whether this process is the only one, with torch's warning about that silenced."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*in a single process")
+        yield not dist.is_initialized()
+
+
+def _first_damage(folder: Path) -> CheckpointError | None:
+    """Return an error for the first damaged file among those that this rank verifies, or None."""
+    if not (folder / SUMS).is_file():
+        return _error(folder / SUMS, "the SHA-256 of every file", "no such file")
+    lines = (folder / SUMS).read_text(encoding="utf-8", errors="replace").splitlines()
+    sums = {}
+    for number, line in enumerate(lines, start=1):
+        entry = _SUM.fullmatch(line)
+        if entry is None:
+            where = f"a SHA-256, two spaces and a file name in line {number}"
+            return _error(folder / SUMS, where, "something else")
+        sums[entry[2]] = entry[1]
+    names = {path.name for path in folder.iterdir()} - {SUMS}
+    for name in sorted(names | sums.keys())[own_rank() :: _ranks()]:
+        path, expected = folder / name, f"SHA-256 {sums.get(name, 'none')[:12]}..."
+        if name not in sums:
+            return _error(folder / SUMS, f"the SHA-256 of {name}", "none")
+        if not path.is_file():
+            return _error(path, f"a file with {expected}", "none")
+        if (found := _sha256(path)) != sums[name]:
+            return _error(path, f"a file with {expected}", f"{found[:12]}...")
+    return None
+
+
+def _first_difference(
+    folder: Path, model: Mapping[str, Any], saved: Mapping[str, Any]
+) -> CheckpointError | None:
+    """Return an error for the first tensor of ``model`` that ``saved`` lacks or holds reshaped."""
+    for name, value in sorted(model.items()):
+        if name not in saved:
+            return _error(folder, f"{name} of this model", "none: it is of another model")
+        if (size := tuple(saved[name].size)) != tuple(value.shape):
+            expected = f"{name} of shape {list(value.shape)}"
+            return _error(folder, expected, f"{list(size)}: it is of another model")
+    return None
+
+
+def _error(path: Path, expected: str, found: str) -> CheckpointError:
+    remedy = "resume from another checkpoint or train from the beginning"
+    return CheckpointError(f"{path}: expected {expected}, found {found}; {remedy}")
+
+
+def _raise_first(own: CheckpointError | None) -> None:
+    """Raise the error of the lowest rank that has one, on every rank, so that none blocks."""
+    for error in _gather(own):
+        if error is not None:
+            raise error
+
+
+def _gather(value: Item) -> list[Item]:
+    """Return the ``value`` of every rank, in rank order."""
+    values: list[Any] = [value] * _ranks()
+    if dist.is_initialized():
+        dist.all_gather_object(values, value)
+    return values
+
+
+def _ranks() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _model_state(module: nn.Module) -> dict[str, Any]:
+    """Return the parameters and buffers of ``module`` by their keys in a checkpoint."""
+    return {f"model.{name}": value for name, value in module.state_dict().items()}
+
+
+def _named(module: nn.Module, optimizer: torch.optim.Optimizer) -> list[tuple[str, nn.Parameter]]:
+    """Return the optimizer's parameters, in its own order, with their global names."""
+    names = {id(parameter): name for name, parameter in module.named_parameters()}
+    return [(names[id(p)], p) for group in optimizer.param_groups for p in group["params"]]
+
+
+def _empty_optimizer_state(
+    parameters: list[tuple[str, nn.Parameter]], saved: Mapping[str, Any]
+) -> dict[int, dict[str, Tensor]]:
+    """Return zero tensors to load optimizer state into, by parameter index and state key.
+
+    State in the shape of its parameter is sharded as the parameter is.
+    """
+    numbers = {name: number for number, (name, _) in enumerate(parameters)}
+    state: dict[int, dict[str, Tensor]] = {}
+    for path, facts in saved.items():
+        kind, _, rest = path.partition(".")
+        name, _, key = rest.rpartition(".")
+        if kind == "optimizer" and name in numbers:
+            parameter = parameters[numbers[name]][1].detach()
+            alike = facts.size == parameter.shape and key != "step"
+            tensor = torch.zeros_like(parameter) if alike else torch.zeros(facts.size)
+            state.setdefault(numbers[name], {})[key] = tensor
+    return state

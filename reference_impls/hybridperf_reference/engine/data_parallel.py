@@ -1,0 +1,175 @@
+"""Data parallelism: strategies that average gradients over the replicas of a stage."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from hybridperf_reference.engine.check import unused_parameters
+from hybridperf_reference.engine.compilation import compiler_left_out
+from hybridperf_reference.engine.gradients import flattened, local_gradients
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from torch import Tensor, nn
+
+    from hybridperf.plan import ParallelPlan
+    from hybridperf_reference.engine.chain import Chain, Unit
+    from hybridperf_reference.engine.mesh import Mesh
+    from hybridperf_reference.engine.stage import Stage
+    from hybridperf_reference.engine.timing import StepTimer
+
+__all__ = ["Blocking", "DataParallel", "Overlapped", "unwrapped"]
+
+Context = contextlib.AbstractContextManager[None]
+
+
+class DataParallel:
+    """The interface of all strategies, and the strategy of a single replica.
+
+    ``wrap`` is called once for each stage of the rank. In a step, ``micro_batch`` surrounds each
+    forward and backward pass outside of a pipeline, ``after_backward`` follows the last of them,
+    and ``before_step`` precedes the optimizer: a strategy may communicate between the two.
+    ``drain`` completes outstanding communication before replicas are evaluated or saved.
+    """
+
+    def __init__(self, plan: ParallelPlan, mesh: Mesh, timer: StepTimer) -> None:
+        self._plan, self._mesh, self._timer = plan, mesh, timer
+        self._stages: list[nn.Module] = []
+
+    def wrap(self, stage: Stage, units: Sequence[Unit]) -> nn.Module:  # noqa: ARG002 - subclasses'
+        """Return the module to call in place of ``stage``, which consists of ``units``."""
+        self._stages.append(stage)
+        return stage
+
+    def micro_batch(self, *, last: bool) -> Context:  # noqa: ARG002 - subclasses'
+        """Return a context for the passes of a micro-batch; ``last`` marks the last of a step."""
+        return contextlib.nullcontext()
+
+    def timed_backward(self, module: nn.Module) -> Callable[[], Context]:  # noqa: ARG002 - as above
+        """Return a factory of contexts that time exposed communication in ``module``'s backward."""
+        return contextlib.nullcontext
+
+    def after_backward(self) -> None:
+        """Start, or complete, the gradient communication that follows the last backward pass."""
+
+    def before_step(self) -> None:
+        """Ensure that each parameter's gradient is the mean over all replicas."""
+
+    def drain(self) -> None:
+        """Make weights and running statistics identical on all replicas."""
+        buffers = [buffer for stage in self._stages for buffer in stage.buffers()]
+        self._average([buffer for buffer in buffers if buffer.is_floating_point()])
+
+    def _average(self, tensors: Iterable[Tensor], dtype: torch.dtype | None = None) -> None:
+        """Average ``tensors`` over replicas in place, flattened into one all-reduce per group.
+
+        The reduction is in ``dtype`` if given.
+        """
+        tensors, groups = list(tensors), self._mesh.replica_groups()
+        if not groups or not tensors:
+            return
+        with flattened(tensors, dtype=dtype) as flat:
+            for group in groups:
+                dist.all_reduce(flat, group=group)
+                flat /= dist.get_world_size(group)
+
+
+class Overlapped(DataParallel):
+    """All-reduce gradient buckets during the last backward pass of a step (Li et al. 2020)."""
+
+    def __init__(self, plan: ParallelPlan, mesh: Mesh, timer: StepTimer, chain: Chain) -> None:
+        super().__init__(plan, mesh, timer)
+        self._unused = unused_parameters(chain)
+
+    def wrap(self, stage: Stage, units: Sequence[Unit]) -> nn.Module:
+        """Return ``stage`` in DistributedDataParallel, or itself if nothing in it is trainable."""
+        super().wrap(stage, units)
+        if not any(parameter.requires_grad for parameter in stage.parameters()):
+            return stage
+        with compiler_left_out():
+            self._wrapped = DistributedDataParallel(
+                stage,
+                process_group=self._mesh.group("replicate"),
+                gradient_as_bucket_view=True,
+                find_unused_parameters=any(n in self._unused for n, _ in stage.named_parameters()),
+                **_NO_BUFFER_BROADCAST,
+            )
+        if self._plan.gradients == "bf16":
+            self._wrapped.register_comm_hook(
+                self._mesh.group("replicate"),
+                lambda group, bucket: _average_in_bf16(group, bucket),  # torch reads annotations
+            )
+        return self._wrapped
+
+    def micro_batch(self, *, last: bool) -> Context:
+        """Return a context that skips the all-reduce unless the micro-batch is the ``last``."""
+        return contextlib.nullcontext() if last else self._wrapped.no_sync()
+
+    def timed_backward(self, module: nn.Module) -> Callable[[], Context]:
+        """Return a factory of contexts that time a backward pass after its last gradient.
+
+        The gradient of the first parameter is computed last; from then on the backward pass only
+        waits for all-reduces.
+        """
+        if not isinstance(module, DistributedDataParallel):
+            return contextlib.nullcontext
+        marks: list[object] = []
+        first = next(parameter for parameter in module.parameters() if parameter.requires_grad)
+        first.register_post_accumulate_grad_hook(lambda _: marks.append(self._timer.mark()))
+
+        @contextlib.contextmanager
+        def backward() -> Iterator[None]:
+            marks.clear()
+            yield
+            if marks:
+                self._timer.add("exposed_communication", marks[-1], self._timer.mark())
+
+        return backward
+
+
+def _average_in_bf16(group: dist.ProcessGroup, bucket: Any) -> torch.futures.Future[Tensor]:
+    """Average a bucket of gradients in bf16, as a DDP communication hook.
+
+    torch's own ``bf16_compress_hook`` refuses builds without NCCL.
+    """
+    whole: Tensor = bucket.buffer()
+    narrow = whole.to(torch.bfloat16).div_(group.size())
+    work = dist.all_reduce(narrow, group=group, async_op=True)
+    assert work is not None
+
+    def widen(done: torch.futures.Future[list[Tensor]]) -> Tensor:
+        mean: Tensor = done.value()[0]
+        return whole.copy_(mean)
+
+    averaged: torch.futures.Future[Tensor] = work.get_future().then(widen)
+    return averaged
+
+
+class Blocking(DataParallel):
+    """All-reduce all gradients in one call after the last backward pass of a step."""
+
+    def after_backward(self) -> None:
+        """Average the gradients of all stages of this rank over the replicas."""
+        own = [p for stage in self._stages for p in stage.parameters() if p.grad is not None]
+        with self._timer.part("compute"), self._timer.part("exposed_communication"):
+            narrow = torch.bfloat16 if self._plan.gradients == "bf16" else None
+            self._average(local_gradients(own), narrow)
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """Return the module inside DistributedDataParallel, or ``module`` itself, for evaluation."""
+    return module.module if isinstance(module, DistributedDataParallel) else module
+
+
+_OPTIONS = inspect.signature(DistributedDataParallel).parameters
+# Running statistics are averaged in `drain`, not broadcast in every forward pass. torch 2.15
+# renamed the option and warns about the old name.
+_NAME = "forward_sync_buffers" if "forward_sync_buffers" in _OPTIONS else "broadcast_buffers"
+_NO_BUFFER_BROADCAST: dict[str, Any] = {_NAME: False}

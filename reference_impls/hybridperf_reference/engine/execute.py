@@ -1,0 +1,63 @@
+"""Forward and backward passes of one step, with or without a pipeline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from hybridperf_reference.engine.data_parallel import unwrapped
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from hybridperf.plan import ParallelPlan
+    from hybridperf_reference.engine.data_parallel import DataParallel
+    from hybridperf_reference.engine.loss import BatchLoss
+    from hybridperf_reference.engine.timing import StepTimer
+
+__all__ = ["Executor", "WholeModel"]
+
+
+class Executor(Protocol):
+    """Computes the gradients of one replica and its predictions."""
+
+    def step(self, inputs: Tensor, targets: Tensor) -> None:
+        """Compute gradients for this replica's ``inputs`` and ``targets``, both [batch, ...].
+
+        Afterwards ``grad`` holds the gradient of the mean loss over the global batch, averaged over
+        replicas, unless the strategy averages it after the backward pass.
+        """
+
+    def predict(self, inputs: Tensor) -> Tensor | None:
+        """Return outputs [batch, ...] on the rank of the last stage, and None on others."""
+
+
+class WholeModel:
+    """Run the whole model without a pipeline, accumulating gradients over micro-batches."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: BatchLoss,
+        plan: ParallelPlan,
+        replicas: DataParallel,
+        timer: StepTimer,
+    ) -> None:
+        self._module, self._loss, self._plan = module, loss, plan
+        self._replicas, self._timer = replicas, timer
+        self._timed_backward = replicas.timed_backward(module)
+
+    def step(self, inputs: Tensor, targets: Tensor) -> None:
+        """Accumulate the gradients of the mean loss over the micro-batches of a step."""
+        self._loss.begin_step(targets)
+        count = self._plan.microbatches
+        pairs = zip(inputs.chunk(count), targets.chunk(count), strict=True)
+        for number, (some_inputs, some_targets) in enumerate(pairs, start=1):
+            with self._timer.part("compute"), self._replicas.micro_batch(last=number == count):
+                loss = self._loss(self._module(some_inputs), some_targets)
+                with self._timed_backward():
+                    loss.backward()
+
+    def predict(self, inputs: Tensor) -> Tensor | None:
+        """Return the outputs [batch, ...] for ``inputs`` [batch, ...]."""
+        outputs: Tensor = unwrapped(self._module)(inputs)
+        return outputs

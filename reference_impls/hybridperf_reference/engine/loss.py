@@ -1,0 +1,83 @@
+"""The loss of a global batch: the mean over its targets on all replicas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hybridperf.plan import ParallelPlan
+    from hybridperf_reference.engine.chain import Objective
+    from hybridperf_reference.engine.mesh import Mesh
+    from hybridperf_reference.engine.precision import LossScale
+
+__all__ = ["BatchLoss"]
+
+
+class BatchLoss:
+    """The mean loss over the targets of a global batch, computed micro-batch by micro-batch.
+
+    Samples may have different numbers of targets, so a micro-batch contributes its summed loss
+    divided by the number of targets in the whole batch. Only ranks of the last stage compute it.
+    """
+
+    def __init__(
+        self, objective: Objective, plan: ParallelPlan, mesh: Mesh, scale: LossScale
+    ) -> None:
+        self._objective, self._mesh, self._scale = objective, mesh, scale
+        self._replicas, self._parts = plan.dp, plan.dp * plan.microbatches
+        self._alike: bool | None = None  # whether shapes determine the number of targets
+        self._targets: Tensor | int = 0  # of the global batch
+        self._seen: list[Tensor] = []
+
+    def begin_step(self, targets: Tensor) -> None:
+        """Count the global batch's targets; ``targets`` [batch, ...] are those of this replica."""
+        if self._alike is None:
+            self._alike = self._follows_from_shape(targets)
+        count = self._objective.count(targets)
+        if self._alike:
+            self._targets = max(1, int(count) * self._replicas)
+            return
+        total = torch.as_tensor(count, device=self._mesh.device).clone()
+        for group in self._mesh.replica_groups():
+            dist.all_reduce(total, group=group)
+        self._targets = total.clamp(min=1)  # without targets the loss is 0
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return a micro-batch's contribution, times the number of replicas and the loss scale.
+
+        The gradient accumulated over micro-batches and averaged over replicas is then the scaled
+        gradient of the mean loss over the global batch.
+        """
+        share = self._objective.loss(outputs, targets) / self._targets
+        self._seen.append(share.detach())
+        factor = self._replicas * self._scale.factor
+        return share * factor if factor != 1 else share
+
+    def collect(self) -> tuple[float | None, int]:
+        """Return the mean loss since the last call and the number of non-finite contributions.
+
+        Both are identical on every rank. The mean is None if no contribution was finite.
+        """
+        device = self._mesh.device
+        losses = torch.stack(self._seen) if self._seen else torch.zeros(0, device=device)
+        self._seen.clear()
+        finite = losses.isfinite()
+        sums = torch.stack([losses[finite].sum(), finite.sum(), (~finite).sum()]).float()
+        total, count, others = self._mesh.sum(sums).tolist()
+        # Ranks of one tp group contribute equal losses, which does not change the mean.
+        return (total * self._parts / count if count else None), round(others)
+
+    def _follows_from_shape(self, targets: Tensor) -> bool:
+        """Return whether the shape of ``targets`` alone determines how many there are.
+
+        All replicas then have the same number and need no all-reduce to count them.
+        """
+        try:
+            return isinstance(self._objective.count(targets.to("meta")), int)
+        except (RuntimeError, TypeError, ValueError):
+            return False

@@ -1,0 +1,145 @@
+"""The device mesh of a plan: its axes, this rank's coordinates, and the process groups."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from hybridperf.plan import ParallelPlan
+
+__all__ = ["Mesh", "build_mesh", "coordinates", "join_ranks", "local_device", "own_rank"]
+
+# The mesh axes of each part of a plan's `order`, with their sizes. Ranks whose coordinates differ
+# on one axis only form a process group. The DeviceMesh has its axes in this order, whatever the
+# plan's: FSDP needs those of dp before that of tp.
+_AXES: Final[Mapping[str, Mapping[str, Callable[[ParallelPlan], int]]]] = {
+    "pp": {"pp": lambda plan: plan.pp},
+    "dp": {
+        "replicate": lambda plan: plan.dp // plan.shards,
+        "shard": lambda plan: plan.shards,
+    },
+    "tp": {"tp": lambda plan: plan.tp},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """A rank's device, coordinates and process groups; ``replicate`` and ``shard`` form dp."""
+
+    device: torch.device
+    axes: DeviceMesh | None  #: None with one rank
+    replica: int = 0  #: coordinate on dp
+    pp_rank: int = 0  #: coordinate on the axis pp
+    tp_rank: int = 0  #: coordinate on the axis tp
+    groups: Mapping[str, dist.ProcessGroup] = field(default_factory=dict)
+    #: by axis, for those with more than one rank; DeviceMesh.get_group takes milliseconds
+
+    def group(self, axis: str) -> dist.ProcessGroup | None:
+        """Return the process group along ``axis`` that contains this rank; None if it is alone."""
+        return self.groups.get(axis)
+
+    def replica_groups(self) -> list[dist.ProcessGroup]:
+        """Return the groups over which all replicas of this rank's tensors are reduced in turn."""
+        groups = (self.group(axis) for axis in ("replicate", "shard"))
+        return [group for group in groups if group is not None]
+
+    @property
+    def pp_group(self) -> dist.ProcessGroup | None:
+        """Return the process group of this replica's pipeline stages; None without a pipeline."""
+        return self.group("pp")
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        if dist.is_initialized():
+            dist.barrier()
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        """Sum ``values`` over all ranks in place, and return them."""
+        if dist.is_initialized():
+            dist.all_reduce(values)
+        return values
+
+    def gather(self, values: torch.Tensor) -> list[torch.Tensor]:
+        """Return the ``values`` of every rank, in rank order; their shapes must be equal."""
+        if not dist.is_initialized():
+            return [values]
+        parts = [torch.empty_like(values) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, values)
+        return parts
+
+
+def local_device() -> torch.device:
+    """Return this rank's device: the accelerator ``LOCAL_RANK`` if torch has one, else the CPU."""
+    if not torch.accelerator.is_available():
+        return torch.device("cpu")
+    index = int(os.environ.get("LOCAL_RANK", "0"))
+    torch.accelerator.set_device_index(index)
+    accelerator = torch.accelerator.current_accelerator()
+    assert accelerator is not None
+    return torch.device(accelerator.type, index)
+
+
+def own_rank() -> int:
+    """Return the global rank of this process; 0 if torch.distributed is not initialized."""
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+@contextlib.contextmanager
+def join_ranks(plan: ParallelPlan) -> Iterator[torch.device]:
+    """Initialize the default process group with the device's backend, and destroy it at the end.
+
+    Raises:
+        RuntimeError: if torchrun did not start exactly as many ranks as the plan needs.
+    """
+    device, ranks = local_device(), int(os.environ.get("WORLD_SIZE", "1"))
+    if ranks != plan.ranks:
+        raise RuntimeError(f"plan '{plan}' needs {plan.ranks} ranks, torchrun started {ranks}")
+    if ranks == 1:
+        yield device
+        return
+    backend = dist.get_default_backend_for_device(device)
+    # With device_id, NCCL connects here and not in the first collective.
+    dist.init_process_group(backend, device_id=None if device.type == "cpu" else device)
+    yield device
+    # Without a barrier, the first gloo rank to exit resets its connections to slower ranks.
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def coordinates(plan: ParallelPlan, rank: int) -> dict[str, int]:
+    """Return the coordinates of ``rank`` on the plan's axes ``dp``, ``pp`` and ``tp``."""
+    places = (_rank_grid(plan) == rank).nonzero()[0].tolist()
+    at: dict[str, int] = dict(zip(_sizes(plan), places, strict=True))
+    return {"dp": at["replicate"] * plan.shards + at["shard"], "pp": at["pp"], "tp": at["tp"]}
+
+
+def build_mesh(plan: ParallelPlan, device: torch.device) -> Mesh:
+    """Build the mesh of ``plan`` over the initialized ranks, nested in the plan's order."""
+    if plan.ranks == 1:
+        return Mesh(device, None)
+    sizes, at = _sizes(plan), coordinates(plan, own_rank())
+    axes = DeviceMesh(device.type, _rank_grid(plan), mesh_dim_names=tuple(sizes))
+    groups = {axis: axes.get_group(axis) for axis, size in sizes.items() if size > 1}
+    return Mesh(device, axes, at["dp"], at["pp"], at["tp"], groups)
+
+
+def _sizes(plan: ParallelPlan) -> dict[str, int]:
+    """Return the size of each mesh axis, in the order of torch's DeviceMesh."""
+    return {axis: size(plan) for axes in _AXES.values() for axis, size in axes.items()}
+
+
+def _rank_grid(plan: ParallelPlan) -> torch.Tensor:
+    """Return the ranks arranged on the mesh: [pp, replicate, shard, tp]."""
+    sizes = _sizes(plan)
+    inwards = [axis for part in plan.order.split("-") for axis in _AXES[part]]
+    ranks = torch.arange(plan.ranks).view([sizes[axis] for axis in inwards])
+    return ranks.permute([inwards.index(axis) for axis in sizes])

@@ -1,0 +1,60 @@
+"""Norms of tensors that may be sharded, with one collective per process group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from torch import (
+    Tensor,
+    _foreach_norm,  # one kernel for many tensors has no public name
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import TypeGuard
+
+    from torch.distributed.tensor import DTensor
+
+__all__ = ["is_dtensor", "local_parts", "tensor_norms"]
+
+
+def is_dtensor(tensor: Tensor) -> TypeGuard[DTensor]:
+    """Return whether ``tensor`` is a DTensor, without importing DTensor, which takes seconds."""
+    return hasattr(tensor, "placements")
+
+
+def local_parts(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return the local shard of each tensor; writing to it writes to the tensor."""
+    return [tensor.to_local() if is_dtensor(tensor) else tensor for tensor in tensors]
+
+
+def tensor_norms(parts: Sequence[Tensor], like: Sequence[Tensor]) -> Tensor:
+    """Return the L2 norms [tensor] of whole tensors, of which ``parts`` are the local shards.
+
+    At least fp32. Each part is sharded as the tensor in ``like`` at its index. There is one
+    all-reduce for each process group that any tensor is sharded over; all its ranks must call this.
+    """
+    width = torch.promote_types(parts[0].dtype, torch.float32)
+    squares = torch.stack(_foreach_norm(list(parts), 2, dtype=width)).square()
+    sharded: dict[str, tuple[dist.ProcessGroup, str, list[int]]] = {}
+    for number, tensor in enumerate(like):
+        for group, device in _sharding_groups(tensor):
+            sharded.setdefault(group.group_name, (group, device, []))[2].append(number)
+    for group, device, numbers in sharded.values():
+        # Parameters may be offloaded to the CPU; their group reduces on the mesh's device.
+        sums = squares[numbers].to(device)
+        dist.all_reduce(sums, group=group)
+        squares[numbers] = sums.to(squares.device)
+    return squares.sqrt()
+
+
+def _sharding_groups(tensor: Tensor) -> Iterator[tuple[dist.ProcessGroup, str]]:
+    """Yield the groups over which ``tensor`` is sharded, with the device type of its mesh."""
+    if not is_dtensor(tensor):
+        return
+    mesh = tensor.device_mesh
+    for axis, placement in enumerate(tensor.placements):
+        if not placement.is_replicate() and mesh.size(axis) > 1:
+            yield mesh.get_group(axis), mesh.device_type

@@ -1,0 +1,150 @@
+"""Pipeline parallelism with ``torch.distributed.pipelining``: stages, schedules and evaluation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import pipelining
+from torch.distributed.pipelining import PipelineStage
+
+from hybridperf.plan import SCHEDULES
+from hybridperf_reference.engine.data_parallel import unwrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor, nn
+
+    from hybridperf.plan import ParallelPlan
+    from hybridperf_reference.engine.data_parallel import DataParallel
+    from hybridperf_reference.engine.loss import BatchLoss
+    from hybridperf_reference.engine.mesh import Mesh
+    from hybridperf_reference.engine.timing import StepTimer
+
+__all__ = ["Pipeline"]
+
+
+class Pipeline:
+    """Run the stages of one rank under the plan's schedule.
+
+    Shapes are given explicitly, not inferred: shape inference runs the stage on uninitialized
+    memory, which corrupts BatchNorm's running statistics (torch 2.11 to 2.13).
+    """
+
+    def __init__(
+        self,
+        modules: Sequence[nn.Module],
+        loss: BatchLoss,
+        plan: ParallelPlan,
+        mesh: Mesh,
+        replicas: DataParallel,
+        timer: StepTimer,
+        *,
+        edges: Sequence[Tensor],
+        replica_batch: int,
+    ) -> None:
+        self._loss, self._mesh, self._edges = loss, mesh, edges
+        self._replicas, self._timer = replicas, timer
+        self._numbers = plan.stages_of(mesh.pp_rank)
+        self._holders = {s: rank for rank in range(plan.pp) for s in plan.stages_of(rank)}
+        self._last = plan.pipeline_stages - 1
+        self._modules = dict(zip(self._numbers, map(unwrapped, modules), strict=True))
+        size = replica_batch // plan.microbatches
+        stages = [
+            self._stage(module, number, size)
+            for number, module in zip(self._numbers, modules, strict=True)
+        ]
+        one_each = plan.stages == 1
+        schedule = getattr(pipelining, SCHEDULES[plan.schedule or ""].runtime)
+        self._train = schedule(
+            stages[0] if one_each else stages, plan.microbatches, loss_fn=loss, scale_grads=False
+        )
+
+    def step(self, inputs: Tensor, targets: Tensor) -> None:
+        """Compute the gradients of the mean loss over the micro-batches of a step.
+
+        The first stage reads ``inputs`` and the last ``targets``, both [batch, ...].
+        """
+        arguments = (inputs,) if 0 in self._numbers else ()
+        own = targets if self._last in self._numbers else None
+        if own is not None:
+            self._loss.begin_step(own)
+        self._train.step(*arguments, target=own, return_outputs=False)
+
+    def predict(self, inputs: Tensor) -> Tensor | None:
+        """Return the outputs for ``inputs`` [batch, ...] on the last stage's rank, else None."""
+        values, own, group = inputs, self._mesh.pp_rank, self._mesh.pp_group
+        for number, module in self._modules.items():
+            edge = self._edges[number]
+            if number > 0 and self._holders[number - 1] != own:
+                shape = (len(inputs), *edge.shape)
+                values = torch.empty(shape, dtype=edge.dtype, device=inputs.device)
+                dist.recv(values, group=group, group_src=self._holders[number - 1])
+            values = module(values)
+            if number < self._last and self._holders[number + 1] != own:
+                dist.send(values, group=group, group_dst=self._holders[number + 1])
+        return values if self._last in self._modules else None
+
+    def _stage(self, module: nn.Module, number: int, size: int) -> _TimedStage:
+        """Build stage ``number`` for micro-batches of ``size`` samples."""
+        before, after = (
+            torch.empty(size, *edge.shape, dtype=edge.dtype, device=self._mesh.device)
+            for edge in self._edges[number : number + 2]
+        )
+        # The runtime sends gradients only for tensors that require them; else the receiver hangs.
+        before.requires_grad_(number > 0)
+        after.requires_grad_(number < self._last)
+        if number < self._last:
+            unwrapped(module).register_forward_hook(_carry_gradients)
+        stage = _TimedStage(
+            module,
+            number,
+            self._last + 1,
+            self._mesh.device,
+            input_args=(before,),
+            output_args=(after,),
+            group=self._mesh.pp_group,
+        )
+        stage.time_with(self._timer, self._replicas)
+        return stage
+
+
+def _carry_gradients(_: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> Tensor:
+    """Make ``outputs`` require gradients, even if no earlier stage is trained.
+
+    The pipeline runtime detaches outputs in place, which is not allowed on views, so those are
+    cloned.
+    """
+    if not torch.is_grad_enabled():
+        return outputs
+    if outputs is inputs[0] or outputs._is_view():  # noqa: SLF001 - the runtime's own check
+        outputs = outputs.clone()
+    return outputs if outputs.requires_grad else outputs.requires_grad_()
+
+
+class _TimedStage(PipelineStage):
+    """A pipeline stage that times its own computation; the rest of a step is waiting."""
+
+    def time_with(self, timer: StepTimer, replicas: DataParallel) -> None:
+        """Set the timer, and the strategy whose exposed communication is timed too."""
+        self._timer = timer
+        self._timed_backward = replicas.timed_backward(self.submod)
+
+    def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        with self._timer.part("compute"):
+            return super().forward_one_chunk(*args, **kwargs)
+
+    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        with self._timer.part("compute"), self._timed_backward():
+            return super().backward_one_chunk(*args, **kwargs)
+
+    def backward_weight_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        with self._timer.part("compute"):
+            return super().backward_weight_one_chunk(*args, **kwargs)
+
+    def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
+        """Omit links from a rank to itself, which gloo does not support (torch 2.11)."""
+        links = super()._get_init_p2p_neighbors_ops()  # type: ignore[misc]  # not in torch 2.15
+        return [link for link in links if link.group_peer != self.group_rank]

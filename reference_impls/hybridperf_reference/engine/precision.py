@@ -1,0 +1,90 @@
+"""Numeric precision of matrix products and convolutions, and loss scaling for fp16."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import (
+    _foreach_mul_,  # one kernel for many tensors has no public name
+)
+
+from hybridperf_reference.engine.norms import local_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from torch import nn
+
+    from hybridperf_reference.engine.chain import Unit
+
+__all__ = ["DTYPES", "LossScale", "apply_precision", "set_float32_math"]
+
+DTYPES = {
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
+
+
+def set_float32_math(*, tf32: bool) -> dict[str, object]:
+    """Enable or disable TF32 for fp32 matrix products and convolutions; return the settings.
+
+    torch's default for convolutions is TF32. cuDNN's autotuning is disabled, so that every run of a
+    plan uses the same kernels and the same order of summation.
+    """
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cudnn.benchmark = False
+    return {
+        "matmul": torch.get_float32_matmul_precision(),
+        "convolution_tf32": torch.backends.cudnn.allow_tf32,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+    }
+
+
+def apply_precision(units: Sequence[Unit], *, dtype: torch.dtype, device: torch.device) -> None:
+    """Run the forward passes of ``units`` under ``torch.autocast`` to ``dtype``; weights stay fp32.
+
+    Mixed-precision training as in Micikevicius et al. (2018). Does nothing for fp32.
+    """
+    if dtype == torch.float32:
+        return
+    for unit in units:
+        narrow = torch.autocast(device.type, dtype=dtype)
+        unit.module.forward = narrow(unit.module.forward)
+
+
+class LossScale:
+    """Dynamic loss scale that keeps small gradients from vanishing in fp16; 1 in other precisions.
+
+    It is halved after a step with non-finite gradients, which is skipped, and doubled after
+    ``patience`` consecutive steps without any (Micikevicius et al. 2018).
+    """
+
+    def __init__(self, dtype: torch.dtype, patience: int = 2000) -> None:
+        self._moves = dtype == torch.float16
+        self._patience, self.good_steps = patience, 0
+        self.factor = 65536.0 if self._moves else 1.0
+
+    @property
+    def moves(self) -> bool:
+        """Return whether the loss is scaled, and the factor adapts."""
+        return self._moves
+
+    def unscale(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Divide the gradients of ``parameters`` in place by the factor."""
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        _foreach_mul_(local_parts(gradients), 1 / self.factor)
+
+    def admits(self, norm: float) -> bool:
+        """Return whether to take a step with gradients of this norm, and adapt the factor."""
+        finite = math.isfinite(norm)
+        self.good_steps = self.good_steps + 1 if finite else 0
+        if not finite:
+            self.factor = max(1.0, self.factor / 2)
+        elif self.good_steps == self._patience:
+            self.factor, self.good_steps = self.factor * 2, 0
+        return finite

@@ -1,0 +1,147 @@
+"""Random number streams of training, as used by dropout, seeded for each pass through a unit.
+
+Every pass of a micro-batch through a unit seeds torch's generators from the run's seed, the step,
+the micro-batch and the unit. So the numbers do not depend on the pipeline's partition or schedule,
+recomputation repeats them, and training resumes at any step without saved generator states.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from numpy import uint64
+from numpy.random import SeedSequence
+from torch.utils._python_dispatch import TorchDispatchMode  # has no public name
+
+from hybridperf_reference.engine.chain import SMALL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from torch import Tensor, nn
+
+    from hybridperf.plan import ParallelPlan
+    from hybridperf_reference.engine.mesh import Mesh
+
+__all__ = ["RngStreams", "draws_random_numbers"]
+
+_Pass = tuple[int, int, int]  # step, micro-batch in the global batch, unit
+
+
+class RngStreams:
+    """The random number streams of this rank's units in training.
+
+    Ranks of one tp group draw the same numbers for replicated activations, and different ones for
+    activations split between them: features from a column-parallel to the next row-parallel layer,
+    and tokens under ``sp``.
+    """
+
+    def __init__(self, seed: int, plan: ParallelPlan, mesh: Mesh) -> None:
+        self._seed, self._tp_rank = seed, mesh.tp_rank
+        self._generators: list[Any] = [torch.default_generator]
+        if mesh.device.type != "cpu":
+            self._generators.append(torch.get_device_module(mesh.device))
+        self._first = mesh.replica * plan.microbatches  # the first micro-batch of this replica
+        self._step = 0
+        self._passes: dict[int, int] = {}  # by unit, in this step
+        self._current: _Pass = (0, 0, 0)
+        self._split, self._regions = False, 0
+
+    def begin_step(self, step: int) -> None:
+        """Set the step, and restart the count of micro-batches."""
+        self._step = step
+        self._passes.clear()
+
+    def seed_passes(self, modules: Mapping[int, nn.Module], *, split: Iterable[int]) -> None:
+        """Seed every training pass through ``modules``, a mapping from unit number to module.
+
+        Units in ``split`` hold only some of a sample's tokens. Call this before recomputation wraps
+        the units, and `count_passes` afterwards.
+        """
+        parts = set(split)
+        for number, module in modules.items():
+            module.forward = partial(self._run, module.forward, number in parts)
+
+    def count_passes(self, modules: Mapping[int, nn.Module]) -> None:
+        """Count the passes through ``modules`` in a step, to identify the micro-batch of each."""
+        for number, module in modules.items():
+            module.forward = partial(self._call_numbered, module, module.forward, number)
+
+    def enter(self, *, split: bool) -> None:
+        """Switch to a stream of this rank's own if activations are ``split``, else a shared one."""
+        if split != self._split:
+            self._regions += 1
+            self._seed_generators(split=split)
+
+    def _call_numbered(
+        self, module: nn.Module, forward: Callable[..., Tensor], number: int, inputs: Tensor
+    ) -> Tensor:
+        """Call ``forward`` with the step, micro-batch and unit of this pass; None in evaluation."""
+        if not module.training:
+            return forward(inputs, None)
+        earlier = self._passes.get(number, 0)
+        self._passes[number] = earlier + 1
+        return forward(inputs, (self._step, self._first + earlier, number))
+
+    def _run(
+        self, forward: Callable[..., Tensor], split: bool, inputs: Tensor, current: _Pass | None
+    ) -> Tensor:
+        """Seed the pass ``current`` and call ``forward``."""
+        if current is not None:
+            self._current, self._regions = current, 0
+            self._seed_generators(split=split)
+        return forward(inputs)
+
+    def _seed_generators(self, *, split: bool) -> None:
+        """Seed torch's generators for the current pass and region."""
+        self._split = split
+        part = 1 + self._tp_rank if split else 0
+        sequence = SeedSequence([self._seed, *self._current, self._regions, part])
+        seed = int(sequence.generate_state(1, uint64)[0])
+        for generator in self._generators:
+            generator.manual_seed(seed)
+
+
+def draws_random_numbers(module: nn.Module, sample: Tensor) -> bool:
+    """Return whether a training pass of ``module`` draws from torch's generators.
+
+    ``sample`` is one of its inputs without the batch dimension. A copy of the module runs on it; if
+    that fails, the answer is True.
+    """
+    # As in `Chain.probe`: running on meta imports the compiler, which small models can avoid.
+    small = sum(parameter.numel() for parameter in module.parameters()) <= SMALL
+    device = "cpu" if small else "meta"
+    trial = copy.deepcopy(module).to(device).train()
+    inputs = torch.zeros(2, *sample.shape, dtype=sample.dtype, device=device)
+    draws: Any = contextlib.nullcontext() if small else _Draws()
+    before = torch.get_rng_state()
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad(), draws:
+            trial(inputs)
+            drawn = not torch.equal(torch.get_rng_state(), before)
+    except (RuntimeError, TypeError, ValueError):
+        return True
+    return bool(drawn if small else draws.any)
+
+
+class _Draws(TorchDispatchMode):
+    """Record whether any operation draws from a generator."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch states no type
+        self.any: bool = False
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            self.any = True
+        return func(*args, **kwargs or {})

@@ -1,0 +1,82 @@
+"""Timing of the parts of a step, on the rank's own device."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["PARTS", "StepTimer"]
+
+Item = TypeVar("Item")
+
+PARTS = ("input", "read", "prepare", "step", "compute", "exposed_communication", "optimizer")
+
+
+class StepTimer:
+    """Accumulate the seconds of named parts of a step.
+
+    On an accelerator device events are recorded, so that timing does not synchronize the device.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._spans: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
+        self._counted_s: dict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Time the body as part ``name``."""
+        start = self.mark()
+        yield
+        self.add(name, start, self.mark())
+
+    def each(self, name: str, items: Iterator[Item]) -> Iterator[Item]:
+        """Yield ``items``, timing the wait for each as part ``name``."""
+        while True:
+            with self.part(name):
+                item = next(items, None)
+            if item is None:
+                return
+            yield item
+
+    def mark(self) -> Any:
+        """Return the present time: a device event, or seconds of the CPU's clock."""
+        if self._device.type == "cpu":
+            return time.perf_counter()
+        event = torch.Event(self._device, enable_timing=True)
+        event.record()
+        return event
+
+    def add(self, name: str, start: Any, stop: Any) -> None:
+        """Add the time between two marks to part ``name``."""
+        self._spans[name].append((start, stop))
+
+    def count(self, name: str, seconds: float) -> None:
+        """Add ``seconds`` measured elsewhere, such as in a worker process, to part ``name``."""
+        self._counted_s[name] += seconds
+
+    def collect(self) -> dict[str, float]:
+        """Return the seconds of each of `PARTS` since the last call; synchronizes the device."""
+        if self._device.type != "cpu":
+            torch.accelerator.synchronize(self._device)
+        seconds = {
+            name: self._counted_s[name] + sum(map(self._between, self._spans[name]))
+            for name in PARTS
+        }
+        self._spans.clear()
+        self._counted_s.clear()
+        return seconds
+
+    def _between(self, span: tuple[Any, Any]) -> float:
+        """Return the seconds between two marks."""
+        start, stop = span
+        if self._device.type == "cpu":
+            return float(stop - start)
+        return float(start.elapsed_time(stop)) / 1000

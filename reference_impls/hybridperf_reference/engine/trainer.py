@@ -1,0 +1,251 @@
+"""The training loop, common to all plans."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from hybridperf.log import keys
+from hybridperf_reference.engine.check import check_chain
+from hybridperf_reference.engine.checkpoint import Progress, load_checkpoint, save_checkpoint
+from hybridperf_reference.engine.compilation import leave_out_compiler
+from hybridperf_reference.engine.execute import Executor, WholeModel
+from hybridperf_reference.engine.input import feed
+from hybridperf_reference.engine.loss import BatchLoss
+from hybridperf_reference.engine.norms import is_dtensor
+from hybridperf_reference.engine.parallelize import (
+    build_data_parallel,
+    finalize_gradients,
+    parallelize,
+)
+from hybridperf_reference.engine.partition import cut_chain, forward_flops
+from hybridperf_reference.engine.rng import RngStreams
+from hybridperf_reference.engine.time_breakdown import time_breakdown
+from hybridperf_reference.engine.timing import StepTimer
+from hybridperf_reference.engine.update import SynchronousUpdate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hybridperf.plan import ParallelPlan
+    from hybridperf.run.access import EvaluationData, TrainingData
+    from hybridperf.tasks.task import Task
+    from hybridperf_reference.engine.chain import Chain
+    from hybridperf_reference.engine.data_parallel import DataParallel
+    from hybridperf_reference.engine.mesh import Mesh
+
+__all__ = ["Trainer"]
+
+_EVALUATION_CHUNK = 64  # samples: activations of more exceed the CPU's cache
+
+
+class Trainer:
+    """Train ``chain`` for ``task`` under ``plan``, as one rank of it.
+
+    Every rank must call the methods in the same order: most of them communicate.
+
+    Raises:
+        UserError: if the plan does not fit the chain.
+    """
+
+    def __init__(self, chain: Chain, task: Task, plan: ParallelPlan, mesh: Mesh, seed: int) -> None:
+        if not plan.compile:
+            leave_out_compiler()
+        self._chain, self._task, self._plan, self._mesh, self._seed = chain, task, plan, mesh, seed
+        self._flops = forward_flops(chain)
+        boundaries = chain.boundaries()
+        check_chain(chain, boundaries, task, plan)
+        self._cuts = cut_chain(self._flops, boundaries, plan.pipeline_stages)
+        self._timer = StepTimer(mesh.device)
+        replicas = build_data_parallel(chain, plan, mesh, self._timer)
+        self._streams = RngStreams(seed, plan, mesh)
+        self._part = parallelize(
+            chain,
+            self._cuts,
+            boundaries,
+            plan=plan,
+            mesh=mesh,
+            replicas=replicas,
+            streams=self._streams,
+        )
+        self._stage = self._part.stage
+        self._update = SynchronousUpdate(self._stage, task, plan, mesh, replicas)
+        self._loss = BatchLoss(chain.objective, plan, mesh, self._update.scale)
+        self._replica_batch = task.training.global_batch_size // plan.dp
+        self._replicas, self._executor = replicas, self._build_executor(replicas)
+        self._steps = 0  # training steps so far
+        self._samples = 0  # trained on since the last call of `statistics`
+
+    def partition_entry(self) -> tuple[str, list[dict[str, object]]]:
+        """Return the log entry with the units and the forward FLOPs per sample of each stage."""
+        stages = [
+            {
+                "units": [unit.name for unit in self._chain.units[cut]],
+                "forward_flops_per_sample": sum(self._flops[cut]),
+            }
+            for cut in self._cuts
+        ]
+        return keys.PARTITION, stages
+
+    def warm_up(self) -> None:
+        """Run two steps and an evaluation on synthetic samples, then restore the initial state.
+
+        This allocates memory, connects process groups and compiles kernels before the clock starts.
+        Subsequent training is bitwise identical to training without it.
+        """
+        before = {name: value.clone() for name, value in self._stage.state_dict().items()}
+        buffers = [(b, b.clone()) for name, b in self._stage.named_buffers() if name not in before]
+        optimizer, scale = self._update.optimizer, self._update.scale
+        assert not optimizer.state, "a warm-up precedes training"
+        factor, good_steps = scale.factor, scale.good_steps
+        device = self._mesh.device
+        accelerators = [] if device.type == "cpu" else [device]
+        with torch.random.fork_rng(accelerators, device_type=device.type):
+            example = self._chain.example(self._replica_batch)
+            inputs, targets = (part.to(device) for part in example)
+            self._compute(inputs, targets, step=0)
+            optimizer.zero_grad()
+            # DDP rebuilds its gradient buckets after the first step, in the order of gradients.
+            self._compute(inputs, targets, step=0)
+            self._update.after_backward(0, measure=True)
+            self._update.drain()
+            self._stage.eval()
+            with torch.no_grad():
+                self._executor.predict(inputs[:_EVALUATION_CHUNK])
+        self._stage.load_state_dict(before)
+        for buffer, value in buffers:
+            buffer.copy_(value)
+        optimizer.state.clear()
+        scale.factor, scale.good_steps = factor, good_steps
+        self._timer.collect()
+        self._loss.collect()
+        self._mesh.barrier()
+
+    def train(self, data: TrainingData) -> None:
+        """Train on the batches of a block, skipping those before the loaded checkpoint."""
+        self._stage.train()
+        first = self._mesh.replica * self._replica_batch
+        own = slice(first, first + self._replica_batch)
+        last = self._task.steps(data.block)[-1]
+        fed = feed(self._chain.objective, data, own, self._mesh.device, self._timer, self._steps)
+        for batch, inputs, targets in self._timer.each("input", fed):
+            with self._timer.part("optimizer"):
+                self._update.before_forward(batch.step)
+            with self._timer.part("step"):
+                self._compute(inputs, targets, batch.step)
+            with self._timer.part("optimizer"):
+                self._update.after_backward(batch.step, measure=batch.step == last)
+            self._steps = batch.step + 1
+            self._samples += len(batch.indices)
+
+    def evaluate(self, data: EvaluationData) -> float:
+        """Return the accuracy over all held-out labels, in [0, 1], identical on every rank.
+
+        Each replica evaluates its share of the samples.
+        """
+        objective, replicas = self._chain.objective, self._plan.dp
+        self._update.drain()
+        self._stage.eval()
+        counts = torch.zeros(2, dtype=torch.int64, device=self._mesh.device)  # correct, total
+        most = -(-len(data) // replicas)
+        passes = -(-most // _EVALUATION_CHUNK)  # of the replica with the largest share
+        with torch.no_grad():
+            for chunk in data.chunks(self._mesh.replica, replicas, _EVALUATION_CHUNK):
+                passes -= 1
+                inputs = objective.evaluation(data.samples.inputs[chunk]).to(self._mesh.device)
+                outputs = self._executor.predict(inputs)
+                if outputs is not None:
+                    labels = torch.from_numpy(data.samples.labels[chunk]).to(self._mesh.device)
+                    counts[0] += (objective.predictions(outputs) == labels).sum()
+                    counts[1] += labels.numel()
+            for _ in range(passes if self._plan.zero else 0):  # others gather this rank's shards
+                self._executor.predict(self._chain.example(1)[0].to(self._mesh.device))
+        correct, counted = self._mesh.sum(counts).tolist()
+        return float(correct / counted)
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return this rank's parameters and buffers by global name, unsharded, on the CPU.
+
+        All ranks must call this. Sharded tensors are gathered one at a time, so that no device
+        needs memory for the whole model.
+        """
+        return {
+            name: _whole(value, self._mesh.device).cpu()
+            for name, value in self._stage.state_dict().items()
+        }
+
+    def save(self, folder: Path) -> None:
+        """Save a checkpoint into ``folder``; all ranks call this, after an evaluation.
+
+        The evaluation makes the running statistics of replicas agree.
+        """
+        progress = Progress(
+            plan=str(self._plan),
+            seed=self._seed,
+            step=self._steps,
+            samples=self._steps * self._task.training.global_batch_size,
+            loss_scale=self._update.scale.factor,
+            good_steps=self._update.scale.good_steps,
+        )
+        save_checkpoint(folder, self._stage, self._update.optimizer, progress)
+
+    def load(self, folder: Path) -> None:
+        """Resume from the checkpoint in ``folder``, saved under any plan; all ranks call this.
+
+        Raises:
+            CheckpointError: if the checkpoint is damaged or of another model.
+        """
+        progress = load_checkpoint(folder, self._stage, self._update.optimizer)
+        self._steps, self._update.scale.good_steps = progress.step, progress.good_steps
+        if self._update.scale.moves:
+            self._update.scale.factor = progress.loss_scale
+
+    def statistics(self) -> dict[str, object]:
+        """Return training statistics since the last call, identical on every rank.
+
+        The time breakdown, the mean loss, the number of non-finite losses, and the gradient norm of
+        the last step. Loss and norm are None if they are not finite.
+        """
+        loss, not_finite = self._loss.collect()
+        samples, self._samples = self._samples, 0
+        return time_breakdown(self._timer, samples=samples, plan=self._plan, mesh=self._mesh) | {
+            "loss": loss,
+            "losses_not_finite": not_finite,
+            "gradient_norm": self._update.gradient_norm(),
+        }
+
+    def _build_executor(self, replicas: DataParallel) -> Executor:
+        plan, part = self._plan, self._part
+        if plan.pp == 1:
+            return WholeModel(part.modules[0], self._loss, plan, replicas, self._timer)
+        # Imported lazily: torch.distributed.pipelining takes seconds.
+        from hybridperf_reference.engine.pipeline import Pipeline
+
+        return Pipeline(
+            part.modules,
+            self._loss,
+            plan,
+            self._mesh,
+            replicas,
+            self._timer,
+            edges=part.edges,
+            replica_batch=self._replica_batch,
+        )
+
+    def _compute(self, inputs: Tensor, targets: Tensor, step: int) -> None:
+        """Compute gradients of a global batch from this replica's ``inputs`` and ``targets``."""
+        self._streams.begin_step(step)
+        self._executor.step(inputs, targets)
+        finalize_gradients(self._part, plan=self._plan, mesh=self._mesh)
+        self._replicas.after_backward()
+
+
+def _whole(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return ``tensor`` unsharded; a collective over the ranks that share it."""
+    if not is_dtensor(tensor):
+        return tensor
+    moved = tensor.to(device)  # from the CPU if offloaded: the group gathers on the device
+    assert is_dtensor(moved)
+    return moved.full_tensor()

@@ -1,0 +1,1 @@
+"""Image classification objectives: reading, augmentation, normalization and loss."""

@@ -1,0 +1,85 @@
+"""Image classification: the parts of objectives independent of reading and augmentation."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from hybridperf.tasks.data import Samples
+    from hybridperf.tasks.task import Task
+
+__all__ = ["ImageClassifier", "ImagesInMemory"]
+
+
+class ImageClassifier:
+    """Cross-entropy with label smoothing, and the most likely class."""
+
+    def __init__(self, task: Task) -> None:
+        self._loss = nn.CrossEntropyLoss(
+            label_smoothing=task.training.label_smoothing, reduction="sum"
+        )
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the cross-entropy summed over images.
+
+        ``outputs`` are logits [batch, class]. ``targets`` are classes [batch], or probabilities
+        with the shape of the logits.
+        """
+        loss: Tensor = self._loss(outputs, targets)
+        return loss
+
+    def count(self, targets: Tensor) -> int:
+        """Return the number of images."""
+        return len(targets)
+
+    def predictions(self, outputs: Tensor) -> Tensor:
+        """Return the most likely class [batch] of each image."""
+        return outputs.argmax(dim=1)
+
+
+class ImagesInMemory(ImageClassifier):
+    """The objective for images that fit in memory, augmented in whole batches on the device."""
+
+    reads_ahead = False
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        draw: Callable[[int, int, int], NDArray[Any]],
+        normalised: Callable[[Tensor], Tensor],
+        moved: Callable[[Tensor, Tensor], Tensor],
+    ) -> None:
+        """Take the functions that draw augmentation parameters, normalize images and augment them.
+
+        ``draw`` takes seed, epoch and number of samples, and returns [sample, parameter].
+        """
+        super().__init__(task)
+        # The random numbers of an epoch are drawn at once, and used batch by batch.
+        self._draw = functools.lru_cache(maxsize=1)(draw)
+        self._normalised, self._moved = normalised, moved
+
+    def read(
+        self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
+    ) -> tuple[Tensor, ...]:
+        """Return image bytes, augmentation parameters [batch, parameter] and labels [batch]."""
+        numbers = self._draw(seed, epoch, len(samples))[indices]
+        parts = (samples.inputs[indices], numbers, samples.labels[indices])
+        return tuple(map(torch.from_numpy, parts))
+
+    def prepare(self, *stored: Tensor) -> tuple[Tensor, Tensor]:
+        """Return normalized, augmented images [batch, channel, height, width], labels [batch]."""
+        images, numbers, labels = stored
+        return self._moved(self._normalised(images), numbers), labels
+
+    def evaluation(self, stored: Any) -> Tensor:
+        """Return normalized images [batch, channel, height, width]."""
+        return self._normalised(torch.from_numpy(stored))

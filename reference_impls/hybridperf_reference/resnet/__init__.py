@@ -1,0 +1,1 @@
+"""The ResNet model family."""

@@ -1,0 +1,47 @@
+"""Train one run, as the module that torchrun starts on every rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hybridperf.log import keys
+from hybridperf.run.timed_run import TimedRun
+from hybridperf_reference.engine.mesh import build_mesh, join_ranks
+from hybridperf_reference.engine.precision import set_float32_math
+from hybridperf_reference.engine.trainer import Trainer
+from hybridperf_reference.models import chain_of
+
+if TYPE_CHECKING:
+    from hybridperf_reference.models import Build
+
+__all__ = ["main"]
+
+
+def main(build: Build | None = None) -> None:
+    """Train until the harness stops the run, then save the weights.
+
+    ``build`` overrides the task's model family.
+    """
+    with TimedRun.join() as run, join_ranks(run.plan) as device:
+        run.describe(keys.FLOAT32_MATH, set_float32_math(tf32=run.plan.precision == "tf32"))
+        mesh = build_mesh(run.plan, device)
+        chain = chain_of(run.task, run.seed, build)
+        for name in chain.parameter_names():
+            run.describe(keys.WEIGHTS_INITIALIZATION, tensor=name)
+        trainer = Trainer(chain, run.task, run.plan, mesh, run.seed)
+        run.describe(*trainer.partition_entry())
+        trainer.warm_up()
+        if run.checkpoint is not None:
+            trainer.load(run.checkpoint)
+        with run.clock():
+            for block in run.blocks():
+                trainer.train(run.training_data(block))
+                run.track(trainer.statistics())
+                run.report(trainer.evaluate(run.evaluation_data()), trainer.save)
+        weights = trainer.weights()  # on every rank, since shards are gathered
+        if mesh.replica == 0 and mesh.tp_rank == 0:
+            run.save(weights, part=mesh.pp_rank)
+
+
+if __name__ == "__main__":
+    main()

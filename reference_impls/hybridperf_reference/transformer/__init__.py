@@ -1,0 +1,1 @@
+"""Transformer layers shared by the BERT and ViT families."""

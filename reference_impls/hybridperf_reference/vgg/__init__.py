@@ -1,0 +1,1 @@
+"""The VGG model family."""

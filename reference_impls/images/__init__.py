@@ -1,1 +1,0 @@
-"""Images for the families that classify them: from stored samples to inputs."""

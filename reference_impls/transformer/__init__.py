@@ -1,1 +1,0 @@
-"""What the families with attention have in common."""

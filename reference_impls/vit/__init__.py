@@ -1,1 +1,0 @@
-"""The vision transformer family."""

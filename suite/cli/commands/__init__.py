@@ -1,1 +1,0 @@
-"""One module a command, each with ``execute(options) -> exit status``."""

@@ -1,0 +1,1 @@
+"""One module per command, each with ``EXAMPLES``, ``add_arguments`` and ``execute``."""

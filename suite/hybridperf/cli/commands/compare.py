@@ -1,0 +1,145 @@
+"""``hybridperf compare``: test whether two results differ, by how much, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.cli.options import add_format
+from hybridperf.cli.printing import print_json, print_line, terminal_width
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import Finding, visible
+from hybridperf.log.package import only_result
+from hybridperf.log.rounds import find_packages, read_package
+from hybridperf.report.terminal import compared_text
+from hybridperf.score.compare import compare
+from hybridperf.score.official import official_of
+from hybridperf.score.ranking import MEANS
+from hybridperf.score.welch import TEST
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from hybridperf.score.compare import Comparison
+    from hybridperf.score.official import Official
+
+__all__ = ["EXAMPLES", "add_arguments", "execute"]
+
+EXAMPLES: Final = """\
+hybridperf compare runs/local/results/one/resnet-laptop \\
+  runs/local/results/two/resnet-laptop"""
+
+_VERDICTS: Final = {
+    "faster": "B is faster than A, by Welch's test at 5 %",
+    "slower": "B is slower than A, by Welch's test at 5 %",
+    "tie": "a tie: A and B do not differ, by Welch's test at 5 %",
+    "undecided": "undecided: it takes two runs of each that reached the target, with unequal times",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A result without its logs, which are large."""
+
+    official: Official
+    task: tuple[object, ...]  #: name, version and hash
+    data_sha256: object
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``hybridperf compare``."""
+    parser.add_argument("a", type=Path, metavar="A", help="folder of a result")
+    parser.add_argument("b", type=Path, metavar="B", help="folder of the result to compare with it")
+    add_format(parser, "text", "json")
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    """Print how B differs from A."""
+    a, b = (_read(path) for path in (options.a, options.b))
+    if a.task != b.task:
+        finding = Finding(
+            "compare.benchmark",
+            f"a result of {a.task[0]!r}, in the same version",
+            f"one of {b.task[0]!r}",
+            "compare results of one benchmark",
+            path=str(options.b),
+        )
+        raise UserError(finding, ExitCode.USAGE)
+    if a.data_sha256 != b.data_sha256:
+        finding = Finding(
+            "compare.data",
+            visible(f"a result on data with SHA-256 {a.data_sha256!s:.12}..."),
+            visible(f"one on {b.data_sha256!s:.12}..."),
+            "compare results on one edition of the data",
+            path=str(options.b),
+        )
+        raise UserError(finding, ExitCode.USAGE)
+    comparison = compare(a.official, b.official)
+    if options.format == "json":
+        print_json(comparison.as_json())
+    else:
+        for line in _lines(comparison):
+            print_line(line)
+    return ExitCode.OK
+
+
+def _read(path: Path) -> _Read:
+    result = read_package(only_result(find_packages(path), path, "compare.path"))
+    if not result.runs:
+        expected, remedy = "logs called result_<n>.txt", "rename them"
+        finding = Finding("compare.path", expected, "none", remedy, path=str(path))
+        raise UserError(finding, ExitCode.ENVIRONMENT)
+    official, first = official_of(result), result.runs[0]
+    return _Read(
+        official,
+        (official.score.benchmark, *(first.fact("task", key) for key in ("version", "sha256"))),
+        first.fact("data_sha256"),
+    )
+
+
+def _lines(comparison: Comparison) -> Iterator[str]:
+    decision = comparison.decision
+    yield _side("A", comparison.a)
+    yield _side("B", comparison.b)
+    if decision.difference_s is not None and decision.ratio is not None:
+        interval = comparison.interval
+        span = f", 95 % interval {interval.low:.4f} to {interval.high:.4f}" if interval else ""
+        yield f"B - A: {decision.difference_s:+.3f} s; B / A: {decision.ratio:.4f}{span}"
+    if test := decision.test:
+        degrees = f"{test.degrees:.1f} degrees of freedom"
+        yield f"{TEST}: t = {test.t:.3f}, {degrees}, p = {test.p_value:.3g}"
+    if permutation := comparison.permutation:
+        yield f"{permutation.method}: p = {permutation.p_value:.3g}"
+    yield _VERDICTS[decision.verdict]
+    if why := decision.why:
+        yield (
+            f"why: samples to converge x {why.samples_ratio:.4f}, seconds per sample x "
+            f"{why.seconds_per_sample_ratio:.4f}"
+        )
+    yield f"means: {MEANS}"
+    idle = [each.idle_share for each in (comparison.a, comparison.b)]
+    if idle[0] is not None and idle[1] is not None:
+        yield f"idle: {idle[0]:.1%} of device time in A, {idle[1]:.1%} in B"
+    if efficiency := comparison.efficiency:
+        few, many = efficiency.accelerators
+        yield f"scaling efficiency from {few} to {many} accelerators:"
+        yield (
+            f"  {_percent(efficiency.by_throughput)} by end-to-end throughput "
+            "(samples/s, mean over the runs that count)"
+        )
+        yield f"  {_percent(efficiency.by_time_to_train)} by time to train (olympic means)"
+    yield from comparison.notes
+    yield from ("", compared_text(comparison.a, comparison.b, terminal_width()))
+
+
+def _side(name: str, side: Official) -> str:
+    score, minutes = side.score, side.olympic_minutes
+    time = "no olympic mean" if minutes is None else f"olympic mean {minutes * 60:.3f} s"
+    runs = f"{len(score.completed)} runs"
+    return f"{name}: {visible(f'{score.org} {score.system} {score.benchmark}')}: {time}, {runs}"
+
+
+def _percent(share: float | None) -> str:
+    return "unknown" if share is None else f"{share:.1%}"

@@ -1,0 +1,56 @@
+"""``hybridperf prepare``: prepare a task's data once for all its runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from hybridperf.cli.options import add_data_dir
+from hybridperf.cli.printing import print_line
+from hybridperf.errors import ExitCode
+from hybridperf.tasks.data import check_data, prepare
+from hybridperf.tasks.data.place import DATA_VARIABLE
+from hybridperf.tasks.registry import named_task, read_task
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["EXAMPLES", "add_arguments", "execute"]
+
+EXAMPLES: Final = "hybridperf prepare bert/workstation --data-dir wikitext"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``hybridperf prepare``."""
+    parser.add_argument("task", help="task, such as bert/workstation, or a TOML file with one")
+    add_data_dir(parser)
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    """Prepare the data, with a progress bar on a terminal, and verify it against the task."""
+    if options.data_dir is not None:
+        os.environ[DATA_VARIABLE] = str(options.data_dir.absolute())
+    task = read_task(named_task(options.task))
+    console = Console(file=sys.stderr, highlight=False)
+    columns = (BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        *columns,
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
+        line = bar.add_task("reading")
+
+        def tell(done: float, total: int, what: str) -> None:
+            bar.update(line, description=what, completed=done, total=total)
+
+        done = prepare(task.data, tell)
+    sha256 = check_data(task.data)
+    what = "prepared" if done else "nothing is left to prepare"
+    print_line(f"{task.name}: {what}; its data has the SHA-256 {sha256}.")
+    return ExitCode.OK

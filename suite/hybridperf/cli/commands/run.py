@@ -1,0 +1,175 @@
+"""``hybridperf run``: make the runs of a result, then score and check it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.cli.options import PLAN_HELP, add_format, add_run_arguments, whole_number
+from hybridperf.cli.printing import print_json, print_line, terminal_width
+from hybridperf.cli.progress import ProgressReporter
+from hybridperf.errors import ExitCode
+from hybridperf.findings import Finding, Severity
+from hybridperf.log.package import Package, read_result
+from hybridperf.plan import ParallelPlan
+from hybridperf.report.entry import UNFINISHED
+from hybridperf.report.terminal import scores_text
+from hybridperf.rules.check import check_result
+from hybridperf.run.coordinator import Coordinator, coordinating
+from hybridperf.run.ending import Outcome
+from hybridperf.run.folder import left_behind, sealed_runs
+from hybridperf.run.nodes import Nodes
+from hybridperf.run.participant import participate
+from hybridperf.run.request import RunRequest, package_of, require_valid
+from hybridperf.run.run_set import make_run_set
+from hybridperf.score.metrics import row_of
+from hybridperf.score.official import official_of
+from hybridperf.system.describe import describe
+from hybridperf.tasks.data.place import DATA_VARIABLE
+from hybridperf.tasks.overrides import parse_overrides
+from hybridperf.tasks.registry import named_task, read_task
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable
+
+__all__ = ["EXAMPLES", "add_arguments", "execute", "exit_status", "make_runs", "request_of"]
+
+EXAMPLES: Final = """\
+hybridperf run resnet/laptop
+hybridperf run resnet/laptop --plan dp=2,pp=2 --runs 5
+hybridperf run resnet/laptop --plan pp=2,schedule=gpipe,microbatches=4
+hybridperf run resnet/laptop --set optimizer.lr=0.05
+hybridperf run resnet/laptop --plan dp=4 --nodes 2 --node-rank 0 --rendezvous node0:29500"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``hybridperf run``."""
+    parser.add_argument("task", help="task, such as resnet/laptop, or a TOML file with one")
+    parser.add_argument(
+        "--runs",
+        type=whole_number,
+        help="completed runs that the result should have (default: the task's)",
+    )
+    parser.add_argument("--plan", default="dp=1", help=PLAN_HELP)
+    add_run_arguments(parser, Path("runs"))
+    parser.add_argument(
+        "--nodes",
+        type=whole_number,
+        metavar="N",
+        help="machines that share the plan's ranks equally; each is given the same command, with "
+        "--out on storage that they share (default: 1)",
+    )
+    parser.add_argument(
+        "--node-rank",
+        metavar="K",
+        help="which of them this one is, from 0 (default: the variable SLURM_NODEID)",
+    )
+    parser.add_argument(
+        "--rendezvous", metavar="HOST:PORT", help="node 0, and a port that is free there"
+    )
+    add_format(parser, "text", "json")
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    """Make the missing runs, then score and check the result; other nodes than 0 take part."""
+    nodes = Nodes.named(options.nodes, options.node_rank, options.rendezvous)
+    request = dataclasses.replace(request_of(options), nodes=nodes)
+    if nodes.rank > 0:
+        if options.format != "json":
+            where = f"node {nodes.rank} of {nodes.count} at {nodes.rendezvous}"
+            print_line(f"{request.task().name} under {request.plan}: {where} joins node 0")
+        return participate(request)
+    with coordinating(request) as coordinator:
+        coordinator.status = _execute(options, request, coordinator)
+        return coordinator.status
+
+
+def _execute(
+    options: argparse.Namespace, request: RunRequest, coordinator: Coordinator
+) -> ExitCode:
+    result = read_result(
+        make_runs(request, quiet=options.format == "json", coordinator=coordinator)
+    )
+    official, findings = official_of(result), check_result(result)
+    if options.format == "json":
+        print_json(
+            row_of(official)
+            | {
+                "folder": str(result.package.folder),
+                "times_to_train_s": [
+                    run.time_to_train_s if run.completion == "reached" else None
+                    for run in official.score.runs
+                ],
+                "findings": [finding.as_json() for finding in findings],
+            }
+        )
+    else:
+        print_line(scores_text([official], terminal_width()))
+        for finding in findings:
+            print_line(f"{finding.severity}: {finding.sentence}")
+        print_line(f"'hybridperf report {request.out}' writes the page.")
+    missed = any(run.completion == "missed" for run in official.score.runs)
+    return exit_status(findings, missed=missed)
+
+
+def exit_status(findings: Iterable[Finding], *, missed: bool) -> ExitCode:
+    """Return the exit status of runs with these ``findings``, of which any ``missed`` its target.
+
+    Errors that additional runs resolve do not count.
+    """
+    errors = {finding.rule for finding in findings if finding.severity is Severity.ERROR}
+    if errors - UNFINISHED:
+        return ExitCode.INVALID
+    return ExitCode.MISSED if missed else ExitCode.OK
+
+
+def make_runs(
+    request: RunRequest, *, quiet: bool, coordinator: Coordinator | None = None
+) -> Package:
+    """Make the missing runs of ``request``; return the location of the result."""
+    require_valid(request)
+    package = package_of(request, describe(nodes=request.nodes.count))
+    if not quiet:
+        print_line(
+            f"{request.task().name} under {request.plan}: {_standing(package, request.runs)}"
+        )
+    with ProgressReporter(quiet=quiet) as progress:
+        for _ in make_run_set(request, progress, coordinator):
+            pass
+    return package
+
+
+def request_of(options: argparse.Namespace) -> RunRequest:
+    """Return the request that the options describe, and export ``--data-dir`` to this process."""
+    if options.data_dir is not None:
+        os.environ[DATA_VARIABLE] = str(options.data_dir.absolute())
+    path = named_task(options.task)
+    task = read_task(path)
+    return RunRequest(
+        task_path=path,
+        plan=ParallelPlan.parse(options.plan),
+        runs=options.runs or task.runs.count,
+        out=options.out,
+        org=options.org,
+        trainer=options.trainer,
+        system=options.system,
+        division=options.division,
+        overrides=tuple(parse_overrides(task, options.overrides).items()),
+    )
+
+
+def _standing(package: Package, wanted: int) -> str:
+    """Describe how many runs exist already, for a message."""
+    if not package.folder.is_dir():
+        return f"{wanted} runs to make in {package.folder}"
+    runs = sealed_runs(package)
+    done = sum(Outcome(str(run.fact("outcome"))).completed for run in runs)
+    ended, begun = len(runs) - done, len(left_behind(package))
+    parts = [f"{min(done, wanted)} of {wanted} runs done"]
+    parts += [f"{ended} ended early and counted"] if ended else []
+    parts += [f"{begun} left behind by an earlier command"] if begun else []
+    verb = "complete" if done >= wanted and not begun else "going on"
+    return f"{verb} in {package.folder}: {', '.join(parts)}"

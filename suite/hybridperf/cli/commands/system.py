@@ -1,0 +1,34 @@
+"""``hybridperf system``: describe this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.cli.options import add_format
+from hybridperf.cli.printing import print_json, print_table
+from hybridperf.errors import ExitCode
+from hybridperf.system.describe import describe_with_torch
+from hybridperf.system.name import system_name
+from hybridperf.system.show import show
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["EXAMPLES", "add_arguments", "execute"]
+
+EXAMPLES: Final = "hybridperf system"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``hybridperf system``."""
+    add_format(parser, "text", "json")
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    """Print the description of this machine that a result would contain."""
+    description = describe_with_torch()
+    if options.format == "json":
+        print_json(description)
+    else:
+        print_table(("system", system_name(description)), show(description))
+    return ExitCode.OK

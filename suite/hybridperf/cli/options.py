@@ -1,0 +1,108 @@
+"""Command-line arguments shared by several commands."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Final
+
+from hybridperf.plan.fields import FIELDS
+
+__all__ = [
+    "PLAN_HELP",
+    "add_data_dir",
+    "add_format",
+    "add_jobs",
+    "add_run_arguments",
+    "whole_number",
+]
+
+_KEYS: Final = "; ".join(f"{key}: {', '.join(field.values)}" for key, field in FIELDS.items())
+PLAN_HELP: Final = (
+    "parallel plan, such as dp=2,pp=2,schedule=1f1b,microbatches=4 (default: dp=1). "
+    f"Its keys and their values: {_KEYS}"
+)
+
+
+def add_run_arguments(parser: argparse.ArgumentParser, out: Path) -> None:
+    """Add the arguments of a run except the plan; ``out`` is the default folder of results."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="change a hyperparameter, such as optimizer.lr=0.1; the division's rules judge it",
+    )
+    parser.add_argument(
+        "--division",
+        choices=("closed", "open"),
+        default="closed",
+        help="rules to enter under (default: closed)",
+    )
+    parser.add_argument(
+        "--trainer",
+        metavar="PACKAGE",
+        help="package with the modules train and predict to launch instead of ours",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=out, help=f"folder of the submission (default: {out})"
+    )
+    add_data_dir(parser)
+    parser.add_argument("--org", default="local", help="organisation that submits (default: local)")
+    parser.add_argument(
+        "--system", metavar="NAME", help="name of the system entry (default: machine and plan)"
+    )
+
+
+def add_data_dir(parser: argparse.ArgumentParser) -> None:
+    """Add ``--data-dir``."""
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="FOLDER",
+        help="folder with the data of a task whose data comes with no package "
+        "(default: the variable HYBRIDPERF_DATA)",
+    )
+
+
+def add_format(parser: argparse.ArgumentParser, *choices: str) -> None:
+    """Add ``--format`` with ``choices``, of which the first is the default, and ``--json``."""
+    parser.add_argument(
+        "--format",
+        choices=choices,
+        default=choices[0],
+        help=f"what to print (default: {choices[0]})",
+    )
+    parser.add_argument(
+        "--json",
+        action="store_const",
+        const="json",
+        dest="format",
+        help="the same as --format json",
+    )
+
+
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    """Add ``--jobs``."""
+    parser.add_argument(
+        "--jobs",
+        nargs="?",
+        type=whole_number,
+        const=os.cpu_count() or 1,
+        default=1,
+        metavar="N",
+        help="processes to work with; without N as many as there are cores (default: 1)",
+    )
+
+
+def whole_number(text: str) -> int:
+    """Parse a whole number from 1 to 1000, for use as an argparse type.
+
+    Raises:
+        argparse.ArgumentTypeError: if ``text`` is anything else.
+    """
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 1000):
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to 1000, found {text!r}")
+    return int(text)

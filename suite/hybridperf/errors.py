@@ -1,0 +1,43 @@
+"""Exit statuses, and the exception that ends a command with an error message."""
+
+from __future__ import annotations
+
+import enum
+
+from hybridperf.findings import Finding, visible
+
+__all__ = ["ExitCode", "UserError", "missing_package"]
+
+_OF_TABLES = frozenset({"pyarrow"})  #: what the extra "tables" installs
+
+
+class ExitCode(enum.IntEnum):
+    """Exit statuses of ``hybridperf``, stable and documented in docs/commands.md."""
+
+    OK = 0
+    MISSED = 1  #: a benchmark ran and missed its target
+    USAGE = 2  #: the command line, the plan or an override is wrong
+    INVALID = 3  #: a log, a result or a submission breaks a rule
+    ENVIRONMENT = 4  #: this machine lacks something: data, ranks, space, permission
+    INTERRUPTED = 5  #: stopped on request; the same command resumes
+
+
+class UserError(Exception):
+    """An error of the user or the environment, reported as one sentence without a traceback.
+
+    ``exit_code`` is the exit status of the command; ``finding`` is the reason if it is a `Finding`,
+    else None.
+    """
+
+    def __init__(self, reason: Finding | str, exit_code: ExitCode) -> None:
+        self.finding = reason if isinstance(reason, Finding) else None
+        self.exit_code = exit_code
+        super().__init__(reason.sentence if isinstance(reason, Finding) else visible(reason))
+
+
+def missing_package(name: str) -> UserError:
+    """Return the error, of exit status 4, for the package ``name``, which is not installed."""
+    extra = "tables" if name in _OF_TABLES else "train"
+    remedy = f"install it with: pip install 'hybridperf[{extra}]'"
+    finding = Finding("packages", f"the package {name}", "no such package", remedy)
+    return UserError(finding, ExitCode.ENVIRONMENT)

@@ -1,0 +1,58 @@
+"""Findings: what is wrong, where it is, and how to fix it."""
+
+from __future__ import annotations
+
+import enum
+import unicodedata
+from dataclasses import asdict, dataclass
+
+__all__ = ["Finding", "Severity", "visible"]
+
+
+class Severity(enum.StrEnum):
+    """Severity of a finding: an error makes a result invalid, a warning does not."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+def visible(text: str) -> str:
+    r"""Escape control, format and bidirectional characters of untrusted text, as in ``\x1b``."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        char.encode("unicode_escape").decode()
+        if unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+        else char
+        for char in text
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One deviation: what was expected, what was found, where, and how to fix it."""
+
+    rule: str  #: stable id, such as ``log.chain``
+    expected: str
+    found: str
+    remedy: str  #: an imperative clause without a full stop
+    path: str = ""
+    line: int | None = None  #: counted from 1
+    severity: Severity = Severity.ERROR
+
+    @property
+    def place(self) -> str:
+        """Return ``path:line``, ``path`` if there is no line, or ``""`` if there is neither."""
+        return f"{self.path}:{self.line}" if self.line is not None else self.path
+
+    @property
+    def sentence(self) -> str:
+        """Return the finding as one sentence that is safe to print."""
+        where = f"{self.place}: " if self.place else ""
+        stop = "" if self.remedy.endswith("?") else "."
+        text = f"{where}expected {self.expected}, found {self.found}; {self.remedy}{stop}"
+        return visible(text)
+
+    def as_json(self) -> dict[str, object]:
+        """Return the fields as published in JSON output."""
+        return asdict(self) | {"severity": str(self.severity)}

@@ -1,0 +1,62 @@
+"""Define log keys: MLPerf's, with MLPerf's meaning, and this suite's, prefixed by hybridperf."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SUBMISSION_BENCHMARK: Final = "submission_benchmark"
+SUBMISSION_ORG: Final = "submission_org"
+SUBMISSION_DIVISION: Final = "submission_division"
+SUBMISSION_STATUS: Final = "submission_status"
+SUBMISSION_PLATFORM: Final = "submission_platform"
+CACHE_CLEAR: Final = "cache_clear"
+INIT_START: Final = "init_start"
+INIT_STOP: Final = "init_stop"
+RUN_START: Final = "run_start"
+RUN_STOP: Final = "run_stop"
+BLOCK_START: Final = "block_start"
+BLOCK_STOP: Final = "block_stop"
+EVAL_START: Final = "eval_start"
+EVAL_STOP: Final = "eval_stop"
+EVAL_ACCURACY: Final = "eval_accuracy"
+SEED: Final = "seed"
+GLOBAL_BATCH_SIZE: Final = "global_batch_size"
+GRADIENT_ACCUMULATION_STEPS: Final = "gradient_accumulation_steps"
+TRAIN_SAMPLES: Final = "train_samples"
+EVAL_SAMPLES: Final = "eval_samples"
+OPT_NAME: Final = "opt_name"
+OPT_BASE_LEARNING_RATE: Final = "opt_base_learning_rate"
+OPT_END_LEARNING_RATE: Final = "opt_end_learning_rate"
+OPT_MOMENTUM: Final = "opt_momentum"
+OPT_WEIGHT_DECAY: Final = "opt_weight_decay"
+OPT_WARMUP_EPOCHS: Final = "opt_learning_rate_warmup_epochs"
+OPT_DECAY_STEPS: Final = "opt_learning_rate_decay_steps"
+LARS_BASE_LEARNING_RATE: Final = "lars_opt_base_learning_rate"
+LARS_END_LEARNING_RATE: Final = "lars_opt_end_learning_rate"
+LARS_POWER: Final = "lars_opt_learning_rate_decay_poly_power"
+LARS_DECAY_STEPS: Final = "lars_opt_learning_rate_decay_steps"
+LARS_WARMUP_EPOCHS: Final = "lars_opt_learning_rate_warmup_epochs"
+LARS_MOMENTUM: Final = "lars_opt_momentum"
+LARS_WEIGHT_DECAY: Final = "lars_opt_weight_decay"
+LARS_EPSILON: Final = "lars_epsilon"
+LAMB_BETA_1: Final = "opt_lamb_beta_1"
+LAMB_BETA_2: Final = "opt_lamb_beta_2"
+LAMB_EPSILON: Final = "opt_epsilon"  #: as in rounds v2.0 and v2.1
+LAMB_WEIGHT_DECAY: Final = "opt_lamb_weight_decay_rate"
+LAMB_POWER: Final = "opt_lamb_learning_rate_decay_poly_power"
+LAMB_TRAINING_STEPS: Final = "opt_learning_rate_training_steps"
+LAMB_WARMUP_STEPS: Final = "opt_learning_rate_warmup_steps"
+LAMB_WARMUP_STEPS_AGAIN: Final = "num_warmup_steps"  #: MLPerf logs contain both
+LAMB_FIRST_WARMUP_STEP: Final = "start_warmup_step"
+WEIGHTS_INITIALIZATION: Final = "weights_initialization"
+MODEL_BN_SPAN: Final = "model_bn_span"
+TRACKED_STATS: Final = "tracked_stats"
+
+PLAN: Final = "hybridperf_plan"  #: the parallel plan's canonical text
+TASK: Final = "hybridperf_task"  #: name, version and SHA-256 of the task
+HYPERPARAMETERS: Final = "hybridperf_hyperparameters"  #: all, by dotted key
+FLOAT32_MATH: Final = "hybridperf_float32_math"  #: whether float32 matmuls use TF32
+PARTITION: Final = "hybridperf_partition"  #: per stage: unit names and FLOPs
+CHECKPOINT: Final = "hybridperf_checkpoint"  #: seconds taken to save it
+RESUMED: Final = "hybridperf_resumed"  #: last epoch kept, seconds since the previous line
+ENDING: Final = "hybridperf_ending"  #: why the harness ended the run

@@ -1,0 +1,102 @@
+"""Find and read results in the layout of MLPerf rounds, from this suite or any submitter."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.findings import Finding, Severity
+from hybridperf.log.log import Budget
+from hybridperf.log.package import (
+    Result,
+    SealedRun,
+    absolute,
+    folders_of_logs,
+    package_at,
+    read_result,
+)
+from hybridperf.log.published import read_published_log
+from hybridperf.untrusted import DOCUMENT_CAP_BYTES, parse_object, read_bounded, reason
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hybridperf.log.package import Package
+
+__all__ = ["ROUND", "find_packages", "is_published", "read_package"]
+
+#: folder name of a published round
+ROUND: Final = re.compile(r"training_results_v([0-9]{1,3})\.([0-9]{1,3})")
+_GLOB: Final = "result_*.txt"  #: rounds have result_<n>.txt and result_<time>_<nn>.txt
+_LOG: Final = re.compile(r"result_.*\.txt", re.DOTALL)
+
+
+def find_packages(path: Path) -> list[Package]:
+    """Return every result at or below ``path``, sorted by round, organisation and name.
+
+    ``path`` may be a result's folder, one organisation's submission, a round, or a folder of
+    rounds; each round is a separate root.
+
+    Raises:
+        UserError: exit status 4 if there are too many logs.
+    """
+    top = absolute(path)
+    folders = folders_of_logs(path, _LOG)
+    packages = [
+        replace(package, base=top if package.root.is_relative_to(top) else package.root)
+        for package in map(package_at, folders)
+        if package is not None
+    ]
+    return sorted(packages, key=lambda each: (each.root, each.org, each.system, each.benchmark))
+
+
+def is_published(package: Package) -> bool:
+    """Tell whether a result belongs to a published round, by the name of its folder or a link."""
+    return any(ROUND.fullmatch(root.name) for root in (package.root, package.root.resolve()))
+
+
+def read_package(package: Package) -> Result:
+    """Read a result: strictly if it has this suite's manifests, else as MLPerf's checker does."""
+    if next(package.folder.glob("result_*.json"), None) is not None:
+        return read_result(package)
+    paths = sorted(package.folder.glob(_GLOB), key=_natural)
+    budget = Budget()
+    runs = tuple(
+        SealedRun(number, read_published_log(path, package.name_of(path), budget), None)
+        for number, path in enumerate(paths)
+    )
+    findings: list[Finding] = []
+    system = _read_system(package, findings)
+    return Result(package, runs, system, "", tuple(findings))
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Return a natural sort key, by which result_10 follows result_9."""
+    return [
+        (int(part), "") if part.isdigit() else (0, part)
+        for part in re.findall(r"[0-9]{1,40}|[^0-9]+", path.name)
+    ]
+
+
+def _read_system(package: Package, findings: list[Finding]) -> dict[str, object] | None:
+    path = package.system_file
+    try:
+        text = read_bounded(path, DOCUMENT_CAP_BYTES).decode("utf-8-sig", errors="replace")
+        system = parse_object(text, last_of_keys=True)
+    except FileNotFoundError:  # reported by a layout rule
+        return None
+    except (OSError, ValueError) as error:
+        findings.append(_unclear(package, reason(error), Severity.ERROR))
+        return None
+    try:
+        parse_object(text)
+    except ValueError as error:  # rounds accepted duplicate keys
+        findings.append(_unclear(package, reason(error), Severity.WARNING))
+    return system
+
+
+def _unclear(package: Package, found: str, severity: Severity) -> Finding:
+    expected, remedy = "one JSON object without duplicate keys", "correct the file"
+    place = package.name_of(package.system_file)
+    return Finding("system.file", expected, found, remedy, place, severity=severity)

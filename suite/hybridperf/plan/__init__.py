@@ -1,0 +1,15 @@
+"""Parallel plans: how training is distributed over devices, their text form and constraints."""
+
+from hybridperf.plan.constraints import TrainingConfig
+from hybridperf.plan.plan import ParallelPlan
+from hybridperf.plan.schedules import SCHEDULES
+from hybridperf.plan.text import Chip, complete_plan, plan_chips
+
+__all__ = [
+    "SCHEDULES",
+    "Chip",
+    "ParallelPlan",
+    "TrainingConfig",
+    "complete_plan",
+    "plan_chips",
+]

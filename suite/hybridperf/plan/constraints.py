@@ -1,0 +1,356 @@
+"""The constraints on a plan: one entry for each combination that fails or computes wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from hybridperf.plan.fields import FIELDS, PlanFields
+
+__all__ = ["CONSTRAINTS", "Constraint", "TrainingConfig"]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingConfig:
+    """The model, the batch and the devices that a plan must fit."""
+
+    units: int
+    global_batch_size: int
+    devices: int  #: number of accelerators, or of processor cores if there are none
+    ranks_per_device: int  #: largest number of ranks that share a device
+    device_kind: str = "cpu"
+    tensor_sizes: tuple[int, ...] = ()
+    #: numbers that tensor parallelism must divide, such as of attention heads; empty: no tp
+    tokens: int | None = None  #: per sample, if units can work on parts of the tokens
+    batch_norm: bool = True  #: whether any unit normalizes over the batch
+    tied: bool = False  #: whether two units share a parameter
+    compiler: bool = True  #: whether a compiler for torch.compile is available
+
+
+Reason = tuple[str, str, str]  #: expected, found, remedy
+Reasons = Callable[[PlanFields, TrainingConfig], Iterator[Reason]]
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A combination that is refused, why, and the function that detects it."""
+
+    rule: str  #: rule of its findings, without the prefix ``plan.``
+    refused: str  #: as docs/plans.md lists it
+    why: str
+    reasons: Reasons
+
+
+CONSTRAINTS: Final[list[Constraint]] = []
+
+
+def _constraint(rule: str, refused: str, why: str) -> Callable[[Reasons], Reasons]:
+    def register(reasons: Reasons) -> Reasons:
+        CONSTRAINTS.append(Constraint(rule, refused, why, reasons))
+        return reasons
+
+    return register
+
+
+@_constraint(
+    "ranks",
+    "more ranks than the devices take",
+    "one rank on an accelerator, at most four on a processor core",
+)
+def _devices(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    axes = {"dp": plan.dp, "pp": plan.pp, "tp": plan.tp}
+    names = [name for name, size in axes.items() if name != "tp" or size > 1]
+    if plan.ranks > (most := config.devices * config.ranks_per_device):
+        yield (
+            f"at most {most} ranks ({config.devices} devices, {config.ranks_per_device} on each)",
+            f"{' x '.join(names)} = {plan.ranks} ranks",
+            f"lower {' or '.join(names)}, or run on more devices",
+        )
+
+
+@_constraint("units", "more stages than the model has units", "a stage has one unit at least")
+def _units(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.pipeline_stages > config.units:
+        yield (
+            f"at most {config.units} stages, one for each unit of the model",
+            f"pp={plan.pp}" + (f" of {plan.stages} stages each" if plan.stages > 1 else ""),
+            f"lower pp to {config.units // plan.stages} or less",
+        )
+
+
+@_constraint(
+    "divides",
+    "`dp` x `microbatches` that does not divide the global batch",
+    "all micro-batches have one size",
+)
+def _batch(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if config.global_batch_size % (parts := plan.dp * plan.microbatches):
+        yield (
+            f"dp x microbatches to divide the batch of {config.global_batch_size} samples",
+            f"{plan.dp} x {plan.microbatches} = {parts}",
+            "choose dp and microbatches from its divisors",
+        )
+
+
+@_constraint(
+    "microbatches",
+    "a number of micro-batches that the schedule cannot run",
+    "as the table of schedules says",
+)
+def _microbatches(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.pipeline is None:
+        return
+    runs = plan.pipeline.next_microbatches(plan.pp, plan.microbatches)
+    if runs != plan.microbatches:
+        numbers = plan.pipeline.microbatches
+        yield (
+            f"m to be {numbers} under schedule={plan.schedule} (m: microbatches, p: pp={plan.pp})",
+            f"microbatches={plan.microbatches}",
+            f"set microbatches={runs}, or schedule=gpipe",
+        )
+
+
+@_constraint(
+    "tied",
+    "`pp`, `zero`, `sp`, or `dp` with `tp` where units share a parameter",
+    "its gradient would have parts in two places",
+)
+def _tied(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if config.tied and (plan.pp > 1 or plan.zero or plan.sp or (plan.dp > 1 and plan.tp > 1)):
+        yield (
+            "neither pp, zero nor sp where units share a parameter, nor dp with tp",
+            str(plan),
+            "drop them, or untie the units in the model",
+        )
+
+
+@_constraint(
+    "replicas",
+    "`sync`, `gradients`, `zero` or `bn=sync` with `dp=1`",
+    "the same plan under another name",
+)
+def _replicas(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    stated = {
+        f"zero={plan.zero}": plan.zero > 0,
+        f"sync={plan.sync}": plan.sync != "overlapped",
+        f"gradients={plan.gradients}": plan.gradients != "fp32",
+        f"bn={plan.bn}": plan.bn == "sync",
+    }
+    for found, is_stated in stated.items():
+        if plan.dp == 1 and is_stated:
+            yield f"replicas (dp > 1) for {found} to work on", "dp=1", f"drop {found}"
+
+
+@_constraint("sync", "`zero` with `sync=blocking`", "sharding reduces gradients itself")
+def _blocking_shards(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.zero and plan.sync == "blocking":
+        yield (
+            "sync=overlapped with zero, which reduces gradients itself",
+            "sync=blocking",
+            "drop sync or zero",
+        )
+
+
+@_constraint(
+    "zero", "`zero=2` with `pp`", "a pipeline reduces gradients once a step, which is `zero=1`"
+)
+def _pipelined_zero(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.zero == 2 and plan.pp > 1:
+        yield (
+            "zero=1 or zero=3 in a pipeline: it reduces gradients once a step, as zero=1 does",
+            "zero=2",
+            "use zero=1",
+        )
+
+
+@_constraint(
+    "shard",
+    "`shard` without `zero`, or that is no smaller divisor of `dp`",
+    "groups of replicas have one size",
+)
+def _shard(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.shard is None:
+        return
+    if not plan.zero:
+        yield "zero where shard is given", f"shard={plan.shard}", "add zero=3"
+    elif plan.shard >= plan.dp or plan.dp % plan.shard:
+        yield (
+            f"shard to divide dp={plan.dp}, and to be less",
+            f"shard={plan.shard}",
+            "choose a divisor of dp",
+        )
+
+
+@_constraint("offload", "`offload` without `zero`, or on the processor", "there is nothing to move")
+def _offload(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.offload == "cpu" and not plan.zero:
+        yield "zero where offload is given", "offload=cpu", "add zero=3"
+    elif plan.offload == "cpu" and config.device_kind == "cpu":
+        yield "an accelerator to offload from", "the processor", "drop offload"
+
+
+@_constraint(
+    "tp",
+    "`tp` that does not divide heads or features, or where the model declares none to split",
+    "a head is not split",
+)
+def _tensor(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.tp > 1 and not config.tensor_sizes:
+        yield "a model that declares linears to split for tp", "none", "drop tp"
+    for size in config.tensor_sizes:
+        if size % plan.tp:
+            yield (
+                f"tp to divide the {size} heads or features that the model splits",
+                f"tp={plan.tp}",
+                "choose a divisor",
+            )
+
+
+@_constraint(
+    "sp",
+    "`sp` without `tp`, with more ranks than parts of the tokens, or for images",
+    "it divides between ranks the tokens that `tp` leaves whole",
+)
+def _tokens(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.sp and plan.tp == 1:
+        yield "tp > 1 for sp: it divides the tokens that tp leaves whole", "tp=1", "add tp=2"
+    if plan.sp and config.tokens is None:
+        yield "units that work token by token for sp", "a model of images", "drop sp"
+    elif plan.sp and config.tokens is not None:
+        first_part = -(-config.tokens // plan.tp)
+        if first_part * (plan.tp - 1) >= config.tokens:
+            yield (
+                f"a part of the {config.tokens} tokens of a sample for each rank under sp",
+                f"tp={plan.tp}, which leaves some with none",
+                "lower tp, or drop sp",
+            )
+
+
+def _splits_backward(plan: PlanFields) -> bool:
+    return plan.pipeline is not None and plan.pipeline.split_backward
+
+
+@_constraint(
+    "split_backward",
+    "`zbv` with `sync=overlapped`",
+    "DistributedDataParallel sums a gradient when its inputs' half is there: silently wrong "
+    "(pytorch#144530). `sync=blocking` and `zero` are right",
+)
+def _split_and_overlapped(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if _splits_backward(plan) and plan.dp > 1 and not plan.zero and plan.sync == "overlapped":
+        yield (
+            f"no overlapped all-reduce under schedule={plan.schedule}: it would come too early",
+            "sync=overlapped",
+            "add sync=blocking or zero=1",
+        )
+
+
+@_constraint(
+    "split_backward",
+    "`zbv` with `zero=3`",
+    "parameters are freed after the inputs' half, and gradients of the weights' half are lost",
+)
+def _split_and_freed(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if _splits_backward(plan) and plan.zero == 3:
+        yield (
+            f"zero=1 under schedule={plan.schedule}: zero=3 frees parameters too early",
+            "zero=3",
+            "use zero=1, or schedule=interleaved",
+        )
+
+
+@_constraint("split_backward", "`zbv` with `compile`", "a compiled backward pass cannot be split")
+def _split_and_compiled(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if _splits_backward(plan) and plan.compile:
+        yield (
+            f"no compile under schedule={plan.schedule}: a compiled backward pass cannot be split",
+            "compile=on",
+            "drop compile, or use schedule=interleaved",
+        )
+
+
+@_constraint(
+    "split_backward", "`zbv` with `recompute`", "each half of the backward pass would recompute"
+)
+def _split_and_recomputed(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if _splits_backward(plan) and plan.recompute:
+        yield (
+            f"no recompute under schedule={plan.schedule}: both backward passes would recompute",
+            f"recompute={'full' if plan.recompute == 1 else plan.recompute}",
+            "drop recompute, or use schedule=1f1b",
+        )
+
+
+@_constraint(
+    "split_backward",
+    "`zbv` with `bn=sync`",
+    "its collectives are in a function of their own, which a split backward pass counts wrongly "
+    "(pytorch#166577)",
+)
+def _split_and_synchronized(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if _splits_backward(plan) and plan.bn == "sync" and config.batch_norm:
+        yield (
+            f"no bn=sync under schedule={plan.schedule}: its collectives cannot be split",
+            "bn=sync",
+            "use bn=deferred, or schedule=interleaved",
+        )
+
+
+@_constraint(
+    "compile",
+    "`compile` on the processor without a C++ compiler",
+    "there is nothing to make kernels with",
+)
+def _compiler(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.compile and not config.compiler:
+        yield (
+            "a C++ compiler for compile=on to run on the processor",
+            "none",
+            "install g++, name another in the variable CXX, or drop compile",
+        )
+
+
+@_constraint("recompute", "`recompute` of more units than there are", "nothing would be recomputed")
+def _recompute(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.recompute > config.units:
+        yield (
+            f"at most every {config.units}th unit to be recomputed, as there are no more",
+            f"recompute={plan.recompute}",
+            "lower recompute",
+        )
+
+
+@_constraint(
+    "bn",
+    "`bn` without BatchNorm in the model, or `bn=deferred` with one micro-batch",
+    "the same plan under another name",
+)
+def _batch_norm(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.bn != "micro" and not config.batch_norm:
+        yield "BatchNorm in the model where bn is given", "none", "drop bn"
+    if plan.bn == "deferred" and plan.microbatches == 1:
+        yield (
+            "more than one micro-batch for bn=deferred to put together",
+            "microbatches=1",
+            "drop bn",
+        )
+
+
+@_constraint(
+    "order",
+    "`order` where the axes of more than one rank are in the default order",
+    "the same plan under another name",
+)
+def _order(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    default = FIELDS["order"].default
+    used, implied = (
+        [axis for axis in order.split("-") if getattr(plan, axis) > 1]
+        for order in (plan.order, default)
+    )
+    if plan.order != default and used == implied:
+        yield (
+            "order to move axes of more than one rank",
+            f"order={plan.order}, which is as {default} for this plan",
+            "drop order",
+        )

@@ -1,0 +1,56 @@
+"""The tables of docs/plans.md, generated from the registries of this package."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hybridperf.plan.constraints import CONSTRAINTS
+from hybridperf.plan.fields import FIELDS
+from hybridperf.plan.schedules import SCHEDULES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["constraint_table", "field_table", "schedule_table"]
+
+
+def field_table() -> str:
+    """Return the table of a plan's fields as Markdown."""
+    rows = (
+        (
+            f"`{field.name}`",
+            ", ".join(f"`{word}`" if word in field.words else word for word in field.values),
+            field.about.default or f"`{field.word(field.default)}`",
+            field.about.meaning,
+        )
+        for field in FIELDS.values()
+    )
+    return _markdown(("key", "values", "default", "meaning"), rows)
+
+
+def schedule_table() -> str:
+    """Return the table of schedules as Markdown."""
+    rows = (
+        (
+            f"`{each.name}`",
+            each.meaning,
+            f"{each.stages} or more" if each.stages_vary else f"{each.stages}",
+            each.microbatches if each.microbatches == "any" else f"`{each.microbatches}`",
+            f"`{each.idle_share.text}`",
+            f"`{each.activations.text}`",
+            each.source,
+        )
+        for each in SCHEDULES.values()
+    )
+    head = ("schedule", "order", "stages a rank", "m", "idle share", "activations", "source")
+    return _markdown(head, rows)
+
+
+def constraint_table() -> str:
+    """Return the table of constraints as Markdown."""
+    return _markdown(("refused", "why"), ((each.refused, each.why) for each in CONSTRAINTS))
+
+
+def _markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])

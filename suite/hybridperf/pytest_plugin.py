@@ -1,0 +1,89 @@
+"""The options and the fixture of ``pytest --benchmark``.
+
+pytest imports this module in every environment in which HybridPerf is installed. Without
+``--benchmark`` it imports only pytest, and only skips benchmarks.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from hybridperf.time_to_train import BenchmarkPlugin, TimeToTrain
+
+__all__ = ["time_to_train"]
+
+_NAME: Final = "hybridperf-benchmark"
+_SKIP: Final = "trains for minutes: run with --benchmark"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options ``--benchmark``, ``--hp-runs`` and ``--hp-out``."""
+    group = parser.getgroup("hybridperf", "HybridPerf: times to train")
+    group.addoption(
+        "--benchmark",
+        action="store_true",
+        help="run the benchmarks that train to a target, and only those",
+    )
+    group.addoption(
+        "--hp-runs", type=int, default=3, metavar="N", help="runs a result (default: %(default)s)"
+    )
+    group.addoption(
+        "--hp-out",
+        type=Path,
+        metavar="DIR",
+        help="folder of results and leaderboard (default: runs/<date and time>)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the plugin that runs benchmarks if ``--benchmark`` is given.
+
+    Raises:
+        pytest.UsageError: if pytest-benchmark is missing, or an option contradicts the benchmarks.
+    """
+    if not config.getoption("benchmark"):
+        return
+    if not config.pluginmanager.hasplugin("benchmark"):
+        reason = "install it with: pip install 'hybridperf[train]'"
+        if config.pluginmanager.is_blocked("benchmark"):
+            reason = "drop -p no:benchmark"
+        raise pytest.UsageError(f"--benchmark needs pytest-benchmark: {reason}")
+    if config.getoption("dist", "no") != "no":
+        raise pytest.UsageError("--benchmark trains one result at a time: give -n 0")
+    if config.getoption("benchmark_disable") and not config.getoption("benchmark_enable"):
+        raise pytest.UsageError("--benchmark and --benchmark-disable exclude each other: drop one")
+    if config.getoption("hp_runs") < 1:
+        raise pytest.UsageError("--hp-runs takes a whole number from 1")
+    from hybridperf.time_to_train import BenchmarkPlugin
+
+    config.pluginmanager.register(BenchmarkPlugin(config), _NAME)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Select only the benchmarks with ``--benchmark``; skip them without it."""
+    benchmarks = [
+        item for item in items if time_to_train.__name__ in getattr(item, "fixturenames", ())
+    ]
+    plugin: BenchmarkPlugin | None = config.pluginmanager.get_plugin(_NAME)
+    if plugin is None:
+        for item in benchmarks:
+            item.add_marker(pytest.mark.skip(reason=_SKIP))
+        return
+    others = [item for item in items if item not in benchmarks]
+    config.hook.pytest_deselected(items=others)
+    items[:] = benchmarks
+    for item in benchmarks:
+        plugin.prepare(item)
+
+
+@pytest.fixture
+def time_to_train(benchmark: Any, request: pytest.FixtureRequest) -> TimeToTrain:
+    """Measure times to train: ``time_to_train("resnet/laptop", plan="dp=2")``."""
+    plugin: BenchmarkPlugin | None = request.config.pluginmanager.get_plugin(_NAME)
+    if plugin is None:  # the test requested the fixture by name at run time
+        pytest.skip(_SKIP)
+    return plugin.time_to_train(benchmark, request.node)

@@ -1,0 +1,1 @@
+"""Report results: leaderboard and learning curves as HTML, Markdown, CSV and JSON."""

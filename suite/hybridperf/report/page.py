@@ -1,0 +1,124 @@
+"""Write the leaderboard as one self-contained HTML page."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib import resources
+from typing import TYPE_CHECKING
+
+import jinja2
+from markupsafe import Markup
+
+from hybridperf.findings import visible
+from hybridperf.plan import plan_chips
+from hybridperf.report import curves, evidence, figures, scaling_claims, strip
+from hybridperf.report.machine import devices, machine_rows
+from hybridperf.score.interval import METHOD
+from hybridperf.score.metrics import metrics_of
+from hybridperf.score.ranking import means_of
+from hybridperf.score.scaling import METHOD as SCALING_METHOD
+from hybridperf.score.scaling import METRICS, metric_words
+from hybridperf.score.scaling.devices import plan_ranks
+from hybridperf.system.counts import device_count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hybridperf.report.board import Board
+
+__all__ = ["leaderboard_page"]
+
+_STANDINGS = {
+    "ranked": "",
+    "provisional": "provisional",
+    "missed": "missed the target",
+    "too fast": "too fast",
+    "invalid": "invalid",
+}
+_TEMPLATES = resources.files("hybridperf.report") / "templates"
+
+
+def leaderboard_page(boards: Sequence[Board]) -> str:
+    """Return the HTML page of ``boards``."""
+    style, script = _source("page.css"), _source("page.js")
+    policy = (
+        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return (
+        _environment()
+        .get_template("index.html.j2")
+        .render(
+            boards=boards,
+            policy=policy,
+            style=Markup(style),  # noqa: S704 - our own file
+            script=Markup(script),  # noqa: S704 - our own file
+            method=METHOD,
+        )
+    )
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        loader=jinja2.PackageLoader("hybridperf.report"),
+        finalize=_finalize,
+    )
+    environment.filters |= {
+        "count": figures.count,
+        "ratio": figures.ratio,
+        "seconds": figures.seconds,
+        "share": figures.share,
+    }
+    environment.globals |= {
+        "attempts_of": evidence.attempts_of,
+        "device_count": device_count,
+        "devices": devices,
+        "evidence_of": evidence.evidence_of,
+        "hashes_of": evidence.hashes_of,
+        "loader_sentence": figures.loader_sentence,
+        "machine_rows": machine_rows,
+        "plan_chips": plan_chips,
+        "plan_ranks": plan_ranks,
+        "means_of": means_of,
+        "metrics": metrics_of("page"),
+        "reproduce_commands": evidence.reproduce_commands,
+        "seconds_range": figures.seconds_range,
+        "claimed_share": scaling_claims.claimed_share,
+        "curve_axes": curves.curve_axes,
+        "draw_axis": strip.draw_axis,
+        "draw_backdrop": curves.draw_backdrop,
+        "draw_bars": strip.draw_bars,
+        "draw_panel": curves.draw_panel,
+        "draw_scaling": scaling_claims.draw_scaling,
+        "draw_strip": strip.draw_strip,
+        "figure_by": scaling_claims.figure_by,
+        "metric_words": metric_words,
+        "scaling_groups": scaling_claims.scaling_groups,
+        "scaling_method": SCALING_METHOD,
+        "scaling_metrics": METRICS,
+        "standing_words": _STANDINGS,
+        "strip_scale": strip.strip_scale,
+        "why_scale": strip.why_scale,
+        "unknown": figures.UNKNOWN,
+    }
+    return environment
+
+
+def _source(name: str) -> str:
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _finalize(value: object) -> object:
+    """Escape control and bidirectional characters in all text of the page."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _digest(source: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
+    return f"sha256-{digest}"

@@ -1,0 +1,1 @@
+"""Rules for valid results: one function per rule, with parameters from a ruleset."""

@@ -1,0 +1,236 @@
+"""Check results and single logs against a ruleset."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import Finding, Severity, visible
+from hybridperf.log import keys
+from hybridperf.log.package import PUT_BACK, TASK_FILE, SealedRun, find_results, read_result
+from hybridperf.log.reader import read_log
+from hybridperf.log.submission import submissions_of
+from hybridperf.parallel_map import parallel_map
+from hybridperf.rules import (
+    layout_rules,
+    log_rules,
+    package_rules,
+    plausibility_rules,
+    result_rules,
+    run_rules,
+    scaling_rules,
+    system_rules,
+)
+from hybridperf.rules.reading import read_in_vain
+from hybridperf.rules.rule import apply_all, bounded, of_scope
+from hybridperf.tasks.registry import find_task, parse_task, task_names
+from hybridperf.untrusted import DOCUMENT_CAP_BYTES, exists, read_bounded, reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from hybridperf.log.package import Package, Result
+    from hybridperf.rules.rule import Rule, Scope
+    from hybridperf.tasks.task import Task
+
+__all__ = [
+    "RULESET",
+    "Verdict",
+    "check_path",
+    "check_result",
+    "nothing_to_check",
+]
+
+RULESET: Final = "hybridperf-1.0"
+_REGISTERED: Final = (  # imported to register their rules
+    log_rules,
+    run_rules,
+    result_rules,
+    package_rules,
+    layout_rules,
+    system_rules,
+    plausibility_rules,
+    scaling_rules,
+)
+# Runs that the harness ended are not scored, so only their format is checked.
+_OF_ENDED_RUNS: Final = frozenset(
+    {"log.time", "log.intervals", "log.order", "log.chain", "run.manifest", "run.task"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome of a check: the logs checked and all findings."""
+
+    path: str
+    logs: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    ruleset: str = RULESET
+    mode: str = "strict"
+
+    @property
+    def valid(self) -> bool:
+        """Tell whether no finding is an error."""
+        return not any(finding.severity is Severity.ERROR for finding in self.findings)
+
+    def as_json(self) -> dict[str, object]:
+        """Return the verdict in the documented JSON schema."""
+        wrong = {finding.path for finding in self.findings if finding.severity is Severity.ERROR}
+        return {
+            "valid": self.valid,
+            "ruleset": self.ruleset,
+            "mode": self.mode,
+            "logs": [{"path": log, "valid": log not in wrong} for log in self.logs],
+            "findings": [finding.as_json() for finding in self.findings],
+        }
+
+
+def check_path(path: Path, jobs: int = 1) -> Verdict:
+    """Check the log file ``path``, or every result at or below the folder ``path``.
+
+    Raises:
+        UserError: exit status 4 if there is nothing to check.
+    """
+    if not exists(path) or not os.access(path, os.R_OK):
+        raise nothing_to_check(path)
+    if path.is_file():
+        run = SealedRun(0, read_log(path), None)
+        beside = path.with_name(TASK_FILE)
+        own, alone = _read_own_task(beside, visible(str(beside)), [run])
+        alone += [
+            finding
+            for finding in _check_run(run, own)
+            if not finding.rule.startswith("run.manifest")
+        ]
+        return Verdict(str(path), (run.log.path,), tuple(alone))
+    packages = find_results(path) if path.is_dir() else []
+    if not packages:
+        raise nothing_to_check(path)
+    names: list[str] = []
+    findings = tuple(bounded(_found_in(packages, names, jobs), visible(str(path))))
+    return Verdict(str(path), tuple(names), findings)
+
+
+def _found_in(packages: list[Package], names: list[str], jobs: int) -> Iterator[Finding]:
+    """Yield the findings of results and submissions, and append the log paths to ``names``."""
+    for logs, findings in parallel_map(_check_package, packages, jobs):
+        names += logs
+        yield from findings
+    for submission in submissions_of(packages):
+        yield from apply_all(_ruleset("submission"), submission, path=submission.org)
+
+
+def _check_package(package: Package) -> tuple[list[str], list[Finding]]:
+    result = read_result(package)
+    return [run.log.path for run in result.runs], check_result(result)
+
+
+def nothing_to_check(path: Path) -> UserError:
+    """Return the error for a ``path`` that is missing, unreadable or without logs."""
+    found = "no such file or folder" if not exists(path) else "no results"
+    remedy = "name a log, or the folder given to 'hybridperf run --out'"
+    if exists(path) and not os.access(path, os.R_OK):
+        found, remedy = "no permission to read it", "ask its owner for permission to read it"
+    finding = Finding(
+        "check.path",
+        "a log, or a folder with <org>/results/<system>/<benchmark>/result_<n>.txt in it",
+        found,
+        remedy,
+        path=str(path),
+    )
+    return UserError(finding, ExitCode.ENVIRONMENT)
+
+
+def check_result(result: Result) -> list[Finding]:
+    """Return the findings in ``result`` and each of its runs."""
+    return list(bounded(_found_in_result(result), result.package.name))
+
+
+def _found_in_result(result: Result) -> Iterator[Finding]:
+    yield from result.findings
+    package = result.package
+    own, wrong = _read_own_task(package.task_file, package.name_of(package.task_file), result.runs)
+    yield from wrong
+    for run in result.runs:
+        yield from _check_run(run, own)
+    task = next(filter(None, (_task_of(run, own) for run in result.runs)), None)
+    if task is not None:
+        places = {run.number: run.log.path for run in result.runs}
+        rules = _ruleset("result")
+        yield from apply_all(rules, result, task, path=package.name, runs=places)
+
+
+def _check_run(run: SealedRun, own: Task | None) -> Iterator[Finding]:
+    if in_vain := read_in_vain(run.log):
+        yield from in_vain
+        return
+    yield from run.log.findings
+    task = _task_of(run, own)
+    if task is None:
+        yield _unknown_task(run, own)
+        return
+    ended = run.log.first(keys.ENDING) is not None
+    rules = [each for each in _ruleset("run") if not ended or each[0].id in _OF_ENDED_RUNS]
+    yield from apply_all(rules, run, task, path=run.log.path)
+
+
+@functools.cache
+def _ruleset(scope: Scope) -> list[tuple[Rule, dict[str, Any]]]:
+    table = tomllib.loads((Path(__file__).parent / "rulesets" / f"{RULESET}.toml").read_text())
+    return of_scope(table["rules"], scope)
+
+
+_RULE: Final = "result.task"
+
+
+def _read_own_task(
+    path: Path, name: str, runs: Iterable[SealedRun]
+) -> tuple[Task | None, list[Finding]]:
+    """Read the task file at ``path``, if any of ``runs`` is of a user-defined task.
+
+    ``name`` is the displayed path. Returns the task, if any, and the findings in the file.
+    """
+    if all(_benchmark(run) in task_names() for run in runs):
+        return None, []
+    try:
+        return parse_task(read_bounded(path, DOCUMENT_CAP_BYTES), name), []
+    except FileNotFoundError:
+        return None, []
+    except (OSError, ValueError) as error:
+        expected = "the file of a task, which can be read"
+        return None, [Finding(_RULE, expected, reason(error), PUT_BACK, name)]
+    except UserError as refusal:
+        if refusal.finding is None:
+            raise
+        return None, [dataclasses.replace(refusal.finding, rule=_RULE, remedy=PUT_BACK)]
+
+
+def _task_of(run: SealedRun, own: Task | None) -> Task | None:
+    """Return the task named in the log, from the suite or ``own``; None if it is neither."""
+    name = _benchmark(run)
+    if name in task_names():
+        return find_task(str(name))
+    return own if own is not None and own.name == name else None
+
+
+def _unknown_task(run: SealedRun, own: Task | None) -> Finding:
+    """Return the finding for a log that names no task of the suite and not ``own``."""
+    name = _benchmark(run)
+    expected = "submission_benchmark to name a task of this suite"
+    remedy = "see 'hybridperf list'; logs of a round of MLPerf are checked with --ruleset"
+    if own is not None:
+        expected += f", or {own.name}, as task.toml beside the log"
+    if run.log.first(keys.TASK) is not None:  # written by this harness only
+        remedy = f"see 'hybridperf list', or for a user's own task {PUT_BACK}, task.toml"
+    found = "none" if name is None else f"{name!r:.80}"
+    return Finding("run.benchmark", expected, found, remedy, run.log.path)
+
+
+def _benchmark(run: SealedRun) -> object:
+    return run.log.value(keys.SUBMISSION_BENCHMARK)

@@ -1,0 +1,103 @@
+"""Describe the rules of a ruleset."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.rules.check import RULESET
+from hybridperf.rules.mlperf import check_round
+from hybridperf.rules.mlperf.ruleset import known_rulesets, load_ruleset
+from hybridperf.rules.reading import READING
+from hybridperf.rules.rule import RULES
+from hybridperf.spelling import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Explanation", "explain", "explain_all"]
+
+_REGISTERED = check_round  # imported to register the rules of rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The description of a rule, with the parameters of one ruleset."""
+
+    rule: str
+    severity: str
+    ruleset: str
+    mode: Literal["strict", "as-published"]  #: ``strict`` includes all of ``as-published``
+    checks: str
+    source: str  #: paragraph of the MLPerf or HybridPerf rules
+    remedy: str
+    parameters: Mapping[str, Any]
+
+    def as_json(self) -> dict[str, object]:
+        """Return the explanation as a JSON-serialisable dictionary."""
+        return asdict(self)
+
+
+def explain_all(ruleset: str) -> list[Explanation]:
+    """Describe the checks made while reading, then the rules of ``ruleset`` in its order."""
+    own = ruleset == RULESET
+    found = [
+        Explanation(
+            name,
+            str(reading.severity),
+            ruleset,
+            "strict" if own else "as-published",
+            reading.checks,
+            reading.source,
+            reading.remedy,
+            {},
+        )
+        for name, reading in READING.items()
+        if (reading.ours if own else reading.rounds)
+    ]
+    for name, parameters in _asked(ruleset).items():
+        rule = RULES[name]
+        checks = " ".join(inspect.cleandoc(rule.check.__doc__ or "").split())
+        found.append(
+            Explanation(
+                name,
+                str(rule.severity),
+                ruleset,
+                "strict",
+                checks,
+                rule.source,
+                rule.remedy,
+                parameters,
+            )
+        )
+    return found
+
+
+def explain(name: str, ruleset: str) -> Explanation:
+    """Describe the rule ``name`` of ``ruleset``, or else of the first other ruleset with it.
+
+    Raises:
+        UserError: exit status 2 if no ruleset has it; the message suggests similar names.
+    """
+    names = set[str]()
+    for each in dict.fromkeys([ruleset, *known_rulesets()]):
+        for explanation in explain_all(each):
+            if explanation.rule == name:
+                return explanation
+            names.add(explanation.rule)
+    hint = f"{did_you_mean(name, sorted(names), most=3)} 'hybridperf check --rules'".lstrip()
+    reason = f"expected the id of a rule, found {name!r:.80}; {hint} shows all."
+    raise UserError(reason, ExitCode.USAGE)
+
+
+def _asked(ruleset: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return the parameters of the registered rules in ``ruleset``, by rule id."""
+    if ruleset != RULESET:
+        return load_ruleset(ruleset).strict
+    path = Path(__file__).parent / "rulesets" / f"{ruleset}.toml"
+    rules: Mapping[str, Mapping[str, Any]] = tomllib.loads(path.read_text("utf-8"))["rules"]
+    return rules

@@ -1,0 +1,207 @@
+"""Rules for evaluations: samples, accuracy, final evaluation, cadence and epochs."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from hybridperf.findings import Severity
+from hybridperf.log import keys
+from hybridperf.rules.mlperf.ruleset import division
+from hybridperf.rules.rule import Deviation, rule
+from hybridperf.untrusted import number, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hybridperf.log.log import Log
+    from hybridperf.rules.mlperf.ruleset import Benchmark
+
+
+@rule(
+    "mlperf.accuracy",
+    scope="mlperf.log",
+    source="MLPerf Training rules, Divisions: targets are '0.720 Mask-LM accuracy' and '75.90% "
+    "classification', shares of what was predicted",
+    remedy="log accuracy as a number from 0 to 1",
+)
+def accuracy_is_a_share(log: Log, benchmark: Benchmark) -> Iterator[Deviation]:
+    """Accuracies are numbers from 0 to 1; the open division may measure something else."""
+    for entry in log.all(keys.EVAL_ACCURACY):
+        value = number(entry.value)
+        if value is None or not 0 <= value <= 1:
+            severity = Severity.WARNING if division(log) == "open" else None
+            found = f"{entry.value!r:.40}"
+            yield Deviation("an accuracy from 0 to 1", found, entry.line, severity=severity)
+            return
+
+
+@rule(
+    "mlperf.stop",
+    scope="mlperf.log",
+    source="MLPerf Training rules, Definitions: 'A run is a complete execution ... training a "
+    "model from initialization to the quality target'; Run Results: 'The clock may be stopped as "
+    "soon as any part of the system determines target accuracy has been reached'",
+    remedy="stop at the first evaluation that reaches the target, and log the status of the run",
+)
+def target_stopped_the_clock(
+    log: Log, benchmark: Benchmark, *, statuses: Sequence[str]
+) -> Iterator[Deviation]:
+    """A success, and only a success, ends with an evaluation that reached the target."""
+    stop = log.first(keys.RUN_STOP)
+    if stop is None:
+        return
+    status = stop.metadata.get("status")
+    if status not in statuses:
+        expected = f"run_stop with a status of {', '.join(statuses)}"
+        yield Deviation(expected, f"{status!r:.40}", stop.line)
+    if division(log) == "open":
+        return
+    evaluations = log.all(keys.EVAL_ACCURACY)
+    accuracies = [number(entry.value) for entry in evaluations]
+    reached = [
+        place
+        for place, accuracy in enumerate(accuracies)
+        if accuracy is not None and accuracy >= benchmark.quality
+    ]
+    if status != "success":
+        if reached and status == "aborted":
+            found = f"aborted, with {accuracies[reached[0]]:.4f} in line"
+            found += f" {evaluations[reached[0]].line}"
+            yield Deviation("status success, as the target was reached", found, stop.line)
+        return
+    if not evaluations or accuracies[-1] is None or accuracies[-1] < benchmark.quality:
+        found = f"{evaluations[-1].value!r:.20}" if evaluations else "no evaluation"
+        expected = f"the last evaluation to reach {benchmark.quality:g}"
+        yield Deviation(expected, found, evaluations[-1].line if evaluations else stop.line)
+    if reached and (more := len(evaluations) - 1 - reached[0]):
+        expected = "the clock to stop at the first evaluation that reaches the target"
+        line = evaluations[reached[0]].line
+        yield Deviation(expected, f"{more} more", line, severity=Severity.WARNING)
+
+
+@rule(
+    "mlperf.thoroughness",
+    scope="mlperf.log",
+    source="MLPerf Training rules, Quality measure, CLOSED: evaluated 'at least as thoroughly (in "
+    "terms of number of tests per set) as in the reference implementation'",
+    remedy="evaluate on all samples of the evaluation set, and log how many they are",
+)
+def evaluated_on_all(log: Log, benchmark: Benchmark) -> Iterator[Deviation]:
+    """Evaluations use as many samples as the reference's."""
+    for entry in log.all(keys.EVAL_SAMPLES):
+        least = 1 if division(log) == "open" else benchmark.eval_samples
+        if (whole(entry.value) or 0) < least:
+            expected = f"eval_samples of at least {least:,}"
+            yield Deviation(expected, f"{entry.value!r:.40}", entry.line)
+            return
+
+
+@rule(
+    "mlperf.cadence",
+    scope="mlperf.log",
+    source="MLPerf Training rules, Quality measure, CLOSED: 'The quality measure must be evaluated "
+    "at the same frequency (in terms of number of training items between test sets) ... the "
+    "required evaluation point may be rounded up to the nearest batch size'",
+    remedy="evaluate as often as the benchmark's rule says for this batch size",
+)
+def evaluation_cadence(
+    log: Log, benchmark: Benchmark, *, skipped_steps: int
+) -> Iterator[Deviation]:
+    """Evaluations are as far apart as the batch size requires.
+
+    Later by no more than the steps that loss scaling may skip is a warning, since a step that
+    changes no weight may not have been counted; so is more often, and anything in the open
+    division, which may stop by whatever it likes.
+    """
+    cadence, batch = benchmark.cadence, whole(log.value(keys.GLOBAL_BATCH_SIZE))
+    points = [whole(entry.metadata.get("epoch_num")) for entry in log.all(keys.EVAL_ACCURACY)]
+    known = sorted({point for point in points if point is not None})
+    if batch is None or batch < 1 or not known or None in points:
+        return
+    every = cadence.every(batch)
+    rounding = batch if benchmark.unit == "samples" else 0
+    if known[-1] < rounding:  # another unit
+        yield from _counted(log, len(points), every)
+        return
+    gaps = [(after - before, after) for before, after in pairwise([0, *known])]
+    late = [gap for gap in gaps if gap[0] > every + rounding]
+    fixed = gaps[1:] if cadence.any_offset else gaps
+    early = [gap for gap in fixed if gap[0] < every - rounding]
+    rounded = f" rounded up to batches of {batch:,}" if rounding else ""
+    for wrong, worst in ((late, max), (early, min)):
+        if wrong:
+            gap, point = worst(wrong)
+            steps = 1 + skipped_steps
+            mild = gap <= every + steps * rounding or division(log) == "open"
+            yield Deviation(
+                f"an evaluation every {every:,} {benchmark.unit}{rounded}",
+                f"{gap:,} up to the one at {point:,}, and {len(wrong)} of {len(gaps)} that differ",
+                _line_at(log, point),
+                severity=Severity.WARNING if mild else None,
+            )
+
+
+def _counted(log: Log, evaluations: int, every: int) -> Iterator[Deviation]:
+    """Check the number of evaluations if their lines do not state the epoch or sample count."""
+    trained = whole(log.value(keys.TRAIN_SAMPLES))
+    if trained is None:
+        return
+    due = trained // every
+    if evaluations < due or evaluations > due + 1:
+        harmless = evaluations > due or division(log) == "open"
+        yield Deviation(
+            f"an evaluation every {every:,} samples: {due} in the {trained:,} of train_samples",
+            str(evaluations),
+            log.all(keys.EVAL_ACCURACY)[-1].line,
+            severity=Severity.WARNING if harmless else None,
+        )
+
+
+def _line_at(log: Log, point: int) -> int | None:
+    evaluations = log.all(keys.EVAL_ACCURACY)
+    return next((e.line for e in evaluations if whole(e.metadata.get("epoch_num")) == point), None)
+
+
+@rule(
+    "mlperf.epochs",
+    scope="mlperf.log",
+    source="MLPerf Training rules, Epoch numbering: 'Epochs should always be numbered from 1'; "
+    "RCPs: 'logs should report epochs as follows', RN50 by epoch, BERT by 'Eval sample (integer)'",
+    remedy="number epochs from 1, and give BERT's evaluations the samples trained on as epoch_num",
+)
+def epochs_count_up(
+    log: Log, benchmark: Benchmark, *, numbered: Mapping[str, str]
+) -> Iterator[Deviation]:
+    """Epochs are whole numbers from 1, and those of evaluations increase."""
+    for key, name in numbered.items():
+        here = [entry for entry in log.all(key) if name in entry.metadata]
+        wrong = [entry for entry in here if (whole(entry.metadata[name]) or 0) < 1]
+        none = [entry for entry in wrong if whole(entry.metadata[name]) != 0]
+        if wrong:
+            first = (none or wrong)[0]
+            found = f"{first.metadata[name]!r:.40} on {len(wrong)} of {len(here)} lines"
+            yield Deviation(
+                f"{name} of {key} to be a whole number from 1",
+                found,
+                first.line,
+                severity=None if none else Severity.WARNING,
+            )
+    counted = [
+        (point, entry.line)
+        for entry in log.all(keys.EVAL_ACCURACY)
+        if (point := whole(entry.metadata.get("epoch_num"))) is not None
+    ]
+    for (before, _), (after, line) in pairwise(counted):
+        if after < before:
+            yield Deviation("epoch_num of evaluations to count up", f"{after} after {before}", line)
+            break
+    batch = whole(log.value(keys.GLOBAL_BATCH_SIZE))
+    if benchmark.unit == "samples" and batch and counted and max(counted)[0] < batch:
+        found = f"at most {max(counted)[0]}, with batches of {batch}"
+        yield Deviation(
+            "epoch_num of eval_accuracy to count samples",
+            found,
+            counted[-1][1],
+            severity=Severity.WARNING,
+        )

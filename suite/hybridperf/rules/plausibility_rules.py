@@ -1,0 +1,118 @@
+"""Rules for plausibility: no system exceeds the peak throughput stated by its vendor.
+
+Only model FLOPs are counted, without recomputation and padding.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.findings import Severity
+from hybridperf.log import keys
+from hybridperf.rules.rule import Deviation, rule
+from hybridperf.score.convergence import count_key, samples_at
+from hybridperf.system.catalog import find_accelerator
+from hybridperf.system.counts import accelerator_count
+from hybridperf.untrusted import number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hybridperf.log.log import Log
+    from hybridperf.log.package import Result
+    from hybridperf.rules.mlperf.ruleset import Benchmark
+    from hybridperf.tasks.task import Task
+
+_SOURCE: Final = "HybridPerf rules, section 6: model FLOPs against the vendor's stated peak"
+_REMEDY: Final = "check the clock, the sample counts, and the accelerators that are described"
+_BACKWARD: Final = 2  # FLOPs of a backward pass relative to a forward pass
+
+
+@rule("plausible.throughput", scope="mlperf.result", source=_SOURCE, remedy=_REMEDY)
+def below_the_peak(
+    result: Result,
+    benchmark: Benchmark,
+    *,
+    flops_per_sample: Mapping[str, float],
+    formats: Sequence[str],
+    warn_above: float,
+) -> Iterator[Deviation]:
+    """Closed runs are slower than the peak of the described accelerators, where it is known."""
+    flops = flops_per_sample.get(benchmark.name)
+    peak = _peak_flops(result, formats)
+    if flops is None or peak is None:
+        return
+    key = count_key([run.log for run in result.runs], benchmark.name)
+    for run in result.runs:
+        evaluation = next(reversed(run.log.all(keys.EVAL_ACCURACY)), None)
+        # The open division allows other models.
+        if evaluation is None or run.log.value(keys.SUBMISSION_DIVISION) != "closed":
+            continue
+        samples = samples_at(run.log, benchmark.name, key, evaluation)
+        yield from _judged(run.log, run.number, flops, samples, peak, warn_above)
+
+
+@rule("result.plausible", scope="result", source=_SOURCE, remedy=_REMEDY)
+def own_below_the_peak(
+    result: Result, task: Task, *, formats: Sequence[str], warn_above: float
+) -> Iterator[Deviation]:
+    """Runs are slower than the peak of the described accelerators, where it is known."""
+    peak = _peak_flops(result, formats)
+    if peak is None:
+        return
+    for run in result.runs:
+        forward = _forward_flops(run.log)
+        evaluation = next(reversed(run.log.all(keys.EVAL_ACCURACY)), None)
+        if forward is not None and evaluation is not None:
+            samples = samples_at(run.log, task.name, "epoch_num", evaluation)
+            flops = forward * (1 + _BACKWARD)
+            yield from _judged(run.log, run.number, flops, samples, peak, warn_above)
+
+
+def _judged(
+    log: Log,
+    number: int,
+    flops_per_sample: float,
+    samples: int | None,
+    peak: tuple[float, str],
+    warn_above: float,
+) -> Iterator[Deviation]:
+    start, stop = log.first(keys.RUN_START), log.first(keys.RUN_STOP)
+    if start is None or stop is None or stop.time_ms <= start.time_ms or not samples:
+        return
+    rate = samples / ((stop.time_ms - start.time_ms) / 1000)
+    share = rate * flops_per_sample / peak[0]
+    if share > warn_above:
+        above = share > 1
+        most = "at most" if above else f"less than {warn_above:.0%} of"
+        yield Deviation(
+            f"{most} the {peak[0] / 1e12:,.0f} TFLOP/s that {peak[1]} can compute",
+            f"{rate:,.0f} samples/s of {flops_per_sample / 1e9:,.3g} GFLOP, {share:.0%} of it",
+            stop.line,
+            number,
+            severity=None if above else Severity.WARNING,
+        )
+
+
+def _peak_flops(result: Result, formats: Sequence[str]) -> tuple[float, str] | None:
+    """Return the total peak FLOP/s in the fastest of ``formats``, and the accelerator name."""
+    system = result.system or {}
+    accelerator = find_accelerator(str(system.get("accelerator_model_name", "")))
+    count = accelerator_count(system)
+    if accelerator is None or not count:
+        return None
+    peaks = [accelerator.peak_tflops.get(name, 0.0) for name in formats]
+    return count * max(peaks, default=0.0) * 1e12, f"{count} {accelerator.name}"
+
+
+def _forward_flops(log: Log) -> float | None:
+    """Return the forward FLOPs per sample of all stages; None if the log lacks them."""
+    stages = log.value(keys.PARTITION)
+    if not isinstance(stages, list) or not stages:
+        return None
+    parts = [
+        stage.get("forward_flops_per_sample") if isinstance(stage, dict) else None
+        for stage in stages
+    ]
+    numbers = [flops for part in parts if (flops := number(part, 0))]
+    return float(sum(numbers)) if len(numbers) == len(parts) else None

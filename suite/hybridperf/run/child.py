@@ -1,0 +1,45 @@
+"""Run a module in a process that ends with its parent: ``python -m hybridperf.run.child MODULE``.
+
+torchrun, every rank and the predictor are started through it, so that no process of a run outlives
+the harness, however early the harness ends and whatever the trainer does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import runpy
+import signal
+import sys
+from typing import Final
+
+__all__ = ["PARENT_VARIABLE", "die_with_parent", "main"]
+
+PARENT_VARIABLE: Final = "HYBRIDPERF_PARENT"  #: environment variable: expected parent process id
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def die_with_parent() -> None:
+    """Let the kernel kill this process when its parent ends (Linux, ``prctl(2)``).
+
+    If the parent ended before this call, its process id differs from `PARENT_VARIABLE` and the
+    process kills itself. The variable is then set to this process's own id for its children. Call
+    this once, at the start of a process.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.environ.get(PARENT_VARIABLE) not in {None, str(os.getppid())}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.environ[PARENT_VARIABLE] = str(os.getpid())
+
+
+def main() -> None:
+    """Run the module named by the first argument, with the remaining arguments as its own."""
+    die_with_parent()
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

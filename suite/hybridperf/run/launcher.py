@@ -1,0 +1,129 @@
+"""Start the processes of a run on this machine: its ranks, or its predictor.
+
+No other module knows how ranks are launched. To add a launcher, implement `Launcher` and select it
+in `launcher_of`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from hybridperf.run import child
+from hybridperf.run.spec import NODE_VARIABLE, RUN_VARIABLE
+from hybridperf.system.cpu import probe_processor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hybridperf.run.spec import RunSpec
+
+__all__ = [
+    "Launcher",
+    "LocalLauncher",
+    "RankCommand",
+    "TorchrunLauncher",
+    "launch",
+    "launch_prediction",
+    "launcher_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RankCommand:
+    """The command that starts the ranks of one node."""
+
+    module: list[str]  #: name of a Python module, followed by its arguments
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Launcher(Protocol):
+    """A way to start the ranks of a run on one node."""
+
+    def rank_command(self, spec: RunSpec, node: int) -> RankCommand:
+        """Return the command that starts the ranks of the run ``spec`` on ``node``."""
+
+
+class LocalLauncher:
+    """Start the trainer directly, as the only rank, which saves the start-up time of torchrun."""
+
+    def rank_command(self, spec: RunSpec, node: int) -> RankCommand:
+        """Return the trainer's module, with the environment variables that torchrun would set."""
+        del node  # always 0: there is one rank
+        environment = {
+            **dict.fromkeys(("RANK", "LOCAL_RANK", "GROUP_RANK"), "0"),
+            **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "1"),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "0",  # any free port: no other rank connects to the store
+        }
+        return RankCommand([f"{spec.trainer}.train"], environment)
+
+
+class TorchrunLauncher:
+    """Start torchrun, which starts one process per rank of the node."""
+
+    def rank_command(self, spec: RunSpec, node: int) -> RankCommand:
+        """Return torchrun's module with its arguments."""
+        ranks = spec.parallel_plan().ranks // spec.nodes
+        arguments = [*self._rendezvous(spec, node), f"--nproc-per-node={ranks}"]
+        trainer = ["-m", child.__name__, f"{spec.trainer}.train"]
+        return RankCommand(["torch.distributed.run", *arguments, *trainer])
+
+    @staticmethod
+    def _rendezvous(spec: RunSpec, node: int) -> list[str]:
+        """Return torchrun's rendezvous options.
+
+        The static rendezvous assigns ranks by node rank, so that rank 0 is on node 0.
+        """
+        if spec.nodes == 1:
+            return ["--standalone"]
+        host, _, port = spec.rendezvous.rpartition(":")  # an IPv6 host is without brackets
+        where = [f"--master-addr={host}", f"--master-port={port}"]
+        return [f"--nnodes={spec.nodes}", f"--node-rank={node}", *where]
+
+
+_LOCAL: Final = LocalLauncher()
+_TORCHRUN: Final = TorchrunLauncher()
+
+
+def launcher_of(spec: RunSpec) -> Launcher:
+    """Return the launcher for the ranks of the run ``spec``."""
+    return _LOCAL if spec.parallel_plan().ranks == 1 else _TORCHRUN
+
+
+def launch(spec: RunSpec, node: int = 0) -> subprocess.Popen[bytes]:
+    """Start all ranks of the run ``spec`` on ``node``, which is this machine."""
+    ranks = spec.parallel_plan().ranks // spec.nodes
+    return _start(spec, launcher_of(spec).rank_command(spec, node), ranks, node)
+
+
+def launch_prediction(spec: RunSpec) -> subprocess.Popen[bytes]:
+    """Start the trainer's predictor, which loads the run's final weights."""
+    return _start(spec, RankCommand([f"{spec.trainer}.predict"]), ranks=1, node=0)
+
+
+def _start(spec: RunSpec, command: RankCommand, ranks: int, node: int) -> subprocess.Popen[bytes]:
+    threads = max(1, probe_processor()["usable_cores"] // ranks)
+    # On one machine use the loopback interface: the host name need not resolve.
+    alone = {"GLOO_SOCKET_IFNAME": "lo"} if spec.nodes == 1 else {}
+    environment = {
+        "OMP_NUM_THREADS": str(threads),
+        **alone,
+        **os.environ,
+        **command.environment,
+        RUN_VARIABLE: str(spec.path),
+        NODE_VARIABLE: f"{node} {os.getpid()}",
+        child.PARENT_VARIABLE: str(os.getpid()),
+    }
+    with spec.output_of(node).open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", child.__name__, *command.module],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,  # Ctrl-C reaches only the harness, which ends all ranks
+        )

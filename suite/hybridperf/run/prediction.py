@@ -1,0 +1,61 @@
+"""The predictor's side of rescoring: a new process that predicts from weights and inputs alone.
+
+It gets no labels, so the quality computed from its predictions is the harness's own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from hybridperf.run.spec import RunSpec
+from hybridperf.tasks.data import load
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+__all__ = ["Prediction"]
+
+
+class Prediction:
+    """Access of a predictor to the run's weights and to the inputs of the evaluation samples."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self._spec = spec
+        self.task = spec.task()
+        self.plan = spec.parallel_plan()  #: plan of the training, whose precision is to be used
+
+    @classmethod
+    def join(cls) -> Self:
+        """Return the prediction for the run that the environment names."""
+        return cls(RunSpec.from_environment())
+
+    def inputs(self) -> Any:
+        """Load the inputs of the evaluation samples, in order."""
+        return load(self.task.data).evaluation.inputs
+
+    def weights(self) -> dict[str, Tensor]:
+        """Load the final weights by global parameter name.
+
+        Raises:
+            ValueError: if two files contain the same name.
+        """
+        from safetensors.torch import load_file
+
+        weights: dict[str, Tensor] = {}
+        for path in sorted(self._spec.weights.glob("part_*.safetensors")):
+            part = load_file(path)
+            if twice := weights.keys() & part.keys():
+                raise ValueError(f"{path.name} holds {min(twice)} again")
+            weights |= part
+        return weights
+
+    def answer(self, classes: NDArray[np.int64]) -> None:
+        """Save the predicted classes, which have the shape of the evaluation labels.
+
+        That is [sample], or [sample, label] for tasks with several labels per sample.
+        """
+        import numpy as np
+
+        np.save(self._spec.predictions, classes, allow_pickle=False)

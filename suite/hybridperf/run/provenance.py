@@ -1,0 +1,90 @@
+"""The provenance of a run: version, commit and hashes of the code that made it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.machinery
+import subprocess
+import sys
+from pathlib import Path
+
+import hybridperf
+
+__all__ = ["code_facts", "code_hashes", "file_sha256", "package_folder"]
+
+_CODE = frozenset({".py", ".toml", ".j2"})
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of the file at ``path``."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@functools.cache
+def code_facts(trainer: str) -> dict[str, object]:
+    """Return version, commit and hashes of the harness and of the package ``trainer``.
+
+    Raises:
+        ModuleNotFoundError: if there is no such package.
+    """
+    folder = Path(hybridperf.__file__).parent
+    return {
+        "version": hybridperf.__version__,
+        "suite_sha256": _folder_sha256(folder),
+        "trainer": trainer,
+        "trainer_sha256": _folder_sha256(package_folder(trainer)),
+        "commit": _commit(folder),
+    }
+
+
+def code_hashes(trainer: str) -> dict[str, object]:
+    """Return the facts that must be equal for two runs to have the same code."""
+    facts = code_facts(trainer)
+    return {key: facts[key] for key in ("trainer", "trainer_sha256", "suite_sha256")}
+
+
+def package_folder(package: str) -> Path:
+    """Return the folder of ``package`` without importing it.
+
+    Searched are ``sys.path`` and the current folder.
+
+    Raises:
+        ModuleNotFoundError: if there is no such package.
+    """
+    places: list[str] = [*sys.path, str(Path.cwd())]
+    origin = None
+    for name in package.split("."):
+        spec = (
+            importlib.machinery.PathFinder.find_spec(name, places) if name.isidentifier() else None
+        )
+        if spec is None or spec.submodule_search_locations is None:
+            raise ModuleNotFoundError(f"no package {package}")
+        places, origin = list(spec.submodule_search_locations), spec.origin
+    if origin is None:
+        raise ModuleNotFoundError(f"no package {package}")
+    return Path(origin).parent
+
+
+def _folder_sha256(folder: Path) -> str:
+    """Return one hash of the names and contents of all code files below ``folder``."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in _CODE):
+        digest.update(f"{path.relative_to(folder).as_posix()} {file_sha256(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _commit(folder: Path) -> str | None:
+    """Return the git commit of the code, with ``-dirty`` if it was changed; None outside git."""
+    git = ["git", "-C", str(folder)]
+    try:
+        _output(*git, "ls-files", "--error-unmatch", "__init__.py")
+        return _output(*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _output(*command: str) -> str:
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    return answer.stdout.strip()

@@ -1,0 +1,60 @@
+"""Progress of ranks: each records time and number of batches in its slot of a small file.
+
+The supervisor reads it to show progress, and to distinguish a rank that hangs from a slow one. It
+measures silence by its own clock, because monotonic clocks of two machines are not comparable.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.untrusted import open_bounded
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Beat", "Pulse", "read_pulse"]
+
+_SLOT: Final = struct.Struct("<qq")
+_CAP_BYTES: Final = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The last progress that one rank recorded."""
+
+    monotonic_ns: int  #: by the clock of the rank's machine; 0 before the first record
+    batches: int  #: training batches and evaluation chunks begun so far
+
+
+class Pulse:
+    """The slot of ``rank`` in the progress file at ``path``."""
+
+    def __init__(self, path: Path, rank: int) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+        self._offset = rank * _SLOT.size
+        self._batches = 0
+
+    def beat(self) -> None:
+        """Record that another batch begins; takes about a microsecond."""
+        self._batches += 1
+        os.pwrite(self._descriptor, _SLOT.pack(time.monotonic_ns(), self._batches), self._offset)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+
+def read_pulse(path: Path, ranks: int) -> list[Beat]:
+    """Return the last beat of each rank; zeros for ranks that have recorded none."""
+    try:
+        with open_bounded(path, _CAP_BYTES) as file:
+            content = file.read(ranks * _SLOT.size)
+    except (OSError, ValueError):  # not created yet, or not a regular file
+        content = b""
+    content = content.ljust(ranks * _SLOT.size, b"\0")
+    return [Beat(*slot) for slot in _SLOT.iter_unpack(content)]

@@ -1,0 +1,153 @@
+"""A request for benchmark runs, and its validation before anything is launched."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.errors import ExitCode, UserError, missing_package
+from hybridperf.findings import Finding, visible
+from hybridperf.log.package import NAME, Package
+from hybridperf.plan import TrainingConfig
+from hybridperf.run.nodes import Nodes
+from hybridperf.run.provenance import package_folder
+from hybridperf.system.accelerators import usable_devices
+from hybridperf.system.name import entry_name, system_name
+from hybridperf.system.software import torch_folder
+from hybridperf.tasks.data import require_readable
+from hybridperf.tasks.overrides import apply_overrides, judge_division
+from hybridperf.tasks.registry import is_of_suite, read_task, task_names
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hybridperf.plan import ParallelPlan
+    from hybridperf.tasks.task import Division, Task
+
+__all__ = ["RunRequest", "check_request", "package_of"]
+
+_RANKS_PER_CORE: Final = 4  #: more would measure the operating system's scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """The parameters of one ``hybridperf run`` command."""
+
+    task_path: Path
+    plan: ParallelPlan
+    runs: int
+    out: Path
+    org: str = "local"
+    trainer: str | None = None  #: package to launch instead of the task's own
+    system: str | None = None  #: name of the system entry; None for machine and plan
+    division: Division = "closed"
+    overrides: tuple[tuple[str, object], ...] = ()
+    nodes: Nodes = field(default_factory=Nodes)
+
+    @property
+    def launched(self) -> str:
+        """Return the package whose modules are launched."""
+        return self.trainer or read_task(self.task_path).trainer
+
+    def task(self) -> Task:
+        """Return the task with the overrides applied."""
+        return apply_overrides(read_task(self.task_path), dict(self.overrides))
+
+    @property
+    def command(self) -> str:
+        """Return the command that makes this result."""
+        name = self.task().name if is_of_suite(self.task_path) else str(self.task_path)
+        parts = ["hybridperf", "run", name, "--plan", str(self.plan), "--runs", str(self.runs)]
+        for key, value in self.overrides:
+            parts += ["--set", f"{key}={_toml(value)}"]
+        if self.trainer is not None:
+            parts += ["--trainer", self.trainer]
+        if self.division != "closed":
+            parts += ["--division", self.division]
+        if self.nodes.count > 1:  # the rendezvous is not published
+            parts += ["--nodes", str(self.nodes.count)]
+        return shlex.join(parts)
+
+
+def check_request(request: RunRequest) -> list[Finding]:
+    """Validate ``request`` as far as possible without launching it; return the problems found.
+
+    Raises:
+        UserError: exit status 4 if PyTorch or the task's data is missing on this machine.
+    """
+    if torch_folder() is None:
+        raise missing_package("torch")
+    task = request.task()
+    devices = usable_devices()
+    facts = TrainingConfig(
+        units=len(task.units),
+        global_batch_size=task.training.global_batch_size,
+        devices=devices.count * request.nodes.count,
+        ranks_per_device=_RANKS_PER_CORE if devices.kind == "cpu" else 1,
+        device_kind=devices.kind,
+        tensor_sizes=task.parallel.tensor_sizes,
+        tokens=task.parallel.tokens,
+        batch_norm=task.parallel.batch_norm,
+        tied=task.parallel.tied,
+        compiler=devices.kind != "cpu" or shutil.which(os.environ.get("CXX", "g++")) is not None,
+    )
+    findings = judge_division(task, read_task(request.task_path), request.division)
+    findings += request.plan.check(facts)
+    if request.plan.ranks % request.nodes.count:
+        expected = f"a plan whose ranks {request.nodes.count} nodes share equally"
+        found, remedy = f"{request.plan} of {request.plan.ranks}", "change the plan or --nodes"
+        findings.append(Finding("request.nodes", expected, found, remedy))
+    for what, name in (("org", request.org), ("system", request.system)):
+        if name is not None and not NAME.fullmatch(name):
+            expected = "letters, digits, '.', '_' and '-', at most 64, the first a letter or digit"
+            finding = Finding(f"request.{what}", expected, repr(name), f"choose another --{what}")
+            findings.append(finding)
+    if not is_of_suite(request.task_path) and task.name in task_names():
+        expected, remedy = "a name that no task of the suite has", "choose another in the file"
+        findings.append(
+            Finding(
+                "request.task", expected, repr(task.name), remedy, visible(str(request.task_path))
+            )
+        )
+    if not _is_trainer(request.launched):
+        expected = "a package with the modules train and predict"
+        finding = Finding(
+            "request.trainer", expected, repr(request.launched), "name one with --trainer"
+        )
+        findings.append(finding)
+    if not findings:
+        require_readable(task.data)
+    return findings
+
+
+def _is_trainer(package: str) -> bool:
+    try:
+        folder = package_folder(package)
+    except ModuleNotFoundError:
+        return False
+    return all((folder / f"{module}.py").exists() for module in ("train", "predict"))
+
+
+def require_valid(request: RunRequest) -> None:
+    """Check that ``request`` can be carried out, as far as that is known before the start.
+
+    Raises:
+        UserError: exit status 2 with the first finding, 4 if the task's data is missing.
+    """
+    if findings := check_request(request):
+        raise UserError(findings[0], ExitCode.USAGE)
+
+
+def package_of(request: RunRequest, description: dict[str, object]) -> Package:
+    """Return the location of the result of ``request`` in the submission."""
+    system = request.system or entry_name(system_name(description), request.plan.slug)
+    # Absolute: the path identifies a run's processes, whatever their working directory.
+    return Package(request.out.absolute(), request.org, system, request.task().slug)
+
+
+def _toml(value: object) -> str:
+    return json.dumps(value) if isinstance(value, bool | str) else str(value)

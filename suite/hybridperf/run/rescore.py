@@ -1,0 +1,105 @@
+"""Rescoring: evaluate the final weights again in a new process that is given no labels."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import signal
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.log import keys
+from hybridperf.log.reader import read_log
+from hybridperf.run.ending import explain_crash, read_output
+from hybridperf.run.launcher import launch_prediction
+from hybridperf.run.processes import end_tree
+from hybridperf.run.provenance import file_sha256
+from hybridperf.tasks.data import load
+from hybridperf.untrusted import read_bounded
+
+if TYPE_CHECKING:
+    from hybridperf.run.signals import StopRequest
+    from hybridperf.run.spec import RunSpec
+
+__all__ = ["Rescoring", "rescore", "weights_sha256"]
+
+_POLL_S = 0.05
+# Signals sent from outside: by a user, or by a system that is out of memory.
+_FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
+_CAP_BYTES = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Rescoring:
+    """The quality that the trainer reported and the one that the harness computed."""
+
+    reported: float
+    quality: float | None  #: None if the model could not be scored
+    tolerance: float  #: largest accepted absolute difference of the two
+    problem: str = ""  #: why the quality was not reproduced; empty if it was
+
+
+def rescore(spec: RunSpec, stop: StopRequest) -> Rescoring | None:
+    """Compute the quality of the final weights and compare it with the one reported last.
+
+    Returns None if ``stop`` was requested meanwhile.
+
+    Raises:
+        OSError: if the disk is full.
+        UserError: exit status 4 if the predictor was killed from outside. This is no fault of the
+            model: the attempt is kept, and the next command scores it.
+    """
+    task = spec.task()
+    reported = read_log(spec.log).value(keys.EVAL_ACCURACY)
+    reported = float(reported) if isinstance(reported, int | float) else 0.0
+    tolerance = task.quality.rescoring_tolerance
+    spec.predictions.unlink(missing_ok=True)  # left by the trainer or an earlier predictor
+    process = launch_prediction(spec)
+    deadline_s = time.monotonic() + task.limits.initialisation_s
+    try:
+        while process.poll() is None:
+            if stop.signal is not None:
+                return None
+            if time.monotonic() > deadline_s:
+                problem = f"scoring took more than {task.limits.initialisation_s:g} s"
+                return Rescoring(reported, None, tolerance, problem)
+            time.sleep(_POLL_S)
+    finally:
+        end_tree(process, spec.path)
+    if process.returncode != 0:
+        output = read_output(spec.output)
+        problem = explain_crash(output, process.returncode)
+        if process.returncode in _FROM_OUTSIDE:
+            again = "the weights are kept; give the same command again to score them"
+            what = f"the predictor of attempt {spec.attempt} in {spec.path.parent.parent}"
+            killed = f"{what} was killed by {signal.Signals(-process.returncode).name}"
+            raise UserError(f"{killed}; {again}.", ExitCode.ENVIRONMENT)
+        if (full := os.strerror(errno.ENOSPC)) in problem:  # no fault of the model
+            raise OSError(errno.ENOSPC, full)
+        return Rescoring(reported, None, tolerance, problem)
+    return _compare(spec, reported, tolerance)
+
+
+def weights_sha256(spec: RunSpec) -> dict[str, str]:
+    """Return the SHA-256 of each file of final weights."""
+    return {path.name: file_sha256(path) for path in sorted(spec.weights.glob("*.safetensors"))}
+
+
+def _compare(spec: RunSpec, reported: float, tolerance: float) -> Rescoring:
+    import numpy as np
+
+    labels = load(spec.task().data).evaluation.labels
+    try:
+        content = io.BytesIO(read_bounded(spec.predictions, _CAP_BYTES))
+        classes = np.lib.format.read_array(content, allow_pickle=False)
+    except (OSError, ValueError, MemoryError) as error:
+        return Rescoring(reported, None, tolerance, f"no predictions: {error}")
+    if classes.shape != labels.shape or classes.dtype.kind not in "iu":
+        found = f"predictions of shape {classes.shape} and type {classes.dtype}"
+        return Rescoring(reported, None, tolerance, f"{found}, not {labels.shape} integers")
+    quality = float((classes == labels).mean())
+    problem = "" if abs(quality - reported) <= tolerance else "the quality did not come back"
+    return Rescoring(reported, quality, tolerance, problem)

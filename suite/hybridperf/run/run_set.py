@@ -1,0 +1,200 @@
+"""Make a result of the requested number of runs, continuing where an earlier command stopped."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import shutil
+from typing import TYPE_CHECKING, Protocol
+
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import Finding
+from hybridperf.log.writer import LogClock
+from hybridperf.run.attempt import Sealed, finish, resume_attempt, run_attempt
+from hybridperf.run.consistency import require_same_configuration, settle_system, settle_task
+from hybridperf.run.coordinator import Coordinator
+from hybridperf.run.ending import Outcome
+from hybridperf.run.folder import (
+    attempt_folder,
+    environment_refusal,
+    left_behind,
+    locked,
+    output_file,
+    require_unchanged,
+    sealed_runs,
+    sweep,
+)
+from hybridperf.run.provenance import code_hashes
+from hybridperf.run.request import package_of
+from hybridperf.run.resume import machine_start, resumable_epoch, same_request
+from hybridperf.run.signals import StopRequest, stop_on_signals
+from hybridperf.run.spec import RunSpec
+from hybridperf.run.supervise import Observer
+from hybridperf.system.describe import describe_with_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hybridperf.log.package import Package, SealedRun
+    from hybridperf.run.request import RunRequest
+    from hybridperf.tasks.task import Task
+
+__all__ = ["RunSetObserver", "make_run_set"]
+
+
+class RunSetObserver(Observer, Protocol):
+    """Receives the progress of a set of runs."""
+
+    def begin(self, done: int, wanted: int, task: Task) -> None:
+        """Handle the start of an attempt, with ``done`` of ``wanted`` runs completed."""
+
+    def sealed(self, sealed: Sealed) -> None:
+        """Handle an attempt that was sealed."""
+
+
+def make_run_set(
+    request: RunRequest, observer: RunSetObserver, peers: Coordinator | None = None
+) -> Iterator[Sealed]:
+    """Yield each attempt when it is sealed, until the result has the requested number of runs.
+
+    Attempts left unsealed by an earlier command are resumed or sealed first. The replacement of
+    an attempt that did not complete reuses its seed, so that aborting an unlucky run does not
+    draw another seed. ``peers`` is required if the request has more than one node.
+
+    Raises:
+        UserError: exit status 2 if the folder holds another configuration or nodes differ, 3 if
+            the harness cannot reproduce the reported quality, 4 if a run fails, 5 if interrupted.
+    """
+    task, description = request.task(), describe_with_torch(nodes=request.nodes.count)
+    package = package_of(request, description)
+    peers = peers or Coordinator(request.nodes, request.out)
+    with locked(package), stop_on_signals() as stop:
+        try:
+            peers.preflight(request, task, description, stop)
+            yield from _carry_out(request, task, package, description, stop, observer, peers)
+        except OSError as error:
+            raise environment_refusal(error, package.folder) from error
+
+
+def _carry_out(
+    request: RunRequest,
+    task: Task,
+    package: Package,
+    description: dict[str, object],
+    stop: StopRequest,
+    observer: RunSetObserver,
+    peers: Coordinator,
+) -> Iterator[Sealed]:
+    sweep(package)
+    settle_system(package, description, request)
+    require_same_configuration(sealed_runs(package), request, task)
+    require_unchanged(package)
+    sealed_before = {run.number for run in sealed_runs(package)}
+    for number in left_behind(package):
+        begun = (attempt_folder(package, number) / "run.json").exists()
+        if not begun or number in sealed_before:
+            shutil.rmtree(attempt_folder(package, number))
+            continue
+        sealed = _settle(number, request, task, package, stop, observer, peers)
+        observer.sealed(sealed)
+        yield sealed
+        if sealed.ending.outcome is not Outcome.INTERRUPTED or stop.signal is not None:
+            _go_on(sealed, package)
+    task_path = settle_task(package, request, task)
+    while True:
+        runs = sealed_runs(package)
+        completed = [run for run in runs if Outcome(str(run.fact("outcome"))).completed]
+        if len(completed) >= request.runs:
+            return
+        if stop.signal is not None:
+            raise UserError(
+                f"{len(completed)} of {request.runs} runs done in {package.folder}, "
+                f"stopped by {stop.signal.name}; give the same command again to go on.",
+                ExitCode.INTERRUPTED,
+            )
+        number = runs[-1].number + 1 if runs else 0
+        observer.begin(len(completed), request.runs, task)
+        spec = RunSpec(
+            folder=str(attempt_folder(package, number)),
+            attempt=number,
+            task_path=task_path,
+            trainer=request.launched,
+            overrides=dict(request.overrides),
+            plan=str(request.plan),
+            seed=_seed(runs, {run.fact("seed") for run in completed}),
+            org=request.org,
+            platform=package.system,
+            division=request.division,
+            clock=LogClock(),
+            machine_start=machine_start(),
+            code=code_hashes(request.launched),
+            nodes=request.nodes.count,
+            rendezvous=peers.rendezvous(),
+        )
+        peers.prepare(package, task, stop)
+        sealed = run_attempt(spec, package, request.command, stop, observer, peers)
+        observer.sealed(sealed)
+        yield sealed
+        _go_on(sealed, package)
+
+
+def _settle(
+    number: int,
+    request: RunRequest,
+    task: Task,
+    package: Package,
+    stop: StopRequest,
+    observer: RunSetObserver,
+    peers: Coordinator,
+) -> Sealed:
+    """Seal an attempt left unsealed, after resuming it from a checkpoint if that is possible."""
+    folder = attempt_folder(package, number)
+    spec = RunSpec.read(folder / "run.json")
+    ended = (folder / "ending.json").exists()
+    if not ended and same_request(spec, request) and (epoch := resumable_epoch(spec)) is not None:
+        observer.begin(_completed(package), request.runs, task)
+        peers.prepare(package, task, stop)
+        spec = dataclasses.replace(spec, rendezvous=peers.rendezvous())
+        return resume_attempt(spec, package, request.command, stop, observer, peers, epoch)
+    return finish(package, number, request.command, stop, peers)
+
+
+def _completed(package: Package) -> int:
+    runs = sealed_runs(package)
+    return sum(Outcome(str(run.fact("outcome"))).completed for run in runs)
+
+
+def _seed(runs: tuple[SealedRun, ...], used: set[object]) -> int:
+    """Return the seed of an attempt that did not complete, else draw a new one."""
+    for run in runs:
+        seed = run.fact("seed")
+        if isinstance(seed, int) and seed not in used:
+            return seed
+    while (drawn := secrets.randbelow(2**31)) in used:
+        pass
+    return drawn
+
+
+def _go_on(sealed: Sealed, package: Package) -> None:
+    """Return if the attempt completed; otherwise raise the error that ends the command."""
+    outcome, reason = sealed.ending.outcome, sealed.ending.reason
+    if outcome.completed:
+        return
+    what = f"attempt {sealed.number} in {package.folder} is sealed as {outcome}: {reason}"
+    if outcome is Outcome.INTERRUPTED:
+        raise UserError(f"{what}; give the same command again to go on.", ExitCode.INTERRUPTED)
+    if outcome is Outcome.REFUSED:
+        rescoring = sealed.rescoring
+        assert rescoring is not None
+        found = "none" if rescoring.quality is None else f"{rescoring.quality:.4f}"
+        finding = Finding(
+            "result.rescoring",
+            f"the reported quality {rescoring.reported:.4f} (within {rescoring.tolerance:g}) "
+            "when the harness scores the saved model again",
+            f"{found} ({reason})",
+            "make the trainer save the model that it evaluates",
+            path=str(sealed.log),
+        )
+        raise UserError(finding, ExitCode.INVALID)
+    output = output_file(package, sealed.number)
+    raise UserError(f"{what}; what the ranks printed is in {output}.", ExitCode.ENVIRONMENT)

@@ -1,0 +1,151 @@
+"""The specification of one run, which the harness passes to the trainer as a JSON file."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import Finding
+from hybridperf.log.writer import LogClock  # noqa: TC001 - resolved when a spec is read
+from hybridperf.plan import ParallelPlan
+from hybridperf.run.atomic import canonical_json, write_atomically
+from hybridperf.tasks.overrides import apply_overrides
+from hybridperf.tasks.registry import read_task
+from hybridperf.tasks.schema import build
+from hybridperf.tasks.task import Division, Task  # noqa: TC001 - as above
+from hybridperf.untrusted import read_object, reason
+
+__all__ = ["NODE_VARIABLE", "RUN_VARIABLE", "RunSpec", "this_node"]
+
+RUN_VARIABLE: Final = "HYBRIDPERF_RUN"  #: environment variable: path of the specification
+#: environment variable of a run's processes: node number and process id of the harness there
+NODE_VARIABLE: Final = "HYBRIDPERF_NODE"
+
+
+def this_node() -> int:
+    """Return the number of the node on which this process of a run was started."""
+    return int(os.environ.get(NODE_VARIABLE, "0").partition(" ")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """Everything that determines one run.
+
+    All files of the run are written to ``folder``.
+    """
+
+    folder: str
+    attempt: int
+    task_path: str  #: absolute for a task of the suite, relative to ``folder`` for a user's own
+    trainer: str  #: package with the modules ``train`` and ``predict``
+    overrides: dict[str, object]
+    plan: str
+    seed: int
+    org: str
+    platform: str
+    division: Division
+    clock: LogClock
+    machine_start: str = ""  #: boot id of the machine whose monotonic clock ``clock`` counts
+    code: dict[str, object] = field(default_factory=dict)  #: hashes of the code that started it
+    nodes: int = 1  #: number of nodes, each with the same number of ranks
+    rendezvous: str = ""  #: HOST:PORT of node 0 if there is more than one node
+    resumed: int | None = None  #: epoch of the checkpoint from which the run was resumed
+
+    @classmethod
+    def from_environment(cls) -> RunSpec:
+        """Read the specification whose path is in the environment variable `RUN_VARIABLE`.
+
+        Raises:
+            RuntimeError: if the variable is not set.
+            UserError: as `read`.
+        """
+        try:
+            path = Path(os.environ[RUN_VARIABLE])
+        except KeyError:
+            message = f"{RUN_VARIABLE} is not set: start this trainer with 'hybridperf run'"
+            raise RuntimeError(message) from None
+        return cls.read(path)
+
+    @classmethod
+    def read(cls, path: Path) -> RunSpec:
+        """Read the specification at ``path``; its folder may have been moved since it was written.
+
+        Raises:
+            UserError: exit status 3 if the file cannot be read, 2 if a field is missing or invalid.
+        """
+        try:
+            facts = read_object(path)
+        except (OSError, ValueError) as error:
+            finding = Finding(
+                "run.spec",
+                "the file that the harness wrote",
+                reason(error),
+                "remove its folder to give the attempt up",
+                path=str(path),
+            )
+            raise UserError(finding, ExitCode.INVALID) from error
+        spec = build(cls, facts, path=str(path))
+        return dataclasses.replace(spec, folder=str(path.parent.absolute()))
+
+    def write(self) -> None:
+        """Write the specification to `path`, atomically."""
+        write_atomically(self.path, canonical_json(dataclasses.asdict(self)))
+
+    def task(self) -> Task:
+        """Read the task and apply the overrides."""
+        return apply_overrides(read_task(Path(self.folder, self.task_path)), self.overrides)
+
+    def parallel_plan(self) -> ParallelPlan:
+        """Parse the parallel plan."""
+        return ParallelPlan.parse(self.plan)
+
+    @property
+    def path(self) -> Path:
+        """Return the file that holds this specification."""
+        return Path(self.folder, "run.json")
+
+    @property
+    def ending(self) -> Path:
+        """Return the file in which the harness records the `Ending` until the attempt is sealed."""
+        return Path(self.folder, "ending.json")
+
+    @property
+    def log(self) -> Path:
+        """Return the log file, written by rank 0."""
+        return Path(self.folder, "log.txt")
+
+    @property
+    def output(self) -> Path:
+        """Return the file with the standard output and error of the ranks on node 0."""
+        return self.output_of(0)
+
+    def output_of(self, node: int) -> Path:
+        """Return the file with the standard output and error of the ranks on ``node``.
+
+        Each node has its own: appending from two machines to one file is not safe on network
+        storage.
+        """
+        return Path(self.folder, f"output_{node}.txt" if node else "output.txt")
+
+    def pulse_of(self, node: int) -> Path:
+        """Return the file in which the ranks on ``node`` record their progress."""
+        return Path(self.folder, f"pulse_{node}.bin" if node else "pulse.bin")
+
+    @property
+    def weights(self) -> Path:
+        """Return the folder of the final weights, in one safetensors file per part."""
+        return Path(self.folder, "weights")
+
+    @property
+    def checkpoints(self) -> Path:
+        """Return the folder of the run's checkpoints."""
+        return Path(self.folder, "checkpoints")
+
+    @property
+    def predictions(self) -> Path:
+        """Return the file in which the predictor saves its predicted classes."""
+        return Path(self.folder, "predictions.npy")

@@ -1,0 +1,235 @@
+"""Supervision of a run: independent timing, time limits and the progress of every rank."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from hybridperf.log import keys
+from hybridperf.log.reader import parse_entry, read_log
+from hybridperf.log.writer import TOKEN
+from hybridperf.run.ending import (
+    Ending,
+    Outcome,
+    explain_crash,
+    read_output,
+    tells_of_lost_peer,
+)
+from hybridperf.run.processes import end_tree
+from hybridperf.run.pulse import read_pulse
+from hybridperf.untrusted import LOG_CAP_BYTES, open_bounded, reason
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hybridperf.log.log import Entry
+    from hybridperf.run.coordinator import Coordinator
+    from hybridperf.run.signals import StopRequest
+    from hybridperf.run.spec import RunSpec
+    from hybridperf.tasks.task import Limits
+
+__all__ = ["Observer", "Progress", "supervise"]
+
+_POLL_S: Final = 0.1
+_GOES_ON: Final = frozenset({keys.BLOCK_START, keys.RUN_STOP})  #: first keys of a resumed run
+_OBSERVE_S: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The progress of a run."""
+
+    running: bool  #: whether the timed part has started; before, the run initialises
+    elapsed_s: float  #: since launch, or since run_start if ``running``
+    batches: int  #: global batches and evaluation chunks begun by rank 0
+    epoch: int  #: last evaluated epoch; 0 before the first evaluation
+    quality: float | None  #: last reported quality, a fraction
+
+
+class Observer(Protocol):
+    """Receives the progress of a run."""
+
+    def progress(self, progress: Progress) -> None:
+        """Handle the current progress; called about four times per second."""
+
+
+@dataclass(slots=True)
+class _Watch:
+    """What the supervisor has observed so far; times are of `time.monotonic`."""
+
+    launched_s: float
+    resumed_s: float | None = None  #: run_start of a resumed run, by the clock of its log
+    offset: int = 0  #: bytes of the log read so far
+    started_s: float | None = None
+    stopped_s: float | None = None
+    reached: bool = False
+    epoch: int = 0
+    quality: float | None = None
+    problem: str = ""  #: why the log cannot be read
+    batches: list[int] = field(default_factory=list)  #: [rank]: batches begun
+    alive_s: list[float] = field(default_factory=list)  #: [rank]: time of the last progress
+
+    def read(self, spec: RunSpec, ranks: int, peers: Coordinator | None = None) -> None:
+        now_s = time.monotonic()
+        self.alive_s = self.alive_s or [now_s] * ranks
+        try:
+            entries = list(self._new_entries(spec.log))
+        except (OSError, ValueError) as error:
+            entries, self.problem = [], f"its log cannot be read: {reason(error)}"
+        for entry in entries:
+            self.alive_s[0] = now_s
+            if entry.key == keys.RUN_START and self.started_s is None:
+                self.started_s = now_s
+            elif entry.key in _GOES_ON and self.started_s is None:
+                self.started_s = self.resumed_s
+            if entry.key == keys.RUN_STOP and self.stopped_s is None:
+                self.stopped_s = now_s
+                self.reached = entry.metadata.get("status") == "success"
+            elif entry.key == keys.EVAL_ACCURACY and isinstance(entry.value, int | float):
+                self.quality = float(entry.value)
+                epoch = entry.metadata.get("epoch_num")
+                self.epoch = epoch if isinstance(epoch, int) else self.epoch
+        before = self.batches or [0] * ranks
+        counts = [tuple(beat.batches for beat in read_pulse(spec.pulse_of(0), ranks))]
+        counts += peers.batches(ranks) if peers is not None else []
+        self.batches = [max(each) for each in zip(*counts, strict=True)]  # 0: another node's rank
+        for rank in range(ranks):
+            if self.batches[rank] != before[rank]:
+                self.alive_s[rank] = now_s
+
+    def silent_ranks(self, longest_s: float) -> list[int]:
+        """Return the ranks that have made progress before, but none for ``longest_s``.
+
+        If the trainer records no progress at all, rank 0 is judged by new entries of its log.
+        """
+        noted = [rank for rank, batches in enumerate(self.batches) if batches] or [0]
+        now_s = time.monotonic()
+        return [rank for rank in noted if now_s - self.alive_s[rank] > longest_s]
+
+    def progress(self) -> Progress:
+        since_s = self.started_s or self.launched_s
+        elapsed_s = (self.stopped_s or time.monotonic()) - since_s
+        first = self.batches[0] if self.batches else 0
+        return Progress(self.started_s is not None, elapsed_s, first, self.epoch, self.quality)
+
+    def ending(self, outcome: Outcome, reason: str = "") -> Ending:
+        initialisation_s = run_s = None
+        if self.started_s is not None:
+            if self.resumed_s is None:
+                initialisation_s = self.started_s - self.launched_s
+            if self.stopped_s is not None:
+                run_s = self.stopped_s - self.started_s
+        return Ending(outcome, reason, initialisation_s, run_s)
+
+    def _new_entries(self, log: Path) -> Iterator[Entry]:
+        with open_bounded(log, LOG_CAP_BYTES) as file:
+            file.seek(self.offset)
+            content = file.read()
+        whole = content.rfind(b"\n") + 1
+        self.offset += whole
+        for line in content[:whole].decode(errors="replace").splitlines():
+            with contextlib.suppress(ValueError):  # the rules report malformed lines later
+                yield parse_entry(line.partition(TOKEN)[2], 0)
+
+
+def supervise(
+    process: subprocess.Popen[bytes],
+    spec: RunSpec,
+    stop: StopRequest,
+    observer: Observer,
+    peers: Coordinator | None = None,
+    resumed_at: int = 0,
+) -> Ending:
+    """Wait until the run has ended, or end it; in both cases no process of it remains.
+
+    The log of a resumed run already has ``resumed_at`` bytes; its clock has not stopped since
+    run_start. ``peers`` coordinates the other nodes, if there are any.
+    """
+    watch = _Watch(launched_s=time.monotonic(), offset=resumed_at)
+    if resumed_at:
+        watch.resumed_s = watch.launched_s - _elapsed_s(spec)
+    try:
+        verdict = _await_end(process, spec, watch, stop, observer, peers)
+    finally:
+        if peers is not None:
+            peers.call_off()
+        end_tree(process, spec.path)
+        if peers is not None:
+            peers.collect(spec)
+    if verdict is None and process.returncode == 0 and watch.stopped_s is not None:
+        return watch.ending(Outcome.SUCCESS if watch.reached else Outcome.TARGET_MISSED)
+    own = explain_crash(read_output(spec.output), process.returncode)
+    outcome, reason = verdict or (peers and peers.trouble()) or (Outcome.CRASHED, own)
+    by_itself = verdict is None and not tells_of_lost_peer(own)
+    if outcome is Outcome.CRASHED and (by_itself or tells_of_lost_peer(reason)):
+        reason = own
+    return watch.ending(outcome, reason)
+
+
+def _await_end(
+    process: subprocess.Popen[bytes],
+    spec: RunSpec,
+    watch: _Watch,
+    stop: StopRequest,
+    observer: Observer,
+    peers: Coordinator | None,
+) -> tuple[Outcome, str] | None:
+    """Wait for the ranks to end; return outcome and reason if the run must be ended instead."""
+    limits, ranks = spec.task().limits, spec.parallel_plan().ranks
+    observed_s = 0.0
+    while process.poll() is None:
+        watch.read(spec, ranks, peers)
+        if time.monotonic() - observed_s > _OBSERVE_S:
+            observer.progress(watch.progress())
+            observed_s = time.monotonic()
+        if stop.signal is not None:
+            return Outcome.INTERRUPTED, f"stopped by {stop.signal.name}"
+        if watch.problem:
+            return Outcome.CRASHED, watch.problem
+        if verdict := (peers and peers.trouble()) or _over_limit(watch, limits):
+            return verdict
+        time.sleep(_POLL_S)
+    watch.read(spec, ranks, peers)
+    return (Outcome.CRASHED, watch.problem) if watch.problem else None
+
+
+def _elapsed_s(spec: RunSpec) -> float:
+    """Return the time since run_start by the clock of the log, in seconds."""
+    start = read_log(spec.log).first(keys.RUN_START)
+    assert start is not None, "only a run that started is resumed"
+    return (spec.clock.now_ms() - start.time_ms) / 1000
+
+
+def _over_limit(watch: _Watch, limits: Limits) -> tuple[Outcome, str] | None:
+    now_s = time.monotonic()
+    if watch.started_s is None:
+        if now_s - watch.launched_s > limits.initialisation_s:
+            reason = f"initialisation took more than {limits.initialisation_s:g} s"
+            return Outcome.OVER_BUDGET, reason
+        return None
+    if watch.stopped_s is not None:
+        if now_s - watch.stopped_s > limits.ending_s:
+            return Outcome.OVER_BUDGET, f"ending took more than {limits.ending_s:g} s"
+        return None
+    if now_s - watch.started_s > limits.run_s:
+        return Outcome.OVER_BUDGET, f"training took more than {limits.run_s:g} s"
+    if silent := watch.silent_ranks(limits.silence_s):
+        return Outcome.SILENT, _describe_silence(silent, watch.batches, limits.silence_s)
+    return None
+
+
+def _describe_silence(silent: list[int], batches: list[int], silence_s: float) -> str:
+    """Name the rank that is behind the others, which wait for it or continue without it."""
+    if len(silent) < len(batches):
+        ranks = ", ".join(map(str, silent))
+        return f"rank {ranks} made no progress for {silence_s:g} s while others did"
+    silence = f"no rank made progress for {silence_s:g} s"
+    least = min(batches)
+    behind = [rank for rank, count in enumerate(batches) if count == least]
+    if len(behind) == len(batches):
+        return f"{silence}, since batch {least}"
+    return f"{silence}: rank {behind[0]} stopped first, at batch {least}"

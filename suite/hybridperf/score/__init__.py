@@ -1,0 +1,1 @@
+"""Score results: time to train with intervals, throughput and samples to target."""

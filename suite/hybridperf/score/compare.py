@@ -1,0 +1,136 @@
+"""Compare two results: significance, size and causes of the difference."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from hybridperf.score.metrics import row_of
+from hybridperf.score.permutation import Permutation, permutation_test
+from hybridperf.score.ranking import (
+    ALPHA,
+    MEANS,
+    Decision,
+    decide,
+    means_of,
+    reached_runs,
+    standing_of,
+)
+from hybridperf.score.welch import TEST, ratio_interval
+
+if TYPE_CHECKING:
+    from hybridperf.score.interval import Interval
+    from hybridperf.score.official import Official
+
+__all__ = ["Comparison", "Efficiency", "compare"]
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """Efficiency of scaling from A's accelerators to B's; 1 is linear."""
+
+    accelerators: tuple[int, int]
+    #: end-to-end samples per second and accelerator, mean over the scored runs; B over A
+    by_throughput: float | None
+    by_time_to_train: float | None  #: accelerators times olympic mean time; A over B
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The comparison of result B with result A; ratios of times are B over A."""
+
+    a: Official
+    b: Official
+    decision: Decision
+    interval: Interval | None  #: 95 % confidence interval of the ratio
+    permutation: Permutation | None
+    efficiency: Efficiency | None
+    notes: tuple[str, ...]
+
+    def as_json(self) -> dict[str, object]:
+        """Return the comparison as a JSON-serialisable dictionary."""
+        decision, test = self.decision, self.decision.test
+        return {
+            "a": _side(self.a),
+            "b": _side(self.b),
+            "difference_s": decision.difference_s,
+            "ratio": decision.ratio,
+            "ratio_low": self.interval.low if self.interval else None,
+            "ratio_high": self.interval.high if self.interval else None,
+            "means": MEANS,
+            "test": TEST,
+            "t": test.t if test else None,
+            "degrees_of_freedom": test.degrees if test else None,
+            "p_value": test.p_value if test else None,
+            "permutation_test": self.permutation.method if self.permutation else None,
+            "permutation_p_value": self.permutation.p_value if self.permutation else None,
+            "alpha": ALPHA,
+            "verdict": decision.verdict,
+            "why": asdict(decision.why) if decision.why else None,
+            "scaling_efficiency": asdict(self.efficiency) if self.efficiency else None,
+            "notes": list(self.notes),
+        }
+
+
+def compare(a: Official, b: Official) -> Comparison:
+    """Compare result ``b`` with result ``a``, using the runs that reached the target.
+
+    The interval is Fieller's, the tests are Welch's t test and a permutation test.
+    """
+    times_a, times_b = ([run.time_to_train_s for run in reached_runs(each)] for each in (a, b))
+    decision, permutation = decide(a, b), permutation_test(times_a, times_b)
+    return Comparison(
+        a=a,
+        b=b,
+        decision=decision,
+        interval=ratio_interval(times_a, times_b) if times_a and times_b else None,
+        permutation=permutation,
+        efficiency=_efficiency(a, b),
+        notes=(*_notes(a, b), *decision.notes, *_disagreement(decision, permutation)),
+    )
+
+
+def _efficiency(a: Official, b: Official) -> Efficiency | None:
+    if not a.accelerators or not b.accelerators or a.accelerators == b.accelerators:
+        return None
+    more = b.accelerators / a.accelerators
+    rates = a.score.throughput_samples_per_s, b.score.throughput_samples_per_s
+    minutes = a.olympic_minutes, b.olympic_minutes
+    return Efficiency(
+        (a.accelerators, b.accelerators),
+        rates[1] / rates[0] / more if rates[0] and rates[1] else None,
+        minutes[0] / minutes[1] / more if minutes[0] and minutes[1] else None,
+    )
+
+
+def _notes(a: Official, b: Official) -> list[str]:
+    notes = []
+    for name, side in (("A", a), ("B", b)):
+        completed, window = len(side.score.completed), len(side.score.window)
+        if window < completed:
+            notes.append(f"{name}: {window} of {completed} runs make the result: the median window")
+        if missed := window - len(reached_runs(side)):
+            notes.append(f"{name}: {missed} of {window} runs left out: missed the target")
+        standing, why = standing_of(side)
+        if standing == "too fast":
+            notes.append(f"{name}: no official score and no place: {why}")
+    if a.division != b.division:
+        notes.append(f"other division: {a.division or 'unknown'} and {b.division or 'unknown'}")
+    return notes
+
+
+def _disagreement(decision: Decision, permutation: Permutation | None) -> list[str]:
+    if decision.test is None or permutation is None:
+        return []
+    if (decision.verdict != "tie") == (permutation.p_value < ALPHA):
+        return []
+    return ["the permutation test does not agree: take the verdict as weak, and make more runs"]
+
+
+def _side(side: Official) -> dict[str, object]:
+    means = means_of(side)
+    return row_of(side) | {
+        "times_s": [run.time_to_train_s for run in reached_runs(side)],
+        "mean_s": means.time_s if means else None,
+        "idle_share": side.idle_share,
+    }

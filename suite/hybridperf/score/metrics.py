@@ -1,0 +1,366 @@
+"""Declare all metrics of a result.
+
+`METRICS` defines the columns, and their order, of the terminal, HTML and Markdown tables, of CSV,
+JSON and Parquet files, of ``compare`` and of the documentation. To add a metric, add a `Metric`.
+"""
+
+from __future__ import annotations
+
+import math
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.score.interval import METHOD
+from hybridperf.score.metric import Metric
+from hybridperf.score.ranking import standing_of
+
+if TYPE_CHECKING:
+    from hybridperf.score.metric import Table
+    from hybridperf.score.official import Official
+
+__all__ = ["METRICS", "metrics_of", "row_of"]
+
+
+def metrics_of(table: Table) -> list[Metric]:
+    """Return the metrics shown in ``table``."""
+    return [each for each in METRICS.values() if each.heading and table in each.tables]
+
+
+def row_of(result: Official) -> dict[str, object]:
+    """Return all metrics of ``result`` by name, JSON-serialisable; None if unknown or infinite."""
+    values = {name: metric.source(result) for name, metric in METRICS.items()}
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }
+
+
+def _logged(result: Official, value: float | None) -> float | None:
+    """Return ``value``, with 0 meaning unknown in logs of MLPerf submissions."""
+    return value if result.own else value or None
+
+
+def _interval(result: Official) -> str:
+    interval = result.score.interval_s
+    if interval is None:
+        return ""
+    scale, digits = (1, 2) if result.own else (60, 3)
+    low, high = interval.low / scale, interval.high / scale
+    if math.isinf(high):
+        return f"{low:,.{digits}f} or more"
+    return f"{low:,.{digits}f} to {high:,.{digits}f}"
+
+
+def _time(result: Official) -> str:
+    mean_s = result.score.olympic_mean_s
+    if mean_s is None:
+        return ""
+    return "missed" if math.isinf(mean_s) else f"{mean_s:,.2f} s"
+
+
+def _official(result: Official) -> str:
+    if result.minutes is None:
+        return ""
+    return f"{result.minutes * 60:,.2f} s" if result.own else f"{result.minutes:.4f}"
+
+
+def _dropped(result: Official) -> str:
+    """Return the numbers of the unscored runs, with the reason unless it is speed."""
+    words = {"fastest": "", "slowest": "", "slowest: did not reach the target": " missed"}
+    return ", ".join(
+        f"{each['run']}{words.get(str(each['why']), ' not scored')}" for each in result.dropped
+    )
+
+
+def _runs(result: Official) -> str:
+    completed = len(result.score.completed)
+    return f"{completed} of {result.score.required_runs or '?'}" if result.own else f"{completed}"
+
+
+_TERMINAL: Final[tuple[Table, ...]] = ("ours", "mlperf")
+
+_ALL: Final = (
+    Metric(
+        "place_best",
+        "the best place that the test allows; results that tie may share places",
+        lambda result: result.place.best if result.place else None,
+        kind="whole",
+        heading="place",
+        show=lambda result: str(result.place or ""),
+        tables=_TERMINAL,
+        keep=8,
+    ),
+    Metric(
+        "place_worst",
+        "the worst one",
+        lambda result: result.place.worst if result.place else None,
+        kind="whole",
+    ),
+    Metric(
+        "no_place",
+        "why the result has no place; empty where it may have one",
+        lambda result: standing_of(result)[1],
+        kind="text",
+    ),
+    Metric(
+        "submitter",
+        "organisation",
+        attrgetter("score.org"),
+        kind="text",
+        heading="submitter",
+        tables=("mlperf",),
+        keep=6,
+    ),
+    Metric(
+        "system",
+        "system and plan",
+        attrgetter("score.system"),
+        kind="text",
+        heading="system",
+        tables=("mlperf",),
+        keep=9,
+    ),
+    Metric(
+        "benchmark",
+        "task",
+        attrgetter("score.benchmark"),
+        kind="text",
+        heading="task",
+        tables=_TERMINAL,
+        keep=9,
+    ),
+    Metric(
+        "version",
+        "of the task; with the data's hash where editions differ, and a user's own with its "
+        "file's too; empty for MLPerf's benchmarks",
+        attrgetter("score.version"),
+        kind="text",
+    ),
+    Metric("division", "closed or open", attrgetter("division"), kind="text"),
+    Metric(
+        "plan",
+        "parallel plan",
+        attrgetter("score.plan"),
+        kind="text",
+        heading="plan",
+        tables=("ours",),
+        keep=9,
+    ),
+    Metric(
+        "accelerators",
+        "of the whole system, as its description states",
+        attrgetter("accelerators"),
+        kind="whole",
+        heading="accelerators",
+        form=",d",
+        tables=("mlperf",),
+        keep=5,
+    ),
+    Metric(
+        "olympic_mean_s",
+        "time to train: mean without the fastest and the slowest run",
+        attrgetter("score.olympic_mean_s"),
+        unit="s",
+        better="lower",
+        heading="time to train",
+        show=_time,
+        tables=("ours", "compare"),
+        keep=9,
+    ),
+    Metric(
+        "olympic_minutes",
+        "the same in minutes",
+        attrgetter("olympic_minutes"),
+        unit="min",
+        better="lower",
+        heading="olympic",
+        form=".4f",
+        tables=("mlperf",),
+        keep=9,
+    ),
+    Metric(
+        "interval_low_s",
+        "lower end of its 95 % interval",
+        lambda result: result.score.interval_s.low if result.score.interval_s else None,
+        unit="s",
+        heading="95 % interval",
+        show=_interval,
+        tables=_TERMINAL,
+        keep=7,
+    ),
+    Metric(
+        "interval_high_s",
+        "upper end; null with a lower end where one run missed the target: nothing bounds it",
+        lambda result: result.score.interval_s.high if result.score.interval_s else None,
+        unit="s",
+    ),
+    Metric(
+        "interval_method",
+        "how the interval is made, with its seed",
+        lambda result: METHOD if result.score.interval_s else None,
+        kind="text",
+    ),
+    Metric(
+        "samples_to_target",
+        "mean over the runs that count",
+        lambda result: _logged(result, result.score.samples_to_target),
+        unit="samples",
+        better="lower",
+        heading="samples",
+        form=",.0f",
+        tables=("ours", "mlperf", "compare"),
+        keep=3,
+    ),
+    Metric(
+        "throughput_samples_per_s",
+        "end to end, mean over the runs that count",
+        lambda result: _logged(result, result.score.throughput_samples_per_s),
+        unit="samples/s",
+        better="higher",
+        heading="samples/s",
+        form=",.0f",
+        keep=4,
+        tables=("ours", "mlperf", "page", "compare"),
+    ),
+    Metric(
+        "steady_samples_per_s",
+        "while training, mean over the runs that count",
+        lambda result: _logged(result, result.score.steady_samples_per_s),
+        unit="samples/s",
+        better="higher",
+        heading="steady samples/s",
+        form=",.0f",
+        tables=("page", "compare"),
+    ),
+    Metric(
+        "bubble",
+        "share of device time waiting for other stages",
+        attrgetter("score.bubble"),
+        better="lower",
+        heading="bubble",
+        form=".1%",
+        tables=("ours", "page", "compare"),
+        keep=2,
+    ),
+    Metric(
+        "exposed_communication",
+        "share of device time waiting for an all-reduce",
+        attrgetter("score.exposed_communication"),
+        better="lower",
+        heading="exposed all-reduce",
+        form=".1%",
+        tables=("ours", "page", "compare"),
+        keep=2,
+    ),
+    Metric(
+        "loader_samples_per_s",
+        "what the loaders of all ranks could deliver",
+        attrgetter("score.loader_samples_per_s"),
+        unit="samples/s",
+        better="higher",
+    ),
+    Metric(
+        "compute_samples_per_s",
+        "what training could consume if input cost nothing",
+        attrgetter("score.compute_samples_per_s"),
+        unit="samples/s",
+        better="higher",
+    ),
+    Metric(
+        "evaluations",
+        "mean over the runs that count",
+        attrgetter("evaluations"),
+        heading="evaluations",
+        form=",.1f",
+        tables=("mlperf",),
+    ),
+    Metric(
+        "runs",
+        "completed runs",
+        lambda result: len(result.score.completed),
+        kind="whole",
+        heading="runs",
+        show=_runs,
+        tables=_TERMINAL,
+        keep=5,
+    ),
+    Metric(
+        "required_runs",
+        "runs that the task asks for",
+        attrgetter("score.required_runs"),
+        kind="whole",
+    ),
+    Metric(
+        "attempts",
+        "all attempts, ended ones included",
+        lambda result: len(result.score.runs),
+        kind="whole",
+    ),
+    Metric(
+        "dropped",
+        "runs that do not count, and why",
+        attrgetter("dropped"),
+        kind="list",
+        heading="dropped",
+        show=_dropped,
+        tables=_TERMINAL,
+    ),
+    Metric(
+        "rcp_factor",
+        "by which the reference convergence points multiply the time",
+        attrgetter("verdict.factor"),
+        heading="RCP",
+        form=".5f",
+        tables=_TERMINAL,
+        keep=3,
+    ),
+    Metric(
+        "official_minutes",
+        "olympic_minutes times rcp_factor, where the test is not failed",
+        attrgetter("minutes"),
+        unit="min",
+        better="lower",
+        heading="official",
+        show=_official,
+        tables=_TERMINAL,
+        keep=7,
+    ),
+    Metric(
+        "rcp_mode",
+        "where the factor comes from: rules, compat or published",
+        attrgetter("mode"),
+        kind="text",
+    ),
+    Metric(
+        "rcp_passed",
+        "whether convergence was not too fast; unknown where nothing was tested",
+        attrgetter("verdict.passed"),
+        kind="truth",
+    ),
+    Metric(
+        "rcp_reason",
+        "what it was compared with, or why it was not",
+        attrgetter("verdict.how"),
+        kind="text",
+    ),
+    Metric(
+        "rcp_batch_size",
+        "of the runs that reached the target, where they agree",
+        attrgetter("batch_size"),
+        kind="whole",
+    ),
+    Metric(
+        "rcp_counted_by",
+        "key of the log by which convergence is counted",
+        attrgetter("counted_by"),
+        kind="text",
+    ),
+    Metric(
+        "rcp_mean",
+        "epochs or samples to converge, olympic mean, as the benchmark counts",
+        attrgetter("verdict.mean"),
+    ),
+    Metric("rcp_reference_mean", "the same of the reference", attrgetter("verdict.reference_mean")),
+    Metric("rcp_limit", "the lowest rcp_mean that passes", attrgetter("verdict.limit")),
+)
+METRICS: Final[dict[str, Metric]] = {metric.name: metric for metric in _ALL}

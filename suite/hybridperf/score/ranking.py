@@ -1,0 +1,193 @@
+"""Decide which of two results is faster, and assign leaderboard places.
+
+``hybridperf compare``, ``hybridperf score`` and the leaderboard share these decisions. The test is
+Welch's t test on the mean times of the runs that reached the target. Yuen's test on the olympic
+means has less power, since it uses only three of five runs (figures: docs/commands.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from hybridperf.score.official import Official, Place
+from hybridperf.score.welch import Welch, welch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hybridperf.score.run_score import RunScore
+
+__all__ = [
+    "ALPHA",
+    "MEANS",
+    "Decision",
+    "Means",
+    "Standing",
+    "Why",
+    "decide",
+    "mean",
+    "means_of",
+    "reached_runs",
+    "standing_of",
+    "with_places",
+]
+
+ALPHA: Final = 0.05
+MEANS: Final = "plain means over the runs that reached the target"
+CENSORED: Final = (
+    "the difference does not hold once the runs that missed the target count as long as they took"
+)
+
+#: provisional: fewer runs than required; missed: more than one run missed the target
+Standing = Literal["ranked", "provisional", "missed", "too fast"]
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """Arithmetic means over the runs of a result that reached the target."""
+
+    time_s: float
+    samples: float  #: samples to target
+
+    @property
+    def seconds_per_sample(self) -> float | None:
+        """Return the mean seconds per sample, evaluation included; None without samples."""
+        return self.time_s / self.samples if self.samples > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """The ratio of mean times, factored into samples to target and seconds per sample."""
+
+    samples_ratio: float
+    seconds_per_sample_ratio: float  #: total time over total samples, B over A
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The outcome of comparing result B with result A; ratios are B over A."""
+
+    difference_s: float | None  #: B minus A, of the mean times defined by `MEANS`
+    ratio: float | None
+    test: Welch | None
+    verdict: Literal["faster", "slower", "tie", "undecided"]  #: B relative to A
+    why: Why | None
+    notes: tuple[str, ...]  #: caveats
+
+
+def decide(a: Official, b: Official) -> Decision:
+    """Decide whether result ``b`` is faster than result ``a``, at a 5 % significance level.
+
+    The time of a run that missed the target is right-censored, so the run is excluded, which
+    favours its result. If that result is significantly faster, the test is repeated with each
+    missed run at its lower bound: its elapsed time, or the time of the slowest run that reached
+    the target if that is longer. The result must be faster in both tests.
+    """
+    times_a, times_b = ([run.time_to_train_s for run in reached_runs(each)] for each in (a, b))
+    test = welch(times_a, times_b)
+    verdict = _verdict(times_a, times_b, test)
+    notes: tuple[str, ...] = ()
+    if verdict in {"faster", "slower"}:
+        times = (times_a, _with_missed(b)) if verdict == "faster" else (_with_missed(a), times_b)
+        if _verdict(*times, welch(*times)) != verdict:
+            verdict, notes = "tie", (CENSORED,)
+    means = means_of(a), means_of(b)
+    known = means[0] is not None and means[1] is not None
+    return Decision(
+        difference_s=mean(times_b) - mean(times_a) if known else None,
+        ratio=mean(times_b) / mean(times_a) if known and mean(times_a) > 0 else None,
+        test=test,
+        verdict=verdict,
+        why=_why(*means),
+        notes=notes,
+    )
+
+
+def standing_of(result: Official) -> tuple[Standing, str]:
+    """Return whether ``result`` is eligible for a place, and the reason if it is not."""
+    completed, required = len(result.score.completed), result.score.required_runs or 0
+    mean_s = result.score.olympic_mean_s
+    if completed < required:
+        return "provisional", f"{completed} of {required} runs"
+    if mean_s is None:
+        return "provisional", "fewer than three runs"
+    if math.isinf(mean_s):
+        return "missed", "more than one run missed the target"
+    if result.verdict.passed is False:
+        return "too fast", result.verdict.reason
+    return "ranked", ""
+
+
+def with_places(results: Sequence[Official]) -> list[Official]:
+    """Return ``results`` with their places within the same task, version and division.
+
+    A result's best place follows all results that `decide` finds faster, and its worst place
+    precedes all that it finds slower; tied results may share places. P-values are not corrected
+    for multiple comparisons.
+    """
+    placed = list(results)
+    groups: dict[tuple[str, str, str], list[int]] = {}
+    for index, each in enumerate(results):
+        if standing_of(each)[0] == "ranked":
+            key = (each.score.benchmark, each.score.version, each.division)
+            groups.setdefault(key, []).append(index)
+    for group in groups.values():
+        faster, slower = dict.fromkeys(group, 0), dict.fromkeys(group, 0)
+        for nth, one in enumerate(group):
+            for other in group[nth + 1 :]:
+                verdict = decide(results[one], results[other]).verdict
+                if verdict in {"faster", "slower"}:
+                    first, last = (other, one) if verdict == "faster" else (one, other)
+                    slower[first] += 1
+                    faster[last] += 1
+        for index in group:
+            place = Place(1 + faster[index], len(group) - slower[index])
+            placed[index] = dataclasses.replace(results[index], place=place)
+    return placed
+
+
+def reached_runs(result: Official) -> list[RunScore]:
+    """Return the runs in the scoring window that reached the target."""
+    return [run for run in result.score.window if run.completion == "reached"]
+
+
+def means_of(result: Official) -> Means | None:
+    """Return the means used for comparison; None if no run reached the target."""
+    runs = reached_runs(result)
+    if not runs:
+        return None
+    return Means(
+        mean([run.time_to_train_s for run in runs]), mean([run.samples_to_target for run in runs])
+    )
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the arithmetic mean of ``values``; 0 if there are none."""
+    return math.fsum(values) / len(values) if values else 0.0
+
+
+def _verdict(
+    times_a: Sequence[float], times_b: Sequence[float], test: Welch | None
+) -> Literal["faster", "slower", "tie", "undecided"]:
+    if test is None:
+        return "undecided"
+    if test.p_value >= ALPHA:
+        return "tie"
+    return "faster" if mean(times_b) < mean(times_a) else "slower"
+
+
+def _with_missed(result: Official) -> list[float]:
+    """Return the times of all runs in seconds, with lower bounds for those that missed."""
+    times = [run.time_to_train_s for run in reached_runs(result)]
+    missed = [run for run in result.score.window if run.completion == "missed"]
+    return times + [max(run.elapsed_s, *times) for run in missed]
+
+
+def _why(a: Means | None, b: Means | None) -> Why | None:
+    if a is None or b is None or min(a.time_s, a.samples, b.time_s, b.samples) <= 0:
+        return None
+    ratio = b.samples / a.samples
+    return Why(ratio, (b.time_s / b.samples) / (a.time_s / a.samples))

@@ -1,0 +1,185 @@
+"""Test convergence against reference convergence points (MLPerf Training rules, section 13)."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from hybridperf.score.olympic import olympic_mean
+from hybridperf.score.welch import t_quantile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "Mode",
+    "Point",
+    "Reference",
+    "Verdict",
+    "judge",
+    "limit",
+    "prune",
+    "reference_point",
+]
+
+#: ``rules``: computed by the MLPerf Training rules; ``compat``: computed like the official tool
+#: 4.1.59; ``published``: taken from the files that a round published with its logs
+Mode = Literal["rules", "compat", "published"]
+_ALPHA: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Epochs or samples to convergence of the reference runs at one batch size."""
+
+    batch_size: int
+    amounts: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A reference convergence point, measured or interpolated between two measured ones."""
+
+    batch_size: int
+    mean: float  #: olympic mean
+    stdev: float
+    runs: int  #: sample size used in the test
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome of the RCP test; if untestable, ``passed`` is None and ``how`` is the reason."""
+
+    passed: bool | None
+    how: str
+    factor: float | None = None  #: multiplies the olympic mean time
+    mean: float | None = None  #: olympic mean of the result
+    reference_mean: float | None = None
+    limit: float | None = None  #: lowest mean that passes
+
+    @property
+    def reason(self) -> str:
+        """Return the reason for the lack of an official score."""
+        fast = self.passed is False and self.limit is not None
+        return f"converges faster than the reference allows ({self.how})" if fast else self.how
+
+
+def reference_point(reference: Reference, mode: Mode) -> Point:
+    """Return the mean and standard deviation of the reference runs as a point.
+
+    ``rules``: both exclude the fastest and the slowest run, and the standard deviation is that of
+    a population (divisor n), which reproduces the 0.43 and 0.66 of the appendix "RCP Examples".
+    ``compat``: the standard deviation is that of all runs, which loosens the limit.
+    """
+    inner = sorted(reference.amounts)[1:-1]
+    spread = inner if mode != "compat" else reference.amounts
+    return Point(
+        reference.batch_size,
+        math.fsum(inner) / len(inner),
+        statistics.pstdev(spread),
+        len(inner),
+    )
+
+
+def limit(point: Point, submission_runs: int) -> float:
+    """Return the lowest mean that passes for a result of ``submission_runs`` runs.
+
+    One-sided two-sample t test with a common standard deviation at a 5 % significance level.
+    Source: MLPerf Training rules, section 13.
+    """
+    scored = submission_runs - 2
+    t = t_quantile(1 - _ALPHA, scored + point.runs - 2)
+    return point.mean - t * point.stdev * math.sqrt(1 / scored + 1 / point.runs)
+
+
+def judge(
+    references: Sequence[Reference],
+    batch_size: int,
+    amounts: Sequence[float],
+    submission_runs: int,
+    mode: Mode,
+) -> Verdict:
+    """Test the convergence of a result against ``references``.
+
+    ``amounts`` are the epochs or samples to target of each run, ``math.inf`` for a run that missed.
+    """
+    if (fewest := min(len(amounts), submission_runs)) < 3:
+        return Verdict(None, f"{fewest} runs, and the test takes 3 or more")
+    mean = olympic_mean(amounts)
+    if math.isinf(mean):
+        return Verdict(False, "more than one run missed its target")
+    points = prune([reference_point(each, mode) for each in references], mode)
+    point, how = _find(points, batch_size, submission_runs)
+    if point is None:
+        return Verdict(None, how, mean=mean)
+    lowest = limit(point, submission_runs)
+    passed = mean >= lowest
+    if point.batch_size > batch_size and not passed:
+        how = f"no reference point at batch size {batch_size}: supply one, or keep to the smallest"
+    # Rules, section 13: a passing result that converges faster than the reference is normalised.
+    factor = max(1.0, point.mean / mean) if mean > 0 else None
+    return Verdict(passed, how, factor, mean, point.mean, lowest)
+
+
+def _find(points: Sequence[Point], batch_size: int, runs: int) -> tuple[Point | None, str]:
+    below = [point for point in points if point.batch_size <= batch_size]
+    above = [point for point in points if point.batch_size >= batch_size]
+    if below and below[-1].batch_size == batch_size:
+        return below[-1], "reference point at this batch size"
+    if below and above:
+        return _between(below[-1], above[0], batch_size, 2 * runs), "interpolated"
+    if above:
+        return above[0], "slower than the reference point of the smallest batch size"
+    return None, f"no reference point at or above batch size {batch_size}; one must be supplied"
+
+
+def _between(low: Point, high: Point, batch_size: int, runs: int) -> Point:
+    share = (batch_size - low.batch_size) / (high.batch_size - low.batch_size)
+    return Point(
+        batch_size,
+        low.mean + share * (high.mean - low.mean),
+        low.stdev + share * (high.stdev - low.stdev),
+        runs,
+    )
+
+
+def prune(points: Sequence[Point], mode: Mode) -> list[Point]:
+    """Prune ``points`` to the lower convex hull from the fastest one on, sorted by batch size.
+
+    ``rules``: the hull of (batch size, mean) by Andrew's monotone chain (MLPerf Training rules,
+    section 13). ``compat``: the single pass of the official tool (4.1.59), which backtracks by one
+    point at most and so may keep points above the hull.
+    """
+    ranked = sorted(points, key=lambda point: point.batch_size)
+    fastest = min(ranked, key=lambda point: point.mean, default=None)
+    kept = [point for point in ranked if fastest and point.batch_size >= fastest.batch_size]
+    return _single_pass(kept) if mode == "compat" else _envelope(kept)
+
+
+def _envelope(points: Sequence[Point]) -> list[Point]:
+    kept: list[Point] = []
+    for point in points:
+        while len(kept) > 1 and _above(kept[-2], kept[-1], point):
+            kept.pop()
+        kept.append(point)
+    return kept
+
+
+def _single_pass(points: Sequence[Point]) -> list[Point]:
+    # Like the official tool, compare with the new left neighbour, but backtrack no further.
+    kept = list(points)
+    index = 1
+    while index < len(kept) - 1:
+        if _above(kept[index - 1], kept[index], kept[index + 1]):
+            del kept[index]
+        else:
+            index += 1
+    return kept
+
+
+def _above(low: Point, middle: Point, high: Point) -> bool:
+    """Tell whether ``middle`` lies above the line segment from ``low`` to ``high``."""
+    share = (middle.batch_size - low.batch_size) / (high.batch_size - low.batch_size)
+    return middle.mean > low.mean + share * (high.mean - low.mean)

@@ -1,0 +1,153 @@
+"""Compute the measurements of one run from its log."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from hybridperf.log import keys
+from hybridperf.score.convergence import CountKey, samples_at
+from hybridperf.untrusted import NUMBER_CAP, number, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hybridperf.log.log import Entry, Log
+    from hybridperf.log.package import SealedRun
+
+__all__ = ["CurvePoint", "RunScore", "known_mean", "score_run"]
+
+Completion = Literal["reached", "missed", "ended"]
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """One evaluation of a run."""
+
+    time_s: float  #: seconds since run_start
+    epoch: int
+    samples: int  #: trained on before the evaluation
+    quality: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunScore:
+    """The measurements of one attempt."""
+
+    number: int
+    completion: Completion  #: reached or missed the target, or ended externally
+    outcome: str  #: as in the manifest, such as ``interrupted``
+    seed: int | None
+    began_ms: int  #: first time stamp, which orders the runs; 0 if unknown
+    time_to_train_s: float  #: run_start to run_stop; infinite if the target was missed
+    elapsed_s: float  #: run_start to run_stop, or else to the last log line; 0 if unknown
+    samples_to_target: int
+    curve: tuple[CurvePoint, ...]
+    throughput_samples_per_s: float  #: end to end: samples over time to train
+    steady_samples_per_s: float  #: training only; 0 if unknown
+    bubble: float | None  #: share of device time spent waiting for other pipeline stages
+    exposed_communication: float | None  #: share of device time in all-reduce waits
+    loader_samples_per_s: float | None  #: maximum of the data loaders of all ranks
+    compute_samples_per_s: float | None  #: maximum of training with free input
+    in_window: bool = False  #: in the scoring window
+    counts: bool = False  #: in the olympic mean
+
+
+def score_run(run: SealedRun, benchmark: str, key: CountKey) -> RunScore:
+    """Score one attempt at ``benchmark``; ``key`` is the log key that counts samples."""
+    log = run.log
+    start, stop = log.first(keys.RUN_START), log.first(keys.RUN_STOP)
+    status = stop.metadata.get("status") if stop else None
+    cut = start is None or stop is None
+    # Published MLPerf results have neither manifests nor ended attempts: a truncated log there is
+    # a run that missed the target (MLPerf Training rules, section 12.1).
+    ended = log.first(keys.ENDING) is not None or (cut and run.manifest is not None)
+    reached = status == "success" and not cut
+    completion: Completion = "ended" if ended else "reached" if reached else "missed"
+    curve = tuple(_curve(log, start, benchmark, key)) if start else ()
+    elapsed_s = (stop.time_ms - start.time_ms) / 1000 if start and stop else math.inf
+    samples = curve[-1].samples if curve else 0
+    began = start or (log.entries[0] if log.entries else None)
+    return RunScore(
+        number=run.number,
+        completion=completion,
+        outcome=str(run.fact("outcome") or completion),
+        seed=whole(log.value(keys.SEED)),
+        began_ms=began.time_ms if began else 0,
+        time_to_train_s=elapsed_s if completion == "reached" else math.inf,
+        elapsed_s=_elapsed_s(log, start, stop),
+        samples_to_target=samples,
+        curve=curve,
+        throughput_samples_per_s=samples / elapsed_s if elapsed_s > 0 else 0.0,
+        steady_samples_per_s=_tracked_rate(log, "throughput", curve) or 0.0
+        if log.first(keys.PLAN)
+        else _rate_between_evaluations(log, samples, elapsed_s),
+        bubble=known_mean(value for _, value in _tracked(log, "bubble")),
+        exposed_communication=known_mean(
+            value for _, value in _tracked(log, "exposed_communication")
+        ),
+        loader_samples_per_s=_tracked_rate(log, "loader_samples_per_s", curve),
+        compute_samples_per_s=_tracked_rate(log, "compute_samples_per_s", curve),
+    )
+
+
+def known_mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the ``values`` that are not None; None if all are."""
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+def _elapsed_s(log: Log, start: Entry | None, stop: Entry | None) -> float:
+    if start is None:
+        return 0.0
+    return max(0.0, ((stop or log.entries[-1]).time_ms - start.time_ms) / 1000)
+
+
+def _curve(log: Log, start: Entry, benchmark: str, key: CountKey) -> Iterable[CurvePoint]:
+    for entry in log.all(keys.EVAL_ACCURACY):
+        epoch, quality = whole(entry.metadata.get("epoch_num")), number(entry.value)
+        samples = samples_at(log, benchmark, key, entry)
+        if epoch is not None and quality is not None and samples is not None:
+            time_s = (entry.time_ms - start.time_ms) / 1000
+            yield CurvePoint(time_s, epoch, samples, float(quality))
+
+
+def _tracked_rate(log: Log, name: str, curve: Sequence[CurvePoint]) -> float | None:
+    """Return the mean rate over the blocks that logged ``name``, in samples per second."""
+    before = itertools.pairwise([0, *(point.samples for point in curve)])
+    samples_of = {
+        point.epoch: max(0, last - first)
+        for point, (first, last) in zip(curve, before, strict=True)
+    }
+    known = [
+        (samples, rate)
+        for epoch, rate in _tracked(log, name)
+        if rate > 1 / NUMBER_CAP and (samples := samples_of.get(epoch, 0))
+    ]
+    seconds = math.fsum(samples / rate for samples, rate in known)
+    return sum(samples for samples, _ in known) / seconds if known else None
+
+
+def _rate_between_evaluations(log: Log, samples: int, elapsed_s: float) -> float:
+    """Return samples per second of training time, evaluations excluded; 0 if unknown.
+
+    Submitters' own throughput statistics are not used, since their definitions differ.
+    """
+    starts, stops = log.all(keys.EVAL_START), log.all(keys.EVAL_STOP)
+    if not starts or len(starts) != len(stops) or math.isinf(elapsed_s):
+        return 0.0
+    spans = (stop.time_ms - start.time_ms for start, stop in zip(starts, stops, strict=True))
+    training_s = elapsed_s - sum(spans) / 1000
+    return samples / training_s if 0 < training_s <= elapsed_s else 0.0
+
+
+def _tracked(log: Log, name: str) -> list[tuple[int, float]]:
+    """Return the (epoch, value) pairs of the tracked statistic ``name``."""
+    values = (
+        (whole(entry.metadata.get("epoch_num")) or 0, number(entry.value.get(name)))
+        for entry in log.all(keys.TRACKED_STATS)
+        if isinstance(entry.value, dict)
+    )
+    return [(epoch, float(value)) for epoch, value in values if value is not None]

@@ -1,0 +1,160 @@
+"""Extract the devices, software and runs of a result for scaling efficiency."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import Finding, visible
+from hybridperf.log import keys
+from hybridperf.score.scaling.breakdown import evaluation_s, rank_seconds, rate_between_evaluations
+from hybridperf.score.scaling.devices import Devices, devices_used, plan_ranks
+from hybridperf.score.score import score_result
+from hybridperf.untrusted import COUNT_CAP, whole
+
+if TYPE_CHECKING:
+    from hybridperf.log.package import Package, Result, SealedRun
+    from hybridperf.score.run_score import RunScore
+    from hybridperf.score.score import ResultScore
+
+__all__ = ["ScalingRun", "Side", "side_of"]
+
+_FEWEST: Final = 3  #: runs, which an olympic mean requires
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingRun:
+    """A run in the scoring window of its result."""
+
+    time_s: float  #: time to train; infinite if the target was missed
+    samples: int
+    end_to_end: float  #: samples per second
+    steady: float | None  #: samples per second
+    counts: bool  #: in the olympic mean
+    device_seconds: dict[str, float] | None  #: by cause, as detailed as the log
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A result in a scaling comparison, either the base or a scaled one."""
+
+    package: Package
+    score: ResultScore
+    devices: Devices
+    batch_size: int | None  #: global; None if the runs differ
+    task: tuple[str, ...]  #: version, file hash and data hash
+    software: tuple[str, ...]  #: framework, harness hash and trainer hash
+    hardware: str
+    runs: tuple[ScalingRun, ...]
+
+    @property
+    def name(self) -> str:
+        """Return the display name of the result, with control characters escaped."""
+        return visible(f"{self.package.org} {self.package.system}")
+
+    @property
+    def counting(self) -> list[ScalingRun]:
+        """Return the runs in the olympic mean."""
+        return [run for run in self.runs if run.counts]
+
+    @property
+    def steady_by(self) -> str:
+        """Return a description of the period over which steady throughput is measured."""
+        return (
+            "training without evaluations"
+            if self.score.plan
+            else "first evaluation to last, those in between included"
+        )
+
+
+def side_of(result: Result) -> Side:
+    """Return the data of ``result`` needed for scaling efficiency.
+
+    Raises:
+        UserError: exit status 3 if fewer than three runs completed, or if the number of devices
+            is unknown.
+    """
+    score = score_result(result)
+    place = result.package.name
+    if len(score.window) < _FEWEST:
+        found = f"{len(score.window)}" if score.window else "none"
+        expected = f"{_FEWEST} completed runs or more, which make an olympic mean"
+        finding = Finding("scale.runs", expected, found, "make more runs", place)
+        raise UserError(finding, ExitCode.INVALID)
+    devices = devices_used(score.plan, result.system)
+    if devices is None:
+        expected = "a description that says how many accelerators or cores the system has"
+        found = "none" if result.system is None else "no such number"
+        finding = Finding("scale.devices", expected, found, "describe the system", place)
+        raise UserError(finding, ExitCode.INVALID)
+    system, first = result.system or {}, result.runs[0]
+    sealed = {run.number: run for run in result.runs}
+    return Side(
+        package=result.package,
+        score=score,
+        devices=devices,
+        batch_size=_batch([sealed[run.number] for run in score.window]),
+        task=tuple(
+            str(first.fact(*keys) or "")
+            for keys in (("task", "version"), ("task", "sha256"), ("data_sha256",))
+        ),
+        software=(
+            visible(str(system.get("framework") or "").strip()),
+            *(str(first.fact("code", key) or "") for key in ("suite_sha256", "trainer_sha256")),
+        ),
+        hardware=_hardware(system),
+        runs=tuple(_run(sealed[run.number], run, score, devices) for run in score.window),
+    )
+
+
+def _run(sealed: SealedRun, run: RunScore, score: ResultScore, devices: Devices) -> ScalingRun:
+    log, own = sealed.log, bool(score.plan)
+    between = None if own else rate_between_evaluations(log, run.samples_to_target, run.curve)
+    steady = (run.steady_samples_per_s or None) if own else between
+    return ScalingRun(
+        time_s=run.time_to_train_s,
+        samples=run.samples_to_target,
+        end_to_end=run.throughput_samples_per_s,
+        steady=steady,
+        counts=run.counts,
+        device_seconds=_device_seconds(sealed, run, score, devices, steady),
+    )
+
+
+def _device_seconds(
+    sealed: SealedRun,
+    run: RunScore,
+    score: ResultScore,
+    devices: Devices,
+    steady: float | None,
+) -> dict[str, float] | None:
+    """Return the device-seconds of a run by cause, as detailed as its log allows."""
+    total_s = devices.used * run.time_to_train_s
+    if not math.isfinite(total_s):
+        return None
+    ranks = plan_ranks(score.plan)
+    if ranks is not None:
+        parts = rank_seconds(sealed.log, ranks, run.time_to_train_s)
+        if parts is not None:
+            return {cause: value * devices.used / ranks for cause, value in parts.items()}
+    evaluating = evaluation_s(sealed.log)
+    if evaluating is not None:
+        evaluation = devices.used * evaluating
+        return {"evaluation": evaluation, "training": total_s - evaluation}
+    if steady is not None:
+        training = devices.used * run.samples_to_target / steady
+        return {"steady-training": training, "start-up": total_s - training}
+    return None
+
+
+def _batch(runs: list[SealedRun]) -> int | None:
+    batches = {repr(run.log.value(keys.GLOBAL_BATCH_SIZE)) for run in runs}
+    value = whole(runs[0].log.value(keys.GLOBAL_BATCH_SIZE), 1, COUNT_CAP)
+    return value if len(batches) == 1 else None
+
+
+def _hardware(system: dict[str, object]) -> str:
+    names = [system.get(f"{part}_model_name") for part in ("accelerator", "host_processor")]
+    return visible(next((str(name).strip() for name in names if name), ""))

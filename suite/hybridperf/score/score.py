@@ -1,0 +1,130 @@
+"""Score a result from its runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hybridperf.log import keys
+from hybridperf.score.convergence import benchmark_of, count_key
+from hybridperf.score.interval import Interval, olympic_interval
+from hybridperf.score.olympic import median_window, olympic_mean, scored
+from hybridperf.score.rcp_set import runs_of_result
+from hybridperf.score.run_score import RunScore, known_mean, score_run
+from hybridperf.tasks.registry import find_task, task_names
+from hybridperf.untrusted import COUNT_CAP, number, whole
+
+if TYPE_CHECKING:
+    from hybridperf.log.package import Result, SealedRun
+
+__all__ = ["ResultScore", "score_result"]
+
+
+@dataclass(frozen=True, slots=True)
+class ResultScore:
+    """The score of a result and of each of its runs."""
+
+    org: str
+    system: str
+    benchmark: str  #: the task's name, such as ``resnet/laptop``
+    version: str  #: task version, with file and data hashes if needed; empty for MLPerf
+    division: str
+    plan: str
+    target: float | None
+    required_runs: int | None
+    runs: tuple[RunScore, ...]  #: every attempt, sorted by number
+    olympic_mean_s: float | None  #: None for fewer than three completed runs
+    interval_s: Interval | None
+    samples_to_target: float | None  #: mean over the scored runs
+    throughput_samples_per_s: float | None  #: end to end, mean over the scored runs
+    steady_samples_per_s: float | None  #: mean over the scored runs
+    bubble: float | None  #: mean over the scored runs
+    exposed_communication: float | None  #: mean over the scored runs
+    loader_samples_per_s: float | None  #: mean over the scored runs
+    compute_samples_per_s: float | None  #: mean over the scored runs
+
+    @property
+    def completed(self) -> list[RunScore]:
+        """Return the runs that were not ended externally."""
+        return [run for run in self.runs if run.completion != "ended"]
+
+    @property
+    def window(self) -> list[RunScore]:
+        """Return the completed runs in the scoring window, sorted by number."""
+        return [run for run in self.runs if run.in_window]
+
+
+def score_result(result: Result) -> ResultScore:
+    """Score ``result`` and each of its attempts."""
+    first = result.runs[0] if result.runs else None
+    benchmark = benchmark_of(first.log, result.package.benchmark) if first else ""
+    key = count_key([run.log for run in result.runs], benchmark)
+    required = _required(first, benchmark)
+    runs = _windowed([score_run(run, benchmark, key) for run in result.runs], required)
+    window = [index for index, run in enumerate(runs) if run.in_window]
+    times = [runs[index].time_to_train_s for index in window]
+    counting: list[RunScore] = []
+    if len(times) >= 3:
+        for position in scored(times):
+            index = window[position]
+            runs[index] = dataclasses.replace(runs[index], counts=True)
+            counting.append(runs[index])
+    target = number(first.fact("task", "target"), 0, 1) if first else None
+    return ResultScore(
+        org=result.package.org,
+        system=result.package.system,
+        benchmark=benchmark,
+        version=_version(first, benchmark),
+        division=str(first.log.value(keys.SUBMISSION_DIVISION) or "") if first else "",
+        plan=str(first.log.value(keys.PLAN) or "") if first else "",
+        target=None if target is None else float(target),
+        required_runs=required,
+        runs=tuple(runs),
+        olympic_mean_s=olympic_mean(times) if counting else None,
+        interval_s=olympic_interval(times),
+        samples_to_target=known_mean(run.samples_to_target for run in counting),
+        throughput_samples_per_s=known_mean(run.throughput_samples_per_s for run in counting),
+        steady_samples_per_s=known_mean(run.steady_samples_per_s for run in counting),
+        bubble=known_mean(run.bubble for run in counting),
+        exposed_communication=known_mean(run.exposed_communication for run in counting),
+        loader_samples_per_s=known_mean(run.loader_samples_per_s for run in counting),
+        compute_samples_per_s=known_mean(run.compute_samples_per_s for run in counting),
+    )
+
+
+def _version(first: SealedRun | None, benchmark: str) -> str:
+    """Return the task version, extended by hashes that comparable results must share.
+
+    These are the data hash for an edition other than the task's default, and the task file and
+    data hashes for user-defined tasks, whose versions are not controlled.
+    """
+    version = first.fact("task", "version") if first else None
+    if first is None or not isinstance(version, int | str):
+        return ""
+    data_sha256 = first.fact("data_sha256")
+    if benchmark not in task_names():
+        return f"{version}-{first.fact('task', 'sha256')!s:.12}-{data_sha256!s:.12}"
+    data = find_task(benchmark).data
+    if data.editions is None or data_sha256 == data.sha256:
+        return str(version)
+    return f"{version}-{data_sha256!s:.12}"
+
+
+def _required(first: SealedRun | None, benchmark: str) -> int | None:
+    """Return the number of runs required by the manifest, or else by MLPerf's rules."""
+    if first is None or first.manifest is None:
+        return runs_of_result(benchmark)
+    required = first.fact("task", "runs")
+    return whole(required, 1, COUNT_CAP)
+
+
+def _windowed(runs: list[RunScore], required: int | None) -> list[RunScore]:
+    """Return ``runs`` with those in the scoring window marked."""
+    in_order = sorted(
+        (index for index, run in enumerate(runs) if run.completion != "ended"),
+        key=lambda index: runs[index].began_ms,
+    )
+    times = [runs[index].time_to_train_s for index in in_order]
+    window = {in_order[position] for position in median_window(times, required or len(times))}
+    return [dataclasses.replace(run, in_window=index in window) for index, run in enumerate(runs)]

@@ -1,0 +1,23 @@
+"""Suggestions for misspelt words."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["did_you_mean"]
+
+_ALIKE: Final = 0.52  #: least ratio of difflib.SequenceMatcher
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", *, most: int = 1) -> str:
+    """Return "did you mean X?" with up to ``most`` words of ``known`` that resemble ``word``.
+
+    Returns ``otherwise`` if none does.
+    """
+    near = get_close_matches(word[:80], list(known), cutoff=_ALIKE)
+    near.sort(key=lambda each: each[:1] != word[:1])  # the first letter is rarely wrong
+    return f"did you mean {' or '.join(near[:most])}?" if near else otherwise

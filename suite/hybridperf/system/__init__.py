@@ -1,0 +1,1 @@
+"""Describe machines, filter private data, and examine the requirements of a run."""

@@ -1,0 +1,209 @@
+"""Build the system description: MLPerf's fields and the underlying measurements."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, cast
+
+from hybridperf.system import toolkit
+from hybridperf.system.accelerators import Accelerators, probe_accelerators
+from hybridperf.system.cpu import Processor, probe_processor
+from hybridperf.system.memory import Memory, probe_memory
+from hybridperf.system.network import Adapter, probe_network
+from hybridperf.system.privacy import Guard
+from hybridperf.system.software import Software, probe_software, torch_build
+from hybridperf.system.storage import Storage, probe_storage
+from hybridperf.system.surroundings import Surroundings, probe_surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hybridperf.system.accelerators import Accelerators
+    from hybridperf.system.cpu import Processor
+    from hybridperf.system.storage import Storage
+
+__all__ = [
+    "Machine",
+    "counted",
+    "describe",
+    "describe_with_torch",
+    "gibibytes",
+    "probe_machine",
+]
+
+
+class Machine(TypedDict):
+    """The measured description; unknown values are None or empty, names include units."""
+
+    processor: Processor
+    memory: Memory
+    storage: Storage
+    accelerators: Accelerators
+    network: list[Adapter]
+    surroundings: Surroundings
+    software: Software
+
+
+def describe(root: Path = Path("/"), nodes: int = 1) -> dict[str, object]:
+    """Describe ``nodes`` machines like this one in MLPerf's fields, plus a `Machine`.
+
+    The `Machine` is the field ``hybridperf``. The result is JSON-serialisable, deterministic and
+    free of data that identifies the machine or its user. The four submission fields are empty.
+    """
+    guard = Guard.of_this_machine(root)
+    machine = guard.scrub(probe_machine(root))
+    return {**guard.scrub(_mlperf_fields(machine, nodes)), "hybridperf": machine}
+
+
+def describe_with_torch(nodes: int = 1) -> dict[str, object]:
+    """Return `describe` with the build configuration of PyTorch added; takes seconds."""
+    description = describe(nodes=nodes)
+    machine = cast("dict[str, object]", description["hybridperf"])
+    machine["torch_build"] = torch_build()
+    return description
+
+
+def probe_machine(root: Path = Path("/")) -> Machine:
+    """Measure this machine; the result may contain identifying data."""
+    return Machine(
+        processor=probe_processor(root),
+        memory=probe_memory(root),
+        storage=probe_storage(root),
+        accelerators=probe_accelerators(root),
+        network=probe_network(root),
+        surroundings=probe_surroundings(root),
+        software=probe_software(),
+    )
+
+
+def _mlperf_fields(machine: Machine, nodes: int = 1) -> dict[str, str]:
+    """Return MLPerf Training's system description of ``nodes`` machines like ``machine``."""
+    return {
+        "submitter": "",
+        "division": "",
+        "status": "",
+        "system_name": "",
+        "number_of_nodes": str(nodes),
+        **_host(machine["processor"], virtual=machine["surroundings"]["virtual_machine"] is True),
+        "host_memory_capacity": gibibytes(machine["memory"]["size_bytes"]),
+        **_storage(machine["storage"]),
+        "host_networking": counted(
+            " ".join(
+                filter(None, (_rate(one["speed_bits_per_second"]), one["kind"], one["driver"]))
+            )
+            for one in machine["network"]
+        ),
+        "host_networking_topology": "",
+        "host_memory_configuration": "",
+        **_accelerators(machine["accelerators"]),
+        "cooling": "",
+        "hw_notes": "",
+        **_software(machine),
+        "sw_notes": "",
+    }
+
+
+def counted(texts: Iterable[str]) -> str:
+    """Count equal ``texts``, as in ``2x this, 1x that``, in order of first appearance."""
+    return ", ".join(f"{count}x {text}" for text, count in Counter(filter(None, texts)).items())
+
+
+def gibibytes(size_bytes: int | None) -> str:
+    """Format a size in GiB with at most one decimal; ``""`` if unknown."""
+    return f"{round(size_bytes / 2**30, 1):g} GiB" if size_bytes else ""
+
+
+def _host(processor: Processor, *, virtual: bool) -> dict[str, str]:
+    sockets, cores = processor["sockets"], processor["physical_cores"]
+    hertz = processor["max_clock_hz"]
+    return {
+        "host_processors_per_node": _number(sockets),
+        "host_processor_model_name": processor["model"],
+        # MLPerf counts the cores of one processor.
+        "host_processor_core_count": _number(cores // sockets if cores and sockets else cores),
+        "host_processor_vcpu_count": _number(processor["logical_cpus"] if virtual else None),
+        "host_processor_frequency": f"{hertz / 1e9:g} GHz" if hertz else "",
+        "host_processor_caches": ", ".join(
+            f"{cache['name']} {cache['count']}x {_kibibytes(cache['size_bytes'])}"
+            for cache in processor["caches"]
+        ),
+        "host_processor_interconnect": "",
+    }
+
+
+def _storage(storage: Storage) -> dict[str, str]:
+    disks = storage["disks"]
+    return {
+        "host_storage_type": ", ".join(
+            dict.fromkeys(disk["kind"] for disk in disks if disk["kind"])
+        ),
+        "host_storage_capacity": counted(gibibytes(disk["size_bytes"]) for disk in disks),
+    }
+
+
+def _accelerators(accelerators: Accelerators) -> dict[str, str]:
+    used = [gpu for gpu in accelerators["gpus"] if gpu["used"]]
+    pcie = counted(
+        f"PCIe {gpu['pcie_generation']}.0 x{gpu['pcie_width']}"
+        for gpu in used
+        if gpu["pcie_generation"] and gpu["pcie_width"]
+    )
+    links = {gpu["nvlink_links"] for gpu in used if gpu["nvlink_links"]}
+    clocks = dict.fromkeys(gpu["sm_clock_max_hz"] for gpu in used if gpu["sm_clock_max_hz"])
+    return {
+        "accelerators_per_node": str(accelerators["used"]),
+        "accelerator_model_name": ", ".join(
+            dict.fromkeys(gpu["name"] for gpu in used if gpu["name"])
+        ),
+        "accelerator_host_interconnect": pcie,
+        "accelerator_frequency": ", ".join(f"{hertz / 1e6:g} MHz" for hertz in clocks),
+        "accelerator_on-chip_memories": "",
+        "accelerator_memory_configuration": "",
+        "accelerator_memory_capacity": ", ".join(
+            dict.fromkeys(gibibytes(gpu["memory_bytes"]) for gpu in used if gpu["memory_bytes"])
+        ),
+        "accelerator_interconnect": ", ".join(f"NVLink, {n} links" for n in sorted(links)),
+        "accelerator_interconnect_topology": _topology(accelerators),
+    }
+
+
+def _topology(accelerators: Accelerators) -> str:
+    used = [index for index, gpu in enumerate(accelerators["gpus"]) if gpu["used"]]
+    wanted = [list(pair) for pair in itertools.combinations(used, 2)]
+    pairs = [pair for pair in accelerators["pairs"] if pair["gpus"] in wanted]
+    if not pairs or any(pair["nvlink"] is None for pair in pairs):
+        return ""
+    joined = sum(pair["nvlink"] is True for pair in pairs)
+    return f"NVLink joins {joined} of {len(pairs)} pairs"
+
+
+def _software(machine: Machine) -> dict[str, str]:
+    software, surroundings = machine["software"], machine["surroundings"]
+    accelerators, torch = machine["accelerators"], software["torch"]["version"]
+    nccl = [text for name, text in software["libraries"].items() if name.startswith("nvidia-nccl")]
+    stack = {
+        software["python_implementation"]: software["python"],
+        toolkit.NAME: software["torch"]["toolkit"],
+        "NCCL": nccl[0] if nccl else "",
+        "NVIDIA driver": accelerators["driver"],
+        "Linux": surroundings["kernel"],
+    }
+    return {
+        "framework": f"PyTorch {torch}" if torch else "",
+        "other_software_stack": ", ".join(f"{name} {text}" for name, text in stack.items() if text),
+        "operating_system": surroundings["operating_system"],
+    }
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _kibibytes(size_bytes: int) -> str:
+    return f"{size_bytes >> 20} MiB" if size_bytes % 2**20 == 0 else f"{size_bytes / 1024:g} KiB"
+
+
+def _rate(bits_per_second: int | None) -> str:
+    return f"{bits_per_second / 1e9:g} Gb/s" if bits_per_second else ""

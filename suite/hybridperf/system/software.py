@@ -1,0 +1,187 @@
+"""Probe software: Python, libraries, environment variables and the build of PyTorch."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+from hybridperf.system import files, toolkit
+from hybridperf.system.privacy import Guard, allowed_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "Software",
+    "TorchRelease",
+    "probe_software",
+    "torch_build",
+    "torch_folder",
+    "torch_release",
+]
+
+
+class Software(TypedDict):
+    """Versions of Python and libraries, the latter by distribution name."""
+
+    python: str
+    python_implementation: str
+    python_compiler: str
+    libraries: dict[str, str]
+    torch: TorchRelease
+    environment: dict[str, str]  #: allow-listed variables and values only
+
+
+_LIBRARIES = re.compile(
+    r"hybridperf|torch|torchvision|transformers|datasets|numpy|pandas|scikit-learn|safetensors"
+    r"|triton|nvidia-ml-py|nvidia-nccl-cu\d{1,3}|deepspeed|accelerate|flash-attn|apex|mpi4py|jax"
+)
+
+
+def probe_software() -> Software:
+    """Describe the software environment of this process."""
+    return Software(
+        python=platform.python_version(),
+        python_implementation=platform.python_implementation(),
+        python_compiler=platform.python_compiler(),
+        libraries=_libraries(),
+        torch=torch_release(),
+        environment=allowed_environment(os.environ),
+    )
+
+
+def _libraries() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions():
+        name = re.sub(r"[-_.]+", "-", distribution.name or "").lower()
+        # Python imports the first distribution on the search path.
+        if _LIBRARIES.fullmatch(name):
+            found.setdefault(name, distribution.version or "")
+    return dict(sorted(found.items()))
+
+
+class TorchRelease(TypedDict):
+    """The fields of PyTorch's version file; unknown values are None or empty."""
+
+    version: str
+    toolkit: str  #: toolkit version that it was built for
+    hip: str
+    xpu: str
+    git_version: str
+    debug: bool | None
+
+
+_SECONDS = 120  # a first import from a cold network disk
+_ASK = """
+import json, re, torch
+def ask(question):
+    try:
+        return question()
+    except Exception:
+        return None
+shown = torch.__config__.show() + torch.__config__.parallel_info()
+def find(pattern):
+    found = re.search(pattern, shown)
+    return found[1].strip() if found else None
+print(json.dumps({
+    "compiler": find(r"- ((?:GCC|Clang|MSVC) \\S+)"),
+    "blas": find(r"BLAS_INFO=(\\w+)"),
+    "lapack": find(r"LAPACK_INFO=(\\w+)"),
+    "mkl": find(r"Math Kernel Library Version (\\d\\S*)"),
+    "onednn": find(r"MKL-DNN v(\\S+)"),
+    "openmp": find(r"OpenMP (\\d+)"),
+    "parallel_backend": find(r"ATen parallel backend: (\\w+)"),
+    "cpu_capability": ask(torch.backends.cpu.get_cpu_capability),
+    "threads": ask(torch.get_num_threads),
+    "interop_threads": ask(torch.get_num_interop_threads),
+    "accelerators": ask(torch.accelerator.device_count),
+    "accelerator": ask(lambda: torch.get_device_module().get_device_name()),
+    "cudnn": ask(torch.backends.cudnn.version),
+    "gloo_available": ask(torch.distributed.is_gloo_available),
+    "nccl_available": ask(torch.distributed.is_nccl_available),
+    "mpi_available": ask(torch.distributed.is_mpi_available),
+%s
+}))
+"""
+
+
+def torch_folder() -> Path | None:
+    """Return the folder of the installed PyTorch; None if it is not installed."""
+    try:
+        spec = importlib.util.find_spec("torch")
+    except (ImportError, ValueError):
+        return None
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    return Path(places[0]) if places else None
+
+
+def torch_release() -> TorchRelease:
+    """Read the version file of the installed PyTorch without importing it."""
+    folder = torch_folder()
+    stated = _constants(files.text(folder / "version.py")) if folder else {}
+    debug = stated.get("debug")
+    return TorchRelease(
+        version=_word(stated, "__version__"),
+        toolkit=_word(stated, toolkit.STATED),
+        hip=_word(stated, "hip"),
+        xpu=_word(stated, "xpu"),
+        git_version=_word(stated, "git_version"),
+        debug=debug if isinstance(debug, bool) else None,
+    )
+
+
+@functools.cache
+def torch_build() -> dict[str, object]:
+    """Query the build configuration of PyTorch in a subprocess; takes seconds, then cached.
+
+    Returns an empty dictionary if PyTorch cannot be imported.
+    """
+    more = "\n".join(f'    "{name}": ask({call}),' for name, call in toolkit.QUESTIONS.items())
+    command = [sys.executable, "-P", "-W", "ignore", "-c", _ASK.replace("%s", more)]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+        answer = json.loads(done.stdout.splitlines()[-1])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return {}
+    guard = Guard.of_this_machine()
+    return {key: guard.scrub(value) for key, value in answer.items()}
+
+
+def _constants(source: str) -> dict[str, object]:
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError):
+        return {}
+    found: dict[str, object] = {}
+    for statement in body:
+        if isinstance(statement, ast.Assign):
+            target: ast.expr = statement.targets[0]
+        elif isinstance(statement, ast.AnnAssign):
+            target = statement.target
+        else:
+            continue
+        if isinstance(target, ast.Name) and isinstance(statement.value, ast.Constant):
+            found[target.id] = statement.value.value
+    return found
+
+
+def _word(stated: Mapping[str, object], name: str) -> str:
+    value = stated.get(name)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,98 @@
+"""Contain all code specific to CUDA.
+
+Other modules are independent of the accelerator's vendor and use ``torch.accelerator``.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hybridperf.system.nvml import Nvml
+
+__all__ = [
+    "NAME",
+    "QUESTIONS",
+    "STATED",
+    "compute_capability",
+    "driver_toolkit",
+    "judge_toolkit",
+    "visible_gpus",
+]
+
+NAME: Final = "CUDA"
+STATED: Final = "cuda"  #: field of the toolkit version in torch's version file
+#: field name -> expression for `torch_build`
+QUESTIONS: Final[Mapping[str, str]] = {
+    "cuda_available": "torch.cuda.is_available",
+    "cuda_architectures": "torch.cuda.get_arch_list",
+    "nccl": "lambda: '.'.join(map(str, torch.cuda.nccl.version()))",
+}
+_VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
+
+
+def driver_toolkit(library: Nvml) -> str:
+    """Return the newest CUDA version supported by the driver; ``""`` if unknown."""
+    version = library.whole("SystemGetCudaDriverVersion_v2")
+    return f"{version // 1000}.{version % 1000 // 10}" if version else ""
+
+
+def compute_capability(library: Nvml, handle: Any) -> str:
+    """Return the compute capability of the GPU of an NVML handle; ``""`` if unknown."""
+    capability = library.ask("DeviceGetCudaComputeCapability", handle)
+    return ".".join(map(str, capability)) if capability else ""
+
+
+def judge_toolkit(count: int, built: str, limit: str) -> tuple[bool, str, str]:
+    """Return whether torch can use ``count`` GPUs, a description, and a remedy.
+
+    ``built`` is the CUDA version of torch and ``limit`` the newest one supported by the driver;
+    ``""`` if unknown.
+    """
+    if not built:
+        detail = f"{count} visible, but torch is built without CUDA"
+        remedy = f"Install a build of torch with CUDA, or set {_VISIBLE}= to run on cores."
+        return False, detail, remedy
+    # CUDA minor version compatibility: only the major version must be supported.
+    fits = not limit or int(built.split(".")[0]) <= int(limit.split(".")[0])
+    detail = f"{count} visible; torch is built for CUDA {built}"
+    detail += f", the driver runs CUDA {limit}" if limit else ""
+    remedy = "Update the NVIDIA driver, or install a build of torch for the driver's CUDA."
+    return fits, detail, remedy
+
+
+def visible_gpus(identities: Sequence[Sequence[str]]) -> list[int]:
+    """Return the indices of the GPUs in ``CUDA_VISIBLE_DEVICES``, in its order.
+
+    ``identities[n]`` contains the UUIDs of GPU n and its MIG instances. Like CUDA, ignore all
+    entries from the first invalid one on, and return no GPU if an entry is repeated. If the
+    variable is unset, return all GPUs.
+    """
+    setting = os.environ.get(_VISIBLE)
+    if setting is None:
+        return list(range(len(identities)))
+    found: list[int] = []
+    entries: list[str] = []
+    for entry in (part.strip() for part in setting.split(",")):
+        gpu = _gpu(entry, identities)
+        if gpu is None:
+            break
+        if entry in entries:
+            return []
+        found.append(gpu)
+        entries.append(entry)
+    return found
+
+
+def _gpu(entry: str, identities: Sequence[Sequence[str]]) -> int | None:
+    if entry.isascii() and entry.isdigit():
+        return int(entry) if len(entry) < 5 and int(entry) < len(identities) else None
+    if not entry.startswith(("GPU-", "MIG-")):
+        return None
+    owners = [
+        gpu for gpu, names in enumerate(identities) if any(name.startswith(entry) for name in names)
+    ]
+    return owners[0] if len(owners) == 1 else None

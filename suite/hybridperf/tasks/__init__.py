@@ -1,0 +1,1 @@
+"""Tasks: one TOML file each, the code that reads them, and their data."""

@@ -1,0 +1,109 @@
+"""The samples of tasks: find them, verify their checksum, split them by the published rule."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import Finding
+from hybridperf.tasks.data.cifar import Cifar10
+from hybridperf.tasks.data.digits import Digits
+from hybridperf.tasks.data.pictures import Pictures
+from hybridperf.tasks.data.samples import Samples, Source, Splits, require_counts
+from hybridperf.tasks.data.texts.source import Texts
+from hybridperf.tasks.data.topics import Topics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hybridperf.tasks.data.samples import Progress
+    from hybridperf.tasks.task import Data
+
+__all__ = [
+    "Samples",
+    "Splits",
+    "check_data",
+    "drop_from_page_cache",
+    "load",
+    "prepare",
+    "require_readable",
+]
+
+_SOURCES: Final[Mapping[str, Source]] = {
+    "cifar10": Cifar10(),
+    "digits": Digits(),
+    "pictures": Pictures(),
+    "texts": Texts(),
+    "topics": Topics(),
+}
+
+
+def check_data(data: Data) -> str:
+    """Verify that the samples exist and are the expected ones; return their SHA-256.
+
+    Raises:
+        UserError: exit status 4 if the source is missing, unreadable or has another checksum.
+    """
+    return _source(data).check(data)
+
+
+def drop_from_page_cache(data: Data) -> None:
+    """Drop the data files from the page cache, so that a run reads them from storage.
+
+    Source: MLPerf Training rules, 6.1.
+    """
+    for path in _source(data).files(data):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def load(data: Data) -> Splits:
+    """Read the samples and split them.
+
+    Raises:
+        UserError: as `check_data`, and if the counts differ from the task's.
+    """
+    return require_counts(data, _source(data).read(data))
+
+
+def prepare(data: Data, progress: Progress) -> bool:
+    """Prepare the data once for all runs: tokenise text, or decode every image as a check.
+
+    Returns whether anything remained to be done.
+
+    Raises:
+        UserError: as `check_data`, and if there is no disk space.
+    """
+    source = _source(data)
+    if isinstance(source, Texts):
+        return source.prepare(data, progress)
+    check_data(data)
+    return isinstance(source, Cifar10 | Pictures) and source.verify(data, progress)
+
+
+def require_readable(data: Data) -> None:
+    """Verify that every sample can be read; decode the images that `prepare` has not decoded.
+
+    Raises:
+        UserError: as `check_data`, and if an image is damaged.
+    """
+    source = _source(data)
+    source.check(data)
+    if isinstance(source, Cifar10 | Pictures):
+        source.verify(data, lambda *_: None)
+
+
+def _source(data: Data) -> Source:
+    """Return the source of the samples.
+
+    Raises:
+        UserError: exit status 2 if ``data`` names no loader.
+    """
+    if data.name not in _SOURCES:
+        expected, remedy = f"data.name to be one of {', '.join(_SOURCES)}", "name one in the task"
+        raise UserError(Finding("data.name", expected, repr(data.name), remedy), ExitCode.USAGE)
+    return _SOURCES[data.name]

@@ -1,0 +1,232 @@
+"""Encoded images, as files in class folders or as rows of parquet shards; the trainer decodes them.
+
+A folder contains ``train`` and one of ``val``, ``validation`` and ``test``. Either these are
+folders with one folder per class, numbered in the order of names; or names of parquet files begin
+with them, whose columns are ``image`` and ``label``, as on the Hugging Face hub.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from hybridperf.tasks.data.place import data_folder, listing_sha256, require_whole
+from hybridperf.tasks.data.samples import Samples, Splits, refuse_data, require_counts
+from hybridperf.tasks.data.verify import Verification
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from PIL import Image
+
+    from hybridperf.tasks.data.samples import Progress
+    from hybridperf.tasks.data.verify import Images
+    from hybridperf.tasks.task import Data
+
+__all__ = ["EncodedImage", "ImageFiles", "ImageRows", "Pictures"]
+
+_EVALUATION: Final = ("val", "validation", "test")
+_SUFFIXES: Final = frozenset({".jpg", ".jpeg", ".png"})
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedImage:
+    """The bytes of a JPEG or PNG, with a name for error messages."""
+
+    name: str
+    content: bytes
+
+    def pixels(self) -> NDArray[np.uint8]:
+        """Decode the image to RGB, uint8 [height, width, 3].
+
+        Raises:
+            ValueError: if it is not a complete JPEG or PNG.
+        """
+        import numpy as np
+
+        with self._opened() as image:
+            return np.array(image.convert("RGB"))
+
+    def decoded_size_px(self) -> tuple[int, int]:
+        """Decode the whole image as a check; return its width and height in pixels.
+
+        Raises:
+            ValueError: as `pixels`.
+        """
+        with self._opened() as image:
+            width, height = image.size
+            image.draft(image.mode, (1, 1))  # still reads all of a JPEG, but takes a fifth as long
+            image.load()
+            return width, height
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[Image.Image]:
+        from PIL import Image, UnidentifiedImageError
+
+        try:
+            with Image.open(io.BytesIO(self.content), formats=("JPEG", "PNG")) as image:
+                yield image
+        except UnidentifiedImageError:  # its message contains the address of an object
+            raise ValueError("neither JPEG nor PNG") from None
+        except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+            raise ValueError(str(error)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFiles:
+    """Image files, read when indexed."""
+
+    paths: Sequence[Path]
+
+    def part(self, start: int, stop: int) -> ImageFiles:
+        """Return the files from ``start`` up to ``stop``."""
+        return ImageFiles(self.paths[start:stop])
+
+    def __getitem__(self, indices: slice | NDArray[np.int64]) -> list[EncodedImage]:
+        chosen = range(len(self.paths))[indices] if isinstance(indices, slice) else indices
+        return [self._read(self.paths[index]) for index in chosen]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def _read(self, path: Path) -> EncodedImage:
+        return EncodedImage(str(path), path.read_bytes())
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRows:
+    """Rows of a table of encoded images, read when indexed."""
+
+    table: Any  #: a `datasets.Dataset`
+    column: str  #: name of the column with the images
+    first: int = 0  #: index of the table's first row in the parquet files
+
+    def part(self, start: int, stop: int) -> ImageRows:
+        """Return the rows from ``start`` up to ``stop``."""
+        rows = range(start, min(stop, len(self)))
+        return ImageRows(self.table.select(rows), self.column, self.first + start)
+
+    def __getitem__(self, indices: slice | NDArray[np.int64]) -> list[EncodedImage]:
+        chosen = range(len(self))[indices] if isinstance(indices, slice) else indices
+        rows = self.table[[int(index) for index in chosen]][self.column]
+        return [
+            EncodedImage(f"row {self.first + index} of the parquet files", row["bytes"])
+            for index, row in zip(chosen, rows, strict=True)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+
+class Pictures:
+    """Encoded images of any size, with their classes."""
+
+    def files(self, data: Data) -> list[Path]:
+        """Return all image files, or all parquet shards, of both splits.
+
+        Raises:
+            UserError: exit status 4 if a split has none.
+        """
+        folder = data_folder(data)
+        return [path for part in _parts(data, folder) for path in part]
+
+    def check(self, data: Data) -> str:
+        """Return the SHA-256 of the names and sizes of the files.
+
+        Raises:
+            UserError: exit status 4, naming a file that is missing, empty or truncated.
+        """
+        folder, files = data_folder(data), self.files(data)
+        for path in files:
+            require_whole(data, path, "an image")
+        return listing_sha256(folder, files)
+
+    def verify(self, data: Data, progress: Progress, size_px: int | None = None) -> bool:
+        """Decode every image as a check; return False if that was done before.
+
+        With ``size_px``, every image must have this width and height.
+
+        Raises:
+            UserError: exit status 4, naming the first image that fails, or if the number of images
+                is not the one that ``data`` states.
+        """
+
+        def read() -> list[Images]:
+            splits = require_counts(data, self.read(data))
+            return [splits.train.inputs, splits.evaluation.inputs]
+
+        verification = Verification(data, data_folder(data), self.files(data), size_px)
+        return verification.carry_out(read, progress)
+
+    def read(self, data: Data) -> Splits:
+        """Return the encoded images, read when indexed, and their classes [sample].
+
+        Raises:
+            UserError: as `check`.
+        """
+        folder = data_folder(data)
+        train, evaluation = _parts(data, folder)
+        if train[0].suffix == ".parquet":
+            return Splits(_rows(data, train), _rows(data, evaluation))
+        names = sorted({path.parent.name for path in train})
+        return Splits(_files(data, train, names), _files(data, evaluation, names))
+
+
+def _parts(data: Data, folder: Path) -> tuple[list[Path], list[Path]]:
+    """Return the files of the training and the evaluation split, sorted by name."""
+
+    def find(*names: str) -> list[Path]:
+        for name in names:
+            images = (
+                each
+                for each in folder.glob(f"{name}/*/*")
+                if each.suffix.lower() in _SUFFIXES and not _is_hidden(each)
+            )
+            if found := sorted(images) or sorted(folder.rglob(f"{name}*.parquet")):
+                return found
+        expected = f"{folder}/{names[0]}/<class>/ with images, or {names[0]}*.parquet"
+        raise refuse_data(data, expected, "neither", f"put {data.source} there")
+
+    return find("train"), find(*_EVALUATION)
+
+
+def _is_hidden(path: Path) -> bool:
+    """Return whether a file, such as ``._x.jpg`` of macOS, or its folder is hidden.
+
+    The image folders of Hugging Face ``datasets`` skip hidden files too.
+    """
+    return path.name.startswith(".") or path.parent.name.startswith(".")
+
+
+def _files(data: Data, paths: list[Path], names: list[str]) -> Samples:
+    import numpy as np
+
+    numbers = {name: number for number, name in enumerate(names)}
+    for path in paths:
+        if path.parent.name not in numbers:
+            expected = f"the class of {path} among those of the training images"
+            raise refuse_data(data, expected, "a new one", "remove or complete it")
+    labels = np.array([numbers[path.parent.name] for path in paths], dtype=np.int64)
+    return Samples(ImageFiles(paths), labels)
+
+
+def _rows(data: Data, paths: list[Path]) -> Samples:
+    import datasets
+    import numpy as np
+
+    try:
+        patterns = [glob.escape(str(path)) for path in paths]  # paths are read as glob patterns
+        table = datasets.Dataset.from_parquet(patterns)
+        column = "image" if "image" in table.column_names else "img"
+        table = table.cast_column(column, datasets.Image(decode=False))
+        labels = np.array(table["label"], dtype=np.int64)
+    except Exception as error:  # datasets passes on the exceptions of many readers
+        expected = f"parquet files like {paths[0]} with the columns image and label"
+        raise refuse_data(data, expected, str(error).splitlines()[0], "fetch them again") from error
+    return Samples(ImageRows(table, column), labels)

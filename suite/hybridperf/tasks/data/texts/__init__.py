@@ -1,0 +1,1 @@
+"""Text for BERT: tokenised once, then sampled as pairs of segments."""

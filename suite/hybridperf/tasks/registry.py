@@ -1,0 +1,112 @@
+"""Find and read tasks: those of the suite by name, those of users by file."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from pathlib import Path
+
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import Finding, visible
+from hybridperf.spelling import did_you_mean
+from hybridperf.tasks.bounds import out_of_bounds
+from hybridperf.tasks.schema import build
+from hybridperf.tasks.task import Task
+
+__all__ = [
+    "find_task",
+    "is_of_suite",
+    "named_task",
+    "parse_task",
+    "read_task",
+    "task_names",
+    "task_path",
+]
+
+_ROOT = Path(__file__).parent
+
+
+def task_names() -> list[str]:
+    """Return the names of all tasks of the suite, sorted."""
+    return sorted(
+        path.relative_to(_ROOT).with_suffix("").as_posix() for path in _ROOT.glob("*/*.toml")
+    )
+
+
+def find_task(name: str) -> Task:
+    """Read the task of the suite called ``name``.
+
+    Raises:
+        UserError: as `task_path` and `read_task`.
+    """
+    return read_task(task_path(name))
+
+
+def named_task(text: str) -> Path:
+    """Return the file of a task given on the command line, by name or by path of a TOML file.
+
+    Raises:
+        UserError: as `task_path`.
+    """
+    return Path(text) if text.endswith(".toml") else task_path(text)
+
+
+def is_of_suite(path: Path) -> bool:
+    """Return whether the task file at ``path`` is part of the suite."""
+    return path.resolve().is_relative_to(_ROOT.resolve())
+
+
+def task_path(name: str) -> Path:
+    """Return the file of the task of the suite called ``name``.
+
+    Raises:
+        UserError: exit status 2, suggesting similar names, if there is no such task.
+    """
+    names = task_names()
+    if name not in names:
+        found = Finding(
+            "task.unknown",
+            "the name of a task",
+            repr(name),
+            f"{did_you_mean(name, names, most=3)} 'hybridperf list' shows all".lstrip(),
+        )
+        raise UserError(found, ExitCode.USAGE)
+    return _ROOT / f"{name}.toml"
+
+
+def read_task(path: Path) -> Task:
+    """Read the task file at ``path``.
+
+    Raises:
+        UserError: exit status 2 if the file cannot be read, and as `parse_task`.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise _refuse(str(path), error.strerror or str(error)) from error
+    return parse_task(content, str(path))
+
+
+def parse_task(content: bytes, path: str) -> Task:
+    """Parse the ``content`` of a task file; ``path`` is for error messages.
+
+    Raises:
+        UserError: exit status 2 if it is not TOML, violates the schema or is out of bounds.
+    """
+    try:
+        table = tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise _refuse(path, str(error)) from error
+    table["sha256"] = hashlib.sha256(content).hexdigest()
+    task = build(Task, table, path=visible(path))
+    for expected, found in out_of_bounds(task):
+        finding = Finding("task.bounds", expected, found, "correct it", path=visible(path))
+        raise UserError(finding, ExitCode.USAGE)
+    return task
+
+
+def _refuse(path: str, found: str) -> UserError:
+    finding = Finding(
+        "task.file", "a TOML file of UTF-8 text", found, "correct it", path=visible(path)
+    )
+    return UserError(finding, ExitCode.USAGE)

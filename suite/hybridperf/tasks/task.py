@@ -1,0 +1,259 @@
+"""The schema of a task: model, data, quality target, limits and hyperparameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = [
+    "Block",
+    "Bound",
+    "Data",
+    "Decay",
+    "Division",
+    "Limits",
+    "Optimizer",
+    "OptimizerName",
+    "Parallel",
+    "Task",
+    "Text",
+    "Training",
+]
+
+Division = Literal["closed", "open"]
+OptimizerName = Literal["sgd", "adamw", "lars", "lamb"]
+Decay = Literal["cosine", "poly", "linear", "constant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block: the epochs of training between two evaluations (MLPerf's term)."""
+
+    first_epoch: int  #: epochs are counted from 1
+    epochs: int
+
+    @property
+    def last_epoch(self) -> int:
+        """Return the last epoch of the block, after which the model is evaluated."""
+        return self.first_epoch + self.epochs - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """How samples are made from text; values repeated in ``[model]`` must be equal."""
+
+    tokens: int  #: per sample, including the class token and two separators
+    masked: int  #: tokens per sample to be predicted
+    vocabulary: int  #: number of entries
+    vocabulary_sha256: str  #: of the file vocab.txt
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The samples of a task, their source and their split."""
+
+    name: str  #: name of a loader in `hybridperf.tasks.data`
+    source: str  #: name of the source, for messages
+    sha256: str  #: of the decompressed source, unless its loader defines another checksum
+    split: str  #: the published rule that divides training from evaluation samples
+    train_samples: int
+    eval_samples: int
+    mean: float = 0.0  #: of the training images, for normalisation
+    std: float = 1.0
+    channel_means: tuple[float, ...] = ()  #: of colour images: red, green and blue
+    channel_stds: tuple[float, ...] = ()
+    editions: dict[str, str] | None = None
+    #: SHA-256 of known editions by name; if given, other editions are accepted too, and results
+    #: of different editions are not compared
+    text: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """The metric, its target, and the reason for the target."""
+
+    metric: str
+    target: float  #: a fraction
+    reason: str
+    rescoring_tolerance: float  #: largest difference between reported and rescored quality
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The evaluation schedule; evaluations count towards the time to train."""
+
+    first_epoch: int
+    every_epochs: int
+    checkpoint: bool = False  #: save a checkpoint at each one, from which a run can resume
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits after which the harness ends a run."""
+
+    epochs: int  #: the run stops with status aborted after this many
+    initialisation_s: float  #: from launch to run_start
+    run_s: float  #: from run_start to run_stop
+    silence_s: float  #: without progress of some rank
+    ending_s: float  #: from run_stop to the exit of every rank, including saving the weights
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The number of runs of a result."""
+
+    count: int
+    most_missed: int  #: runs that may miss the target; they count as the slowest
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """Hyperparameters of the training loop, with the augmentation of images."""
+
+    global_batch_size: int
+    label_smoothing: float = 0.0
+    rotation_degrees: float = 0.0  #: augmentation: largest angle
+    scale: float = 0.0  #: augmentation: largest relative change of size
+    shift: float = 0.0  #: augmentation: largest shift, as a share of the image's width
+    flip: bool = False  #: augmentation: every other image is mirrored
+    crop: Literal["none", "padded", "resized"] = "none"
+    #: augmentation: padded crops the image with a border of 4 pixels to its size; resized crops an
+    #: area of random size and aspect ratio
+    mixup: float = 0.0
+    #: augmentation: mix each image with another, in shares drawn from Beta(mixup, mixup) (Zhang et
+    #: al. 2018); 0 for none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimizer:
+    """Hyperparameters of the optimiser and its learning-rate schedule.
+
+    One-dimensional parameters (biases and normalisation scales) are exempt from weight decay and
+    from the layer-wise rates of LARS and LAMB. Fields with a default are optional in a task.
+    """
+
+    name: OptimizerName
+    lr: float  #: base learning rate, reached at the end of the warm-up
+    end_lr: float  #: learning rate at the end of the decay
+    momentum: float = 0.0  #: of sgd and lars
+    nesterov: bool = False  #: of sgd and lars
+    weight_decay: float
+    warmup_epochs: float  #: linear from zero; may be fractional
+    decay_epochs: int  #: counted from the start of training, including the warm-up
+    schedule: Decay = "cosine"  #: after the warm-up
+    power: float = 2.0  #: of the schedule poly
+    beta1: float = 0.9  #: of adamw and lamb: decay of the running mean of gradients
+    beta2: float = 0.999  #: of adamw and lamb: decay of the running mean of squared gradients
+    epsilon: float = 1e-8  #: of adamw, lars and lamb: added to the denominator
+    trust_coefficient: float = 0.001  #: of lars: factor of the ratio of weight to gradient norm
+    clip_norm: float = 0.0  #: largest gradient norm of the whole model; 0 for no clipping
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The values that the closed division allows for a hyperparameter."""
+
+    minimum: float | None = None
+    maximum: float | None = None
+    multiple_of: float | None = None
+
+    def __str__(self) -> str:
+        words = {
+            "at least": self.minimum,
+            "at most": self.maximum,
+            "a multiple of": self.multiple_of,
+        }
+        return " and ".join(
+            f"{word} {value:g}" for word, value in words.items() if value is not None
+        )
+
+    def admits(self, value: float) -> bool:
+        """Return whether ``value`` is within the bound."""
+        if self.minimum is not None and value < self.minimum:
+            return False
+        if self.maximum is not None and value > self.maximum:
+            return False
+        if self.multiple_of is None:
+            return True
+        parts = value / self.multiple_of
+        return round(parts) > 0 and abs(parts - round(parts)) < 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Runs of the reference trainer, which show how many samples convergence takes."""
+
+    plan: str
+    software: str
+    global_batch_size: int
+    seeds: tuple[int, ...]  #: [run]
+    samples_to_target: tuple[int, ...]  #: [run]
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """Properties of the model that limit the parallel plan; the trainer's model must have them."""
+
+    tensor_sizes: tuple[int, ...] = ()
+    #: numbers that tensor parallelism must divide, such as of attention heads; empty: no tp
+    tokens: int | None = None  #: per sample, if units can work on parts of the tokens
+    batch_norm: bool = True  #: whether any unit normalises over the batch
+    tied: bool = False  #: whether two units share a parameter
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A benchmark task: a model, its data and the quality to reach."""
+
+    name: str  #: family/tier
+    title: str
+    version: int  #: results are compared only within one version
+    trainer: str  #: default package whose modules ``train`` and ``predict`` are launched
+    units: tuple[str, ...]  #: names of the model's units; stage boundaries lie between them
+    model: dict[str, object]  #: hyperparameters of the model, read by its family
+    data: Data
+    quality: Quality
+    evaluation: Evaluation
+    limits: Limits
+    runs: Runs
+    training: Training
+    optimizer: Optimizer
+    closed: dict[str, Bound]  #: hyperparameters that the closed division may change
+    reference: Reference | None = None
+    parallel: Parallel = Parallel()
+    sha256: str = field(default="", kw_only=True)  #: of the task file
+
+    @property
+    def family(self) -> str:
+        """Return the model family, the first half of the name."""
+        return self.name.partition("/")[0]
+
+    @property
+    def slug(self) -> str:
+        """Return the name in the form used for folders, such as ``resnet-laptop``."""
+        return self.name.replace("/", "-")
+
+    @property
+    def steps_per_epoch(self) -> float:
+        """Return the optimiser steps per epoch, a fraction if batches span two epochs."""
+        return self.data.train_samples / self.training.global_batch_size
+
+    def steps(self, block: Block) -> range:
+        """Return the optimiser steps of ``block``, counted from the start of training.
+
+        They end with the last whole batch of its epochs; the remaining samples, fewer than a
+        batch, are part of the next block's first batch.
+        """
+        samples, batch = self.data.train_samples, self.training.global_batch_size
+        return range(
+            (block.first_epoch - 1) * samples // batch, block.last_epoch * samples // batch
+        )
+
+    def blocks(self) -> list[Block]:
+        """Return the blocks of epochs between evaluations, up to the limit of epochs."""
+        first, stop = 1, self.evaluation.first_epoch
+        blocks = []
+        while stop <= self.limits.epochs:
+            blocks.append(Block(first, stop - first + 1))
+            first, stop = stop + 1, stop + self.evaluation.every_epochs
+        return blocks

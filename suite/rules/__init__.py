@@ -1,1 +1,0 @@
-"""What is valid: rules, each one function, applied as a pinned ruleset says."""

@@ -1,1 +1,0 @@
-"""What results mean: times with intervals, throughput, samples to target."""

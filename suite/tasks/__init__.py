@@ -1,1 +1,0 @@
-"""What is measured: one TOML file a task, its loader, and its data behind a gate."""

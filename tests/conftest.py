@@ -1,0 +1,36 @@
+"""What all tests share: a busy machine fails no property test, and the longest files come first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    import pytest
+
+# How long an example takes says how busy the machine is, not whether the law holds.
+settings.register_profile(
+    "busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("busy machine")
+
+# So that two workers end at about the same time; the others follow in the order of their names.
+_LONGEST: Final = (
+    "tests/engine/test_transparency.py",
+    "tests/run/test_nodes.py",
+    "tests/run/test_resume.py",
+    "tests/run/test_harness_that_ends.py",
+    "tests/cli/test_prepare.py",
+    "tests/test_pytest_plugin.py",
+    "tests/test_walk.py",
+    "tests/docs/test_your_model.py",
+    "tests/docs/test_your_framework.py",
+    "tests/rules/mlperf/test_strict_rounds.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of the longest files first."""
+    places = {name: place for place, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))

@@ -1,0 +1,230 @@
+"""Small models with what real ones have and the families have not; each one is a row of `ODD`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.parametrizations import spectral_norm
+
+from hybridperf_reference.engine.chain import Chain, Unit
+from hybridperf_reference.images.digits import SmallImages
+from hybridperf_reference.models import chain_of
+from hybridperf_reference.transformer.layer import SPLIT, EncoderLayer
+from tests.engine.families import SEED, Family
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hybridperf.tasks.task import Task
+    from hybridperf_reference.engine.chain import Objective
+
+WIDTH = 12
+CLASSES = 10
+ROWS = 8  # of an image, and pixels in each
+
+
+@dataclass(frozen=True, eq=False)
+class OddModel(Family):
+    """A model on images of 8 px that is none of the suite's families."""
+
+    layers: Callable[[], list[nn.Module | Unit]] = list  #: a unit each, in order
+    objective: Callable[[Task], Objective] = lambda task: SmallImages(task, ROWS)
+    batch: int = 24  # which 1, 2, 3, 4, 6 and 8 divide
+    targets: tuple[int, ...] = ()  #: shape of a sample's
+
+    def built(self) -> Chain:
+        return chain_of(self.task(), SEED, self._build)
+
+    def _build(self, task: Task) -> Chain:
+        modules = self.layers()
+        units = (m if isinstance(m, Unit) else Unit(f"u{n}", m) for n, m in enumerate(modules))
+        return Chain(tuple(units), self.objective(task), self._example)
+
+    def _example(self, batch: int) -> tuple[Tensor, Tensor]:
+        targets = torch.zeros(batch, *self.targets, dtype=torch.int64)
+        return torch.randn(batch, 1, ROWS, ROWS), targets
+
+
+def odd(layers: Callable[[], list[nn.Module | Unit]], **options: Any) -> OddModel:
+    names = tuple(
+        layer.name if isinstance(layer, Unit) else f"u{number}"
+        for number, layer in enumerate(layers())
+    )
+    return OddModel("vit/laptop", {}, names, dtype=torch.float64, layers=layers, **options)
+
+
+class Apply(nn.Module):
+    """A function of tensors as a module."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self._function(inputs)
+
+
+class ActivatedNorm(nn.BatchNorm1d):
+    """BatchNorm and its activation in one layer, as timm's BatchNormAct2d."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return functional.silu(super().forward(inputs))
+
+
+class Centred(nn.Module):
+    """Keep a moving average of all inputs, which evaluation subtracts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("average", torch.zeros(WIDTH))
+        self.average: Tensor
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.training:
+            self.average = self.average.lerp(inputs.detach().mean(dim=0), 0.2)
+            return torch.tanh(self.linear(inputs))
+        return torch.tanh(self.linear(inputs - 0.01 * self.average))
+
+
+class Unused(nn.Module):
+    """A layer with a parameter that nothing depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.spare = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.tanh(self.linear(inputs))
+
+
+class Scaled(nn.Module):
+    """A layer whose outputs are scaled by a parameter of one number, as CLIP's logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.scale = nn.Linear(WIDTH, WIDTH), nn.Parameter(torch.tensor(0.7))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.tanh(self.linear(inputs) * self.scale)
+
+
+class SeveralTargets(SmallImages):
+    """An image of class c has 1 + c % 4 targets; the rest of four are not counted."""
+
+    def prepare(self, *stored: Tensor) -> tuple[Tensor, Tensor]:
+        inputs, labels = super().prepare(*stored)
+        places = torch.arange(4, device=labels.device)
+        targets = (labels.view(-1, 1) + places) % CLASSES
+        return inputs, targets.masked_fill(places > labels.view(-1, 1) % 4, -100)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        logits = outputs.unflatten(1, (4, CLASSES)).flatten(0, 1)
+        return functional.cross_entropy(logits, targets.flatten(), reduction="sum")
+
+    def count(self, targets: Tensor) -> Tensor:  # type: ignore[override]  # depends on the labels
+        return (targets >= 0).sum()
+
+    def predictions(self, outputs: Tensor) -> Tensor:
+        return outputs[:, :CLASSES].argmax(dim=1)
+
+
+def flat() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(ROWS * ROWS, WIDTH))
+
+
+def dense(outputs: int = WIDTH) -> nn.Module:
+    return nn.Sequential(nn.Linear(WIDTH, outputs), nn.Tanh())
+
+
+def frozen(module: nn.Module) -> nn.Module:
+    return module.requires_grad_(requires_grad=False)
+
+
+def half_frozen() -> nn.Module:
+    module = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
+    frozen(module[0])
+    module[2].weight.requires_grad = False
+    return module
+
+
+def tied() -> list[nn.Module | Unit]:
+    first, again = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+    again.weight = first.weight
+    return [flat(), first, nn.Tanh(), again, nn.Linear(WIDTH, CLASSES)]
+
+
+def norms(**options: Any) -> list[nn.Module | Unit]:
+    kinds = [nn.BatchNorm1d(WIDTH, **options) for _ in range(2)]
+    return [flat(), nn.Sequential(kinds[0], nn.Tanh()), dense(), kinds[1], dense(CLASSES)]
+
+
+def encoders() -> list[nn.Module | Unit]:
+    layers = [EncoderLayer(WIDTH, 6, 2 * WIDTH, norm_first=n == 0, epsilon=1e-6) for n in range(2)]
+    rows = nn.Sequential(nn.Flatten(1, 2), nn.Linear(ROWS, WIDTH))
+    padded = Apply(lambda tokens: torch.cat([tokens, tokens[:, :5] * 0.5], dim=1))  # 13 tokens
+    ends = nn.Sequential(Apply(lambda tokens: tokens.mean(dim=1)), nn.Linear(WIDTH, CLASSES))
+    units = [Unit(f"u{number + 1}", layer, SPLIT) for number, layer in enumerate(layers)]
+    return [nn.Sequential(rows, padded), *units, ends]
+
+
+def tied_encoders() -> list[nn.Module | Unit]:
+    """Let two units that tensor parallelism splits share the weight of a linear."""
+    first, *units, last = encoders()
+    linears = [unit.module.get_submodule(next(iter(SPLIT))) for unit in units]  # type: ignore[union-attr]  # units of encoders are units
+    linears[1].weight = linears[0].weight
+    return [first, *units, last]
+
+
+def transposed() -> list[nn.Module | Unit]:
+    turn = Apply(lambda tokens: tokens.transpose(1, 2))
+    return [
+        nn.Sequential(nn.Flatten(1, 2), nn.Linear(ROWS, WIDTH), turn),  # ends with a view
+        nn.Sequential(nn.Linear(ROWS, 3 * ROWS), nn.Tanh(), nn.Linear(3 * ROWS, ROWS), turn),
+        nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH)),
+        nn.Sequential(turn, nn.Flatten(), nn.Linear(WIDTH * ROWS, CLASSES)),
+    ]
+
+
+ODD = {
+    "tied": odd(tied),
+    "frozen": odd(
+        lambda: [frozen(flat()), frozen(dense()), half_frozen(), frozen(dense()), dense(CLASSES)]
+    ),
+    "bare": odd(lambda: [flat(), nn.Tanh(), nn.Identity(), dense(CLASSES), nn.Flatten()]),
+    "activated": odd(
+        lambda: [flat(), ActivatedNorm(WIDTH), dense(), ActivatedNorm(WIDTH), dense(CLASSES)],
+        batch_norm=True,
+    ),
+    "without_scale": odd(lambda: norms(affine=False), batch_norm=True),
+    "cumulative": odd(lambda: norms(momentum=None), batch_norm=True),
+    "buffers": odd(
+        lambda: [flat(), Centred(), spectral_norm(nn.Linear(WIDTH, WIDTH)), dense(CLASSES)],
+        batch_norm=True,  # what a buffer has depends on how batches are cut, as there
+    ),
+    "unused": odd(lambda: [flat(), Unused(), Unused(), dense(CLASSES)]),
+    "scaled": odd(lambda: [flat(), Scaled(), Scaled(), dense(CLASSES)]),
+    "integers": odd(
+        lambda: [
+            Apply(lambda images: (images.flatten(1) > 0).long().cumsum(dim=1) // 4),
+            nn.Sequential(nn.Embedding(17, WIDTH), Apply(lambda words: words.mean(dim=1))),
+            dense(),
+            dense(CLASSES),
+        ]
+    ),
+    "targets": odd(
+        lambda: [flat(), dense(), dense(), dense(4 * CLASSES)],
+        objective=lambda task: SeveralTargets(task, ROWS),
+        targets=(4,),
+    ),
+    "unequal": odd(
+        lambda: [flat(), dense(60), nn.Linear(60, 500), nn.ReLU(), nn.Linear(500, CLASSES)]
+    ),
+    "encoders": odd(encoders, tensor_sizes=(6, 2 * WIDTH), tokens=13),
+    "tied_encoders": odd(tied_encoders, tensor_sizes=(6, 2 * WIDTH), tokens=13),
+    "transposed": odd(transposed),
+}

@@ -1,0 +1,103 @@
+"""Dropout in one process that drops what all ranks of a plan drop together.
+
+It draws by the definition in `hybridperf_reference.engine.rng`, with none of its code: a tensor
+that tensor parallelism would split is dropped part by part, each from its own rank's sequence.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from numpy import uint64
+from numpy.random import SeedSequence
+from torch import Tensor
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+    from hybridperf.plan import ParallelPlan
+    from hybridperf_reference.engine.chain import Unit
+
+_dropout = functional.dropout
+
+
+class SimulatedStreams:
+    """What the ranks of a replica's tp groups would draw."""
+
+    def __init__(self, seed: int, plan: ParallelPlan) -> None:
+        self._seed, self._tp, self._sp = seed, plan.tp, plan.sp
+        self.step, self.micro_batch = 0, 0
+        self._unit, self._regions = 0, 0
+        self._dim: int | None = None  # that is split here
+        self._states: list[Tensor] = []  # of the generators of each part
+
+    def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let torch's functions drop by these streams."""
+        monkeypatch.setattr(functional, "dropout", self.dropout)
+        monkeypatch.setattr(functional, "scaled_dot_product_attention", self.attention)
+
+    def follow(self, number: int, unit: Unit) -> None:
+        """Begin anew at each pass through ``unit``, and enter and leave what tp splits of it."""
+        between = 1 if self._sp and {*unit.split.values()} == {"column", "row"} else None
+        unit.module.register_forward_pre_hook(lambda *_: self._begin(number, between))
+        columns = [name for name, kind in unit.split.items() if kind == "column"]
+        if self._tp == 1 or not columns:
+            return
+        if between is not None:
+            for name in {name.rpartition(".")[0] for name in columns}:
+                module = unit.module.get_submodule(name)
+                module.register_forward_pre_hook(lambda *_: self._enter(None))
+        for name in unit.split:
+            to = -1 if name in columns else between
+            unit.module.get_submodule(name).register_forward_hook(self._entering(to))
+
+    def dropout(
+        self, inputs: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor:
+        """Drop as `torch.nn.functional.dropout`, each part from its own sequence."""
+        assert not inplace
+        if not training or p == 0:
+            return inputs
+        # Attention splits by its heads [batch, head, token, token], all else by its last.
+        dim = 1 if self._dim == -1 and inputs.dim() == 4 else self._dim
+        parts = [inputs] if dim is None else inputs.chunk(self._tp, dim)
+        factors = []
+        for number, part in enumerate(parts):
+            torch.set_rng_state(self._states[number])
+            factors.append(_dropout(torch.ones(part.shape, dtype=part.dtype), p))
+            self._states[number] = torch.get_rng_state()
+        return inputs * torch.cat(factors, 0 if dim is None else dim)
+
+    def attention(self, query: Tensor, key: Tensor, value: Tensor, dropout_p: float) -> Tensor:
+        """Attend as `torch.nn.functional.scaled_dot_product_attention`."""
+        scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
+        return self.dropout(scores.softmax(-1), dropout_p) @ value
+
+    def _entering(self, dim: int | None) -> Callable[..., None]:
+        def enter(*_: Any) -> None:
+            self._enter(dim)
+
+        return enter
+
+    def _begin(self, number: int, dim: int | None) -> None:
+        self._unit, self._regions, self._dim = number, 0, dim
+        self._seed_parts()
+
+    def _enter(self, dim: int | None) -> None:
+        before, self._dim = self._dim, dim
+        if (before is None) != (dim is None):
+            self._regions += 1
+            self._seed_parts()
+
+    def _seed_parts(self) -> None:
+        parts = [0] if self._dim is None else range(1, 1 + self._tp)
+        self._states = []
+        for part in parts:
+            entropy = [self._seed, self.step, self.micro_batch, self._unit, self._regions, part]
+            torch.manual_seed(int(SeedSequence(entropy).generate_state(1, uint64)[0]))
+            self._states.append(torch.get_rng_state())

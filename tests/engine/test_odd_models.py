@@ -1,0 +1,166 @@
+"""What real models have and the families have not: every plan computes what one process does."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from hybridperf.errors import UserError
+from hybridperf.plan import ParallelPlan
+from hybridperf_reference.engine.mesh import Mesh
+from hybridperf_reference.engine.trainer import Trainer
+from tests.engine.compare import assert_computed, found, run_world
+from tests.engine.families import SEED
+from tests.engine.odd_models import ODD
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ITEMS = {
+    1: (
+        "tied:microbatches=3,recompute=full",
+        "frozen:recompute=full",
+        "bare:microbatches=2",
+        "activated:microbatches=4,bn=deferred,recompute=full",
+        "without_scale:microbatches=3,bn=deferred",
+        "cumulative:microbatches=3,bn=deferred,recompute=full",
+        "buffers:microbatches=2,recompute=full",
+        "unused:microbatches=2",
+        "targets:microbatches=4",
+    ),
+    2: (
+        "tied:dp=2",
+        "tied:dp=2,sync=blocking,microbatches=2",
+        "frozen:dp=2",
+        "frozen:dp=2,zero=1",
+        "frozen:dp=2,zero=3,microbatches=2",
+        "frozen:pp=2",
+        "frozen:pp=2,schedule=zbv,microbatches=3",
+        "bare:dp=2",
+        "bare:dp=2,zero=3",
+        "bare:pp=2,schedule=interleaved,microbatches=3",
+        "bare:pp=2,schedule=zbv",
+        "activated:dp=2,bn=sync",
+        "activated:dp=2,bn=deferred,microbatches=2,recompute=full",
+        "activated:pp=2,bn=deferred,schedule=gpipe,microbatches=3",
+        "without_scale:dp=2,bn=sync,microbatches=2",
+        "without_scale:dp=2",
+        "cumulative:dp=2,bn=sync,recompute=full",
+        "cumulative:dp=2",
+        "buffers:dp=2,recompute=full",
+        "buffers:pp=2,recompute=2",
+        "unused:dp=2",
+        "unused:dp=2,microbatches=2",
+        "unused:dp=2,sync=blocking",
+        "unused:dp=2,zero=2",
+        "unused:pp=2",
+        "scaled:dp=2",
+        "scaled:dp=2,zero=1,microbatches=2",
+        "scaled:dp=2,zero=3,recompute=full",
+        "scaled:pp=2,recompute=full",
+        "integers:pp=2",
+        "integers:dp=2,zero=3",
+        "targets:dp=2",
+        "targets:dp=2,sync=blocking,microbatches=2",
+        "targets:dp=2,zero=1,microbatches=2",
+        "targets:pp=2,schedule=zbv,microbatches=4",
+        "unequal:pp=2",
+        "encoders:tp=2,sp=on",
+        "transposed:pp=2,schedule=zbv",
+        "transposed:pp=2",
+    ),
+    3: (
+        "tied:dp=3",
+        "frozen:pp=3",
+        "bare:pp=3,schedule=gpipe,microbatches=4",
+        "activated:dp=3,bn=sync",
+        "targets:dp=3,zero=3",
+        "unequal:pp=3,microbatches=4",
+        "encoders:tp=3,sp=on",
+        "transposed:pp=3,microbatches=6",
+    ),
+    4: (
+        "frozen:dp=2,pp=2",
+        "frozen:pp=4,schedule=gpipe,microbatches=2",
+        "bare:dp=2,pp=2",
+        "activated:dp=4,bn=sync,zero=3,shard=2",
+        "unused:dp=2,pp=2",
+        "integers:dp=2,pp=2,schedule=gpipe",
+        "targets:dp=2,pp=2,schedule=zbv,zero=1",
+        "targets:dp=4,zero=3,shard=2,microbatches=2",
+        "encoders:dp=2,tp=2,sp=on",
+        "transposed:dp=2,pp=2",
+    ),
+    6: (
+        "bare:dp=3,pp=2",
+        "activated:dp=6,bn=sync",
+        "targets:dp=3,pp=2,sync=blocking",
+        "encoders:dp=2,tp=3",
+        "encoders:tp=6",
+    ),
+    8: (
+        "frozen:dp=4,pp=2,zero=1",
+        "targets:dp=4,pp=2",
+        "encoders:dp=2,pp=2,tp=2,sp=on",
+    ),
+}
+CASES = [(ranks, number, item) for ranks in ITEMS for number, item in enumerate(ITEMS[ranks])]
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Return the folders of worlds that were started."""
+    return {}
+
+
+@pytest.mark.timeout(600)  # the first case of a world waits for all of them
+@pytest.mark.parametrize(("ranks", "number", "item"), CASES, ids=[item for *_, item in CASES])
+def test_an_odd_model_is_trained_as_in_one_process(
+    worlds: dict[int, Path],
+    tmp_path_factory: pytest.TempPathFactory,
+    ranks: int,
+    number: int,
+    item: str,
+) -> None:
+    if ranks not in worlds:
+        worlds[ranks] = tmp_path_factory.mktemp("world")
+        run_world(worlds[ranks], ranks, ITEMS[ranks])
+
+    assert_computed(item, found(worlds[ranks], ranks, number))
+
+
+REFUSED = {
+    "tied:pp=2": "neither pp, zero nor sp where units share a parameter, nor dp with tp",
+    "tied:dp=2,zero=1": "neither pp, zero nor sp where units share a parameter, nor dp with tp",
+    "tied_encoders:tp=2": "linears of their own weights to split in unit 'u1'",
+    "tied_encoders:tp=2,sp=on": "neither pp, zero nor sp where units share a parameter",
+    "bare:microbatches=2,bn=deferred": "BatchNorm in the model where bn is given",
+    "bare:tp=2": "a model that declares linears to split for tp",
+    "encoders:tp=4": "unit 'u1' to work on a part of its features",
+    "integers:pp=4": "at most 3 stages, between which units pass floating-point numbers",
+}
+
+
+@pytest.mark.parametrize("item", REFUSED)
+def test_a_plan_that_the_chain_does_not_bear_out_is_refused(item: str) -> None:
+    """Whatever the task declares: it says of these what is not so."""
+    name, _, text = item.partition(":")
+    plan, here = ParallelPlan.parse(text), Mesh(torch.device("cpu"), None)
+
+    with pytest.raises(UserError, match=REFUSED[item]) as refusal:
+        Trainer(ODD[name].chain(), ODD[name].task(), plan, here, SEED)
+
+    assert "\n" not in str(refusal.value)
+    assert json.dumps(text)[1:-1] in str(refusal.value) or "pp=4" in text
+
+
+def test_a_model_of_which_nothing_is_trained_is_refused() -> None:
+    chain, here = ODD["bare"].chain(), Mesh(torch.device("cpu"), None)
+    for unit in chain.units:
+        unit.module.requires_grad_(requires_grad=False)
+
+    with pytest.raises(UserError, match="a model with parameters to train, found none"):
+        Trainer(chain, ODD["bare"].task(), ParallelPlan(), here, SEED)

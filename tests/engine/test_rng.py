@@ -1,0 +1,154 @@
+"""Whole activations are dropped alike by a tp group; all others draw numbers of their own."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hybridperf.plan import ParallelPlan
+from hybridperf_reference.engine.chain import Unit
+from hybridperf_reference.engine.mesh import Mesh
+from hybridperf_reference.engine.recompute import apply_recompute
+from hybridperf_reference.engine.rng import RngStreams, draws_random_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ONES = torch.ones(1, 64)
+
+
+class Applied(nn.Module):
+    """A unit that is a function."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.function(inputs)
+
+
+def masks(
+    *, seed: int = 3, step: int = 0, replica: int = 0, tp_rank: int = 0, unit: int = 0
+) -> list[Tensor]:
+    """Return what the passes of two micro-batches through a unit drop: whole, split, whole."""
+    mesh = Mesh(torch.device("cpu"), None, replica=replica, tp_rank=tp_rank)
+    streams = RngStreams(seed, ParallelPlan(microbatches=2), mesh)
+
+    def drop(inputs: Tensor) -> Tensor:
+        regions = [functional.dropout(inputs)]
+        streams.enter(split=True)
+        regions.append(functional.dropout(inputs))
+        streams.enter(split=False)
+        regions.append(functional.dropout(inputs))
+        return torch.cat(regions)
+
+    module = Applied(drop)
+    streams.seed_passes({unit: module}, split=[])
+    streams.count_passes({unit: module})
+    streams.begin_step(step)
+    return [mask for _ in range(2) for mask in module(ONES).split(1)]
+
+
+def test_ranks_of_a_tp_group_drop_alike_what_is_whole_and_only_that() -> None:
+    first, second = masks(tp_rank=0), masks(tp_rank=1)
+
+    assert [torch.equal(*pair) for pair in zip(first, second, strict=True)] == [
+        True,
+        False,
+        True,
+    ] * 2
+
+
+def test_regions_micro_batches_units_replicas_steps_and_seeds_each_drop_others() -> None:
+    drawn = [
+        *masks(),
+        *masks(seed=4),
+        *masks(step=1),
+        *masks(replica=1),
+        *masks(unit=1),
+        masks(tp_rank=1)[1],
+    ]
+
+    assert not any(torch.equal(one, other) for one, other in itertools.combinations(drawn, 2))
+
+
+def test_two_replicas_drop_what_one_drops_in_twice_as_many_micro_batches() -> None:
+    plan, mesh = ParallelPlan(microbatches=4), Mesh(torch.device("cpu"), None)
+    streams, module = RngStreams(3, plan, mesh), Applied(functional.dropout)
+    streams.seed_passes({0: module}, split=[])
+    streams.count_passes({0: module})
+    streams.begin_step(0)
+
+    one = [module(ONES) for _ in range(4)]
+
+    two = [mask for replica in range(2) for mask in masks(replica=replica)[::3]]
+    assert all(map(torch.equal, one, two))
+
+
+def test_a_step_drops_the_same_whatever_was_drawn_before() -> None:
+    first = masks(step=5)
+    torch.rand(1000)
+
+    assert all(map(torch.equal, first, masks(step=5)))
+
+
+def test_a_repeated_pass_drops_what_the_first_one_dropped() -> None:
+    streams = RngStreams(3, ParallelPlan(microbatches=2), Mesh(torch.device("cpu"), None))
+    module = Applied(functional.dropout)
+    streams.seed_passes({0: module}, split=[])
+    apply_recompute([Unit("unit", module)], every=1)
+    streams.count_passes({0: module})
+    streams.begin_step(0)
+    inputs = [ONES.clone().requires_grad_() for _ in range(2)]
+
+    outputs = [module(each) for each in inputs]
+    for output in outputs:
+        output.sum().backward()
+
+    assert not torch.equal(*outputs)
+    for each, output in zip(inputs, outputs, strict=True):
+        assert each.grad is not None
+        assert torch.equal(each.grad, output)
+
+
+def test_evaluation_leaves_the_generator_alone() -> None:
+    streams = RngStreams(3, ParallelPlan(), Mesh(torch.device("cpu"), None))
+    module = nn.Dropout().eval()
+    streams.seed_passes({0: module}, split=[])
+    streams.count_passes({0: module})
+    before = torch.get_rng_state()
+
+    assert torch.equal(module(ONES), ONES)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def _attend(inputs: Tensor) -> Tensor:
+    return functional.scaled_dot_product_attention(inputs, inputs, inputs, dropout_p=0.1)
+
+
+@pytest.mark.parametrize(
+    ("module", "draws"),
+    [
+        (nn.Linear(8, 8), False),
+        (nn.Dropout(0.0), False),
+        (nn.BatchNorm1d(4), False),
+        (nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1)), True),
+        (Applied(_attend), True),
+        (Applied(lambda x: x + torch.rand_like(x)), True),
+        (Applied(lambda x: x * float(x.sum())), False),
+        (Applied(lambda x: x @ x), True),  # unknown: it cannot run
+    ],
+)
+def test_units_that_draw_random_numbers_are_found(module: nn.Module, draws: bool) -> None:
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+
+    assert draws_random_numbers(module, torch.empty(4, 8, device="meta")) == draws
+
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, before[name])

@@ -1,0 +1,85 @@
+"""What a process of a run imports: nothing that takes seconds and is not used."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hybridperf.tasks.registry import find_task
+from hybridperf_reference.engine import chain
+from hybridperf_reference.engine.partition import forward_flops
+from hybridperf_reference.models import chain_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+UNUSED = ("torch._dynamo", "sympy", "sklearn", "torchvision", "datasets", "pandas", "scipy")
+TRAINS = """
+import os, sys
+from hybridperf.plan import ParallelPlan
+from hybridperf.run.access import EvaluationData, TrainingData
+from hybridperf.tasks.data import load
+from hybridperf.tasks.registry import find_task
+from hybridperf.tasks.task import Block
+from hybridperf_reference.engine.mesh import build_mesh, join_ranks
+from hybridperf_reference.engine.trainer import Trainer
+from hybridperf_reference.models import chain_of
+
+task, plan = find_task(sys.argv[1]), ParallelPlan.parse(sys.argv[2])
+with join_ranks(plan) as device:
+    trainer = Trainer(chain_of(task, 1), task, plan, build_mesh(plan, device), 1)
+    trainer.warm_up()
+    samples = load(task.data).evaluation
+    trainer.evaluate(EvaluationData(samples, lambda: None))
+    trainer.weights()
+    print("imported:", *(name for name in sys.argv[3].split() if name in sys.modules))
+"""
+
+
+@pytest.mark.parametrize("name", ["resnet/laptop", "vgg/laptop", "vit/laptop", "bert/laptop"])
+def test_small_models_are_probed_on_the_host_with_the_same_result_as_on_meta(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain_ = chain_of(find_task(name), 1)
+    flops, boundaries = forward_flops(chain_), chain_.boundaries()
+
+    monkeypatch.setattr(chain, "SMALL", 0)
+
+    assert chain_.probe()[1].device.type == "meta"
+    assert forward_flops(chain_) == flops
+    on_meta = [(sample.shape, sample.dtype) for sample in chain_.boundaries()]
+    assert [(sample.shape, sample.dtype) for sample in boundaries] == on_meta
+    assert all(sample.device.type == "meta" for sample in boundaries)
+
+
+@pytest.mark.parametrize(
+    ("task", "plan"),
+    [("resnet/laptop", "dp=1"), ("resnet/laptop", "dp=2"), ("vit/laptop", "microbatches=2")],
+)
+def test_a_rank_imports_nothing_that_it_does_not_use(task: str, plan: str, tmp_path: Path) -> None:
+    script = tmp_path / "trains.py"
+    script.write_text(TRAINS)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+
+    done = subprocess.run(
+        [
+            sys.executable,
+            *(torchrun if plan == "dp=2" else []),
+            str(script),
+            task,
+            plan,
+            " ".join(UNUSED),
+        ],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    told = [line for line in done.stdout.splitlines() if line.startswith("imported:")]
+    assert told == ["imported:"] * (2 if plan == "dp=2" else 1)

@@ -1,0 +1,56 @@
+"""Processor time of one run of a laptop task, beside that of an earlier version of this project.
+
+``HYBRIDPERF_BASELINE`` names the ``hybridperf`` command of the other version, in an environment of
+its own. Both train the same, so the difference is what starting, scoring and sealing take.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PAIRS = 5
+BASELINE = os.environ.get("HYBRIDPERF_BASELINE")
+OURS = str(Path(sys.executable).with_name("hybridperf"))
+
+
+@pytest.mark.skipif(BASELINE is None, reason="HYBRIDPERF_BASELINE names no other version")
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("plan", ["dp=1", "dp=2"])
+def test_processor_time_of_one_run(plan: str, tmp_path: Path, benchmark: Any) -> None:
+    assert BASELINE is not None
+    ratios: list[float] = []
+    ours_s: list[float] = []
+    for command in (OURS, BASELINE):
+        _processor_s(command, plan, tmp_path / "warm")  # compiles Python's files
+
+    def pair() -> None:
+        order = (OURS, BASELINE) if len(ratios) % 2 else (BASELINE, OURS)
+        taken = {command: _processor_s(command, plan, tmp_path / "run") for command in order}
+        ours_s.append(taken[OURS])
+        ratios.append(taken[OURS] / taken[str(BASELINE)])
+
+    benchmark.pedantic(pair, rounds=PAIRS, iterations=1)
+
+    benchmark.extra_info["processor seconds, median"] = round(statistics.median(ours_s), 2)
+    benchmark.extra_info["ratio to the other version, median"] = round(statistics.median(ratios), 3)
+    benchmark.extra_info["ratios"] = [round(ratio, 3) for ratio in ratios]
+
+
+def _processor_s(command: str, plan: str, out: Path) -> float:
+    """Return the user and system seconds of a run and all its processes."""
+    shutil.rmtree(out, ignore_errors=True)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    arguments = ["run", "resnet/laptop", "--plan", plan, "--runs", "1", "--out", str(out)]
+    done = subprocess.run([command, *arguments], capture_output=True, text=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode in {0, 1}, done.stderr  # 1: missed its target
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

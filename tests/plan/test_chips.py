@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from hybridperf.plan import plan_chips
+from hybridperf.plan.fields import FIELDS
+from hybridperf.score.scaling.devices import plan_ranks
+
+
+@pytest.mark.parametrize(
+    ("plan", "chips", "ranks"),
+    [
+        ("dp=1", ["dp 1"], 1),
+        (
+            "dp=2,pp=2,schedule=1f1b,microbatches=4",
+            ["dp 2", "pp 2", "1f1b", "4 micro-batches"],
+            4,
+        ),
+        ("tp=4", ["tp 4"], 4),
+        (
+            "dp=2,zero=3,tp=2,sp=on,pp=2,schedule=interleaved,stages=3,microbatches=2",
+            [
+                "dp 2",
+                "zero 3",
+                "tp 2",
+                "sp",
+                "pp 2",
+                "interleaved",
+                "3 stages a rank",
+                "2 micro-batches",
+            ],
+            8,
+        ),
+        (
+            "recompute=full,precision=bf16,compile=on,bn=sync",
+            ["recompute full", "bf16", "compile", "bn sync"],
+            1,
+        ),
+        ("xp=4", ["xp 4"], None),
+        ("nonsense", ["nonsense"], None),
+        ("", [], None),
+    ],
+)
+def test_a_plan_becomes_chips(plan: str, chips: list[str], ranks: int | None) -> None:
+    assert [chip.text for chip in plan_chips(plan)] == chips
+    assert plan_ranks(plan) == ranks
+
+
+@pytest.mark.parametrize("key", FIELDS)
+def test_every_key_of_a_plan_is_explained(key: str) -> None:
+    (chip,) = plan_chips(f"{key}=2")
+
+    assert chip.meaning != key

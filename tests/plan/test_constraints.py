@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hybridperf.plan import ParallelPlan, TrainingConfig
+from hybridperf.plan.fields import FIELDS, LARGEST_NUMBER
+from tests.plan.drawn import plans
+
+CONFIG = TrainingConfig(units=6, global_batch_size=32, devices=4, ranks_per_device=1)
+ROOMY = TrainingConfig(
+    units=64,
+    global_batch_size=64,
+    devices=64,
+    ranks_per_device=1,
+    device_kind="cuda",
+    tensor_sizes=(8, 48),
+    tokens=64,
+)
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> TrainingConfig:
+    """Draw a model, a batch and devices, plausible or not."""
+    size = st.integers(0, 9) | st.integers(0, LARGEST_NUMBER)
+    return TrainingConfig(
+        units=draw(size),
+        global_batch_size=draw(size),
+        devices=draw(size),
+        ranks_per_device=draw(size),
+        device_kind=draw(st.sampled_from(["cpu", "cuda"])),
+        tensor_sizes=tuple(draw(st.lists(size, max_size=3))),
+        tokens=draw(st.none() | size),
+        batch_norm=draw(st.booleans()),
+        tied=draw(st.booleans()),
+        compiler=draw(st.booleans()),
+    )
+
+
+_ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9)
+
+
+@settings(deadline=None)
+@given(plans(), configs())
+def test_what_does_not_fit_is_a_finding_and_nothing_is_raised(
+    plan: ParallelPlan, config: TrainingConfig
+) -> None:
+    for finding in plan.check(config):
+        assert finding.rule != "plan.text"
+        assert finding.sentence.startswith(f"plan '{plan}': expected ")
+
+
+@settings(deadline=None)
+@given(plans(), configs(), st.sampled_from(sorted(FIELDS)), _ANYTHING)
+def test_a_plan_of_any_values_is_checked_and_nothing_is_raised(
+    plan: ParallelPlan, config: TrainingConfig, name: str, value: object
+) -> None:
+    changed = dataclasses.replace(plan, **{name: value})  # type: ignore[arg-type]  # on purpose
+
+    findings = changed.check(config)
+
+    if not FIELDS[name].admits(value):
+        assert [finding.rule for finding in findings] == ["plan.text"]
+        assert name in findings[0].expected
+    elif not any(finding.rule == "plan.text" for finding in findings):
+        assert ParallelPlan.parse(str(changed)) == changed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "dp=1",
+        "dp=4",
+        "pp=4",
+        "dp=2,pp=2",
+        "microbatches=32",
+        "dp=2,pp=2,microbatches=16",
+        "pp=4,schedule=gpipe,microbatches=2",
+        "dp=4,zero=3,shard=2,microbatches=2",
+        "dp=2,pp=2,zero=1",
+        "pp=2,schedule=interleaved,stages=3",
+        "pp=2,schedule=zbv",
+        "dp=2,pp=2,schedule=zbv,sync=blocking",
+        "dp=2,pp=2,schedule=zbv,zero=1,bn=deferred,precision=bf16",
+        "dp=2,bn=sync,compile=on,recompute=6",
+    ],
+)
+def test_a_plan_that_fits_has_no_findings(text: str) -> None:
+    assert ParallelPlan.parse(text).check(CONFIG) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        ("dp=8", ["plan.ranks"]),
+        ("dp=2,pp=4,microbatches=4", ["plan.ranks"]),
+        ("dp=3", ["plan.divides"]),
+        ("microbatches=64", ["plan.divides"]),
+        ("dp=2,pp=2,microbatches=32", ["plan.divides"]),
+        ("pp=4,microbatches=2", ["plan.microbatches"]),
+        ("pp=8", ["plan.ranks", "plan.units"]),
+        (
+            "dp=5,pp=7,microbatches=3",
+            ["plan.ranks", "plan.units", "plan.divides", "plan.microbatches"],
+        ),
+        ("pp=4,schedule=zbv", ["plan.units"]),
+        ("pp=2,schedule=interleaved,stages=4", ["plan.units"]),
+        ("tp=2", ["plan.tp"]),
+        ("offload=cpu", ["plan.offload"]),
+        ("dp=2,zero=3,offload=cpu", ["plan.offload"]),
+        ("recompute=7", ["plan.recompute"]),
+    ],
+)
+def test_each_misfit_is_a_finding(text: str, rules: list[str]) -> None:
+    findings = ParallelPlan.parse(text).check(CONFIG)
+
+    assert [finding.rule for finding in findings] == rules
+    assert all(finding.sentence.startswith("plan '") for finding in findings)
+    assert all(finding.sentence.endswith(".") for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "says"),
+    [
+        ("sync=blocking", "replicas", "replicas (dp > 1) for sync=blocking to work on"),
+        ("zero=1", "replicas", "replicas (dp > 1) for zero=1 to work on"),
+        ("dp=2,zero=1,sync=blocking", "sync", "sync=overlapped with zero"),
+        ("dp=2,pp=2,zero=2", "zero", "it reduces gradients once a step, as zero=1 does"),
+        ("dp=2,shard=2", "shard", "zero where shard is given"),
+        ("dp=4,zero=3,shard=3", "shard", "shard to divide dp=4"),
+        ("dp=2,zero=3,shard=4", "shard", "and to be less"),
+        ("dp=2,offload=cpu", "offload", "zero where offload is given"),
+        ("sp=on", "sp", "tp > 1 for sp"),
+        ("tp=3", "tp", "tp to divide the 8 heads or features that the model splits"),
+        ("tp=16", "tp", "tp to divide the 8 heads or features that the model splits"),
+        (
+            "pp=3,schedule=interleaved,microbatches=7",
+            "microbatches",
+            "m to be a multiple of max(1, m // p) under schedule=interleaved",
+        ),
+        ("dp=2,pp=2,schedule=zbv", "split_backward", "it would come too early"),
+        ("dp=2,pp=2,schedule=zbv,zero=3", "split_backward", "zero=3 frees parameters too early"),
+        ("pp=2,schedule=zbv,compile=on", "split_backward", "a compiled backward pass cannot"),
+        ("pp=2,schedule=zbv,recompute=full", "split_backward", "would recompute"),
+        ("dp=2,pp=2,schedule=zbv,zero=1,bn=sync", "split_backward", "its collectives cannot"),
+        ("gradients=bf16", "replicas", "replicas (dp > 1) for gradients=bf16 to work on"),
+        ("dp=2,tp=2,order=dp-pp-tp", "order", "order to move axes of more than one rank"),
+        ("bn=sync", "replicas", "replicas (dp > 1) for bn=sync to work on"),
+        ("bn=deferred", "bn", "more than one micro-batch for bn=deferred to put together"),
+    ],
+)
+def test_what_is_known_to_be_wrong_is_refused_with_its_reason(
+    text: str, rule: str, says: str
+) -> None:
+    findings = ParallelPlan.parse(text).check(ROOMY)
+
+    assert [finding.rule for finding in findings if says in finding.expected] == [f"plan.{rule}"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "text", "says"),
+    [
+        ({"tokens": None}, "tp=2,sp=on", "units that work token by token for sp"),
+        ({"tokens": 5}, "tp=4,sp=on", "a part of the 5 tokens of a sample for each rank under sp"),
+        ({"tied": True}, "pp=2", "neither pp, zero nor sp where units share a parameter"),
+        ({"tied": True}, "dp=2,zero=1", "neither pp, zero nor sp where units share a parameter"),
+        ({"batch_norm": False}, "bn=deferred,microbatches=2", "BatchNorm in the model"),
+    ],
+)
+def test_what_the_model_cannot_is_refused(facts: dict[str, object], text: str, says: str) -> None:
+    findings = ParallelPlan.parse(text).check(
+        dataclasses.replace(ROOMY, **facts)  # type: ignore[arg-type]  # the rows above are typed
+    )
+
+    assert len(findings) == 1
+    assert says in findings[0].expected
+
+
+def test_a_misfit_names_the_numbers_and_the_remedy() -> None:
+    (finding,) = ParallelPlan.parse("dp=3").check(CONFIG)
+
+    assert finding.sentence == (
+        "plan 'dp=3': expected dp x microbatches to divide the batch of 32 samples, "
+        "found 3 x 1 = 3; choose dp and microbatches from its divisors."
+    )
+
+
+def test_cores_may_be_shared_where_the_facts_say_so() -> None:
+    shared = dataclasses.replace(CONFIG, ranks_per_device=4)
+
+    assert ParallelPlan.parse("dp=16").check(shared) == []
+    assert [each.rule for each in ParallelPlan.parse("dp=32").check(shared)] == ["plan.ranks"]
+
+
+def test_units_bound_the_stages_where_there_are_devices_enough() -> None:
+    many = dataclasses.replace(CONFIG, devices=64)
+
+    assert ParallelPlan.parse("pp=6,microbatches=8").check(many) == []
+    assert [each.rule for each in ParallelPlan.parse("pp=7,microbatches=8").check(many)] == [
+        "plan.units"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "equivalent"),
+    [
+        ("dp=1", True),
+        ("dp=2,pp=2,tp=2,zero=1,order=dp-tp-pp", True),
+        ("precision=bf16", True),  # one process computes in it, too
+        ("dp=2,gradients=bf16", False),
+    ],
+)
+def test_a_plan_tells_whether_one_process_computes_the_same(text: str, equivalent: bool) -> None:
+    assert ParallelPlan.parse(text).equivalent is equivalent
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [("dp=2", 16), ("dp=2,microbatches=2", 8), ("dp=2,bn=sync,microbatches=2", 16)],
+)
+def test_batch_norm_spans_a_micro_batch_or_all_replicas(text: str, span: int) -> None:
+    assert ParallelPlan.parse(text).batch_norm_span(32) == span

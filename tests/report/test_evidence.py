@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hybridperf.log.package import find_results, read_result
+from hybridperf.report.entry import read_entries
+from hybridperf.report.evidence import (
+    attempts_of,
+    evidence_of,
+    hashes_of,
+    reproduce_commands,
+)
+
+if TYPE_CHECKING:
+    from tests.report.conftest import Submissions
+
+
+def test_every_attempt_says_whether_it_counts_or_why_not(submissions: Submissions) -> None:
+    outcomes = {2: "interrupted", 5: "target_missed"}
+    submissions.add([10, 11, 12, 13, 14], outcomes=outcomes)
+    (entry,) = read_entries(submissions.root)
+
+    verdicts = [attempt.verdict for attempt in attempts_of(entry)]
+
+    assert verdicts == [
+        "fastest, dropped",
+        "did not complete: it was interrupted",
+        "counts",
+        "counts",
+        "slowest, dropped: missed the target",
+    ]
+    assert [attempt.epochs for attempt in attempts_of(entry)] == [8, 4, 8, 8, 8]
+
+
+def test_runs_outside_the_median_window_say_so(submissions: Submissions) -> None:
+    submissions.add([10, 20, 30, 40, 50, 60, 70])
+    (entry,) = read_entries(submissions.root)
+
+    verdicts = [attempt.verdict for attempt in attempts_of(entry)]
+
+    outside = "outside the median window of runs"
+    assert verdicts == [
+        outside,
+        "fastest, dropped",
+        *["counts"] * 3,
+        "slowest, dropped",
+        outside,
+    ]
+
+
+def test_two_runs_make_no_mean(submissions: Submissions) -> None:
+    submissions.add([10, 11])
+    (entry,) = read_entries(submissions.root)
+
+    assert {attempt.verdict for attempt in attempts_of(entry)} == {"too few runs for a mean"}
+
+
+def test_hashes_that_runs_share_stand_once(submissions: Submissions) -> None:
+    submissions.add([10, 11])
+    (entry,) = read_entries(submissions.root)
+
+    names = [name for name, _ in hashes_of(entry)]
+
+    assert names == ["task", "data", "harness", "trainer", "result_1.txt", "result_2.txt"]
+
+
+def test_evidence_counts_completed_runs(submissions: Submissions) -> None:
+    folder = submissions.add([10, 11, 12], outcomes={1: "interrupted"})
+    log = folder / "result_2.txt"
+    log.write_text(log.read_text().replace("closed", "open"))
+    (entry,) = read_entries(submissions.root)
+
+    evidence = evidence_of(entry)
+
+    assert (evidence.completed, evidence.chained, evidence.rescored) == (2, 1, 2)
+    assert evidence.largest_difference is not None
+    assert round(evidence.largest_difference, 4) == 0.0016
+
+
+def _commands(submissions: Submissions, command: object) -> list[str]:
+    submissions.add([1, 2, 3], manifest={"command": command})
+    return reproduce_commands(read_result(find_results(submissions.root)[0]))
+
+
+def test_a_command_stands_once(submissions: Submissions) -> None:
+    command = "hybridperf run resnet/laptop --plan dp=2,pp=2 --set optimizer.lr=0.2 --runs 5"
+
+    assert _commands(submissions, command) == [command]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm -rf /",
+        "hybridperf run x; rm -rf /",
+        "hybridperf run $(reboot)",
+        "hybridperf run `reboot`",
+        "hybridperf run x | sh",
+        "hybridperf run x && reboot",
+        "hybridperf run x > /etc/passwd",
+        "hybridperf run x\nreboot",
+        "hybridperf run 'x'",
+        "hybridperf run ~root",
+        "hybridperf run",
+        "",
+        7,
+        None,
+        ["hybridperf run x"],
+    ],
+)
+def test_nothing_that_a_shell_would_act_on_is_handed_on(
+    submissions: Submissions, command: object
+) -> None:
+    assert _commands(submissions, command) == []

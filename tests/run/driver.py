@@ -1,0 +1,90 @@
+"""``hybridperf``, as a process of its own, with what tests cannot wait for left out.
+
+``python -m tests.run.driver <arguments of hybridperf>``. The environment may name a folder of
+tasks (TASKS), a launch of one rank a node without torchrun (QUICK), which takes seconds less, the
+seed of every run (SEED), limits of time that take the place of the task's (LIMITS, as JSON), the
+model of this node's processor (PROCESSOR) and a digit that its code's hash is made of (CODE). A
+node that is gone is missed after eight seconds, a file that does not show after SHARED_S.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.cli import main
+from hybridperf.run import (
+    coordinator,
+    launcher,
+    participant,
+    provenance,
+    request,
+    run_set,
+    spec,
+)
+from hybridperf.run.launcher import LocalLauncher, RankCommand
+from hybridperf.system.describe import describe
+from hybridperf.tasks import registry
+from hybridperf.tasks.registry import read_task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hybridperf.run.spec import RunSpec
+    from hybridperf.tasks.task import Task
+
+
+PROCESSOR: Final = "host_processor_model_name"
+
+
+class OneRankPerNode(LocalLauncher):
+    """Starts the trainer itself, on as many nodes as there are ranks."""
+
+    def rank_command(self, run: RunSpec, node: int) -> RankCommand:
+        alone = super().rank_command(run, node)
+        ranks = {"RANK": str(node), "WORLD_SIZE": str(run.nodes)}
+        return RankCommand(alone.module, {**alone.environment, **ranks})
+
+
+def with_limits(read_task: Callable[[Path], Task]) -> Callable[[Path], Task]:
+    """Return a function that reads a task with other limits of time, under the same SHA-256."""
+    changes = json.loads(os.environ.get("LIMITS") or "{}")
+
+    def read(path: Path) -> Task:
+        task = read_task(path)
+        return dataclasses.replace(task, limits=dataclasses.replace(task.limits, **changes))
+
+    return read
+
+
+def one_hash(_: Path) -> str:
+    """Return the same hash of all code: whoever runs the tests may be editing it."""
+    return os.environ.get("CODE", "0") * 64
+
+
+if __name__ == "__main__":
+    replacements: list[tuple[object, str, object]] = [
+        (run_set, "describe_with_torch", describe),
+        (provenance, "_folder_sha256", one_hash),
+        (coordinator, "MISSED_LOOKS", 40),
+        (participant, "MISSED_LOOKS", 40),
+        (request, "read_task", with_limits(read_task)),
+        (spec, "read_task", with_limits(read_task)),
+        (participant, "_SHARED_S", float(os.environ.get("SHARED_S") or participant._SHARED_S)),
+        (registry, "_ROOT", Path(os.environ.get("TASKS") or registry._ROOT)),
+    ]
+    if os.environ.get("QUICK"):
+        replacements.append((launcher, "launcher_of", lambda _: OneRankPerNode()))
+    if model := os.environ.get("PROCESSOR"):
+        replacements.append(
+            (participant, "describe", lambda nodes: describe(nodes=nodes) | {PROCESSOR: model})
+        )
+    if os.environ.get("SEED"):
+        replacements.append((run_set, "_seed", lambda *_: int(os.environ["SEED"])))
+    for module, name, replacement in replacements:
+        setattr(module, name, replacement)
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""Trainers that put links and pipes in place of files, forge the harness's, or tell secrets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hybridperf.log.reader import read_log
+from hybridperf.log.sums import SUMS
+from tests.run.conftest import find, finished, limits, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.run.conftest import Bench
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    path = tmp_path / "victim"
+    path.write_text("nobody else's business")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("link the log", "log.txt, which is a symbolic link"),
+        ("pipe for a log", "log.txt, which is a pipe"),
+        ("pipe for the output", "output.txt, which is a pipe"),
+        ("link the weights", "a symbolic link"),
+    ],
+)
+def test_a_link_or_pipe_for_a_file_is_neither_followed_nor_waited_for(
+    bench: Bench, victim: Path, fault: str, reason: str
+) -> None:
+    done = bench.strike(fault, VICTIM=str(victim))
+
+    assert done.code == 4
+    assert "is sealed as crashed: the trainer replaced " in done.sentence
+    assert reason in done.sentence
+    bench.assert_settled()
+    assert bench.outcomes() == ["crashed"]
+    assert victim.read_text() == "nobody else's business"
+    assert not any(victim.read_text() in path.read_text() for path in bench.out.rglob("*.txt"))
+    bench.assert_goes_on()
+
+
+def test_what_a_trainer_writes_in_the_harnesss_files_is_not_believed(bench: Bench) -> None:
+    assert bench.strike("forge files").code == 0
+
+    (manifest,) = bench.manifests()
+    assert manifest["plan"] == "dp=1"
+    assert manifest["rescoring"]["quality"] == pytest.approx(manifest["rescoring"]["reported"])
+    assert manifest["rescoring"]["reported"] < 1
+    assert manifest["supervisor"]["run_s"] > 0.01
+    assert bench.rules_broken() == set()
+
+
+def test_forged_files_of_a_killed_run_are_not_believed_by_the_next_harness(bench: Bench) -> None:
+    process = bench.start(FAULT="hang")
+    bench.await_batches(42)
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not bench.processes_left())
+    (order,) = bench.orders()
+    ending = {"outcome": "success", "reason": "", "initialisation_s": 0.1, "run_s": 0.001}
+    order.with_name("ending.json").write_text(json.dumps(ending))
+
+    done = bench.run()
+
+    assert done.code == 4
+    assert "is sealed as crashed: ending.json was changed: the log does not end so" in done.sentence
+    bench.assert_goes_on()
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"), [({"seed": 1}, "its seed"), ({"plan": "dp=2"}, "its plan")]
+)
+def test_a_changed_order_of_a_killed_run_is_not_believed(
+    bench: Bench, changes: dict[str, object], what: str
+) -> None:
+    process = bench.start(FAULT="hang")
+    bench.await_batches(42)
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not bench.processes_left())
+    (order,) = bench.orders()
+    order.write_text(json.dumps(json.loads(order.read_text()) | changes))
+
+    done = bench.run()
+
+    assert done.code == 4
+    assert f"is sealed as crashed: run.json was changed: {what} is not that" in done.sentence
+
+
+def test_a_predictor_that_runs_itself_again_without_its_environment_is_ended(
+    bench: Bench, whole_run_s: float
+) -> None:
+    fault = "predict runs itself again"
+    done = bench.run(FAULT=fault, **limits(initialisation_s=whole_run_s))
+    assert done.code == 3
+    assert f"found none (scoring took more than {whole_run_s:g} s)" in done.sentence
+    bench.assert_settled()
+
+
+def test_a_run_whose_predictor_was_killed_is_scored_by_the_next_command(bench: Bench) -> None:
+    process = bench.start(FAULT="predict hangs")
+    wait_until(lambda: find(bench.out, "ending.json") and bench.processes_left())
+    trained = next(bench.out.rglob("log.txt")).read_bytes()
+    wait_until(lambda: any("predict" in " ".join(p.cmdline()) for p in bench.processes_left()))
+    for predictor in bench.processes_left():
+        os.kill(predictor.pid, signal.SIGKILL)
+
+    done = finished(process)
+
+    assert done.code == 4
+    assert "was killed by SIGKILL; the weights are kept; give the same command again" in (
+        done.sentence
+    )
+    assert bench.outcomes() == []
+    assert find(bench.out, "weights")
+    assert bench.run().code == 0
+    bench.assert_settled()
+    assert bench.outcomes() == ["success"]
+    assert next(bench.out.rglob("result_0.txt")).read_bytes() == trained
+
+
+def test_secrets_and_paths_in_an_exception_are_not_published(bench: Bench, victim: Path) -> None:
+    done = bench.strike("tell secrets", VICTIM=str(victim))
+
+    assert done.code == 4
+    assert str(victim) in done.sentence  # the user's own terminal
+    (manifest,) = bench.manifests()
+    assert manifest["reason"].endswith(": no file [removed] with [removed] hunter2")
+    (log,) = bench.out.rglob("result_0.txt")
+    assert str(victim.parent) not in log.read_text() + json.dumps(manifest)
+    assert "[removed]" in log.read_text()
+
+
+@pytest.mark.parametrize("name", ["result_0.txt", "result_0.json", SUMS])
+def test_nothing_is_sealed_beside_an_edited_result(bench: Bench, name: str) -> None:
+    assert bench.run().code == 0
+    (path,) = bench.out.rglob(name)
+    path.write_text(path.read_text().replace("0", "1", 1))
+    before = {each: each.read_bytes() for each in bench.out.rglob("*") if each.is_file()}
+
+    done = bench.run(runs=2)
+
+    assert done.code == 3
+    assert "restore what was sealed, or choose another folder with --out" in done.sentence
+    kept = {each: each.read_bytes() for each in before if each.name != ".lock"}
+    assert kept == {each: text for each, text in before.items() if each.name != ".lock"}
+    assert read_log(next(bench.out.rglob("result_0.txt"))).entries
+    assert len(list(bench.out.rglob("result_*.txt"))) == 1

@@ -1,0 +1,369 @@
+"""The parts that runs are made of, one by one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.log import keys
+from hybridperf.log.package import Package
+from hybridperf.log.reader import read_log
+from hybridperf.log.writer import LogClock
+from hybridperf.plan import ParallelPlan
+from hybridperf.run import consistency, run_set
+from hybridperf.run.atomic import canonical_json
+from hybridperf.run.child import PARENT_VARIABLE
+from hybridperf.run.folder import locked
+from hybridperf.run.log_head import write_head
+from hybridperf.run.processes import end_processes, processes_of
+from hybridperf.run.provenance import package_folder
+from hybridperf.run.pulse import Beat, Pulse, read_pulse
+from hybridperf.run.request import RunRequest
+from hybridperf.run.spec import RUN_VARIABLE, RunSpec
+from hybridperf.run.timed_run import OutOfTurnError, TimedRun
+from hybridperf.system.describe import describe
+from hybridperf.tasks.registry import task_path
+from tests.run.conftest import FAULTY, ROOT, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hybridperf.tasks.task import Block
+
+
+def test_a_pulse_is_what_each_rank_last_noted(tmp_path: Path) -> None:
+    path = tmp_path / "pulse.bin"
+    assert read_pulse(path, 2) == [Beat(0, 0), Beat(0, 0)]
+    pulses = [Pulse(path, rank) for rank in (2, 0)]
+    before_ns = time.monotonic_ns()
+    for _ in range(3):
+        pulses[0].beat()
+    pulses[1].beat()
+    beats = read_pulse(path, 4)
+    assert [beat.batches for beat in beats] == [1, 0, 3, 0]
+    assert before_ns <= beats[2].monotonic_ns <= beats[0].monotonic_ns <= time.monotonic_ns()
+    for pulse in pulses:
+        pulse.close()
+    path.write_bytes(path.read_bytes()[:20])  # cut off
+    assert [beat.batches for beat in read_pulse(path, 3)] == [1, 0, 0]
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> RunSpec:
+    (tmp_path / "run").mkdir()
+    return RunSpec(
+        folder=str(tmp_path / "run"),
+        attempt=3,
+        task_path=str(task_path("resnet/laptop")),
+        trainer=FAULTY,
+        overrides={"optimizer.lr": 0.05, "optimizer.name": "sgd", "training.global_batch_size": 64},
+        plan="dp=2,pp=2,schedule=gpipe,microbatches=4",
+        seed=2**31 - 1,
+        org="local",
+        platform="here",
+        division="open",
+        clock=LogClock(),
+    )
+
+
+def test_an_order_comes_back_as_it_was_written(
+    spec: RunSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec.write()
+    assert RunSpec.read(spec.path) == spec
+    monkeypatch.setenv(RUN_VARIABLE, str(spec.path))
+    assert RunSpec.from_environment() == spec
+    assert spec.task().training.global_batch_size == 64
+    moved = Path(spec.folder).rename(Path(spec.folder).with_name("moved"))
+    assert RunSpec.read(moved / "run.json") == dataclasses.replace(spec, folder=str(moved))
+    monkeypatch.delenv(RUN_VARIABLE)
+    with pytest.raises(RuntimeError, match="start this trainer with 'hybridperf run'"):
+        RunSpec.from_environment()
+
+
+@pytest.mark.parametrize(
+    ("plan", "span"), [("dp=2,microbatches=4", 8), ("dp=2,microbatches=4,bn=sync", 16)]
+)
+def test_the_head_says_what_batchnorm_spans(spec: RunSpec, plan: str, span: int) -> None:
+    spec = dataclasses.replace(spec, plan=plan)
+    write_head(spec)
+    assert read_log(spec.log).value(keys.MODEL_BN_SPAN) == span
+
+
+def test_of_twenty_processes_exactly_one_locks_a_folder(tmp_path: Path) -> None:
+    package = Package(tmp_path, "org", "system", "task")
+    for _ in range(5):
+        assert sorted(_race(package, 20)) == [b"lost"] * 19 + [b"won!"]
+
+
+def _race(package: Package, count: int) -> list[bytes]:
+    start, hold, said = os.pipe(), os.pipe(), os.pipe()
+    children = []
+    for _ in range(count):
+        child = os.fork()
+        if child == 0:
+            os.close(start[1])
+            os.close(hold[1])
+            os.read(start[0], 1)  # until every process is there
+            try:
+                with locked(package):
+                    os.write(said[1], b"won!")
+                    os.read(hold[0], 1)  # until all have tried
+            except UserError as refusal:
+                lost = refusal.exit_code is ExitCode.ENVIRONMENT
+                os.write(said[1], b"lost" if lost else b"what")
+            finally:
+                os._exit(0)
+        children.append(child)
+    os.close(start[1])
+    answers = b""
+    while len(answers) < 4 * count:
+        answers += os.read(said[0], 4 * count)
+    os.close(hold[1])
+    for child in children:
+        os.waitpid(child, 0)
+    for descriptor in (start[0], hold[0], *said):
+        os.close(descriptor)
+    return [answers[place : place + 4] for place in range(0, len(answers), 4)]
+
+
+class Sealed:
+    """As much of a sealed run as a seed is drawn from."""
+
+    def __init__(self, outcome: str, seed: object) -> None:
+        self.facts = {"outcome": outcome, "seed": seed}
+
+    def fact(self, *keys: str) -> object:
+        return self.facts.get(keys[0])
+
+
+@pytest.mark.parametrize(
+    ("runs", "seed"),
+    [
+        ([("success", 1), ("interrupted", 2)], 2),
+        ([("interrupted", 2), ("success", 2), ("crashed", 3)], 3),
+        ([("crashed", 5), ("refused", 6), ("success", 5)], 6),
+        ([("silent", 7), ("over_budget", 7)], 7),
+        ([], None),
+        ([("success", 1), ("target_missed", 4)], None),
+        ([("crashed", "1"), ("crashed", None)], None),
+    ],
+)
+def test_an_ended_attempts_seed_gets_its_next_chance(
+    runs: list[tuple[str, object]], seed: int | None
+) -> None:
+    sealed: Any = tuple(Sealed(outcome, each) for outcome, each in runs)
+    used = {each for outcome, each in runs if outcome in {"success", "target_missed"}}
+    drawn = {run_set._seed(sealed, used) for _ in range(100)}
+    if seed is not None:
+        assert drawn == {seed}
+    else:
+        assert len(drawn) == 100
+        assert not drawn & used
+        assert all(0 <= each < 2**31 for each in drawn)
+
+
+class Silent:
+    """An observer who has nothing to say."""
+
+    def begin(self, *_: object) -> None: ...
+
+    def progress(self, *_: object) -> None: ...
+
+    def sealed(self, *_: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("changes", "trainer", "expected"),
+    [
+        (
+            {"overrides": (("optimizer.lr", 0.05),)},
+            "0" * 64,
+            "expected overrides {}, as in the runs",
+        ),
+        ({"division": "open"}, "0" * 64, "expected division closed"),
+        ({"plan": ParallelPlan(microbatches=2)}, "0" * 64, "expected plan dp=1"),
+        ({"trainer": "tests.trainers.nearest"}, "0" * 64, "expected trainer tests.trainers.faulty"),
+        ({}, "1" * 64, "expected trainer_sha256 000000"),
+    ],
+)
+def test_runs_of_another_configuration_do_not_join_a_result(
+    finished_run: Path,
+    changes: dict[str, Any],
+    trainer: str,
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_set, "describe_with_torch", describe)
+    facts = {"trainer_sha256": trainer, "suite_sha256": "0" * 64}
+    monkeypatch.setattr(consistency, "code_hashes", lambda name: facts | {"trainer": name})
+    (system,) = finished_run.rglob("systems/*.json")
+    order = RunRequest(task_path("resnet/laptop"), ParallelPlan(), 2, finished_run, trainer=FAULTY)
+    order = dataclasses.replace(order, system=system.stem, **changes)
+    if "division" in changes:  # the system's entry names the division as well
+        system.write_bytes(canonical_json(json.loads(system.read_text()) | {"division": "open"}))
+    with pytest.raises(UserError, match="choose a new entry with --system NAME") as refusal:
+        list(run_set.make_run_set(order, Silent()))
+    assert expected in str(refusal.value)
+    assert refusal.value.exit_code is ExitCode.USAGE
+
+
+def test_runs_on_another_system_do_not_join_a_result(
+    finished_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (system,) = finished_run.rglob("systems/*.json")
+    changed = describe() | {"host_memory_capacity": "1 TB"}
+    monkeypatch.setattr(run_set, "describe_with_torch", lambda **_: changed)
+    path = task_path("resnet/laptop")
+    order = RunRequest(path, ParallelPlan(), 2, finished_run, trainer=FAULTY, system=system.stem)
+    with pytest.raises(UserError, match="found other hardware or software") as refusal:
+        list(run_set.make_run_set(order, Silent()))
+    assert refusal.value.exit_code is ExitCode.USAGE
+
+
+def test_a_trainer_may_stand_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "outer" / "inner"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit  # never imported here")
+    monkeypatch.chdir(tmp_path)
+    assert package_folder("outer.inner") == package
+    with pytest.raises(ModuleNotFoundError):
+        package_folder("outer")  # a folder, but no package
+
+
+@pytest.fixture
+def run(spec: RunSpec) -> TimedRun:
+    return TimedRun(dataclasses.replace(spec, plan="dp=1"), rank=0)
+
+
+def _on_the_clock(act: Callable[[TimedRun, Block], object]) -> Callable[[TimedRun], None]:
+    def acted(run: TimedRun) -> None:
+        with run.clock():
+            for block in run.blocks():
+                act(run, block)
+
+    return acted
+
+
+def _report_twice(run: TimedRun, _: object) -> None:
+    run.evaluation_data()
+    run.report(0.5)
+    run.report(0.5)
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda run: run.training_data(run.task.blocks()[0]), "training data belongs to"),
+        (lambda run: run.evaluation_data(), "evaluation data is for"),
+        (lambda run: run.report(1.0), "report() follows an evaluation"),
+        (lambda run: [run.training_data(block) for block in run.blocks()], "training data belongs"),
+        (lambda run: [run.evaluation_data() for _ in run.blocks()], "evaluation data is for"),
+        (
+            _on_the_clock(lambda run, block: run.training_data(dataclasses.replace(block))),
+            "training data belongs to",
+        ),
+        (_on_the_clock(lambda run, _: run.report(1.0)), "report() follows an evaluation"),
+        (
+            _on_the_clock(lambda run, block: run.training_data(block)),
+            "a block ended without report()",
+        ),
+        (_on_the_clock(_report_twice), "report() follows an evaluation, once"),
+        (_on_the_clock(lambda run, _: run.save({})), "save() follows the clock"),
+    ],
+)
+def test_a_trainer_keeps_its_turn(
+    run: TimedRun, act: Callable[[TimedRun], object], message: str
+) -> None:
+    with run, pytest.raises(OutOfTurnError, match=re.escape(message)):
+        act(run)
+
+
+def test_a_trainer_in_turn_writes_a_log_whose_intervals_pair(run: TimedRun) -> None:
+    covered: list[slice] = []
+    with run:
+        run.describe("note", {"a": 1})
+        with run.clock():
+            for block in run.blocks():
+                batches = list(run.training_data(block).batches())
+                assert len(batches) == len(run.task.steps(block))
+                run.track({"bubble": 0.0})
+                evaluation = run.evaluation_data()
+                covered = [each for part in range(3) for each in evaluation.chunks(part, 3, 50)]
+                assert sum(each.stop - each.start for each in covered) == len(evaluation)
+                run.report(0.5 if block.first_epoch < 3 else 0.99)
+    log = read_log(run.spec.log)
+    assert log.chained
+    keys = [entry.key for entry in log.entries]
+    evaluated = ["eval_start", "eval_stop", "eval_accuracy"]
+    block_keys = ["block_start", "tracked_stats", "tracked_stats", *evaluated, "block_stop"]
+    assert keys == ["note", "init_stop", "run_start", *block_keys * 3, "run_stop"]
+    assert log.entries[-1].metadata["status"] == "success"
+    (beat,) = read_pulse(run.spec.pulse_of(0), 1)
+    assert beat.batches == 1 + run.task.steps(block).stop + 3 * len(covered)
+
+
+def test_every_rank_has_the_same_batches_and_every_seed_its_own(spec: RunSpec) -> None:
+    orders = {}
+    for seed, rank in ((1, 0), (1, 1), (2, 1)):
+        timed = TimedRun(dataclasses.replace(spec, seed=seed, plan="dp=2"), rank)
+        with timed, timed.clock():
+            block = next(iter(timed.blocks()))
+            batches = [batch.indices.tolist() for batch in timed.training_data(block).batches()]
+        orders[seed, rank] = batches
+        assert len({index for batch in batches for index in batch}) == sum(map(len, batches))
+    assert orders[1, 0] == orders[1, 1]
+    assert orders[1, 0] != orders[2, 1]
+
+
+def _sleeper(order: Path, code: str = "import time; time.sleep(60)") -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code], env=os.environ | {RUN_VARIABLE: str(order)}
+    )
+
+
+def test_processes_of_a_run_are_found_wherever_they_are_and_ended(tmp_path: Path) -> None:
+    mine, other = tmp_path / "run.json", tmp_path / "run.json.other"
+    deaf = tmp_path / "deaf"
+    nested = "import subprocess, sys; sys.exit(subprocess.call(['setsid', 'sleep', '60']))"
+    ignoring = (
+        "import signal, time, pathlib; signal.signal(15, signal.SIG_IGN); "
+        f"pathlib.Path({str(deaf)!r}).touch(); time.sleep(60)"
+    )
+    processes = [_sleeper(mine, nested), _sleeper(mine, ignoring), _sleeper(mine), _sleeper(other)]
+    try:
+        wait_until(lambda: deaf.exists() and len(processes_of(mine)) == 4)
+        end_processes(mine)
+        assert processes_of(mine) == []
+        assert [process.pid for process in processes_of(other)] == [processes[-1].pid]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_process_whose_parent_ended_before_it_could_ask_ends_too(*, lives: bool) -> None:
+    code = "from hybridperf.run.child import die_with_parent as d; d(); print('on')"
+    parent = os.getpid() if lives else 1
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {PARENT_VARIABLE: str(parent), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=False,
+    )
+    expected = (0, b"on\n") if lives else (-signal.SIGKILL, b"")
+    assert (done.returncode, done.stdout) == expected

@@ -1,0 +1,164 @@
+"""Ranks that die, hang, stop, raise or take too long, under torchrun where that matters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.run.conftest import limits
+
+if TYPE_CHECKING:
+    from tests.run.conftest import Bench
+
+SILENT = "no rank made progress for {:g} s: rank 1 stopped first, at batch 42"
+
+
+@pytest.mark.parametrize(
+    ("fault", "rank", "outcome", "reason"),
+    [
+        ("kill", 0, "crashed", "rank 0 was killed by SIGKILL"),
+        ("kill", 1, "crashed", "rank 1 was killed by SIGKILL"),
+        (
+            "raise",
+            1,
+            "crashed",
+            "rank 1 failed: tests.trainers.faulty.faults.Boom: the loss is not a number",
+        ),
+        (
+            "hang",
+            1,
+            "silent",
+            SILENT,
+        ),
+        (
+            "stop",
+            1,
+            "silent",
+            SILENT,
+        ),
+    ],
+)
+def test_one_of_two_ranks_fails_and_all_end_together(
+    bench: Bench, whole_run_s: float, fault: str, rank: int, outcome: str, reason: str
+) -> None:
+    # torchrun may take longer than that to say that a rank failed
+    silence = limits(silence_s=whole_run_s) if outcome == "silent" else {}
+    reason = reason.format(whole_run_s)
+    done = bench.strike(fault, "--plan", "dp=2", rank=rank, quick=False, **silence)
+    assert done.code == 4
+    assert f"is sealed as {outcome}: {reason}; what the ranks printed is in " in done.sentence
+    bench.assert_settled()
+    assert [(m["outcome"], m["reason"]) for m in bench.manifests()] == [(outcome, reason)]
+    bench.assert_goes_on("--plan", "dp=2")
+
+
+@pytest.mark.parametrize(
+    ("fault", "limits_s", "outcome", "reason"),
+    [
+        ("init", {"initialisation_s": 1}, "over_budget", "initialisation took more than 1 s"),
+        ("slow", {"run_s": 0.6}, "over_budget", "training took more than 0.6 s"),
+        ("linger", {"ending_s": 0.5}, "over_budget", "ending took more than 0.5 s"),
+        (
+            "hang",
+            {"silence_s": None},
+            "silent",
+            "no rank made progress for {:g} s, since batch 42",
+        ),
+        ("leave", {}, "crashed", "the trainer ended before its run did"),
+        (
+            "early",
+            {},
+            "crashed",
+            "the trainer failed: hybridperf.run.timed_run.OutOfTurnError: training data",
+        ),
+        (
+            "other block",
+            {},
+            "crashed",
+            "the trainer failed: hybridperf.run.timed_run.OutOfTurnError: training data",
+        ),
+        (
+            "evaluation first",
+            {},
+            "crashed",
+            "the trainer failed: hybridperf.run.timed_run.OutOfTurnError: report()",
+        ),
+    ],
+)
+def test_a_run_that_cannot_go_on_is_ended_and_counted(
+    bench: Bench,
+    whole_run_s: float,
+    fault: str,
+    limits_s: dict[str, float | None],
+    outcome: str,
+    reason: str,
+) -> None:
+    chosen = {key: value or whole_run_s for key, value in limits_s.items()}
+    reason = reason.format(whole_run_s)
+    done = bench.strike(fault, **limits(**chosen))
+    assert done.code == 4
+    assert f"is sealed as {outcome}: {reason}" in done.sentence
+    bench.assert_settled()
+    assert bench.outcomes() == [outcome]
+    if outcome == "over_budget":
+        bench.assert_goes_on()
+
+
+@pytest.mark.parametrize(
+    ("fault", "limits_s", "reason"),
+    [
+        ("claim", {}, "0.9668 (the quality did not come back)"),
+        (
+            "predict raises",
+            {},
+            "none (the trainer failed: tests.trainers.faulty.faults.Boom: no such layer)",
+        ),
+        ("predict hangs", {"initialisation_s": None}, "none (scoring took more than {:g} s)"),
+        ("predict answers nothing", {}, "none (no predictions: "),
+        ("predict answers an empty file", {}, "none (no predictions: "),
+        ("predict answers too few", {}, "none (predictions of shape (601,)"),
+        (
+            "predict answers words",
+            {},
+            "none (predictions of shape (602,) and type <U21",
+        ),
+    ],
+)
+def test_a_quality_that_does_not_come_back_does_not_count(
+    bench: Bench, whole_run_s: float, fault: str, limits_s: dict[str, None], reason: str
+) -> None:
+    chosen = limits(**dict.fromkeys(limits_s, whole_run_s))
+    reason = reason.format(whole_run_s)
+    # Where the predictor's process has the fault, the training before it is honest.
+    done = bench.strike(fault) if fault == "claim" else bench.run(FAULT=fault, **chosen)
+    assert done.code == 3
+    assert "result_0.txt: expected the reported quality " in done.sentence
+    assert f"found {reason}" in done.sentence
+    bench.assert_settled()
+    assert bench.outcomes() == ["refused"]
+    if fault == "claim":
+        bench.assert_goes_on()
+
+
+def test_a_trainer_that_never_reaches_the_target_ends_at_the_last_epoch(bench: Bench) -> None:
+    bench.change_task(epochs=3)
+    done = bench.strike("never")
+    assert done.code == 1
+    assert done.err.startswith("  attempt 0: missed the target in ")
+    bench.assert_settled()
+    assert bench.outcomes() == ["target_missed"]
+    assert bench.run().code == 1  # complete: nothing runs again
+
+
+def test_the_wall_clock_may_be_set_back_during_a_run(bench: Bench) -> None:
+    assert bench.strike("wall clock").code == 0
+    bench.assert_settled()
+    assert bench.rules_broken() == set()
+
+
+def test_a_log_whose_time_runs_back_is_invalid(bench: Bench) -> None:
+    done = bench.strike("log clock")
+    assert done.code == 3
+    assert "expected time stamps that never decrease, found a step back of 3" in done.out
+    assert bench.rules_broken() == {"log.time", "run.clocks"}

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hybridperf.log.package import read_result
+from hybridperf.score.compare import Comparison, compare
+from hybridperf.score.official import Official, official_score
+from hybridperf.score.score import score_result
+from tests.packages import BUBBLE, EPOCHS, EXPOSED, write_result
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SLOW_S = [20.0, 21.0, 22.0, 23.0, 24.0]
+
+
+def _official(root: Path, **how: Any) -> Official:
+    result = read_result(write_result(root, **how))
+    return official_score(result, score_result(result), None)
+
+
+def _compare(root: Path, a: dict[str, Any], b: dict[str, Any]) -> Comparison:
+    return compare(_official(root / "a", **a), _official(root / "b", **b))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "verdict"),
+    [
+        ({}, {}, "tie"),
+        ({}, {"times_s": SLOW_S}, "slower"),
+        ({"times_s": SLOW_S}, {}, "faster"),
+        ({}, {"times_s": [10.5, 11.0, 12.5, 13.0, 14.5]}, "tie"),
+        ({}, {"times_s": [10.0]}, "undecided"),
+        ({}, {"times_s": []}, "undecided"),
+        ({"times_s": []}, {"times_s": []}, "undecided"),
+        ({}, {"missed": range(5)}, "undecided"),
+        ({"times_s": [10.0] * 5}, {"times_s": [12.0] * 5}, "undecided"),
+        ({}, {"times_s": [0.0] * 5}, "faster"),
+    ],
+)
+def test_the_verdict_says_what_b_is(
+    tmp_path: Path, a: dict[str, Any], b: dict[str, Any], verdict: str
+) -> None:
+    comparison = _compare(tmp_path, a, b)
+
+    assert comparison.decision.verdict == verdict
+    text = json.dumps(comparison.as_json(), allow_nan=False)
+    assert json.loads(text)["verdict"] == verdict
+
+
+def test_the_difference_is_of_the_means_with_the_interval_of_their_ratio(tmp_path: Path) -> None:
+    answer = _compare(tmp_path, {}, {"times_s": SLOW_S}).as_json()
+
+    assert answer["difference_s"] == 10
+    assert answer["ratio"] == 22 / 12
+    assert 1 < answer["ratio_low"] < 22 / 12 < answer["ratio_high"]  # type: ignore[operator]
+    assert answer["t"] == pytest.approx(10)
+    assert answer["degrees_of_freedom"] == pytest.approx(8)
+    assert answer["p_value"] == pytest.approx(8.488e-6, rel=1e-3)
+
+
+def test_the_reasons_multiply_to_the_ratio(tmp_path: Path) -> None:
+    comparison = _compare(
+        tmp_path, {}, {"times_s": SLOW_S, "overrides": {"training.global_batch_size": 64}}
+    )
+
+    why = comparison.decision.why
+    assert why is not None
+    assert why.samples_ratio == pytest.approx(EPOCHS * 1195 // 64 * 64 / (EPOCHS * 1195 // 32 * 32))
+    assert why.samples_ratio * why.seconds_per_sample_ratio == pytest.approx(
+        comparison.decision.ratio
+    )
+
+
+def test_runs_that_missed_are_left_out_and_told(tmp_path: Path) -> None:
+    comparison = _compare(tmp_path, {"missed": [2]}, {"division": "open"})
+
+    assert comparison.as_json()["a"]["times_s"] == [10, 11, 13, 14]  # type: ignore[index]
+    assert comparison.notes == (
+        "A: 1 of 5 runs left out: missed the target",
+        "other division: closed and open",
+    )
+
+
+def test_idle_is_told_where_it_is_known(tmp_path: Path) -> None:
+    assert _official(tmp_path).idle_share == pytest.approx(BUBBLE + EXPOSED)
+
+
+def test_the_permutation_test_stands_beside_welchs(tmp_path: Path) -> None:
+    answer = _compare(tmp_path, {}, {"times_s": SLOW_S}).as_json()
+
+    assert answer["permutation_test"] == "permutation test of Welch's t, two-sided, all 252 splits"
+    assert answer["permutation_p_value"] == pytest.approx(2 / 252)
+
+
+def test_where_the_tests_disagree_a_note_says_so(tmp_path: Path) -> None:
+    # Of the twenty splits of three and three none is rarer than 2 in 20.
+    comparison = _compare(tmp_path, {"times_s": [10, 11, 12]}, {"times_s": [20, 21, 22]})
+
+    assert comparison.decision.verdict == "slower"
+    assert comparison.permutation is not None
+    assert comparison.permutation.p_value == pytest.approx(0.1)
+    assert comparison.notes == (
+        "the permutation test does not agree: take the verdict as weak, and make more runs",
+    )
+
+
+def test_runs_outside_the_median_window_are_left_out_and_told(tmp_path: Path) -> None:
+    comparison = _compare(tmp_path, {"times_s": [1, 10, 11, 12, 13, 14, 99]}, {})
+
+    assert comparison.as_json()["a"]["times_s"] == [10, 11, 12, 13, 14]  # type: ignore[index]
+    assert comparison.decision.verdict == "tie"
+    assert comparison.notes == ("A: 5 of 7 runs make the result: the median window",)

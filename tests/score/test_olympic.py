@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hybridperf.score.interval import METHOD, blocks, olympic_interval
+from hybridperf.score.olympic import median_window, olympic_mean, scored
+
+# MLPerf Training v2.1, BERT, Baidu 8_node_64_A100_PaddlePaddle, ten runs in seconds.
+BAIDU_S = [161.205, 161.433, 143.204, 142.699, 152.105, 142.506, 142.594, 142.773, 151.895, 151.943]
+MISSED = math.inf
+_TIMES = st.lists(st.floats(0.001, 1e6), min_size=3, max_size=20)
+
+
+@pytest.mark.parametrize(
+    ("times_s", "mean_s"),
+    [
+        ([1, 2, 3], 2),
+        ([3, 1, 2], 2),
+        ([10, 10, 10, 10, 10], 10),
+        ([1, 2, 3, 4, 100], 3),
+        ([5, 5, 1, 9, 5, 5], 5),
+        ([10, 20, 30, 40, math.inf], 30),
+        ([1, 2, math.inf], 2),
+    ],
+)
+def test_the_fastest_and_the_slowest_do_not_count(times_s: list[float], mean_s: float) -> None:
+    assert olympic_mean(times_s) == mean_s
+
+
+def test_a_published_mlperf_score_comes_out() -> None:
+    assert olympic_mean(BAIDU_S) == pytest.approx(148.552, abs=5e-4)
+    assert olympic_mean(BAIDU_S) / 60 == pytest.approx(2.4758708, abs=1e-5)
+
+
+def test_a_second_miss_makes_the_mean_infinite() -> None:
+    assert olympic_mean([1, 2, 3, math.inf, math.inf]) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("times_s", "places"),
+    [
+        ([3, 1, 2], [2]),
+        ([5, 4, 3, 2, 1], [1, 2, 3]),
+        ([math.inf, 1, 2, 3], [2, 3]),
+        ([7, 7, 7], [1]),
+    ],
+)
+def test_which_runs_count_is_told_in_the_given_order(
+    times_s: list[float], places: list[int]
+) -> None:
+    assert scored(times_s) == places
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_fewer_than_three_runs_have_no_olympic_mean(count: int) -> None:
+    with pytest.raises(ValueError, match=f"at least 3 runs, got {count}"):
+        olympic_mean([1.0] * count)
+
+    assert olympic_interval([1.0] * count) is None
+
+
+@settings(deadline=None)
+@given(_TIMES, st.randoms(use_true_random=False))
+def test_the_order_of_runs_does_not_matter(times_s: list[float], random: object) -> None:
+    other = list(times_s)
+    random.shuffle(other)  # type: ignore[attr-defined]  # hypothesis calls it object
+
+    assert olympic_mean(other) == pytest.approx(olympic_mean(times_s))
+    assert min(times_s) <= olympic_mean(times_s) * (1 + 1e-12)
+    assert olympic_mean(times_s) <= max(times_s) * (1 + 1e-12)
+
+
+def test_the_interval_is_the_same_every_time_and_in_every_order() -> None:
+    assert olympic_interval(BAIDU_S) == olympic_interval(BAIDU_S[::-1])
+    assert "10,000 resamples" in METHOD
+
+
+@pytest.mark.parametrize("times_s", [BAIDU_S, [10.0, 11.0, 12.0, 13.0, 14.0], [1.0, 2.0, 3.0]])
+def test_the_interval_contains_the_mean_and_lies_within_the_times(times_s: list[float]) -> None:
+    interval = olympic_interval(times_s)
+
+    assert interval is not None
+    assert min(times_s) <= interval.low < olympic_mean(times_s) < interval.high <= max(times_s)
+
+
+def test_the_interval_is_as_wide_as_the_times_are_apart() -> None:
+    near, far = (
+        olympic_interval([99, 100, 101, 100, 100]),
+        olympic_interval([80, 90, 100, 110, 120]),
+    )
+
+    assert near is not None
+    assert far is not None
+    assert near.high - near.low < 2 < far.high - far.low
+
+
+def test_equal_times_have_an_interval_of_no_width() -> None:
+    interval = olympic_interval([12.5] * 5)
+
+    assert interval is not None
+    assert interval.low == interval.high == 12.5
+
+
+@pytest.mark.parametrize(
+    ("times_s", "runs", "window"),
+    [
+        ([], 5, range(0)),
+        ([3, 1, 2], 5, range(3)),
+        ([3, 1, 2], 3, range(3)),
+        # Of 3, the middles are 1 2 3 4 5: windows at 0 to 4, the median is 3.
+        ([0, 1, 2, 3, 4, 5, 6], 3, range(2, 5)),
+        # Of 3: 9, 8, 8, 2: sorted 2 8 8 9, of the two in the middle the slower, 8: the first such.
+        ([9, 10, 8, 2, 8.5, 1], 3, range(1, 4)),
+        # Two windows, 1 2 3 and 2 3 4: the slower.
+        ([1, 2, 3, 4], 3, range(1, 4)),
+        # A run that missed is the slowest of its window; two make it infinite.
+        ([1, MISSED, 2, 3], 3, range(1, 4)),
+        ([1, MISSED, MISSED, 2, 3, 4, 5], 3, range(4, 7)),
+        ([MISSED, MISSED, 1, 2], 3, range(3)),
+        ([1, 1, 1, 1, 1], 3, range(3)),
+        ([5, 4, 3, 2, 1], 2, range(5)),
+        ([5, 4, 3], 0, range(3)),
+        ([5, 4, 3], -1, range(3)),
+    ],
+)
+def test_the_window_of_the_median(times_s: list[float], runs: int, window: range) -> None:
+    assert median_window(times_s, runs) == window
+
+
+@given(
+    st.lists(st.floats(1, 100) | st.just(MISSED), min_size=3, max_size=20),
+    st.integers(3, 10),
+)
+def test_at_least_half_of_the_windows_are_no_better_and_half_no_worse(
+    times_s: list[float], runs: int
+) -> None:
+    window = median_window(times_s, runs)
+    size = min(runs, len(times_s))
+    scores = [
+        olympic_mean(times_s[start : start + size]) for start in range(len(times_s) - size + 1)
+    ]
+    own = olympic_mean([times_s[place] for place in window])
+
+    assert len(window) == size
+    assert 2 * sum(score <= own for score in scores) >= len(scores)
+    assert 2 * sum(score >= own for score in scores) >= len(scores)
+
+
+@pytest.mark.parametrize(("samples", "runs"), [(10_000, 10), (10_000, 10_000), (3, 2**21), (1, 1)])
+def test_all_samples_are_drawn_few_numbers_at_a_time(samples: int, runs: int) -> None:
+    rows = list(blocks(samples, runs))
+
+    assert sum(rows) == samples
+    assert max(rows) * runs <= max(2**20, runs)
+
+
+def test_an_ordinary_result_is_one_block() -> None:
+    assert list(blocks(10_000, 100)) == [10_000]
+
+
+def test_one_missed_run_leaves_a_lower_end_and_no_upper_one() -> None:
+    interval = olympic_interval([10, 11, 12, 13, math.inf])
+
+    assert interval is not None
+    assert 10 <= interval.low < 12
+    assert interval.high == math.inf
+    assert olympic_interval([10, 11, 12, math.inf, math.inf]) is None

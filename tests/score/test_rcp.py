@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.log import keys
+from hybridperf.log.log import Entry, Log
+from hybridperf.log.package import read_result
+from hybridperf.score import convergence, rcp_set
+from hybridperf.score.convergence import samples_at
+from hybridperf.score.metrics import row_of
+from hybridperf.score.official import official_score
+from hybridperf.score.rcp import Point, Reference, judge, limit, prune, reference_point
+from hybridperf.score.rcp_set import read_rcp_set, runs_of_result
+from hybridperf.score.score import score_result
+from hybridperf.tasks.mlperf import MlperfBenchmark, mlperf_benchmarks
+from hybridperf.tasks.registry import find_task
+from tests.packages import write_result
+from tests.score.rounds import NEEDS_DATA, reference_points
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# MLPerf Training rules, appendix "RCP Examples": a benchmark of five runs a result.
+RUNS = 5
+BATCH_128 = Reference(128, (16, 14, 16, 17, 16, 16, 15, 16, 15, 16))
+BATCH_256 = Reference(256, (20, 21, 21, 20, 22, 22, 21, 21, 20, 20))
+
+
+@pytest.mark.parametrize(
+    ("reference", "mean", "stdev", "lowest", "speedup"),
+    [(BATCH_128, 15.75, 0.43, 15.21, 0.0353), (BATCH_256, 20.75, 0.66, 19.93, 0.0412)],
+)
+def test_the_worked_examples_of_the_rules(
+    reference: Reference, mean: float, stdev: float, lowest: float, speedup: float
+) -> None:
+    point = reference_point(reference, "rules")
+
+    assert point.mean == mean
+    assert round(point.stdev, 2) == stdev
+    assert round(limit(point, RUNS), 2) == lowest
+    assert round(point.mean / limit(point, RUNS) - 1, 4) == speedup
+
+
+@pytest.mark.parametrize(("reference", "lowest"), [(BATCH_128, 14.78), (BATCH_256, 19.82)])
+def test_the_official_tool_is_more_lenient_than_the_rules(
+    reference: Reference, lowest: float
+) -> None:
+    assert round(limit(reference_point(reference, "compat"), RUNS), 2) == lowest
+
+
+@pytest.mark.parametrize(
+    ("batch", "amounts", "passed", "how"),
+    [
+        (128, [15, 15, 15, 16, 16], True, "reference point at this batch size"),  # S1
+        (256, [19, 19, 19, 20, 21], False, "reference point at this batch size"),  # S2
+        (192, [17, 18, 18, 18, 20], True, "interpolated"),  # S3
+        (512, [30, 30, 30, 30, 30], None, "no reference point at or above batch size 512"),  # S4
+        (64, [15, 16, 16, 16, 16], True, "slower than the reference point of the smallest"),  # S5
+        (64, [12, 13, 13, 13, 16], False, "supply one, or keep to the smallest"),  # S6
+        (128, [15, 15, math.inf, 16, 16], True, "reference point at this batch size"),
+        (128, [15, 15, math.inf, math.inf, 16], False, "more than one run missed"),
+        (128, [15, 15], None, "takes 3 or more"),
+    ],
+)
+def test_the_submitters_of_the_rules(
+    batch: int, amounts: list[float], passed: bool | None, how: str
+) -> None:
+    verdict = judge([BATCH_256, BATCH_128], batch, amounts, RUNS, "rules")
+
+    assert verdict.passed is passed
+    assert how in verdict.how
+
+
+def test_the_interpolated_point_of_the_rules_has_as_many_runs_as_a_reference_needs() -> None:
+    verdict = judge([BATCH_128, BATCH_256], 192, [17, 18, 18, 18, 20], RUNS, "rules")
+
+    assert verdict.reference_mean == 18.25
+    assert verdict.limit is not None
+    assert 18.25 / verdict.limit - 1 == pytest.approx(0.0368, abs=1e-4)
+    assert verdict.factor == pytest.approx(18.25 / 18)
+
+
+def test_slower_than_the_reference_is_not_sped_up() -> None:
+    assert judge([BATCH_128], 128, [20] * 5, RUNS, "rules").factor == 1.0
+
+
+def _points(*means: float) -> list[Point]:
+    return [Point(index, mean, 0.5, 8) for index, mean in enumerate(means, start=1)]
+
+
+def _sizes(points: list[Point]) -> list[int]:
+    return [point.batch_size for point in points]
+
+
+def test_points_left_of_the_fastest_and_above_the_line_are_pruned() -> None:
+    assert _sizes(prune(_points(9, 5, 8, 7, 12, 11), "rules")) == [2, 4, 6]
+
+
+@NEEDS_DATA
+def test_the_official_tool_keeps_points_above_the_envelope() -> None:
+    bert, resnet = (
+        {
+            mode: _sizes(prune([reference_point(each, mode) for each in points], mode))
+            for mode in ("rules", "compat")
+        }
+        for points in (reference_points()["bert"], reference_points()["resnet"])
+    )
+
+    assert bert["compat"] == [448, 4608, 6144, 6912, 12288, 13056, 16384]
+    assert bert["rules"] == [448, 4608, 12288, 13056, 16384]
+    assert resnet["compat"] == resnet["rules"] == [1632, 3264, 32768, 49152, 67840]
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=12))
+def test_the_envelope_is_convex_and_below_every_point(means: list[int]) -> None:
+    points = _points(*map(float, means))
+    kept = prune(points, "rules")
+
+    slopes = [
+        (high.mean - low.mean) / (high.batch_size - low.batch_size)
+        for low, high in itertools.pairwise(kept)
+    ]
+    assert all(one <= other + 1e-9 for one, other in itertools.pairwise(slopes))
+    assert kept[0].mean == min(means)
+    assert kept[-1].batch_size == len(means)
+    assert set(_sizes(kept)) <= set(_sizes(prune(points, "compat")))
+    for low, high in itertools.pairwise(kept):
+        for point in points[low.batch_size : high.batch_size - 1]:
+            share = (point.batch_size - low.batch_size) / (high.batch_size - low.batch_size)
+            assert point.mean >= low.mean + share * (high.mean - low.mean) - 1e-9
+
+
+_GOOD: dict[str, Any] = {"BS": 4, "Epochs to converge": [3, 4, 5.5]}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("[]", "JSON that is not an object"),
+        ("{", "Expecting property name"),
+        ('{"a": 1}', "which is no object"),
+        (json.dumps({"a": _GOOD | {"BS": 0}}), "with BS = 0"),
+        (json.dumps({"a": _GOOD | {"BS": True}}), "with BS = True"),
+        (json.dumps({"a": _GOOD | {"BS": "4"}}), "with BS = '4'"),
+        (json.dumps({"a": _GOOD | {"Epochs to converge": [1, 2]}}), "without three or more"),
+        (json.dumps({"a": _GOOD | {"Epochs to converge": [1, 2, 0]}}), "without three or more"),
+        (json.dumps({"a": _GOOD | {"Epochs to converge": [1, 2, "3"]}}), "without three or more"),
+        ('{"a": {"BS": 4, "Epochs to converge": [1, 2, NaN]}}', "NaN"),
+    ],
+)
+def test_a_wrong_reference_file_is_refused(tmp_path: Path, text: str, found: str) -> None:
+    (tmp_path / "rcps_bert.json").write_text(text)
+
+    with pytest.raises(UserError, match=r"name another --rcp-set") as refusal:
+        read_rcp_set(tmp_path)
+
+    assert refusal.value.exit_code == ExitCode.USAGE
+    assert found in str(refusal.value)
+
+
+def test_a_folder_without_reference_files_is_refused(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "none"):
+        with pytest.raises(UserError, match=r"expected a folder of MLCommons' files"):
+            read_rcp_set(folder)
+
+
+def test_a_reference_file_is_known_by_its_benchmark(tmp_path: Path) -> None:
+    (tmp_path / "rcps_bert.json").write_text(json.dumps({"a": _GOOD}))
+
+    assert read_rcp_set(tmp_path) == {"bert": (Reference(4, (3, 4, 5.5)),)}
+
+
+def test_our_own_result_is_held_to_its_tasks_reference_points(tmp_path: Path) -> None:
+    result = read_result(write_result(tmp_path))
+
+    official = official_score(result, score_result(result), None)
+
+    # Eight epochs of 1195 samples, in whole batches, in every run.
+    assert official.verdict.passed
+    own = find_task("resnet/laptop").reference
+    assert own is not None
+    point = reference_point(Reference(32, own.samples_to_target), "rules")
+    assert official.verdict.reference_mean == point.mean
+    assert official.verdict.mean == 8 * 1195 // 32 * 32
+    assert row_of(official)["official_minutes"] == official.olympic_minutes == 0.2
+
+
+def test_our_own_result_at_a_larger_batch_has_no_reference_point(tmp_path: Path) -> None:
+    package = write_result(tmp_path, overrides={"training.global_batch_size": 64})
+    result = read_result(package)
+
+    row = row_of(official_score(result, score_result(result), None))
+
+    assert row["rcp_factor"] is row["official_minutes"] is None
+    assert "no reference point at or above batch size 64" in str(row["rcp_reason"])
+
+
+def test_what_is_known_of_a_benchmark_is_in_the_catalogue_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A benchmark that no Python file names is scored by what the catalogue says of it."""
+    known = {**mlperf_benchmarks(), "made_up": MlperfBenchmark(runs=7, epoch_num="samples")}
+    for module in (rcp_set, convergence):
+        monkeypatch.setattr(module, "mlperf_benchmarks", lambda: known)
+    log = Log("", [Entry(keys.EVAL_ACCURACY, 0, "POINT_IN_TIME", 0.7, {"epoch_num": 5000}, 1)])
+
+    assert runs_of_result("made_up") == 7
+    assert samples_at(log, "made_up", "epoch_num", log.entries[0]) == 5000
+    assert samples_at(log, "unknown", "epoch_num", log.entries[0]) == 0

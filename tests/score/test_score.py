@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hybridperf.log import keys
+from hybridperf.log.package import read_result
+from hybridperf.score.metrics import METRICS, row_of
+from hybridperf.score.official import official_of
+from hybridperf.score.score import ResultScore, score_result
+from tests.packages import (
+    BUBBLE,
+    EPOCHS,
+    EXPOSED,
+    RATE,
+    change,
+    edit_log,
+    edit_manifest,
+    shift,
+    write_result,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _score(root: Path, **how: Any) -> ResultScore:
+    return score_result(read_result(write_result(root, **how)))
+
+
+def _row(root: Path, **how: Any) -> dict[str, object]:
+    return row_of(official_of(read_result(write_result(root, **how))))
+
+
+def test_a_result_says_what_was_run(tmp_path: Path) -> None:
+    score = _score(tmp_path, plan="dp=2,pp=2,schedule=1f1b,microbatches=4")
+
+    assert (score.org, score.system, score.benchmark) == ("acme", "laptop", "resnet/laptop")
+    assert (score.division, score.plan) == ("closed", "dp=2,pp=2,schedule=1f1b,microbatches=4")
+    assert (score.target, score.required_runs) == (0.98, 5)
+
+
+def test_the_score_is_the_olympic_mean_of_run_start_to_run_stop(tmp_path: Path) -> None:
+    score = _score(tmp_path, times_s=[14.0, 10.0, 12.0, 11.0, 13.0])
+
+    assert [run.time_to_train_s for run in score.runs] == [14.0, 10.0, 12.0, 11.0, 13.0]
+    assert [run.counts for run in score.runs] == [False, False, True, True, True]
+    assert score.olympic_mean_s == 12.0
+    assert score.interval_s is not None
+    assert score.interval_s.low < 12.0 < score.interval_s.high
+
+
+def test_samples_and_throughput_follow_from_epochs_and_time(tmp_path: Path) -> None:
+    score = _score(tmp_path, times_s=[10.0] * 5)
+
+    samples = EPOCHS * 1195 // 32 * 32
+    assert score.samples_to_target == samples
+    assert score.throughput_samples_per_s == pytest.approx(samples / 10)
+    assert score.steady_samples_per_s == pytest.approx(RATE)
+    assert score.bubble == pytest.approx(BUBBLE)
+    assert score.exposed_communication == pytest.approx(EXPOSED)
+
+
+def test_samples_follow_the_batch_of_the_run(tmp_path: Path) -> None:
+    score = _score(tmp_path, overrides={"training.global_batch_size": 64})
+
+    assert score.samples_to_target == EPOCHS * 1195 // 64 * 64
+
+
+def test_steady_throughput_is_samples_over_time_of_all_blocks(tmp_path: Path) -> None:
+    package = write_result(tmp_path, times_s=[10.0])
+    edit_log(
+        package, 0, lambda bodies: change(bodies, keys.TRACKED_STATS, 1, value={"throughput": 100})
+    )
+
+    (run,) = score_result(read_result(package)).runs
+
+    # Of 298 steps, the second of eight epochs has 37.
+    assert run.steady_samples_per_s == pytest.approx(298 / (261 / RATE + 37 / 100))
+
+
+def test_the_curve_has_a_point_for_each_evaluation(tmp_path: Path) -> None:
+    (run,) = _score(tmp_path, times_s=[16.0]).runs
+
+    assert [point.epoch for point in run.curve] == list(range(1, EPOCHS + 1))
+    assert [point.time_s for point in run.curve] == [2.0 * epoch for epoch in range(1, EPOCHS + 1)]
+    assert [point.samples for point in run.curve] == [
+        epoch * 1195 // 32 * 32 for epoch in range(1, EPOCHS + 1)
+    ]
+    assert run.curve[-1].quality >= 0.98 > run.curve[-2].quality
+    assert run.seed == 1000
+
+
+def test_a_miss_is_the_slowest_run(tmp_path: Path) -> None:
+    score = _score(tmp_path, times_s=[10.0, 1.0, 12.0, 11.0, 13.0], missed=[1])
+
+    assert [run.completion for run in score.runs].count("missed") == 1
+    assert score.runs[1].time_to_train_s == math.inf
+    assert score.runs[1].outcome == "target_missed"
+    assert [run.number for run in score.runs if run.counts] == [2, 3, 4]
+    assert score.olympic_mean_s == 12.0
+
+
+def test_two_misses_leave_no_score(tmp_path: Path) -> None:
+    score = _score(tmp_path, times_s=[10.0] * 5, missed=[0, 1])
+
+    assert score.olympic_mean_s == math.inf
+    assert score.interval_s is None
+    assert _row(tmp_path / "row", times_s=[10.0] * 5, missed=[0, 1])["olympic_mean_s"] is None
+
+
+def test_attempts_that_were_ended_are_shown_and_not_scored(tmp_path: Path) -> None:
+    score = _score(tmp_path, times_s=[10.0, 1.0, 12.0, 11.0, 13.0, 14.0], ended=[1])
+
+    assert [run.completion for run in score.runs][1] == "ended"
+    assert score.runs[1].outcome == "interrupted"
+    assert not score.runs[1].counts
+    assert len(score.completed) == 5
+    assert score.olympic_mean_s == 12.0
+
+
+def test_without_run_stop_a_run_was_ended(tmp_path: Path) -> None:
+    package = write_result(tmp_path, times_s=[10.0])
+    edit_log(package, 0, lambda bodies: bodies.pop())
+    edit_manifest(package, 0, outcome=None)
+
+    (run,) = score_result(read_result(package)).runs
+
+    assert (run.completion, run.outcome) == ("ended", "ended")
+    assert run.throughput_samples_per_s == 0.0
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_fewer_than_three_runs_have_no_score(tmp_path: Path, count: int) -> None:
+    score = _score(tmp_path, times_s=[10.0] * count)
+
+    assert score.olympic_mean_s is None
+    assert score.interval_s is None
+    assert score.samples_to_target is None
+    assert not any(run.counts for run in score.runs)
+    assert len(score.completed) == count
+
+
+def test_a_result_without_runs_is_scored_as_nothing(tmp_path: Path) -> None:
+    package = write_result(tmp_path, times_s=[])
+
+    official = official_of(read_result(package))
+
+    assert official.score.runs == ()
+    assert row_of(official)["attempts"] == 0
+
+
+def test_a_row_has_the_published_columns(tmp_path: Path) -> None:
+    row = _row(tmp_path)
+
+    assert list(row) == list(METRICS)
+    assert row["olympic_mean_s"] == 12.0
+    assert (row["runs"], row["required_runs"], row["attempts"]) == (5, 5, 5)
+
+
+def test_more_runs_than_required_are_scored_by_the_median_window(tmp_path: Path) -> None:
+    # Windows of five: 5 6 8 9 10, then 6 8 9 10 30, then 8 9 10 30 40; means 23/3, 9, 49/3.
+    score = _score(tmp_path, times_s=[5.0, 6.0, 8.0, 9.0, 10.0, 30.0, 40.0])
+
+    assert [run.in_window for run in score.runs] == [False, *[True] * 5, False]
+    assert [run.number for run in score.runs if run.counts] == [2, 3, 4]
+    assert score.olympic_mean_s == 9.0
+    assert len(score.completed) == 7
+    assert score.interval_s is not None
+    assert score.interval_s.high <= 30.0  # no run outside the window enters it
+
+
+def test_windows_follow_the_time_stamps_and_not_the_numbers(tmp_path: Path) -> None:
+    package = write_result(tmp_path, times_s=[10.0, 11.0, 12.0, 13.0, 14.0, 50.0])
+    day_ms = 86_400_000
+    for number in range(5):  # the run of 50 s was the first
+        edit_log(package, number, lambda bodies: shift(bodies, 0, day_ms))
+
+    score = score_result(read_result(package))
+
+    # In order: 50 10 11 12 13 (mean 12) and 10 11 12 13 14 (mean 12): equal, so the first.
+    assert [run.number for run in score.window] == [0, 1, 2, 3, 5]
+
+
+def test_an_ended_attempt_is_in_no_window(tmp_path: Path) -> None:
+    score = _score(tmp_path, times_s=[10.0, 11.0, 1.0, 12.0, 13.0, 14.0], ended=[2])
+
+    assert [run.number for run in score.window] == [0, 1, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"times_s": [10.0]},
+        {"times_s": []},
+        {"missed": [0, 1]},
+        {"missed": range(5)},
+        {"ended": range(5)},
+        {"times_s": [0.0] * 5},
+        {"times_s": [0.0] * 5, "missed": [1]},
+    ],
+)
+def test_a_row_is_safe_as_json(tmp_path: Path, how: dict[str, Any]) -> None:
+    row = _row(tmp_path, **how)
+
+    text = json.dumps(row, allow_nan=False)
+    assert set(json.loads(text)) == set(METRICS)
+
+
+def test_rates_of_loaders_are_samples_over_time_of_their_blocks(
+    tmp_path: Path,
+) -> None:
+    def replace(bodies: list[str]) -> None:
+        for nth, loader in ((0, 100.0), (2, 300.0)):
+            rates = {"loader_samples_per_s": loader, "compute_samples_per_s": 50}
+            change(bodies, keys.TRACKED_STATS, nth, value=rates)
+
+    package = write_result(tmp_path, times_s=[10.0])
+    edit_log(package, 0, replace)
+
+    (run,) = score_result(read_result(package)).runs
+
+    assert run.loader_samples_per_s == pytest.approx(150)
+    assert run.compute_samples_per_s == pytest.approx(50)
+    assert _score(tmp_path / "without").loader_samples_per_s is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"throughput": 1e-308, "bubble": 1e308, "exposed_communication": -1e308},
+        {"throughput": 1e308},
+        {"throughput": "fast", "bubble": None},
+        {"throughput": -1, "bubble": []},
+        ["throughput"],
+        10**19,
+        None,
+    ],
+)
+def test_hostile_statistics_do_not_overflow(tmp_path: Path, value: object) -> None:
+    def replace(bodies: list[str]) -> None:
+        for nth in range(2 * EPOCHS):
+            change(bodies, keys.TRACKED_STATS, nth, value=value)
+
+    package = write_result(tmp_path)
+    for number in range(5):
+        edit_log(package, number, replace)
+
+    official = official_of(read_result(package))
+
+    assert official.score.steady_samples_per_s == 0.0
+    assert official.score.bubble is None
+    assert "NaN" not in json.dumps(row_of(official), allow_nan=False)
+
+
+@pytest.mark.parametrize("value", ["many", None, 0, -32, True, 10**19])
+def test_hostile_batches_do_not_raise(tmp_path: Path, value: object) -> None:
+    package = write_result(tmp_path)
+    for number in range(5):
+        edit_log(
+            package, number, lambda bodies: change(bodies, keys.GLOBAL_BATCH_SIZE, value=value)
+        )
+
+    score = score_result(read_result(package))
+
+    assert score.olympic_mean_s == 12.0
+    assert score.samples_to_target is not None

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hybridperf.system.accelerators import Devices, usable_devices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pytest
+
+    SetTorch = Callable[..., None]
+
+
+def test_gpus_come_first(gpus: Path) -> None:
+    assert usable_devices(gpus) == Devices("gpu", 2, "NVIDIA H200")
+
+
+def test_hidden_gpus_leave_the_cores(gpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    found = usable_devices(gpus)
+    assert (found.kind, found.count) == ("cpu", 4)
+
+
+def test_gpus_that_torch_cannot_use_leave_the_cores(
+    gpus: Path, monkeypatch: pytest.MonkeyPatch, set_torch: SetTorch
+) -> None:
+    set_torch(toolkit="")
+    assert usable_devices(gpus).kind == "cpu"
+
+
+def test_cores_of_a_machine_without_gpus(arm: Path) -> None:
+    assert usable_devices(arm) == Devices("cpu", 4, "Arm Neoverse-N1")

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hybridperf.system import software as module
+from hybridperf.system.software import probe_software, torch_build, torch_release
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_versions_are_those_of_the_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    found = probe_software()
+    assert found["python"] == platform.python_version()
+    assert found["libraries"]["torch"] == importlib.metadata.version("torch")
+    assert found["torch"]["version"].startswith(found["libraries"]["torch"])
+    assert found["environment"]["OMP_NUM_THREADS"] == "3"
+    assert "pytest" not in found["libraries"]
+
+
+def test_the_release_is_read_without_running_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "version.py").write_text(
+        "from x import y\n__version__ = '2.12.0+cpu'\ndebug = False\ncuda: Optional[str] = None\n"
+        "hip: Optional[str] = open('/etc/passwd').read()\ngit_version = 'abc'\n"
+    )
+    monkeypatch.setattr(module, "torch_folder", lambda: tmp_path)
+    expected = {
+        "version": "2.12.0+cpu",
+        "toolkit": "",
+        "hip": "",
+        "xpu": "",
+        "git_version": "abc",
+        "debug": False,
+    }
+    assert torch_release() == expected
+
+
+@pytest.mark.parametrize("content", [None, "not python ((", "__version__ = 3\n"])
+def test_a_missing_or_odd_release_is_empty(
+    content: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if content is not None:
+        (tmp_path / "version.py").write_text(content)
+    monkeypatch.setattr(module, "torch_folder", lambda: tmp_path if content else None)
+    assert set(torch_release().values()) == {"", None}
+
+
+def test_the_build_is_asked_for_in_another_process_once() -> None:
+    torch_build.cache_clear()
+    found = torch_build()
+    assert found["gloo_available"] is True
+    assert isinstance(found["cpu_capability"], str)
+    assert torch_build() is found
+
+
+@pytest.mark.parametrize("output", ["", "no json", "[1"])
+def test_a_torch_that_does_not_answer_has_no_build(
+    output: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*_: Any, **__: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess([], 0, stdout=output)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    torch_build.cache_clear()
+    assert torch_build() == {}
+    torch_build.cache_clear()
