@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -13,6 +14,9 @@ from hybridperf.tasks.registry import find_task
 from hybridperf_reference.engine.stage import Stage
 from hybridperf_reference.models import chain_of
 from tests.families import LAPTOP
+
+if TYPE_CHECKING:
+    from hybridperf_reference.engine.chain import Objective
 
 FAMILIES = pytest.mark.parametrize("name", LAPTOP)
 
@@ -96,7 +100,8 @@ def test_the_loss_of_a_batch_is_the_sum_over_its_parts(name: str) -> None:
     task = find_task(name)
     chain, samples = chain_of(task, seed=0), load(task.data).train
     objective = chain.objective
-    inputs, targets = objective.prepare(*objective.read(samples, torch.arange(8).numpy(), 1, 1))
+    which = samples, torch.arange(8).numpy(), 1, 1
+    inputs, targets = objective.prepare(*objective.read(*which)), objective.targets(*which)
 
     def loss(first: int, last: int) -> torch.Tensor:
         outputs = inputs[first:last]
@@ -117,15 +122,31 @@ def test_every_plan_reads_the_same_samples(name: str) -> None:
     samples, order = load(task.data).train, torch.randperm(100).numpy()
     whole, halves, other = (chain_of(task, seed=0).objective for _ in range(3))
 
-    together = whole.read(samples, order, 3, 2)
-    halves.read(samples, order, 3, 1)
-    apart = [halves.read(samples, part, 3, 2) for part in (order[:37], order[37:])]
+    together = _read(whole, samples, order, 3, 2)
+    _read(halves, samples, order, 3, 1)
+    apart = [_read(halves, samples, part, 3, 2) for part in (order[:37], order[37:])]
 
     for part, pieces in zip(together, zip(*apart, strict=True), strict=True):
         assert torch.equal(part, torch.cat(pieces))
     for seed, epoch in ((3, 3), (4, 2)):
-        again = other.read(samples, order, seed, epoch)
+        again = _read(other, samples, order, seed, epoch)
         assert not all(map(torch.equal, together, again))
+
+
+@FAMILIES
+def test_targets_do_not_depend_on_whether_inputs_are_read(name: str) -> None:
+    task = find_task(name)
+    which = load(task.data).train, torch.arange(20).numpy(), 3, 2
+    both, alone = (chain_of(task, seed=0).objective for _ in range(2))
+
+    *_, expected = _read(both, *which)
+
+    assert torch.equal(alone.targets(*which), expected)
+
+
+def _read(objective: Objective, *which: Any) -> tuple[torch.Tensor, ...]:
+    """Return all that is read of samples: for inputs, and then the targets."""
+    return *objective.read(*which), objective.targets(*which)
 
 
 @FAMILIES

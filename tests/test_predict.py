@@ -49,7 +49,7 @@ def test_the_fresh_process_answers_what_the_trainer_did(
     with torch.no_grad():
         for parameter in trainer._stage.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.1)  # a new model scores zero
-        outputs = trainer._executor.predict(chain.objective.evaluation(held_out.inputs[:64]))
+        outputs = trainer._executor.predict(chain.objective.evaluation(held_out.inputs[:64]), 64)
     assert outputs is not None
     with TimedRun(spec, rank=1) as run:
         run.save(trainer.weights())

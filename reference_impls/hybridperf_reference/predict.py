@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import torch
 
 from hybridperf.run.prediction import Prediction
+from hybridperf_reference.engine.input import Input
 from hybridperf_reference.engine.mesh import local_device
 from hybridperf_reference.engine.precision import DTYPES, apply_precision, set_float32_math
+from hybridperf_reference.engine.reading import ReadingRole
 from hybridperf_reference.engine.stage import Stage
 from hybridperf_reference.models import chain_of
 
@@ -32,11 +35,15 @@ def main(build: Build | None = None) -> None:
     apply_precision(chain.units, dtype=DTYPES[prediction.plan.precision], device=device)
     stage = Stage(chain.units).to(device).eval()
     stage.load_state_dict(prediction.weights(), strict=True)
-    stored, objective, answers = prediction.inputs(), chain.objective, []
-    with torch.inference_mode():
-        for first in range(0, len(stored), _CHUNK):
-            inputs = objective.evaluation(stored[first : first + _CHUNK]).to(device)
-            answers.append(objective.predictions(stage(inputs)).cpu())
+    stored, answers = prediction.inputs(), []
+    samples = len(stored)
+    chunks = (slice(at, min(at + _CHUNK, samples)) for at in range(0, samples, _CHUNK))
+    with (
+        contextlib.closing(Input(chain.objective, device, ReadingRole())) as read,
+        torch.inference_mode(),
+    ):
+        for _, inputs in read.evaluate(stored, chunks):
+            answers.append(chain.objective.predictions(stage(inputs)).cpu())
     prediction.answer(torch.cat(answers).numpy())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from hybridperf.log import keys
@@ -28,16 +29,16 @@ def main(build: Build | None = None) -> None:
         chain = chain_of(run.task, run.seed, build)
         for name in chain.parameter_names():
             run.describe(keys.WEIGHTS_INITIALIZATION, tensor=name)
-        trainer = Trainer(chain, run.task, run.plan, mesh, run.seed)
-        run.describe(*trainer.partition_entry())
-        trainer.warm_up()
-        if run.checkpoint is not None:
-            trainer.load(run.checkpoint)
-        with run.clock():
-            for block in run.blocks():
-                trainer.train(run.training_data(block))
-                run.track(trainer.statistics())
-                run.report(trainer.evaluate(run.evaluation_data()), trainer.save)
+        with contextlib.closing(Trainer(chain, run.task, run.plan, mesh, run.seed)) as trainer:
+            run.describe(*trainer.partition_entry())
+            trainer.warm_up()
+            if run.checkpoint is not None:
+                trainer.load(run.checkpoint)
+            with run.clock():
+                for block in run.blocks():
+                    trainer.train(run.training_data(block))
+                    run.track(trainer.statistics())
+                    run.report(trainer.evaluate(run.evaluation_data()), trainer.save)
         weights = trainer.weights()  # on every rank, since shards are gathered
         if mesh.replica == 0 and mesh.tp_rank == 0:
             run.save(weights, part=mesh.pp_rank)

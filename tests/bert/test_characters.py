@@ -15,7 +15,8 @@ EVERY = np.arange(400)
 
 def _read(seed: int = 1, epoch: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
     objective = MaskedCharacters(TOKENS, MASKED)
-    return objective.prepare(*objective.read(SAMPLES, EVERY, seed, epoch))
+    which = SAMPLES, EVERY, seed, epoch
+    return objective.prepare(*objective.read(*which)), objective.targets(*which)
 
 
 def test_a_sample_is_a_window_of_its_block_with_what_to_predict_in_front() -> None:

@@ -48,7 +48,8 @@ def samples(tmp_path: Path) -> Samples:
 def _read(
     samples: Samples, indices: NDArray[np.int64], epoch: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return OBJECTIVE.prepare(*OBJECTIVE.read(samples, indices, 1, epoch))
+    which = samples, indices, 1, epoch
+    return OBJECTIVE.prepare(*OBJECTIVE.read(*which)), OBJECTIVE.targets(*which)
 
 
 def test_a_batch_is_what_the_harness_drew_with_the_relation_first(samples: Samples) -> None:

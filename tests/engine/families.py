@@ -159,9 +159,8 @@ class _Wide:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._objective, name)
 
-    def prepare(self, *stored: Tensor) -> tuple[Tensor, Tensor]:
-        inputs, targets = self._objective.prepare(*stored)
-        return _widened(inputs, self._dtype), targets
+    def prepare(self, *stored: Tensor) -> Tensor:
+        return _widened(self._objective.prepare(*stored), self._dtype)
 
     def evaluation(self, stored: Any) -> Tensor:
         return _widened(self._objective.evaluation(stored), self._dtype)

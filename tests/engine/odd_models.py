@@ -116,11 +116,10 @@ class Scaled(nn.Module):
 class SeveralTargets(SmallImages):
     """An image of class c has 1 + c % 4 targets; the rest of four are not counted."""
 
-    def prepare(self, *stored: Tensor) -> tuple[Tensor, Tensor]:
-        inputs, labels = super().prepare(*stored)
-        places = torch.arange(4, device=labels.device)
-        targets = (labels.view(-1, 1) + places) % CLASSES
-        return inputs, targets.masked_fill(places > labels.view(-1, 1) % 4, -100)
+    def targets(self, *which: Any) -> Tensor:
+        labels = super().targets(*which).view(-1, 1)
+        places = torch.arange(4)
+        return ((labels + places) % CLASSES).masked_fill(places > labels % 4, -100)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         logits = outputs.unflatten(1, (4, CLASSES)).flatten(0, 1)

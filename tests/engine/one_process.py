@@ -71,14 +71,14 @@ def _train(row: Family, plan: ParallelPlan, streams: SimulatedStreams) -> dict[s
     for batch in row.batches(splits).batches():
         shares = _parts(np.stack([batch.indices, batch.epochs], axis=1), dp, microbatches, bn)
         rows = np.stack([batch.indices, batch.epochs], axis=1)
-        everything = objective.count(objective.prepare(*_read(objective, splits.train, rows))[1])
+        everything = objective.count(_read(objective, splits.train, rows)[1])
         losses.append(0.0)
         streams.step = batch.step
         for number, (replica, parts) in enumerate(zip(replicas, shares, strict=True)):
             replica.zero_grad()
             for part_number, part in enumerate(parts):
                 streams.micro_batch = number * microbatches + part_number
-                inputs, targets = objective.prepare(*_read(objective, splits.train, part))
+                inputs, targets = _read(objective, splits.train, part)
                 with torch.autocast("cpu", NARROW.get(precision), enabled=precision in NARROW):
                     outputs = replica(inputs)
                 loss = objective.loss(outputs, targets) / everything
@@ -124,10 +124,12 @@ def _clip(replicas: list[Stage], most: float) -> float:
     return norm
 
 
-def _read(objective: Objective, samples: Samples, part: NDArray[Any]) -> list[Tensor]:
-    """Return what is read of the samples in ``part``, rows of index and epoch, one by one."""
-    each = [objective.read(samples, row[:1], SEED, int(row[1])) for row in part]
-    return [torch.cat(pieces) for pieces in zip(*each, strict=True)]
+def _read(objective: Objective, samples: Samples, part: NDArray[Any]) -> tuple[Tensor, Tensor]:
+    """Return inputs and targets of the samples in ``part``, rows of index and epoch, one by one."""
+    each = [(samples, row[:1], SEED, int(row[1])) for row in part]
+    stored = zip(*(objective.read(*which) for which in each), strict=True)
+    targets = torch.cat([objective.targets(*which) for which in each])
+    return objective.prepare(*map(torch.cat, stored)), targets
 
 
 def _parts(batch: NDArray[Any], dp: int, microbatches: int, bn: str) -> list[list[NDArray[Any]]]:

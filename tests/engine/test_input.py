@@ -1,44 +1,62 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
-from hybridperf.run.access import TrainingData
+from hybridperf.plan import ParallelPlan
+from hybridperf.run.access import EvaluationData, TrainingData
 from hybridperf.tasks.data import Samples
 from hybridperf.tasks.registry import find_task
 from hybridperf.tasks.task import Block
-from hybridperf_reference.engine.input import feed
+from hybridperf_reference.engine.input import Input
+from hybridperf_reference.engine.mesh import Mesh, coordinates
+from hybridperf_reference.engine.reading import ReadingRole, reading_role
 from hybridperf_reference.engine.timing import StepTimer
+from tests.engine.input_worlds import Readers, read_until_the_end, run_plans
+from tests.engine.ranks import run_ranks, start_ranks
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from numpy.typing import NDArray
     from torch import Tensor
 
 TASK = find_task("resnet/laptop")
+CPU = torch.device("cpu")
 
 
 @dataclasses.dataclass
 class Numbers:
-    """An objective whose inputs say which sample was read, in which epoch."""
+    """An objective whose inputs say which sample was read, in which epoch, by which process."""
 
     reads_ahead: bool
 
     def read(
         self, samples: Samples, indices: NDArray[np.int64], seed: int, epoch: int
     ) -> tuple[Tensor, ...]:
-        return torch.from_numpy(samples.inputs[indices] + 1000 * epoch + seed), torch.full(
-            indices.shape, epoch
-        )
+        read = torch.from_numpy(samples.inputs[indices] + 1000 * epoch + seed)
+        return read, torch.full_like(read, os.getpid())
 
-    def prepare(self, *stored: Tensor) -> tuple[Tensor, Tensor]:
-        return stored[0], stored[1]
+    def prepare(self, *stored: Tensor) -> Tensor:
+        return torch.stack(stored)
 
-    def evaluation(self, stored: object) -> Tensor:
-        raise NotImplementedError
+    def targets(
+        self, samples: Samples, indices: NDArray[np.int64], seed: int, epoch: int
+    ) -> Tensor:
+        return torch.from_numpy(samples.labels[indices] + 1000 * epoch + seed)
+
+    def evaluation(self, stored: NDArray[np.int64]) -> Tensor:
+        read = torch.from_numpy(stored)
+        return torch.stack([read, torch.full_like(read, os.getpid())])
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         raise NotImplementedError
@@ -50,22 +68,31 @@ class Numbers:
         raise NotImplementedError
 
 
-def _data(samples: int = 20, batch: int = 6) -> TrainingData:
+SAMPLES = Samples(np.arange(20), np.arange(20))
+
+
+def _data(block: Block = Block(2, 2), batch: int = 6) -> TrainingData:  # noqa: B008 - frozen
     task = dataclasses.replace(
         TASK,
-        data=dataclasses.replace(TASK.data, train_samples=samples),
+        data=dataclasses.replace(TASK.data, train_samples=len(SAMPLES)),
         training=dataclasses.replace(TASK.training, global_batch_size=batch),
     )
-    everything = np.arange(samples)
-    return TrainingData(Samples(everything, everything), task, 5, Block(2, 2), lambda: None)
+    return TrainingData(SAMPLES, task, 5, block, lambda: None)
 
 
 def _read(
     own: slice, *, ahead: bool = False, first_step: int = 0, timer: StepTimer | None = None
 ) -> list[tuple[int, list[int]]]:
-    device = torch.device("cpu")
-    fed = feed(Numbers(ahead), _data(), own, device, timer or StepTimer(device), first_step)
-    return [(batch.step, inputs.tolist()) for batch, inputs, _ in fed]
+    source = Input(Numbers(ahead), CPU, ReadingRole())
+    read = source.train(_data(), own, timer or StepTimer(CPU), first_step)
+    numbers = []
+    for batch, inputs, targets in read:
+        assert inputs is not None
+        assert targets is not None
+        assert torch.equal(inputs[0], targets)
+        numbers.append((batch.step, targets.tolist()))
+    source.close()
+    return numbers
 
 
 def test_replicas_together_read_each_sample_once_an_epoch() -> None:
@@ -105,3 +132,163 @@ def test_what_reading_takes_is_told_wherever_it_is_done(ahead: bool) -> None:
     assert seconds["read"] > 0
     assert seconds["prepare"] > 0
     assert set(timer.collect().values()) == {0}
+
+
+@pytest.fixture
+def source() -> Iterator[Input]:
+    source = Input(Numbers(reads_ahead=True), CPU, ReadingRole())
+    yield source
+    source.close()
+
+
+def _block(source: Input, number: int) -> tuple[set[int], set[int]]:
+    """Train a block and evaluate; return the processes that read for each."""
+    data, evaluation = _data(Block(number, 1)), EvaluationData(SAMPLES, lambda: None)
+    training = source.train(data, slice(0, 6), StepTimer(CPU))
+    trained = {pid for _, inputs, _ in training if inputs is not None for pid in inputs[1].tolist()}
+    evaluated: set[int] = set()
+    seen = []
+    for chunk, inputs in source.evaluate(evaluation.samples.inputs, evaluation.chunks(0, 1, 3)):
+        assert inputs is not None
+        assert inputs[0].tolist() == list(range(20))[chunk]
+        seen += inputs[0].tolist()
+        evaluated.update(inputs[1].tolist())
+    assert seen == list(range(20))
+    return trained, evaluated
+
+
+def _children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def test_the_same_workers_read_in_every_block_and_every_evaluation(source: Input) -> None:
+    before = _children()
+
+    first = _block(source, 1)
+    started = _children() - before
+    later = [_block(source, number) for number in (2, 3)]
+
+    every = set.union(*(pids for each in (first, *later) for pids in each))
+    assert every <= started
+    assert os.getpid() not in every
+    assert _children() - before == started
+    assert not first[0] & first[1], "those of training hold its samples, the others the held-out"
+    source.close()
+    assert _children() <= before
+
+
+def test_what_is_in_memory_is_read_without_workers() -> None:
+    before = _children()
+    source = Input(Numbers(reads_ahead=False), CPU, ReadingRole())
+
+    assert _block(source, 1) == ({os.getpid()}, {os.getpid()})
+    assert _children() <= before
+
+
+def test_a_block_that_was_left_early_does_not_disturb_the_next(source: Input) -> None:
+    next(source.train(_data(Block(1, 3)), slice(0, 6), StepTimer(CPU)))
+
+    read = source.train(_data(), slice(0, 6), StepTimer(CPU))
+
+    targets = [each.tolist() for _, _, each in read if each is not None]
+    assert targets == [numbers for _, numbers in _read(slice(0, 6))]
+
+
+def test_workers_end_with_close_although_an_exception_remembers_the_iterator(
+    source: Input,
+) -> None:
+    before = _children()
+    with pytest.raises(ZeroDivisionError) as caught:  # noqa: PT012 - raised while reading
+        for _ in source.train(_data(), slice(0, 6), StepTimer(CPU)):
+            1 / 0  # noqa: B018 - as a training step that fails
+
+    assert _children() - before
+    source.close()
+    assert _children() <= before
+    assert caught.traceback
+
+
+@pytest.mark.parametrize("end", ["returns", "raises", "SIGINT", "SIGTERM", "SIGKILL"])
+def test_no_worker_outlives_its_rank(end: str, tmp_path: Path) -> None:
+    output = tmp_path / "output.txt"
+    world = start_ranks(1, read_until_the_end, tmp_path, end, output=output)
+    (rank,) = world.ranks
+    pids = tmp_path / "pids"
+    deadline_s = time.monotonic() + 120
+    while not pids.exists() and rank.is_alive() and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert pids.exists(), output.read_text()
+    workers = [psutil.Process(int(pid)) for pid in pids.read_text().split()]
+    assert len(workers) >= 2
+
+    (tmp_path / "go").touch()
+    if end.startswith("SIG"):
+        assert rank.pid is not None
+        os.kill(rank.pid, signal.Signals[end])
+    rank.join(60)
+
+    assert (rank.exitcode == 0) == (end == "returns"), output.read_text()
+    _, alive = psutil.wait_procs(workers, timeout=30)  # they look for their parent every 5 s
+    for worker in alive:
+        worker.kill()
+    assert not alive
+
+
+FOUR = ("dp=2,tp=2", "pp=2,tp=2,schedule=1f1b,microbatches=2", "pp=4,schedule=1f1b,microbatches=4")
+COUNTS = {  # of samples: inputs trained on, targets, inputs evaluated, each by rank
+    FOUR[0]: [(36, 36, 33), (0, 0, 0), (36, 36, 34), (0, 0, 0)],
+    FOUR[1]: [(72, 0, 67), (0, 0, 0), (0, 72, 0), (0, 0, 0)],
+    FOUR[2]: [(72, 0, 67), (0, 0, 0), (0, 0, 0), (0, 72, 0)],
+}
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("worlds")
+    run_ranks(4, run_plans, folder, FOUR, output=folder / "output.txt")
+    return folder
+
+
+@pytest.mark.parametrize("plan", FOUR)
+def test_each_sample_is_read_once_by_a_rank_that_needs_it(plan: str, worlds: Path) -> None:
+    found = [Readers.counts(worlds / f"{plan}_{rank}") for rank in range(4)]
+
+    assert found == COUNTS[plan]
+
+
+@pytest.mark.parametrize("plan", FOUR)
+def test_what_a_tp_group_shares_is_what_each_of_its_ranks_would_read(
+    plan: str, worlds: Path
+) -> None:
+    for rank in range(4):
+        apart, shared = (
+            torch.load(worlds / f"{plan}_{rank}_{kind}.pt") for kind in ("memory", "ahead")
+        )
+        assert apart["quality"] == shared["quality"]
+        assert apart["statistics"]["loss"] == shared["statistics"]["loss"]
+        for name, weight in apart["weights"].items():
+            assert torch.equal(weight, shared["weights"][name])
+
+
+@pytest.mark.parametrize(
+    ("plan", "readers"),
+    [
+        ("dp=8", 8),
+        ("dp=4,tp=2", 4),
+        ("tp=8", 1),
+        ("dp=2,pp=4,schedule=1f1b,microbatches=4", 2),
+        ("dp=2,pp=2,tp=2,schedule=1f1b,microbatches=2", 2),
+    ],
+)
+def test_cores_are_divided_among_the_ranks_that_read(
+    plan: str, readers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed = ParallelPlan.parse(plan)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(24)))
+    at = coordinates(parsed, 0)
+
+    role = reading_role(parsed, Mesh(CPU, None, at["dp"], at["pp"], at["tp"]))
+
+    assert role.inputs
+    assert role.workers == min(16, 24 // readers)

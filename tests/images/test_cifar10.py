@@ -25,7 +25,8 @@ from hybridperf.tasks.data import Samples, check_data, load
 from hybridperf.tasks.data.place import DATA_VARIABLE
 from hybridperf.tasks.registry import find_task, task_path
 from hybridperf.tasks.task import Block
-from hybridperf_reference.engine.input import feed
+from hybridperf_reference.engine.input import Input
+from hybridperf_reference.engine.reading import ReadingRole
 from hybridperf_reference.engine.timing import StepTimer
 from hybridperf_reference.images.objective import image_objective
 from tests.cli.test_whole_command import COMMAND
@@ -170,7 +171,8 @@ def test_folders_and_parquet_of_the_same_images_give_the_same_tensors(
 
     objective, indices = image_objective(task, 64), np.array([5, 119, 0, 64])
     read = [
-        objective.prepare(*objective.read(splits.train, indices, 3, 2)) for splits in (files, rows)
+        (objective.prepare(*objective.read(*which)), objective.targets(*which))
+        for which in ((splits.train, indices, 3, 2) for splits in (files, rows))
     ]
 
     for one, other in zip(*read, strict=True):
@@ -244,7 +246,7 @@ def test_a_picture_that_a_worker_cannot_decode_is_what_the_crash_is_put_down_to(
     objective, device = image_objective(task, 32), torch.device("cpu")
 
     with pytest.raises(RuntimeError):
-        list(feed(objective, data, slice(0, 24), device, StepTimer(device)))
+        list(Input(objective, device, ReadingRole()).train(data, slice(0, 24), StepTimer(device)))
 
     reason = explain_crash(capfd.readouterr().err, 1)
     assert reason.startswith(

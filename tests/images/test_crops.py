@@ -27,9 +27,9 @@ def _task(crop: Literal["none", "padded"], *, flip: bool) -> Task:
 
 def _inputs(task: Task, epoch: int = 1) -> torch.Tensor:
     objective = ColourImages(task)
-    inputs, labels = objective.prepare(*objective.read(SAMPLES, np.arange(40), 7, epoch))
-    assert labels.tolist() == list(range(40))
-    return inputs
+    which = SAMPLES, np.arange(40), 7, epoch
+    assert objective.targets(*which).tolist() == list(range(40))
+    return objective.prepare(*objective.read(*which))
 
 
 def test_images_are_normalised_channel_by_channel() -> None:

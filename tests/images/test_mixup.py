@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hybridperf.tasks.task import Task
+    from hybridperf_reference.engine.chain import Objective
 
 ALPHA = 0.4
 SEED, EPOCH = 7, 3
@@ -42,6 +43,14 @@ def _case(name: str) -> tuple[Task, Samples, int]:
     return find_task("vit/cluster"), encoded_samples(20), 32
 
 
+def _read(
+    objective: Objective, samples: Samples, indices: NDArray[np.int64]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return inputs and targets."""
+    which = samples, indices, SEED, EPOCH
+    return objective.prepare(*objective.read(*which)), objective.targets(*which)
+
+
 KINDS = ["digits", "cifar10", "pictures"]
 
 
@@ -50,11 +59,11 @@ def test_an_input_is_its_own_image_and_its_partners_in_their_shares(kind: str) -
     task, samples, size_px = _case(kind)
     mixed, plain = (image_objective(_mixing(task, alpha), size_px) for alpha in (ALPHA, 0.0))
 
-    inputs, targets = mixed.prepare(*mixed.read(samples, INDICES, SEED, EPOCH))
+    inputs, targets = _read(mixed, samples, INDICES)
 
     partners, shares = draw_partners(SEED, EPOCH, len(samples), ALPHA)
-    own, labels = plain.prepare(*plain.read(samples, INDICES, SEED, EPOCH))
-    other, others = plain.prepare(*plain.read(samples, partners[INDICES], SEED, EPOCH))
+    own, labels = _read(plain, samples, INDICES)
+    other, others = _read(plain, samples, partners[INDICES])
     assert labels.dtype == torch.int64
     for row, share in enumerate(shares[INDICES].tolist()):
         torch.testing.assert_close(inputs[row], share * own[row] + (1 - share) * other[row])
@@ -72,7 +81,7 @@ def test_two_replicas_see_what_one_process_does(kind: str) -> None:
 
     def read(indices: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
         objective = image_objective(_mixing(task), size_px)
-        return objective.prepare(*objective.read(samples, indices, SEED, EPOCH))
+        return _read(objective, samples, indices)
 
     draw_partners.cache_clear()
     whole = read(INDICES)
@@ -108,7 +117,7 @@ def test_label_smoothing_and_mixing_add_up(smoothing: float) -> None:
     mixed, plain = (image_objective(_mixing(task, alpha), size_px) for alpha in (ALPHA, 0.0))
     outputs = torch.randn(len(INDICES), 10)
 
-    _, targets = mixed.prepare(*mixed.read(samples, INDICES, SEED, EPOCH))
+    targets = mixed.targets(samples, INDICES, SEED, EPOCH)
 
     partners, shares = draw_partners(SEED, EPOCH, len(samples), ALPHA)
     expected = 0.0

@@ -50,13 +50,17 @@ class Standing:
         self.loss, self.count = objective.loss, objective.count
 
     def read(self, *_: Any) -> tuple[Tensor, ...]:
-        """Return inputs and targets."""
-        return self._samples
+        """Return the inputs."""
+        return self._samples[:1]
 
-    def prepare(self, *stored: Tensor) -> tuple[Tensor, Tensor]:
+    def prepare(self, *stored: Tensor) -> Tensor:
         """Return them as they are."""
-        inputs, targets = stored
-        return inputs, targets
+        (inputs,) = stored
+        return inputs
+
+    def targets(self, *_: Any) -> Tensor:
+        """Return the targets."""
+        return self._samples[1]
 
 
 class Training:

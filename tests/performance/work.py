@@ -44,8 +44,8 @@ class Work:
         share = self.task.training.global_batch_size // replicas
         own = slice(replica * share, (replica + 1) * share)
         for batch in self.epoch(number).batches():
-            stored = objective.read(self.samples, batch.indices[own], SEED, number)
-            yield objective.prepare(*stored)
+            which = self.samples, batch.indices[own], SEED, number
+            yield objective.prepare(*objective.read(*which)), objective.targets(*which)
 
 
 def build_work(

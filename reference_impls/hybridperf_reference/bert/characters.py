@@ -37,20 +37,35 @@ class MaskedCharacters(MaskedTokens):
     def read(
         self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
     ) -> tuple[Tensor, ...]:
-        """Return inputs [batch, token, 3] and the characters to predict [batch, masked]."""
-        starts, order, replacements = (
-            numbers[indices] for numbers in self._draw(seed, epoch, *samples.inputs.shape)
-        )
-        places = starts[:, None] + order
-        characters = np.take_along_axis(samples.inputs[indices], places, axis=1).astype(np.int64)
-        targets = characters[:, : self._masked].copy()
+        """Return inputs [batch, token, 3]."""
+        characters, order, replacements = self._windows(samples, indices, seed, epoch)
+        targets = characters[:, : self._masked]
         characters[:, : self._masked] = np.where(replacements < 0, targets, replacements)
-        return _packed(characters, order), torch.from_numpy(targets)
+        return (_packed(characters, order),)
+
+    def targets(self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int) -> Tensor:
+        """Return the characters to predict [batch, masked]."""
+        characters, _, _ = self._windows(samples, indices, seed, epoch)
+        return torch.from_numpy(characters[:, : self._masked].copy())
 
     def evaluation(self, stored: Any) -> Tensor:
         """Return inputs [batch, token, 3] for windows [batch, token] with masked characters."""
         order = np.argsort(stored != MASK, axis=1, kind="stable")
         return _packed(np.take_along_axis(stored, order, axis=1).astype(np.int64), order)
+
+    def _windows(
+        self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
+    ) -> tuple[NDArray[np.int64], ...]:
+        """Return the windows' characters, in the order drawn, that order, and replacements.
+
+        Shapes: [batch, token], [batch, token], [batch, masked].
+        """
+        starts, order, replacements = (
+            numbers[indices] for numbers in self._draw(seed, epoch, *samples.inputs.shape)
+        )
+        places = starts[:, None] + order
+        characters = np.take_along_axis(samples.inputs[indices], places, axis=1)
+        return characters.astype(np.int64), order, replacements
 
     def _draw_epoch(
         self, seed: int, epoch: int, samples: int, length: int

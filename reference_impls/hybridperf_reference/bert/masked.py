@@ -15,10 +15,10 @@ __all__ = ["MaskedTokens"]
 class MaskedTokens:
     """Cross-entropy and predictions over masked tokens."""
 
-    def prepare(self, *stored: Tensor) -> tuple[Tensor, Tensor]:
-        """Return inputs [batch, token, 3] and targets [batch, masked] unchanged."""
-        inputs, targets = stored
-        return inputs, targets
+    def prepare(self, *stored: Tensor) -> Tensor:
+        """Return inputs [batch, token, 3] unchanged."""
+        (inputs,) = stored
+        return inputs
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the cross-entropy summed over the tokens to predict.

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hybridperf.tasks.data import Samples
+    from hybridperf.tasks.data.texts.pairs import Pairs
 
 __all__ = ["SegmentPairs"]
 
@@ -27,16 +28,26 @@ class SegmentPairs(MaskedTokens):
 
     reads_ahead = True
 
+    def __init__(self) -> None:
+        self._drawn: tuple[tuple[bytes, int, int], Pairs] | None = None  # the last ones
+
     def read(
         self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
     ) -> tuple[Tensor, ...]:
-        """Return inputs [batch, token, 3] and targets [batch, 1 + masked].
+        """Return inputs [batch, token, 3]."""
+        return (self.evaluation(self._draw(samples, indices, seed, epoch).inputs),)
 
-        The first target is the next-sentence label.
-        """
-        pairs = samples.inputs.draw(indices, seed, epoch)
-        targets = np.concatenate([pairs.relations[:, None], pairs.targets], axis=1)
-        return self.evaluation(pairs.inputs), torch.from_numpy(targets)
+    def targets(self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int) -> Tensor:
+        """Return targets [batch, 1 + masked]; the first one is the next-sentence label."""
+        pairs = self._draw(samples, indices, seed, epoch)
+        return torch.from_numpy(np.concatenate([pairs.relations[:, None], pairs.targets], axis=1))
+
+    def _draw(self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int) -> Pairs:
+        """Return the pairs; drawn once for their inputs and their targets."""
+        which = (indices.tobytes(), seed, epoch)
+        if self._drawn is None or self._drawn[0] != which:
+            self._drawn = which, samples.inputs.draw(indices, seed, epoch)
+        return self._drawn[1]
 
     def evaluation(self, stored: Any) -> Tensor:
         """Return the stored inputs [batch, token, 3] as int64."""

@@ -50,18 +50,34 @@ class Objective(Protocol):
 
     @property
     def reads_ahead(self) -> bool:
-        """Return whether `read` is slow enough to run in data-loader worker processes."""
+        """Return whether reading is slow enough to run in data-loader worker processes.
+
+        One rank of each tp group then reads for all of them, so with tp all samples must have one
+        shape.
+        """
 
     def read(
         self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
     ) -> tuple[Tensor, ...]:
-        """Return the training samples at ``indices`` [batch] as host tensors [batch, ...]."""
+        """Return what inputs are made of for ``indices`` [batch], as host tensors [batch, ...].
 
-    def prepare(self, *stored: Tensor) -> tuple[Tensor, Tensor]:
-        """Return inputs and targets [batch, ...] from what `read` returned, on the device."""
+        Only ranks of the first stage read it.
+        """
+
+    def prepare(self, *stored: Tensor) -> Tensor:
+        """Return the first unit's inputs [batch, ...] from what `read` returned, on the device."""
+
+    def targets(self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int) -> Tensor:
+        """Return the targets of the same samples as a host tensor [batch, ...].
+
+        Only ranks of the last stage need them, so this should decode no inputs.
+        """
 
     def evaluation(self, stored: Any) -> Tensor:
-        """Return the first unit's inputs [batch, ...] on the host from stored evaluation inputs."""
+        """Return the first unit's inputs [batch, ...] on the host from stored evaluation inputs.
+
+        It runs where `read` does.
+        """
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the scalar loss, summed and not averaged over targets.

@@ -20,15 +20,21 @@ __all__ = ["Executor", "WholeModel"]
 class Executor(Protocol):
     """Computes the gradients of one replica and its predictions."""
 
-    def step(self, inputs: Tensor, targets: Tensor) -> None:
+    def step(self, inputs: Tensor | None, targets: Tensor | None) -> None:
         """Compute gradients for this replica's ``inputs`` and ``targets``, both [batch, ...].
+
+        Ranks without the first or the last stage may have None.
 
         Afterwards ``grad`` holds the gradient of the mean loss over the global batch, averaged over
         replicas, unless the strategy averages it after the backward pass.
         """
 
-    def predict(self, inputs: Tensor) -> Tensor | None:
-        """Return outputs [batch, ...] on the rank of the last stage, and None on others."""
+    def predict(self, inputs: Tensor | None, samples: int) -> Tensor | None:
+        """Return outputs [batch, ...] on the rank of the last stage, and None on others.
+
+        ``inputs`` [batch, ...] are those of ``samples`` samples; ranks without the first stage may
+        have None.
+        """
 
 
 class WholeModel:
@@ -46,8 +52,10 @@ class WholeModel:
         self._replicas, self._timer = replicas, timer
         self._timed_backward = replicas.timed_backward(module)
 
-    def step(self, inputs: Tensor, targets: Tensor) -> None:
+    def step(self, inputs: Tensor | None, targets: Tensor | None) -> None:
         """Accumulate the gradients of the mean loss over the micro-batches of a step."""
+        assert inputs is not None, "this rank holds the first stage"
+        assert targets is not None, "this rank holds the last stage"
         self._loss.begin_step(targets)
         count = self._plan.microbatches
         pairs = zip(inputs.chunk(count), targets.chunk(count), strict=True)
@@ -57,7 +65,9 @@ class WholeModel:
                 with self._timed_backward():
                     loss.backward()
 
-    def predict(self, inputs: Tensor) -> Tensor | None:
+    def predict(self, inputs: Tensor | None, samples: int) -> Tensor | None:
         """Return the outputs [batch, ...] for ``inputs`` [batch, ...]."""
+        del samples  # as many as inputs
+        assert inputs is not None, "this rank holds the first stage"
         outputs: Tensor = unwrapped(self._module)(inputs)
         return outputs

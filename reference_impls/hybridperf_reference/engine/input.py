@@ -1,8 +1,8 @@
-"""Training samples for each step, read in advance by worker processes if reading is slow."""
+"""The samples that a rank needs, read in advance by worker processes if reading is slow."""
 
 from __future__ import annotations
 
-import os
+import contextlib
 import time
 import traceback
 from collections import deque
@@ -12,97 +12,240 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
+from hybridperf_reference.engine.reading import TensorParallelInput
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
     from torch import Tensor
 
     from hybridperf.run.access import Batch, TrainingData
+    from hybridperf.tasks.data import Samples
     from hybridperf_reference.engine.chain import Objective
+    from hybridperf_reference.engine.reading import ReadingRole
     from hybridperf_reference.engine.timing import StepTimer
 
-__all__ = ["feed"]
+__all__ = ["Input"]
 
-_MOST_WORKERS = 16
 _Share = tuple["NDArray[Any]", "NDArray[Any]"]  #: sample indices [batch], their epochs [batch]
 
 
-def feed(
-    objective: Objective,
-    data: TrainingData,
-    own: slice,
-    device: torch.device,
-    timer: StepTimer,
-    first_step: int = 0,
-) -> Iterator[tuple[Batch, Tensor, Tensor]]:
-    """Yield each batch from ``first_step`` on, with this rank's inputs and targets on ``device``.
+class Input:
+    """The inputs and targets that one rank needs, on its device.
 
-    ``own`` selects this rank's samples from the global batch. The tensors do not depend on how they
-    are read: an objective draws random numbers by seed, epoch and sample only. Reading time is
-    added to ``timer``; that of workers, divided by their number.
+    If the objective reads ahead, worker processes read: some for training and some for evaluation,
+    from the first block on until `close`. Otherwise this process does, when a batch is needed.
     """
-    taken: deque[Batch] = deque()
 
-    def shares() -> Iterator[_Share]:
-        for batch in data.batches():
-            if batch.step >= first_step:
-                taken.append(batch)
-                yield batch.indices[own], batch.epochs[own]
+    def __init__(self, objective: Objective, device: torch.device, role: ReadingRole) -> None:
+        self._objective, self._role = objective, role
+        self._training = _Stream(device, role, ahead=objective.reads_ahead)
+        self._evaluation = _Stream(device, role.in_evaluation(), ahead=objective.reads_ahead)
 
-    reader = _Reader(objective, data)
-    stored: Any = map(reader.__getitem__, shares())
-    readers = _workers() if objective.reads_ahead else 1
-    if objective.reads_ahead:
-        stored = DataLoader(
-            reader,
-            sampler=shares(),
-            batch_size=None,  # each index is a whole batch
-            num_workers=readers,
-            pin_memory=device.type != "cpu",
-            generator=torch.Generator(),  # leaves the default generator alone
-        )
-    for read in stored:
-        timer.count("read", read.seconds / readers)
-        with timer.part("prepare"):
-            parts = (part.to(device, non_blocking=True) for part in read.parts)
-            inputs, targets = objective.prepare(*parts)
-        yield taken.popleft(), inputs, targets
+    def train(
+        self, data: TrainingData, own: slice, timer: StepTimer, first_step: int = 0
+    ) -> Iterator[tuple[Batch, Tensor | None, Tensor | None]]:
+        """Yield each batch from ``first_step`` on with this rank's inputs and targets [batch, ...].
+
+        ``own`` selects this rank's samples from the global batch. What the rank does not need is
+        None. The tensors do not depend on how they are read: an objective draws random numbers by
+        seed, epoch and sample only. Reading time is added to ``timer``; that of workers, divided
+        by their number.
+        """
+        objective, role = self._objective, self._role
+        taken: deque[Batch] = deque()
+
+        def shares() -> Iterator[_Share]:
+            for batch in data.batches():
+                if batch.step >= first_step:
+                    taken.append(batch)
+                    yield batch.indices[own], batch.epochs[own]
+
+        def reader() -> _Reader:
+            return _TrainingReader(objective, data.samples, data.seed, role)
+
+        self._training.read_from(data.samples, reader)
+        for parts in self._training.parts(shares(), lambda share: len(share[0]), timer):
+            with timer.part("prepare"):
+                stored = list(parts)
+                targets = stored.pop() if role.targets else None
+                inputs = objective.prepare(*stored) if role.inputs else None
+            yield taken.popleft(), inputs, targets
+
+    def evaluate(
+        self, stored: Any, chunks: Iterable[slice]
+    ) -> Iterator[tuple[slice, Tensor | None]]:
+        """Yield each of ``chunks`` with its inputs [batch, ...], or None if they are not needed.
+
+        ``stored`` are the evaluation inputs of the data set.
+        """
+        objective, taken = self._objective, deque[slice]()
+
+        def wanted() -> Iterator[slice]:
+            for chunk in chunks:
+                taken.append(chunk)
+                yield chunk
+
+        def reader() -> _Reader:
+            return _EvaluationReader(objective, stored, self._role)
+
+        self._evaluation.read_from(stored, reader)
+        for parts in self._evaluation.parts(wanted(), lambda chunk: chunk.stop - chunk.start):
+            yield taken.popleft(), parts[0] if parts else None
+
+    def close(self) -> None:
+        """End the worker processes; later reading would start new ones."""
+        self._training.close()
+        self._evaluation.close()
 
 
 class _Read(NamedTuple):
-    """A rank's samples of one batch, and the seconds that reading them took."""
+    """What was read for one request, and the seconds that reading took."""
 
     parts: tuple[Tensor, ...]
     seconds: float
 
 
 class _Reader(Dataset[_Read]):
-    """Dataset for DataLoader workers: reads a rank's samples of one batch."""
+    """Dataset for DataLoader workers: reads what one request asks for."""
 
-    def __init__(self, objective: Objective, data: TrainingData) -> None:
-        self._objective, self._samples, self._seed = objective, data.samples, data.seed
-
-    def __getitem__(self, share: _Share) -> _Read:
+    def __getitem__(self, request: Any) -> _Read:
         start = time.perf_counter()
         try:
-            parts = self._parts(*share)
+            parts = self._parts(request)
         except Exception:
             if get_worker_info() is not None:
                 traceback.print_exc()  # torch reports only that a worker failed
             raise
         return _Read(parts, time.perf_counter() - start)
 
-    def _parts(self, indices: NDArray[Any], epochs: NDArray[Any]) -> tuple[Tensor, ...]:
-        """Return what the objective reads of each epoch, concatenated along the batch."""
-        read = [
-            self._objective.read(self._samples, indices[epochs == epoch], self._seed, epoch)
-            for epoch in np.unique(epochs).tolist()
-        ]
+    def _parts(self, request: Any) -> tuple[Tensor, ...]:
+        raise NotImplementedError
+
+
+class _TrainingReader(_Reader):
+    """Read a rank's share of a batch: what inputs are prepared from, and then the targets."""
+
+    def __init__(
+        self, objective: Objective, samples: Samples, seed: int, role: ReadingRole
+    ) -> None:
+        self._objective, self._samples, self._seed = objective, samples, seed
+        self._inputs, self._targets = role.inputs, role.targets
+
+    def _parts(self, request: _Share) -> tuple[Tensor, ...]:
+        """Return the parts of each epoch's samples, concatenated along the batch."""
+        indices, epochs = request
+        read = [self._of(indices[epochs == epoch], epoch) for epoch in np.unique(epochs).tolist()]
         return read[0] if len(read) == 1 else tuple(map(torch.cat, zip(*read, strict=True)))
 
+    def _of(self, indices: NDArray[Any], epoch: int) -> tuple[Tensor, ...]:
+        which = self._samples, indices, self._seed, epoch
+        parts = self._objective.read(*which) if self._inputs else ()
+        return (*parts, self._objective.targets(*which)) if self._targets else parts
 
-def _workers() -> int:
-    """Return how many worker processes this rank starts: its share of the available CPU cores."""
-    cores, ranks = len(os.sched_getaffinity(0)), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return min(_MOST_WORKERS, max(1, cores // ranks))
+
+class _EvaluationReader(_Reader):
+    """Read the inputs of a slice of the evaluation samples; labels are in memory."""
+
+    def __init__(self, objective: Objective, stored: Any, role: ReadingRole) -> None:
+        self._objective, self._stored, self._inputs = objective, stored, role.inputs
+
+    def _parts(self, request: slice) -> tuple[Tensor, ...]:
+        return (self._objective.evaluation(self._stored[request]),) if self._inputs else ()
+
+
+class _Requests:
+    """Sampler of a DataLoader that outlives its iterations: iterates over the latest requests."""
+
+    def __init__(self) -> None:
+        self.latest: Iterable[Any] = ()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.latest)
+
+
+class _Workers:
+    """Worker processes that answer requests in the order in which they come."""
+
+    def __init__(self, reader: _Reader, count: int, device: torch.device) -> None:
+        self.count, self._requests = count, _Requests()
+        self._iterator: Any = None
+        self._loader = DataLoader(
+            reader,
+            sampler=self._requests,
+            batch_size=None,  # each request is a whole batch
+            num_workers=count,
+            persistent_workers=True,
+            pin_memory=device.type != "cpu",
+            generator=torch.Generator(),  # leaves the default generator alone
+        )
+
+    def read(self, requests: Iterable[Any]) -> Iterator[_Read]:
+        """Yield what is read for each of ``requests``; those not answered before are dropped."""
+        self._requests.latest = requests
+        self._iterator = iter(self._loader)  # the same one each time, with the same processes
+        yield from self._iterator
+
+    def close(self) -> None:
+        """End the processes, and wait until they are gone."""
+        if self._iterator is not None:
+            # Deleting the iterator does the same, but an exception's traceback may refer to it.
+            self._iterator._shutdown_workers()  # noqa: SLF001 - torch offers no other
+
+
+class _Stream:
+    """What this rank reads of one split: by worker processes, itself, or through its tp group."""
+
+    def __init__(self, device: torch.device, role: ReadingRole, *, ahead: bool) -> None:
+        self._device, self._role = device, role
+        # What is in memory, every rank of a tp group reads itself.
+        shares = ahead and role.needs_any and role.group is not None
+        self._shared = TensorParallelInput(role.group) if shares and role.group else None
+        self._receives = self._shared is not None and not self._shared.reads
+        self._ahead = ahead and role.needs_any and not self._receives
+        self._source: Any = None
+        self._reader: _Reader | None = None
+        self._workers: _Workers | None = None
+
+    def read_from(self, source: Any, reader: Callable[[], _Reader]) -> None:
+        """Read from ``source`` with what ``reader`` returns, unless that is done already."""
+        if self._source is source:
+            return
+        self.close()
+        self._source, self._reader = source, reader()
+        if self._ahead:
+            self._workers = _Workers(self._reader, self._role.workers, self._device)
+
+    def parts(
+        self,
+        requests: Iterator[Any],
+        size_of: Callable[[Any], int],
+        timer: StepTimer | None = None,
+    ) -> Iterator[tuple[Tensor, ...]]:
+        """Yield the parts [batch, ...] of each request, on the device.
+
+        ``size_of`` returns how many samples a request asks for. ``timer`` receives the seconds
+        that reading takes, divided by the number of workers, and those of the transfer.
+        """
+        shared, workers = self._shared, self._workers
+        if shared is not None and self._receives:
+            for request in requests:
+                yield shared.receive(size_of(request), self._device)
+            return
+        assert self._reader is not None, "read_from comes first"
+        answers = workers.read(requests) if workers else map(self._reader.__getitem__, requests)
+        for read in answers:
+            if timer is not None:
+                timer.count("read", read.seconds / (workers.count if workers else 1))
+            with contextlib.nullcontext() if timer is None else timer.part("prepare"):
+                parts = tuple(part.to(self._device, non_blocking=True) for part in read.parts)
+            if shared is not None:
+                shared.send(parts)
+            yield parts
+
+    def close(self) -> None:
+        """End the worker processes."""
+        if self._workers is not None:
+            self._workers.close()
+        self._source = self._reader = self._workers = None

@@ -62,7 +62,7 @@ class Pipeline:
             stages[0] if one_each else stages, plan.microbatches, loss_fn=loss, scale_grads=False
         )
 
-    def step(self, inputs: Tensor, targets: Tensor) -> None:
+    def step(self, inputs: Tensor | None, targets: Tensor | None) -> None:
         """Compute the gradients of the mean loss over the micro-batches of a step.
 
         The first stage reads ``inputs`` and the last ``targets``, both [batch, ...].
@@ -73,14 +73,14 @@ class Pipeline:
             self._loss.begin_step(own)
         self._train.step(*arguments, target=own, return_outputs=False)
 
-    def predict(self, inputs: Tensor) -> Tensor | None:
+    def predict(self, inputs: Tensor | None, samples: int) -> Tensor | None:
         """Return the outputs for ``inputs`` [batch, ...] on the last stage's rank, else None."""
         values, own, group = inputs, self._mesh.pp_rank, self._mesh.pp_group
         for number, module in self._modules.items():
             edge = self._edges[number]
             if number > 0 and self._holders[number - 1] != own:
-                shape = (len(inputs), *edge.shape)
-                values = torch.empty(shape, dtype=edge.dtype, device=inputs.device)
+                shape = (samples, *edge.shape)
+                values = torch.empty(shape, dtype=edge.dtype, device=self._mesh.device)
                 dist.recv(values, group=group, group_src=self._holders[number - 1])
             values = module(values)
             if number < self._last and self._holders[number + 1] != own:

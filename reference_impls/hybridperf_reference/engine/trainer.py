@@ -12,7 +12,7 @@ from hybridperf_reference.engine.check import check_chain
 from hybridperf_reference.engine.checkpoint import Progress, load_checkpoint, save_checkpoint
 from hybridperf_reference.engine.compilation import leave_out_compiler
 from hybridperf_reference.engine.execute import Executor, WholeModel
-from hybridperf_reference.engine.input import feed
+from hybridperf_reference.engine.input import Input
 from hybridperf_reference.engine.loss import BatchLoss
 from hybridperf_reference.engine.norms import is_dtensor
 from hybridperf_reference.engine.parallelize import (
@@ -21,6 +21,7 @@ from hybridperf_reference.engine.parallelize import (
     parallelize,
 )
 from hybridperf_reference.engine.partition import cut_chain, forward_flops
+from hybridperf_reference.engine.reading import reading_role
 from hybridperf_reference.engine.rng import RngStreams
 from hybridperf_reference.engine.time_breakdown import time_breakdown
 from hybridperf_reference.engine.timing import StepTimer
@@ -75,6 +76,7 @@ class Trainer:
         self._loss = BatchLoss(chain.objective, plan, mesh, self._update.scale)
         self._replica_batch = task.training.global_batch_size // plan.dp
         self._replicas, self._executor = replicas, self._build_executor(replicas)
+        self._input = Input(chain.objective, mesh.device, reading_role(plan, mesh))
         self._steps = 0  # training steps so far
         self._samples = 0  # trained on since the last call of `statistics`
 
@@ -113,7 +115,8 @@ class Trainer:
             self._update.drain()
             self._stage.eval()
             with torch.no_grad():
-                self._executor.predict(inputs[:_EVALUATION_CHUNK])
+                few = inputs[:_EVALUATION_CHUNK]
+                self._executor.predict(few, len(few))
         self._stage.load_state_dict(before)
         for buffer, value in buffers:
             buffer.copy_(value)
@@ -129,8 +132,8 @@ class Trainer:
         first = self._mesh.replica * self._replica_batch
         own = slice(first, first + self._replica_batch)
         last = self._task.steps(data.block)[-1]
-        fed = feed(self._chain.objective, data, own, self._mesh.device, self._timer, self._steps)
-        for batch, inputs, targets in self._timer.each("input", fed):
+        read = self._input.train(data, own, self._timer, self._steps)
+        for batch, inputs, targets in self._timer.each("input", read):
             with self._timer.part("optimizer"):
                 self._update.before_forward(batch.step)
             with self._timer.part("step"):
@@ -152,18 +155,22 @@ class Trainer:
         most = -(-len(data) // replicas)
         passes = -(-most // _EVALUATION_CHUNK)  # of the replica with the largest share
         with torch.no_grad():
-            for chunk in data.chunks(self._mesh.replica, replicas, _EVALUATION_CHUNK):
+            chunks = data.chunks(self._mesh.replica, replicas, _EVALUATION_CHUNK)
+            for chunk, inputs in self._input.evaluate(data.samples.inputs, chunks):
                 passes -= 1
-                inputs = objective.evaluation(data.samples.inputs[chunk]).to(self._mesh.device)
-                outputs = self._executor.predict(inputs)
+                outputs = self._executor.predict(inputs, chunk.stop - chunk.start)
                 if outputs is not None:
                     labels = torch.from_numpy(data.samples.labels[chunk]).to(self._mesh.device)
                     counts[0] += (objective.predictions(outputs) == labels).sum()
                     counts[1] += labels.numel()
             for _ in range(passes if self._plan.zero else 0):  # others gather this rank's shards
-                self._executor.predict(self._chain.example(1)[0].to(self._mesh.device))
+                self._executor.predict(self._chain.example(1)[0].to(self._mesh.device), 1)
         correct, counted = self._mesh.sum(counts).tolist()
         return float(correct / counted)
+
+    def close(self) -> None:
+        """End the worker processes that read samples; those that were started last until then."""
+        self._input.close()
 
     def weights(self) -> dict[str, Tensor]:
         """Return this rank's parameters and buffers by global name, unsharded, on the CPU.
@@ -234,8 +241,11 @@ class Trainer:
             replica_batch=self._replica_batch,
         )
 
-    def _compute(self, inputs: Tensor, targets: Tensor, step: int) -> None:
-        """Compute gradients of a global batch from this replica's ``inputs`` and ``targets``."""
+    def _compute(self, inputs: Tensor | None, targets: Tensor | None, step: int) -> None:
+        """Compute gradients of a global batch from this replica's ``inputs`` and ``targets``.
+
+        Only the first stage needs the former, and only the last one the latter.
+        """
         self._streams.begin_step(step)
         self._executor.step(inputs, targets)
         finalize_gradients(self._part, plan=self._plan, mesh=self._mesh)

@@ -27,6 +27,11 @@ class ImageClassifier:
             label_smoothing=task.training.label_smoothing, reduction="sum"
         )
 
+    def targets(self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int) -> Tensor:
+        """Return the labels [batch]."""
+        del seed, epoch  # labels are the same in every epoch
+        return torch.from_numpy(samples.labels[indices])
+
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the cross-entropy summed over images.
 
@@ -70,15 +75,14 @@ class ImagesInMemory(ImageClassifier):
     def read(
         self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
     ) -> tuple[Tensor, ...]:
-        """Return image bytes, augmentation parameters [batch, parameter] and labels [batch]."""
+        """Return image bytes [batch, ...] and augmentation parameters [batch, parameter]."""
         numbers = self._draw(seed, epoch, len(samples))[indices]
-        parts = (samples.inputs[indices], numbers, samples.labels[indices])
-        return tuple(map(torch.from_numpy, parts))
+        return torch.from_numpy(samples.inputs[indices]), torch.from_numpy(numbers)
 
-    def prepare(self, *stored: Tensor) -> tuple[Tensor, Tensor]:
-        """Return normalized, augmented images [batch, channel, height, width], labels [batch]."""
-        images, numbers, labels = stored
-        return self._moved(self._normalised(images), numbers), labels
+    def prepare(self, *stored: Tensor) -> Tensor:
+        """Return normalized, augmented images [batch, channel, height, width]."""
+        images, numbers = stored
+        return self._moved(self._normalised(images), numbers)
 
     def evaluation(self, stored: Any) -> Tensor:
         """Return normalized images [batch, channel, height, width]."""

@@ -43,19 +43,19 @@ class EncodedImages(ImageClassifier):
     def read(
         self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
     ) -> tuple[Tensor, ...]:
-        """Return decoded, cropped image bytes [batch, 3, image_px, image_px] and labels [batch]."""
+        """Return decoded, cropped image bytes [batch, 3, image_px, image_px]."""
         images = []
         with torch.random.fork_rng(devices=[]):
             for index, encoded in zip(indices, samples.inputs[indices], strict=True):
                 numbers = np.random.SeedSequence([seed, epoch, 1, int(index)])
                 torch.default_generator.manual_seed(int(numbers.generate_state(1)[0]))
                 images.append(self._train(_decode(encoded)))
-        return torch.stack(images), torch.from_numpy(samples.labels[indices])
+        return (torch.stack(images),)
 
-    def prepare(self, *stored: Tensor) -> tuple[Tensor, Tensor]:
-        """Return normalized images [batch, 3, image_px, image_px] and labels [batch]."""
-        images, labels = stored
-        return normalised(images, self._task), labels
+    def prepare(self, *stored: Tensor) -> Tensor:
+        """Return normalized images [batch, 3, image_px, image_px]."""
+        (images,) = stored
+        return normalised(images, self._task)
 
     def evaluation(self, stored: Any) -> Tensor:
         """Return resized, center-cropped and normalized images [batch, 3, image_px, image_px]."""

@@ -42,17 +42,24 @@ class Mixup:
         others = self._images.read(samples, partners[indices], seed, epoch)
         return *own, *others, torch.from_numpy(shares[indices])
 
-    def prepare(self, *stored: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mixed images [batch, channel, height, width] and class probabilities.
-
-        The probabilities are [batch, class].
-        """
+    def prepare(self, *stored: Tensor) -> Tensor:
+        """Return mixed images [batch, channel, height, width]."""
         *both, shares = stored
         half = len(both) // 2
         pairs = zip(both[:half], both[half:], strict=True)
-        inputs, labels = self._images.prepare(*map(torch.cat, pairs))
-        targets = functional.one_hot(labels, self._classes).to(shares.dtype)
-        return _mixed(inputs, shares), _mixed(targets, shares)
+        return _mixed(self._images.prepare(*map(torch.cat, pairs)), shares)
+
+    def targets(self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int) -> Tensor:
+        """Return mixed class probabilities [batch, class]."""
+        partners, shares = draw_partners(seed, epoch, len(samples), self._alpha)
+        labels = torch.cat(
+            [
+                self._images.targets(samples, some, seed, epoch)
+                for some in (indices, partners[indices])
+            ]
+        )
+        weights = torch.from_numpy(shares[indices])
+        return _mixed(functional.one_hot(labels, self._classes).to(weights.dtype), weights)
 
 
 @functools.lru_cache(maxsize=1)  # drawn for a whole epoch at once, used batch by batch
