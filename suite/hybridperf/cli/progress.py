@@ -23,7 +23,20 @@ if TYPE_CHECKING:
     from hybridperf.run.supervise import Progress as RunProgress
     from hybridperf.tasks.task import Task
 
-__all__ = ["ProgressReporter", "expected_batches"]
+__all__ = ["ProgressReporter", "expected_batches", "progress_bar"]
+
+
+def progress_bar(console: Console) -> Progress:
+    """Return a progress bar for ``console``, which shows nothing where that is no terminal."""
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
 
 
 def expected_batches(task: Task) -> int:
@@ -42,15 +55,7 @@ class ProgressReporter:
 
     def __init__(self, *, quiet: bool) -> None:
         self._console = Console(file=sys.stderr, quiet=quiet, highlight=False)
-        self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=self._console,
-            transient=True,
-            disable=not self._console.is_terminal,
-        )
+        self._bar = progress_bar(self._console)
         self._line: TaskID | None = None
         self._head = ""
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from hybridperf.cli.options import add_data_dir
 from hybridperf.cli.printing import print_line
+from hybridperf.cli.progress import progress_bar
 from hybridperf.errors import ExitCode
 from hybridperf.tasks.data import check_data, prepare
-from hybridperf.tasks.data.place import DATA_VARIABLE
+from hybridperf.tasks.data.place import export_data_folder
 from hybridperf.tasks.registry import named_task, read_task
 
 if TYPE_CHECKING:
@@ -32,18 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> ExitCode:
     """Prepare the data, with a progress bar on a terminal, and verify it against the task."""
-    if options.data_dir is not None:
-        os.environ[DATA_VARIABLE] = str(options.data_dir.absolute())
+    export_data_folder(options.data_dir)
     task = read_task(named_task(options.task))
-    console = Console(file=sys.stderr, highlight=False)
-    columns = (BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(
-        TextColumn("{task.description}", markup=False),
-        *columns,
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
+    with progress_bar(Console(file=sys.stderr, highlight=False)) as bar:
         line = bar.add_task("reading")
 
         def tell(done: float, total: int, what: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +26,7 @@ from hybridperf.run.run_set import make_run_set
 from hybridperf.score.metrics import row_of
 from hybridperf.score.official import official_of
 from hybridperf.system.describe import describe
-from hybridperf.tasks.data.place import DATA_VARIABLE
+from hybridperf.tasks.data.place import export_data_folder
 from hybridperf.tasks.overrides import parse_overrides
 from hybridperf.tasks.registry import named_task, read_task
 
@@ -144,8 +143,7 @@ def make_runs(
 
 def request_of(options: argparse.Namespace) -> RunRequest:
     """Return the request that the options describe, and export ``--data-dir`` to this process."""
-    if options.data_dir is not None:
-        os.environ[DATA_VARIABLE] = str(options.data_dir.absolute())
+    export_data_folder(options.data_dir)
     path = named_task(options.task)
     task = read_task(path)
     return RunRequest(

@@ -78,11 +78,7 @@ def prepare(data: Data, progress: Progress) -> bool:
     Raises:
         UserError: as `check_data`, and if there is no disk space.
     """
-    source = _source(data)
-    if isinstance(source, Texts):
-        return source.prepare(data, progress)
-    check_data(data)
-    return isinstance(source, Cifar10 | Pictures) and source.verify(data, progress)
+    return _source(data).prepare(data, progress)
 
 
 def require_readable(data: Data) -> None:
@@ -93,8 +89,7 @@ def require_readable(data: Data) -> None:
     """
     source = _source(data)
     source.check(data)
-    if isinstance(source, Cifar10 | Pictures):
-        source.verify(data, lambda *_: None)
+    source.verify(data, lambda *_: None)
 
 
 def _source(data: Data) -> Source:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.tasks.data.pictures import Pictures
 from hybridperf.tasks.data.place import data_folder, listing_sha256
-from hybridperf.tasks.data.samples import Samples, Splits, refuse_data
+from hybridperf.tasks.data.samples import Samples, Source, Splits, refuse_data
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,7 @@ _UNPACKED: Final = "cifar-10-batches-py"
 _SIZE_PX: Final = 32
 
 
-class Cifar10:
+class Cifar10(Source):
     """60,000 colour images of 32 x 32 pixels in ten classes, 10,000 of them held out."""
 
     def files(self, data: Data) -> list[Path]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.tasks.data.place import data_folder, listing_sha256, require_whole
-from hybridperf.tasks.data.samples import Samples, Splits, refuse_data, require_counts
+from hybridperf.tasks.data.samples import Samples, Source, Splits, refuse_data, require_counts
 from hybridperf.tasks.data.verify import Verification
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class ImageRows:
         return len(self.table)
 
 
-class Pictures:
+class Pictures(Source):
     """Encoded images of any size, with their classes."""
 
     def files(self, data: Data) -> list[Path]:

@@ -15,10 +15,22 @@ if TYPE_CHECKING:
 
     from hybridperf.tasks.task import Data
 
-__all__ = ["DATA_VARIABLE", "data_folder", "listing_sha256", "require_whole"]
+__all__ = [
+    "DATA_VARIABLE",
+    "data_folder",
+    "export_data_folder",
+    "listing_sha256",
+    "require_whole",
+]
 
 DATA_VARIABLE: Final = "HYBRIDPERF_DATA"  #: environment variable: path of the folder
 _PARQUET: Final = b"PAR1"  #: magic number at both ends of a parquet file
+
+
+def export_data_folder(folder: Path | None) -> None:
+    """Export ``folder`` to this process and those that it starts, unless it is None."""
+    if folder is not None:
+        os.environ[DATA_VARIABLE] = str(folder.absolute())
 
 
 def data_folder(data: Data) -> Path:

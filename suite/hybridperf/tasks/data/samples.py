@@ -78,6 +78,27 @@ class Source(Protocol):
             UserError: as `check`.
         """
 
+    def verify(self, data: Data, progress: Progress) -> bool:  # noqa: ARG002 - none by default
+        """Verify once that every sample can be decoded; return False if nothing remained to do.
+
+        By default there is nothing to decode.
+
+        Raises:
+            UserError: exit status 4, naming the first sample that is damaged.
+        """
+        return False
+
+    def prepare(self, data: Data, progress: Progress) -> bool:
+        """Prepare the data once for all runs; return False if nothing remained to be done.
+
+        By default that is `check` and `verify`.
+
+        Raises:
+            UserError: as `check` and `verify`.
+        """
+        self.check(data)
+        return self.verify(data, progress)
+
 
 def check_sha256(data: Data, content: bytes) -> str:
     """Compare the SHA-256 of ``content`` with the one in ``data``; return it.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.tasks.data.place import data_folder
-from hybridperf.tasks.data.samples import Samples, Splits, refuse_data
+from hybridperf.tasks.data.samples import Samples, Source, Splits, refuse_data
 from hybridperf.tasks.data.texts.files import find_texts
 from hybridperf.tasks.data.texts.prepared import (
     SPLITS,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Texts"]
 
 
-class Texts:
+class Texts(Source):
     """Pairs of text segments, some of whose tokens are to be predicted."""
 
     def files(self, data: Data) -> list[Path]:
