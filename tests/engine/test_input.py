@@ -71,13 +71,13 @@ class Numbers:
 SAMPLES = Samples(np.arange(20), np.arange(20))
 
 
-def _data(block: Block = Block(2, 2), batch: int = 6) -> TrainingData:  # noqa: B008 - frozen
+def _data(block: Block = Block(2, 2), seed: int = 5) -> TrainingData:  # noqa: B008 - frozen
     task = dataclasses.replace(
         TASK,
         data=dataclasses.replace(TASK.data, train_samples=len(SAMPLES)),
-        training=dataclasses.replace(TASK.training, global_batch_size=batch),
+        training=dataclasses.replace(TASK.training, global_batch_size=6),
     )
-    return TrainingData(SAMPLES, task, 5, block, lambda: None)
+    return TrainingData(SAMPLES, task, seed, block, lambda: None)
 
 
 def _read(
@@ -175,6 +175,15 @@ def test_the_same_workers_read_in_every_block_and_every_evaluation(source: Input
     assert not first[0] & first[1], "those of training hold its samples, the others the held-out"
     source.close()
     assert _children() <= before
+
+
+def test_other_samples_and_another_seed_are_not_mistaken_for_the_ones_before(source: Input) -> None:
+    other = dataclasses.replace(_data(), samples=Samples(SAMPLES.inputs + 100, SAMPLES.labels))
+    for data, difference in ((_data(), 0), (_data(seed=7), 0), (other, 100)):
+        for batch, inputs, _ in source.train(data, slice(0, 6), StepTimer(CPU)):
+            assert inputs is not None
+            expected = batch.indices + 1000 * batch.epochs + data.seed + difference
+            assert inputs[0].tolist() == expected.tolist()
 
 
 def test_what_is_in_memory_is_read_without_workers() -> None:

@@ -106,7 +106,10 @@ def test_neither_training_nor_evaluation_decodes_in_the_process_that_trains(
     batches = TrainingData(some, task, 5, Block(1, 2), lambda: None)
     held_out = EvaluationData(some, lambda: None)
 
-    with contextlib.closing(Input(objective, device, ReadingRole())) as source:
+    with (
+        contextlib.closing(Input(objective, device, ReadingRole())) as source,
+        torch.inference_mode(),  # as in the predictor
+    ):
         trained = list(source.train(batches, slice(0, 10), StepTimer(device)))
         evaluated = list(source.evaluate(some.inputs, held_out.chunks(0, 1, 8)))
 

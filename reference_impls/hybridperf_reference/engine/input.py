@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Input"]
 
-_Share = tuple["NDArray[Any]", "NDArray[Any]"]  #: sample indices [batch], their epochs [batch]
+_Share = tuple["NDArray[Any]", "NDArray[Any]", int]
+#: sample indices [batch], their epochs [batch], the run's seed
 
 
 class Input:
@@ -60,10 +61,10 @@ class Input:
             for batch in data.batches():
                 if batch.step >= first_step:
                     taken.append(batch)
-                    yield batch.indices[own], batch.epochs[own]
+                    yield batch.indices[own], batch.epochs[own], data.seed
 
         def reader() -> _Reader:
-            return _TrainingReader(objective, data.samples, data.seed, role)
+            return _TrainingReader(objective, data.samples, role)
 
         self._training.read_from(data.samples, reader)
         for parts in self._training.parts(shares(), lambda share: len(share[0]), timer):
@@ -127,20 +128,20 @@ class _Reader(Dataset[_Read]):
 class _TrainingReader(_Reader):
     """Read a rank's share of a batch: what inputs are prepared from, and then the targets."""
 
-    def __init__(
-        self, objective: Objective, samples: Samples, seed: int, role: ReadingRole
-    ) -> None:
-        self._objective, self._samples, self._seed = objective, samples, seed
+    def __init__(self, objective: Objective, samples: Samples, role: ReadingRole) -> None:
+        self._objective, self._samples = objective, samples
         self._inputs, self._targets = role.inputs, role.targets
 
     def _parts(self, request: _Share) -> tuple[Tensor, ...]:
         """Return the parts of each epoch's samples, concatenated along the batch."""
-        indices, epochs = request
-        read = [self._of(indices[epochs == epoch], epoch) for epoch in np.unique(epochs).tolist()]
+        indices, epochs, seed = request
+        read = [
+            self._of(indices[epochs == epoch], seed, epoch) for epoch in np.unique(epochs).tolist()
+        ]
         return read[0] if len(read) == 1 else tuple(map(torch.cat, zip(*read, strict=True)))
 
-    def _of(self, indices: NDArray[Any], epoch: int) -> tuple[Tensor, ...]:
-        which = self._samples, indices, self._seed, epoch
+    def _of(self, indices: NDArray[Any], seed: int, epoch: int) -> tuple[Tensor, ...]:
+        which = self._samples, indices, seed, epoch
         parts = self._objective.read(*which) if self._inputs else ()
         return (*parts, self._objective.targets(*which)) if self._targets else parts
 
