@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,17 +14,20 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.log import keys
 from hybridperf.log.log import Entry, Log
 from hybridperf.log.package import read_result
-from hybridperf.score import convergence, rcp_set
+from hybridperf.log.rounds import find_packages, read_package
 from hybridperf.score.convergence import samples_at
 from hybridperf.score.metrics import row_of
 from hybridperf.score.official import official_score
+from hybridperf.score.ranking import standing_of
 from hybridperf.score.rcp import Point, Reference, judge, limit, prune, reference_point
 from hybridperf.score.rcp_set import read_rcp_set, runs_of_result
 from hybridperf.score.score import score_result
-from hybridperf.tasks.mlperf import MlperfBenchmark, mlperf_benchmarks
+from hybridperf.tasks import mlperf
+from hybridperf.tasks.mlperf import MlperfBenchmark, mlperf_benchmark
 from hybridperf.tasks.registry import find_task
 from tests.packages import write_result
-from tests.score.rounds import NEEDS_DATA, reference_points
+from tests.score.made_up_round import log_lines, write_round
+from tests.score.rounds import DATA, NEEDS_DATA, reference_points
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,19 +45,19 @@ BATCH_256 = Reference(256, (20, 21, 21, 20, 22, 22, 21, 21, 20, 20))
 def test_the_worked_examples_of_the_rules(
     reference: Reference, mean: float, stdev: float, lowest: float, speedup: float
 ) -> None:
-    point = reference_point(reference, "rules")
+    point = reference_point(reference, "rules", 1)
 
     assert point.mean == mean
     assert round(point.stdev, 2) == stdev
-    assert round(limit(point, RUNS), 2) == lowest
-    assert round(point.mean / limit(point, RUNS) - 1, 4) == speedup
+    assert round(limit(point, RUNS - 2), 2) == lowest
+    assert round(point.mean / limit(point, RUNS - 2) - 1, 4) == speedup
 
 
 @pytest.mark.parametrize(("reference", "lowest"), [(BATCH_128, 14.78), (BATCH_256, 19.82)])
 def test_the_official_tool_is_more_lenient_than_the_rules(
     reference: Reference, lowest: float
 ) -> None:
-    assert round(limit(reference_point(reference, "compat"), RUNS), 2) == lowest
+    assert round(limit(reference_point(reference, "compat", 1), RUNS - 2), 2) == lowest
 
 
 @pytest.mark.parametrize(
@@ -73,14 +77,14 @@ def test_the_official_tool_is_more_lenient_than_the_rules(
 def test_the_submitters_of_the_rules(
     batch: int, amounts: list[float], passed: bool | None, how: str
 ) -> None:
-    verdict = judge([BATCH_256, BATCH_128], batch, amounts, RUNS, "rules")
+    verdict = judge([BATCH_256, BATCH_128], batch, amounts, RUNS, 1, "rules")
 
     assert verdict.passed is passed
     assert how in verdict.how
 
 
 def test_the_interpolated_point_of_the_rules_has_as_many_runs_as_a_reference_needs() -> None:
-    verdict = judge([BATCH_128, BATCH_256], 192, [17, 18, 18, 18, 20], RUNS, "rules")
+    verdict = judge([BATCH_128, BATCH_256], 192, [17, 18, 18, 18, 20], RUNS, 1, "rules")
 
     assert verdict.reference_mean == 18.25
     assert verdict.limit is not None
@@ -89,7 +93,7 @@ def test_the_interpolated_point_of_the_rules_has_as_many_runs_as_a_reference_nee
 
 
 def test_slower_than_the_reference_is_not_sped_up() -> None:
-    assert judge([BATCH_128], 128, [20] * 5, RUNS, "rules").factor == 1.0
+    assert judge([BATCH_128], 128, [20] * 5, RUNS, 1, "rules").factor == 1.0
 
 
 def _points(*means: float) -> list[Point]:
@@ -108,7 +112,7 @@ def test_points_left_of_the_fastest_and_above_the_line_are_pruned() -> None:
 def test_the_official_tool_keeps_points_above_the_envelope() -> None:
     bert, resnet = (
         {
-            mode: _sizes(prune([reference_point(each, mode) for each in points], mode))
+            mode: _sizes(prune([reference_point(each, mode, 1) for each in points], mode))
             for mode in ("rules", "compat")
         }
         for points in (reference_points()["bert"], reference_points()["resnet"])
@@ -150,9 +154,9 @@ _GOOD: dict[str, Any] = {"BS": 4, "Epochs to converge": [3, 4, 5.5]}
         (json.dumps({"a": _GOOD | {"BS": 0}}), "with BS = 0"),
         (json.dumps({"a": _GOOD | {"BS": True}}), "with BS = True"),
         (json.dumps({"a": _GOOD | {"BS": "4"}}), "with BS = '4'"),
-        (json.dumps({"a": _GOOD | {"Epochs to converge": [1, 2]}}), "without three or more"),
-        (json.dumps({"a": _GOOD | {"Epochs to converge": [1, 2, 0]}}), "without three or more"),
-        (json.dumps({"a": _GOOD | {"Epochs to converge": [1, 2, "3"]}}), "without three or more"),
+        (json.dumps({"a": _GOOD | {"Epochs to converge": [1, 2]}}), "without 3 or more"),
+        (json.dumps({"a": _GOOD | {"Epochs to converge": [1, 2, 0]}}), "without 3 or more"),
+        (json.dumps({"a": _GOOD | {"Epochs to converge": [1, 2, "3"]}}), "without 3 or more"),
         ('{"a": {"BS": 4, "Epochs to converge": [1, 2, NaN]}}', "NaN"),
     ],
 )
@@ -187,7 +191,7 @@ def test_our_own_result_is_held_to_its_tasks_reference_points(tmp_path: Path) ->
     assert official.verdict.passed
     own = find_task("resnet/laptop").reference
     assert own is not None
-    point = reference_point(Reference(32, own.samples_to_target), "rules")
+    point = reference_point(Reference(32, own.samples_to_target), "rules", 1)
     assert official.verdict.reference_mean == point.mean
     assert official.verdict.mean == 8 * 1195 // 32 * 32
     assert row_of(official)["official_minutes"] == official.olympic_minutes == 0.2
@@ -207,11 +211,77 @@ def test_what_is_known_of_a_benchmark_is_in_the_catalogue_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A benchmark that no Python file names is scored by what the catalogue says of it."""
-    known = {**mlperf_benchmarks(), "made_up": MlperfBenchmark(runs=7, epoch_num="samples")}
-    for module in (rcp_set, convergence):
-        monkeypatch.setattr(module, "mlperf_benchmarks", lambda: known)
+    made_up = MlperfBenchmark(runs=7, drops=2, epoch_num="samples")
+    known = {"made_up": made_up, "other": mlperf_benchmark("other")}
+    monkeypatch.setattr(mlperf, "_catalogue", lambda: known)
     log = Log("", [Entry(keys.EVAL_ACCURACY, 0, "POINT_IN_TIME", 0.7, {"epoch_num": 5000}, 1)])
 
     assert runs_of_result("made_up") == 7
     assert samples_at(log, "made_up", "epoch_num", log.entries[0]) == 5000
     assert samples_at(log, "unknown", "epoch_num", log.entries[0]) == 0
+
+
+def test_more_runs_are_left_out_where_the_catalogue_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mlperf, "_catalogue", lambda: {"other": MlperfBenchmark(drops=2)})
+    folder = tmp_path / "rcp"
+    folder.mkdir()
+    points = {"a": {"BS": 448, "Epochs to converge": [2e6, 2.1e6, 2.2e6, 2.3e6, 9e6]}}
+    (folder / "rcps_bert.json").write_text(json.dumps(points))
+    logs = [log_lines(100, samples=2_000_000 + run) for run in range(3)]
+    missed = [log_lines(10, status="aborted") for _ in range(2)]
+    write_round(tmp_path / "round", [*logs, *missed])
+    (package,) = find_packages(tmp_path / "round")
+    result = read_package(package)
+
+    score = score_result(result)
+    official = official_score(result, score, read_rcp_set(folder))
+
+    assert [run.counts for run in score.runs] == [False, False, True, False, False]
+    assert score.olympic_mean_s == 100
+    assert score.interval_s is not None
+    assert score.interval_s.high == math.inf
+    assert [each["why"] for each in official.dropped] == [
+        *("fastest", "fastest"),
+        *("slowest: did not reach the target", "slowest: did not reach the target"),
+    ]
+    assert standing_of(official)[0] == "ranked"
+    write_round(tmp_path / "other", [*logs, *missed[:1]])
+    (package,) = find_packages(tmp_path / "other")
+    few = official_score(read_package(package), score_result(read_package(package)), None)
+    assert standing_of(few)[1] == "fewer than 5 runs"
+
+
+def test_the_test_of_convergence_leaves_out_as_many_runs() -> None:
+    reference = Reference(56, (*range(4), *(20, 21, 22, 23), *range(90, 94)))
+    amounts = [1] * 4 + [math.inf] * 4 + [20] * 32
+
+    point = reference_point(reference, "rules", 4)
+    verdict = judge([reference], 56, amounts, 40, 4, "rules")
+    lenient = judge([reference], 56, amounts, 40, 4, "compat")
+
+    assert (point.mean, point.runs) == (21.5, 4)
+    assert verdict.mean == 20
+    assert verdict.limit == limit(point, 32)
+    # The official tool takes two runs from a submission of 40, not eight.
+    assert lenient.limit == limit(reference_point(reference, "compat", 4), 38)
+    assert judge([reference], 56, [*amounts, math.inf], 40, 4, "rules").how == (
+        "more than 4 runs missed the target"
+    )
+
+
+@NEEDS_DATA
+def test_four_runs_of_unet3d_are_left_out_at_either_end(tmp_path: Path) -> None:
+    """Source: what the official tool of round v4.0 said of its unet3d results."""
+    shutil.copy(DATA / "rcp/v4.0/rcps_unet3d.json", tmp_path)
+    points = read_rcp_set(tmp_path)["unet3d"]
+    drops = mlperf_benchmark("unet3d").drops
+
+    (point,) = (
+        found
+        for each in points
+        if round((found := reference_point(each, "rules", drops)).mean, 3) == 357404.444
+    )
+
+    assert limit(point, 38) == pytest.approx(337127.57229, abs=1e-2)

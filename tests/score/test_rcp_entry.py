@@ -58,7 +58,7 @@ def test_what_was_made_can_be_read_and_gives_the_same_verdict(tmp_path: Path) ->
     assert own.seeds == tuple(range(1000, 1010))
     for epochs in (EPOCHS - 1, EPOCHS, EPOCHS + 1):
         amounts = [float(epochs * 1195 // 32 * 32)] * 5
-        verdicts = {judge(points, 32, amounts, 5, "rules") for points in (read, expected)}
+        verdicts = {judge(points, 32, amounts, 5, 1, "rules") for points in (read, expected)}
         assert len(verdicts) == 1
         assert verdicts.pop().passed is (epochs >= EPOCHS)
 

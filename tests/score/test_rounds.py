@@ -76,7 +76,7 @@ def _verdict(rounds: Path, row: dict[str, str], key: CountKey) -> Verdict:
     needed = runs_of_result(benchmark)
     assert isinstance(batch, int)
     assert needed is not None
-    return judge(reference_points()[benchmark], batch, amounts, needed, "compat")
+    return judge(reference_points()[benchmark], batch, amounts, needed, 1, "compat")
 
 
 def test_every_rcp_verdict_of_the_official_tool_comes_out(rounds: Path) -> None:

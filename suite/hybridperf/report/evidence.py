@@ -144,9 +144,9 @@ def _verdicts(score: ResultScore) -> dict[int, str]:
         for run in score.completed
     }
     dropped = [run for run in score.window if not run.counts]
-    for run, end in zip(
-        sorted(dropped, key=lambda run: run.time_to_train_s), ("fastest", "slowest"), strict=True
-    ):
+    ends = ("fastest",) * score.drops + ("slowest",) * score.drops
+    in_order = sorted(dropped, key=lambda run: run.time_to_train_s)
+    for run, end in zip(in_order, ends, strict=True):
         missed = "" if math.isfinite(run.time_to_train_s) else ": missed the target"
         verdicts[run.number] = f"{end}, dropped{missed}"
     return verdicts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from hybridperf.log import keys
-from hybridperf.tasks.mlperf import mlperf_benchmarks
+from hybridperf.tasks.mlperf import mlperf_benchmark
 from hybridperf.untrusted import COUNT_CAP, number
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def count_key(logs: Sequence[Log], benchmark: str) -> CountKey:
 
     Some BERT submissions log a constant ``epoch_num``; ``train_samples`` is used for those.
     """
-    if _counted(benchmark) != "samples":
+    if mlperf_benchmark(benchmark).epoch_num != "samples":
         return "epoch_num"
     numbers = [[_epoch(entry) for entry in log.all(keys.EVAL_ACCURACY)] for log in logs]
     several = any(len(each) > 1 for each in numbers)
@@ -55,19 +55,13 @@ def samples_at(log: Log, benchmark: str, key: CountKey, evaluation: Entry) -> in
         return int(train) if train and evaluation is last else None
     if epoch is None:
         return None
-    counted = _counted(benchmark)
+    counted = mlperf_benchmark(benchmark).epoch_num
     if counted == "samples":
         return int(epoch)
     if counted == "epochs":
         return int(epoch * train) if train else None
     batch = _count(log.value(keys.GLOBAL_BATCH_SIZE))
     return int(epoch * train // batch * batch) if train and batch and batch > 0 else 0
-
-
-def _counted(benchmark: str) -> Literal["samples", "epochs", "batches"]:
-    """Return the unit of ``epoch_num``; tasks of this suite round epochs to whole batches."""
-    known = mlperf_benchmarks().get(benchmark)
-    return known.epoch_num if known else "batches"
 
 
 def _epoch(entry: Entry) -> float | None:

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from hybridperf.score.olympic import fewest_runs
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -28,22 +30,24 @@ class Interval:
     high: float  #: infinite if unbounded
 
 
-def olympic_interval(times_s: Sequence[float]) -> Interval | None:
+def olympic_interval(times_s: Sequence[float], drops: int) -> Interval | None:
     """Return the 95 % percentile bootstrap interval of the olympic mean, in seconds.
 
-    ``times_s`` are times to train in seconds, ``math.inf`` for runs that missed the target: such a
-    time is right-censored. If one run missed, many resamples contain it twice and have an infinite
-    mean, so the upper bound is infinite. Returns None for fewer than three runs, or if more than
-    one missed. Source: Efron and Tibshirani 1993, section 13.3.
+    ``times_s`` are times to train in seconds [run], ``math.inf`` for runs that missed the target:
+    such a time is right-censored. If ``drops`` runs missed, many resamples contain more misses than
+    the mean leaves out and have an infinite mean, so the upper bound is infinite. Returns None for
+    fewer than `fewest_runs`, or if more than ``drops`` missed. Source: Efron and Tibshirani 1993,
+    section 13.3.
     """
-    if len(times_s) < 3 or sum(map(math.isinf, times_s)) > 1:
+    if len(times_s) < fewest_runs(drops) or sum(map(math.isinf, times_s)) > drops:
         return None
     import numpy as np
 
     generator = np.random.default_rng(_SEED)
     in_order, runs = np.sort(times_s), len(times_s)
     draws = (generator.choice(in_order, size=(rows, runs)) for rows in blocks(_RESAMPLES, runs))
-    means = np.concatenate([np.sort(each, axis=1)[:, 1:-1].mean(axis=1) for each in draws])
+    kept = slice(drops, runs - drops)
+    means = np.concatenate([np.sort(each, axis=1)[:, kept].mean(axis=1) for each in draws])
     # Nearest order statistic: no interpolation between a finite and an infinite mean.
     low, high = np.quantile(means, [0.025, 0.975], method="nearest")
     return Interval(float(low), float(high))

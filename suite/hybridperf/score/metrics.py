@@ -190,7 +190,7 @@ _ALL: Final = (
     ),
     Metric(
         "interval_high_s",
-        "upper end; null with a lower end where one run missed the target: nothing bounds it",
+        "upper end; null with a lower end where a run missed the target: nothing bounds it",
         lambda result: result.score.interval_s.high if result.score.interval_s else None,
         unit="s",
     ),

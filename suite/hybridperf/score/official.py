@@ -10,10 +10,12 @@ from hybridperf.findings import visible
 from hybridperf.log import keys
 from hybridperf.log.rounds import is_published
 from hybridperf.score.convergence import amount, count_key
+from hybridperf.score.olympic import fewest_runs
 from hybridperf.score.rcp import Verdict, judge
 from hybridperf.score.rcp_set import runs_of_result, task_references
 from hybridperf.score.score import score_result
 from hybridperf.system.counts import accelerator_count
+from hybridperf.tasks.mlperf import mlperf_benchmark
 from hybridperf.untrusted import COUNT_CAP, RATIO_CAP, number, read_object, reason, whole
 
 if TYPE_CHECKING:
@@ -81,13 +83,12 @@ class Official:
     @property
     def dropped(self) -> list[dict[str, object]]:
         """Return the unscored runs, each with the reason."""
-        times = [run.time_to_train_s for run in self.score.window]
         return [
             {
                 "run": run.number,
                 "file": file,
                 "time_s": run.time_to_train_s if math.isfinite(run.time_to_train_s) else None,
-                "why": _why(run, times),
+                "why": _why(run, self.score),
             }
             for run, file in zip(self.score.runs, self.files, strict=True)
             if not run.counts
@@ -169,19 +170,20 @@ def _judge(
         return Verdict(None, "the runs name no global_batch_size, or not the same")
     if len(known) < len(amounts):
         return Verdict(None, "a run does not say what it took to converge")
-    return judge(points, batch, known, runs, mode)
+    return judge(points, batch, known, runs, mlperf_benchmark(benchmark).drops, mode)
 
 
-def _why(run: RunScore, times_s: list[float]) -> str:
+def _why(run: RunScore, score: ResultScore) -> str:
     if run.completion == "ended":
         return visible(f"not scored: {run.outcome}")
     if not run.in_window:
         return "not scored: outside the runs in a row whose olympic mean is the median"
-    if len(times_s) < 3:
-        return "not scored: fewer than three runs"
+    counting = [each.time_to_train_s for each in score.window if each.counts]
+    if not counting:
+        return f"not scored: fewer than {fewest_runs(score.drops)} runs"
     if run.completion == "missed":
         return "slowest: did not reach the target"
-    return "fastest" if run.time_to_train_s == min(times_s) else "slowest"
+    return "fastest" if run.time_to_train_s <= min(counting) else "slowest"
 
 
 def _published_factor(result: Result) -> Verdict:

@@ -8,42 +8,58 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["median_window", "olympic_mean", "scored"]
+__all__ = ["fewest_runs", "median_window", "olympic_mean", "scored", "too_many_missed"]
 
 
-def scored(times_s: Sequence[float]) -> list[int]:
-    """Return the indices of the scored runs: all but the fastest and the slowest.
+def fewest_runs(drops: int) -> int:
+    """Return the least number of runs that have an olympic mean."""
+    return 2 * drops + 1
 
-    ``times_s`` are times to train in seconds, ``math.inf`` for a run that missed the target, which
-    makes it the slowest. Source: MLPerf Training rules, section 12.1.
+
+def too_many_missed(drops: int) -> str:
+    """Return in words why a result has no finite olympic mean."""
+    return f"more than {'one run' if drops == 1 else f'{drops} runs'} missed the target"
+
+
+def scored(times_s: Sequence[float], drops: int) -> list[int]:
+    """Return the indices of the scored runs: all but the ``drops`` fastest and slowest ones.
+
+    ``times_s`` are times to train in seconds [run], ``math.inf`` for runs that missed the target,
+    which makes them the slowest. Source: MLPerf Training rules, section 12.1.
 
     Raises:
-        ValueError: if there are fewer than three runs.
+        ValueError: if there are fewer than `fewest_runs`.
     """
-    if len(times_s) < 3:
-        raise ValueError(f"an olympic mean takes at least 3 runs, got {len(times_s)}")
-    ranked = sorted(range(len(times_s)), key=lambda index: times_s[index])
-    return sorted(ranked[1:-1])
+    if len(times_s) < fewest_runs(drops):
+        least = fewest_runs(drops)
+        raise ValueError(f"an olympic mean takes at least {least} runs, got {len(times_s)}")
+    in_order = sorted(range(len(times_s)), key=lambda index: times_s[index])
+    return sorted(in_order[drops : len(times_s) - drops])
 
 
-def olympic_mean(times_s: Sequence[float]) -> float:
-    """Return the mean time of the scored runs; infinite if more than one run missed the target."""
-    kept = scored(times_s)
+def olympic_mean(times_s: Sequence[float], drops: int) -> float:
+    """Return the mean of the `scored` times; infinite if more than ``drops`` runs missed.
+
+    Raises:
+        ValueError: as `scored`.
+    """
+    kept = scored(times_s, drops)
     return math.fsum(times_s[index] for index in kept) / len(kept)
 
 
-def median_window(times_s: Sequence[float], runs: int) -> range:
+def median_window(times_s: Sequence[float], runs: int, drops: int) -> range:
     """Return the indices of the ``runs`` consecutive runs whose olympic mean is the median.
 
-    ``times_s`` are times to train in seconds, in order of run start, ``math.inf`` for runs that
+    ``times_s`` are times to train in seconds [run], sorted by run start, ``math.inf`` for runs that
     missed the target. With an even number of windows, the slower of the two middle ones is taken;
     ties go to the first window. Returns all indices if there are at most ``runs`` times, or too few
     for an olympic mean. Source: MLPerf Training rules, Benchmark Results, Scoring.
     """
-    if len(times_s) <= runs or runs < 3:
+    if len(times_s) <= runs or runs < fewest_runs(drops):
         return range(len(times_s))
     scores = [
-        olympic_mean(times_s[start : start + runs]) for start in range(len(times_s) - runs + 1)
+        olympic_mean(times_s[start : start + runs], drops)
+        for start in range(len(times_s) - runs + 1)
     ]
     start = scores.index(sorted(scores)[len(scores) // 2])
     return range(start, start + runs)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from hybridperf.score.official import Official, Place
+from hybridperf.score.olympic import fewest_runs, too_many_missed
 from hybridperf.score.welch import Welch, welch
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ CENSORED: Final = (
     "the difference does not hold once the runs that missed the target count as long as they took"
 )
 
-#: provisional: fewer runs than required; missed: more than one run missed the target
+#: provisional: fewer runs than required; missed: more runs missed than the olympic mean drops
 Standing = Literal["ranked", "provisional", "missed", "too fast"]
 
 
@@ -113,9 +114,9 @@ def standing_of(result: Official) -> tuple[Standing, str]:
     if completed < required:
         return "provisional", f"{completed} of {required} runs"
     if mean_s is None:
-        return "provisional", "fewer than three runs"
+        return "provisional", f"fewer than {fewest_runs(result.score.drops)} runs"
     if math.isinf(mean_s):
-        return "missed", "more than one run missed the target"
+        return "missed", too_many_missed(result.score.drops)
     if result.verdict.passed is False:
         return "too fast", result.verdict.reason
     return "ranked", ""

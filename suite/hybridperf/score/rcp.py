@@ -7,7 +7,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from hybridperf.score.olympic import olympic_mean
+from hybridperf.score.olympic import fewest_runs, olympic_mean, too_many_missed
 from hybridperf.score.welch import t_quantile
 
 if TYPE_CHECKING:
@@ -66,14 +66,14 @@ class Verdict:
         return f"converges faster than the reference allows ({self.how})" if fast else self.how
 
 
-def reference_point(reference: Reference, mode: Mode) -> Point:
+def reference_point(reference: Reference, mode: Mode, drops: int) -> Point:
     """Return the mean and standard deviation of the reference runs as a point.
 
-    ``rules``: both exclude the fastest and the slowest run, and the standard deviation is that of
-    a population (divisor n), which reproduces the 0.43 and 0.66 of the appendix "RCP Examples".
-    ``compat``: the standard deviation is that of all runs, which loosens the limit.
+    ``rules``: both exclude the ``drops`` fastest and slowest runs, and the standard deviation is
+    that of a population (divisor n), which reproduces the 0.43 and 0.66 of the appendix "RCP
+    Examples". ``compat``: the standard deviation is that of all runs, which loosens the limit.
     """
-    inner = sorted(reference.amounts)[1:-1]
+    inner = sorted(reference.amounts)[drops : len(reference.amounts) - drops]
     spread = inner if mode != "compat" else reference.amounts
     return Point(
         reference.batch_size,
@@ -83,13 +83,12 @@ def reference_point(reference: Reference, mode: Mode) -> Point:
     )
 
 
-def limit(point: Point, submission_runs: int) -> float:
-    """Return the lowest mean that passes for a result of ``submission_runs`` runs.
+def limit(point: Point, scored: int) -> float:
+    """Return the lowest mean over ``scored`` runs that passes.
 
     One-sided two-sample t test with a common standard deviation at a 5 % significance level.
     Source: MLPerf Training rules, section 13.
     """
-    scored = submission_runs - 2
     t = t_quantile(1 - _ALPHA, scored + point.runs - 2)
     return point.mean - t * point.stdev * math.sqrt(1 / scored + 1 / point.runs)
 
@@ -99,22 +98,25 @@ def judge(
     batch_size: int,
     amounts: Sequence[float],
     submission_runs: int,
+    drops: int,
     mode: Mode,
 ) -> Verdict:
-    """Test the convergence of a result against ``references``.
+    """Test the convergence of a result of ``submission_runs`` runs against ``references``.
 
-    ``amounts`` are the epochs or samples to target of each run, ``math.inf`` for a run that missed.
+    ``amounts`` are the epochs or samples to target [run], ``math.inf`` for a run that missed;
+    ``drops`` is the number of runs that the olympic mean leaves out at either end.
     """
-    if (fewest := min(len(amounts), submission_runs)) < 3:
-        return Verdict(None, f"{fewest} runs, and the test takes 3 or more")
-    mean = olympic_mean(amounts)
+    if (fewest := min(len(amounts), submission_runs)) < fewest_runs(drops):
+        return Verdict(None, f"{fewest} runs, and the test takes {fewest_runs(drops)} or more")
+    mean = olympic_mean(amounts, drops)
     if math.isinf(mean):
-        return Verdict(False, "more than one run missed its target")
-    points = prune([reference_point(each, mode) for each in references], mode)
+        return Verdict(False, too_many_missed(drops))
+    points = prune([reference_point(each, mode, drops) for each in references], mode)
     point, how = _find(points, batch_size, submission_runs)
     if point is None:
         return Verdict(None, how, mean=mean)
-    lowest = limit(point, submission_runs)
+    # The official tool takes two runs from a submission, also where the mean leaves out more.
+    lowest = limit(point, submission_runs - 2 * (1 if mode == "compat" else drops))
     passed = mean >= lowest
     if point.batch_size > batch_size and not passed:
         how = f"no reference point at batch size {batch_size}: supply one, or keep to the smallest"

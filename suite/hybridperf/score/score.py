@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from hybridperf.log import keys
 from hybridperf.score.convergence import benchmark_of, count_key
 from hybridperf.score.interval import Interval, olympic_interval
-from hybridperf.score.olympic import median_window, olympic_mean, scored
+from hybridperf.score.olympic import fewest_runs, median_window, olympic_mean, scored
 from hybridperf.score.rcp_set import runs_of_result
 from hybridperf.score.run_score import RunScore, known_mean, score_run
+from hybridperf.tasks.mlperf import mlperf_benchmark
 from hybridperf.tasks.registry import find_task, task_names
 from hybridperf.untrusted import COUNT_CAP, number, whole
 
@@ -33,8 +34,9 @@ class ResultScore:
     plan: str
     target: float | None
     required_runs: int | None
+    drops: int  #: runs that the olympic mean leaves out at either end
     runs: tuple[RunScore, ...]  #: every attempt, sorted by number
-    olympic_mean_s: float | None  #: None for fewer than three completed runs
+    olympic_mean_s: float | None  #: None for fewer than `fewest_runs` completed
     interval_s: Interval | None
     samples_to_target: float | None  #: mean over the scored runs
     throughput_samples_per_s: float | None  #: end to end, mean over the scored runs
@@ -60,13 +62,13 @@ def score_result(result: Result) -> ResultScore:
     first = result.runs[0] if result.runs else None
     benchmark = benchmark_of(first.log, result.package.benchmark) if first else ""
     key = count_key([run.log for run in result.runs], benchmark)
-    required = _required(first, benchmark)
-    runs = _windowed([score_run(run, benchmark, key) for run in result.runs], required)
+    required, drops = _required(first, benchmark), mlperf_benchmark(benchmark).drops
+    runs = _windowed([score_run(run, benchmark, key) for run in result.runs], required, drops)
     window = [index for index, run in enumerate(runs) if run.in_window]
     times = [runs[index].time_to_train_s for index in window]
     counting: list[RunScore] = []
-    if len(times) >= 3:
-        for position in scored(times):
+    if len(times) >= fewest_runs(drops):
+        for position in scored(times, drops):
             index = window[position]
             runs[index] = dataclasses.replace(runs[index], counts=True)
             counting.append(runs[index])
@@ -80,9 +82,10 @@ def score_result(result: Result) -> ResultScore:
         plan=str(first.log.value(keys.PLAN) or "") if first else "",
         target=None if target is None else float(target),
         required_runs=required,
+        drops=drops,
         runs=tuple(runs),
-        olympic_mean_s=olympic_mean(times) if counting else None,
-        interval_s=olympic_interval(times),
+        olympic_mean_s=olympic_mean(times, drops) if counting else None,
+        interval_s=olympic_interval(times, drops),
         samples_to_target=known_mean(run.samples_to_target for run in counting),
         throughput_samples_per_s=known_mean(run.throughput_samples_per_s for run in counting),
         steady_samples_per_s=known_mean(run.steady_samples_per_s for run in counting),
@@ -119,12 +122,13 @@ def _required(first: SealedRun | None, benchmark: str) -> int | None:
     return whole(required, 1, COUNT_CAP)
 
 
-def _windowed(runs: list[RunScore], required: int | None) -> list[RunScore]:
+def _windowed(runs: list[RunScore], required: int | None, drops: int) -> list[RunScore]:
     """Return ``runs`` with those in the scoring window marked."""
     in_order = sorted(
         (index for index, run in enumerate(runs) if run.completion != "ended"),
         key=lambda index: runs[index].began_ms,
     )
     times = [runs[index].time_to_train_s for index in in_order]
-    window = {in_order[position] for position in median_window(times, required or len(times))}
+    positions = median_window(times, required or len(times), drops)
+    window = {in_order[position] for position in positions}
     return [dataclasses.replace(run, in_window=index in window) for index, run in enumerate(runs)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hybridperf.log import keys
 from hybridperf.log.published import Absent
-from hybridperf.tasks.mlperf import mlperf_benchmarks
+from hybridperf.tasks.mlperf import mlperf_benchmark
 from hybridperf.tasks.schema import build
 
 if TYPE_CHECKING:
@@ -94,12 +94,14 @@ class Benchmark:
     @property
     def runs(self) -> int:
         """Return the number of runs required for a result."""
-        return mlperf_benchmarks()[self.name].runs
+        runs = mlperf_benchmark(self.name).runs
+        assert runs is not None, f"{self.name} has no runs in the catalogue"
+        return runs
 
     @property
     def unit(self) -> Literal["samples", "epochs"]:
         """Return the unit of ``epoch_num`` and of the cadence."""
-        return "samples" if mlperf_benchmarks()[self.name].epoch_num == "samples" else "epochs"
+        return "samples" if mlperf_benchmark(self.name).epoch_num == "samples" else "epochs"
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,13 +121,13 @@ def _scaled(base: Side, side: Side, cause: str | None) -> Scaled:
 def _efficiency(
     base: Side, side: Side, metric: Metric, split: Split | None, cause: str | None
 ) -> Efficiency:
-    speeds = [speed(each.runs, metric) for each in (base, side)]
+    speeds = [speed(each.runs, metric, each.score.drops) for each in (base, side)]
     if speeds[0] is None or speeds[1] is None:
         place = (base, side)[speeds[0] is not None].name
         return Efficiency(metric, None, None, "unknown", f"the runs of {place} do not tell it")
     more = side.devices.used / base.devices.used
     value = speeds[1] / speeds[0] / more
-    ratio = speed_ratio_interval(base.runs, side.runs, metric)
+    ratio = speed_ratio_interval(base.runs, side.runs, metric, base.score.drops)
     interval = Interval(ratio.low / more, ratio.high / more) if ratio else None
     for each in (base, side):
         if each.devices.oversubscribed:

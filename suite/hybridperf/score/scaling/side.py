@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, visible
 from hybridperf.log import keys
+from hybridperf.score.olympic import fewest_runs
 from hybridperf.score.scaling.breakdown import evaluation_s, rank_seconds, rate_between_evaluations
 from hybridperf.score.scaling.devices import Devices, devices_used, plan_ranks
 from hybridperf.score.score import score_result
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from hybridperf.score.score import ResultScore
 
 __all__ = ["ScalingRun", "Side", "side_of"]
-
-_FEWEST: Final = 3  #: runs, which an olympic mean requires
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +72,14 @@ def side_of(result: Result) -> Side:
     """Return the data of ``result`` needed for scaling efficiency.
 
     Raises:
-        UserError: exit status 3 if fewer than three runs completed, or if the number of devices
-            is unknown.
+        UserError: exit status 3 if too few runs for an olympic mean completed, or if the number
+            of devices is unknown.
     """
     score = score_result(result)
     place = result.package.name
-    if len(score.window) < _FEWEST:
+    if len(score.window) < (fewest := fewest_runs(score.drops)):
         found = f"{len(score.window)}" if score.window else "none"
-        expected = f"{_FEWEST} completed runs or more, which make an olympic mean"
+        expected = f"{fewest} completed runs or more, which make an olympic mean"
         finding = Finding("scale.runs", expected, found, "make more runs", place)
         raise UserError(finding, ExitCode.INVALID)
     devices = devices_used(score.plan, result.system)

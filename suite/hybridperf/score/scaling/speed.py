@@ -38,7 +38,7 @@ def metric_words(metric: Metric) -> str:
     return _WORDS[metric]
 
 
-def speed(runs: Sequence[ScalingRun], metric: Metric) -> float | None:
+def speed(runs: Sequence[ScalingRun], metric: Metric, drops: int) -> float | None:
     """Return the speed of a result by ``metric``; None if unknown or zero.
 
     Time to train: reciprocal of the olympic mean, in 1/s. End-to-end throughput: samples over time
@@ -46,7 +46,7 @@ def speed(runs: Sequence[ScalingRun], metric: Metric) -> float | None:
     in samples/s, since it does not depend on convergence.
     """
     if metric == "time_to_train":
-        value = 1 / olympic_mean([run.time_s for run in runs])
+        value = 1 / olympic_mean([run.time_s for run in runs], drops)
     elif metric == "end_to_end_throughput":
         value = _mean([run.end_to_end for run in runs if run.counts])
     else:
@@ -56,18 +56,18 @@ def speed(runs: Sequence[ScalingRun], metric: Metric) -> float | None:
 
 
 def speed_ratio_interval(
-    base: Sequence[ScalingRun], other: Sequence[ScalingRun], metric: Metric
+    base: Sequence[ScalingRun], other: Sequence[ScalingRun], metric: Metric, drops: int
 ) -> Interval | None:
     """Return the 95 % percentile bootstrap interval of the speed of ``other`` over ``base``.
 
-    Runs are resampled independently for each result. A resample in which more than one run missed
-    the target has a speed of 0; if that is frequent in the base, the upper bound is infinite.
-    Source: Efron and Tibshirani 1993, section 13.3.
+    Runs are resampled independently for each result. A resample in which more than ``drops``
+    runs missed the target has a speed of 0; if that is frequent in the base, the upper bound is
+    infinite. Source: Efron and Tibshirani 1993, section 13.3.
     """
     import numpy as np
 
     generator = np.random.default_rng(_SEED)
-    below, above = (_speeds(runs, metric, generator) for runs in (base, other))
+    below, above = (_speeds(runs, metric, drops, generator) for runs in (base, other))
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = above / below
     # If neither reaches the target, the ratio 0/0 may be any value.
@@ -79,7 +79,7 @@ def speed_ratio_interval(
 
 
 def _speeds(
-    runs: Sequence[ScalingRun], metric: Metric, generator: np.random.Generator
+    runs: Sequence[ScalingRun], metric: Metric, drops: int, generator: np.random.Generator
 ) -> NDArray[np.float64]:
     """Return the speed of each resample [resample]."""
     import numpy as np
@@ -89,21 +89,22 @@ def _speeds(
     for rows in blocks(_RESAMPLES, len(runs)):
         # Indices into the runs sorted by time: sorting the indices sorts the times.
         draws = np.sort(generator.integers(len(runs), size=(rows, len(runs))), axis=1)
-        speeds.append(_speeds_of(draws, in_order, metric))
+        speeds.append(_speeds_of(draws, in_order, metric, drops))
     return np.concatenate(speeds)
 
 
 def _speeds_of(
-    draws: NDArray[np.int64], in_order: Sequence[ScalingRun], metric: Metric
+    draws: NDArray[np.int64], in_order: Sequence[ScalingRun], metric: Metric, drops: int
 ) -> NDArray[np.float64]:
     """Return the speed of each of ``draws`` [resample, run], as defined by `speed`."""
     import numpy as np
 
+    kept = slice(drops, len(in_order) - drops)
     if metric == "time_to_train":
         times = np.array([run.time_s for run in in_order])[draws]
-        return np.asarray(1 / times[:, 1:-1].mean(axis=1), dtype=np.float64)
+        return np.asarray(1 / times[:, kept].mean(axis=1), dtype=np.float64)
     if metric == "end_to_end_throughput":
-        rates = np.array([run.end_to_end for run in in_order])[draws][:, 1:-1]
+        rates = np.array([run.end_to_end for run in in_order])[draws][:, kept]
     else:
         rates = np.array([run.steady or 0.0 for run in in_order])[draws]
     return np.asarray(rates.mean(axis=1), dtype=np.float64)
