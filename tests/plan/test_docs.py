@@ -1,3 +1,5 @@
+"""The tables of docs/plans.md are those of the registries."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -5,14 +7,58 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.plan.tables import constraint_table, field_table, schedule_table
+from hybridperf.plan.constraints import CONSTRAINTS
+from hybridperf.plan.fields import FIELDS
+from hybridperf.plan.schedules import SCHEDULES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 PAGE = Path(__file__).parents[2] / "docs/plans.md"
 
 
-@pytest.mark.parametrize("table", [field_table, schedule_table, constraint_table])
+def _field_table() -> str:
+    """Return the table of a plan's fields as Markdown."""
+    rows = (
+        (
+            f"`{field.name}`",
+            ", ".join(f"`{word}`" if word in field.words else word for word in field.values),
+            field.about.default or f"`{field.word(field.default)}`",
+            field.about.meaning,
+        )
+        for field in FIELDS.values()
+    )
+    return _markdown(("key", "values", "default", "meaning"), rows)
+
+
+def _schedule_table() -> str:
+    """Return the table of schedules as Markdown."""
+    rows = (
+        (
+            f"`{each.name}`",
+            each.meaning,
+            f"{each.stages} or more" if each.stages_vary else f"{each.stages}",
+            each.microbatches if each.microbatches == "any" else f"`{each.microbatches}`",
+            f"`{each.idle_share.text}`",
+            f"`{each.activations.text}`",
+            each.source,
+        )
+        for each in SCHEDULES.values()
+    )
+    head = ("schedule", "order", "stages a rank", "m", "idle share", "activations", "source")
+    return _markdown(head, rows)
+
+
+def _constraint_table() -> str:
+    """Return the table of constraints as Markdown."""
+    return _markdown(("refused", "why"), ((each.refused, each.why) for each in CONSTRAINTS))
+
+
+def _markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
+
+
+@pytest.mark.parametrize("table", [_field_table, _schedule_table, _constraint_table])
 def test_the_page_of_plans_has_the_tables_of_the_registries(table: Callable[[], str]) -> None:
     assert table() in PAGE.read_text(encoding="utf-8"), f"paste this into {PAGE}:\n{table()}"

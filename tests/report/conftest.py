@@ -140,5 +140,5 @@ def submissions(tmp_path: Path) -> Submissions:
 def all_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     """Made-up logs lack much that the rules ask for, and the report is not where that matters."""
     monkeypatch.setattr(
-        "hybridperf.report.entry.check_result", lambda result: list(result.findings)
+        "hybridperf.report.board.check_result", lambda result: list(result.findings)
     )

@@ -3,8 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hybridperf.findings import Finding
-from hybridperf.report.board import boards
-from hybridperf.report.entry import read_entries
+from hybridperf.report.board import boards, read_entries
 
 if TYPE_CHECKING:
     import pytest
@@ -47,7 +46,7 @@ def test_an_invalid_result_is_apart_and_ranks_nobody(
         rule = rules.get(result.package.system)
         return [Finding(rule, "honesty", "none", "be honest")] if rule else []
 
-    monkeypatch.setattr("hybridperf.report.entry.check_result", check)
+    monkeypatch.setattr("hybridperf.report.board.check_result", check)
 
     (board,) = boards(read_entries(submissions.root))
 

@@ -16,8 +16,8 @@ NAMES = ["index.html", "leaderboard.md", "leaderboard.csv", "leaderboard.json"]
 ELSEWHERE = """
 import sys
 from pathlib import Path
-import hybridperf.report.entry
-hybridperf.report.entry.check_result = lambda result: list(result.findings)
+import hybridperf.report.board
+hybridperf.report.board.check_result = lambda result: list(result.findings)
 from hybridperf.report.build import build_report
 build_report(Path(sys.argv[1]), Path(sys.argv[2]))
 """

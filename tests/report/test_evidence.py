@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.log.package import find_results, read_result
-from hybridperf.report.entry import read_entries
+from hybridperf.report.board import read_entries
 from hybridperf.report.evidence import (
     attempts_of,
     evidence_of,

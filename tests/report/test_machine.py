@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hybridperf.report.machine import devices, machine_rows
+from hybridperf.report.page import devices, machine_rows
 from hybridperf.system.counts import device_count
 from tests.report.conftest import SYSTEM
 

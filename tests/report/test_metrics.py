@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.log.package import read_result
-from hybridperf.report.board import boards
-from hybridperf.report.entry import read_entries
+from hybridperf.report.board import boards, read_entries
 from hybridperf.report.markdown import leaderboard_markdown
 from hybridperf.report.page import leaderboard_page
 from hybridperf.report.tables import (

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.findings import Finding
-from hybridperf.report.board import boards
+from hybridperf.report.board import boards, read_entries
 from hybridperf.report.build import build_report
-from hybridperf.report.entry import read_entries
 from hybridperf.report.page import leaderboard_page
 from tests.report.hostile import STRINGS
 
@@ -104,7 +103,7 @@ def test_hostile_text_is_shown_and_nothing_else(
         text = result.package.system
         return [Finding("log.x", text, text, text)] if len(text) % 2 else []
 
-    monkeypatch.setattr("hybridperf.report.entry.check_result", check)
+    monkeypatch.setattr("hybridperf.report.board.check_result", check)
     for number, text in enumerate(STRINGS):
         name = f"{number}{text.replace('/', chr(0x2215))}"
         submissions.add(

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.report.board import boards
+from hybridperf.report.board import boards, read_entries
 from hybridperf.report.build import build_report
-from hybridperf.report.entry import read_entries
 from hybridperf.report.scaling_claims import (
     claimed_share,
     draw_scaling,
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def judged(all_valid: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let these results be judged: whether a claim holds is what matters here."""
-    monkeypatch.setattr("hybridperf.report.entry.check_result", check_result)
+    monkeypatch.setattr("hybridperf.report.board.check_result", check_result)
 
 
 def _groups(root: Path) -> list[ScalingGroup]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.rules.choose import choose_ruleset
+from hybridperf.rules.mlperf.check_round import choose_ruleset
 from tests.packages import write_result
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.cli import main
-from hybridperf.report.board import boards
-from hybridperf.report.entry import read_entries
+from hybridperf.report.board import boards, read_entries
 from hybridperf.rules.check import check_path
 from hybridperf.tasks.registry import find_task
 from tests.packages import edit_manifest, seal, write_result

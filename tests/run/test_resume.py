@@ -12,7 +12,7 @@ import pytest
 
 from hybridperf.log import keys
 from hybridperf.log.reader import read_log
-from hybridperf.report.entry import read_entries
+from hybridperf.report.board import read_entries
 from hybridperf.report.evidence import attempts_of
 from hybridperf.run.checkpoints import (
     begin_checkpoint,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from hybridperf.score.rcp_set import RcpSet
+    from hybridperf.score.rcp import RcpSet
 
 TIMES_S = [100.0, 110.0, 120.0, 130.0, 140.0]
 

@@ -19,9 +19,16 @@ from hybridperf.score.convergence import samples_at
 from hybridperf.score.metrics import row_of
 from hybridperf.score.official import official_score
 from hybridperf.score.ranking import standing_of
-from hybridperf.score.rcp import Point, Reference, judge, limit, prune, reference_point
-from hybridperf.score.rcp_set import read_rcp_set, runs_of_result
-from hybridperf.score.score import score_result
+from hybridperf.score.rcp import (
+    Point,
+    Reference,
+    judge,
+    limit,
+    prune,
+    read_rcp_set,
+    reference_point,
+)
+from hybridperf.score.score import runs_of_result, score_result
 from hybridperf.tasks import mlperf
 from hybridperf.tasks.mlperf import MlperfBenchmark, mlperf_benchmark
 from hybridperf.tasks.registry import find_task

@@ -9,9 +9,8 @@ import pytest
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.log import keys
 from hybridperf.log.package import Package, read_result
-from hybridperf.score.rcp import Reference, judge
+from hybridperf.score.rcp import Reference, judge, read_rcp_set
 from hybridperf.score.rcp_entry import NewPoint, new_point, runs_of_point
-from hybridperf.score.rcp_set import read_rcp_set
 from hybridperf.score.score import score_result
 from hybridperf.tasks.registry import find_task
 from hybridperf.tasks.schema import build

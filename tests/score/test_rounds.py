@@ -16,8 +16,7 @@ from hybridperf.score.convergence import CountKey, amount
 from hybridperf.score.metrics import row_of
 from hybridperf.score.official import Official, official_score
 from hybridperf.score.rcp import Verdict, judge
-from hybridperf.score.rcp_set import runs_of_result
-from hybridperf.score.score import score_result
+from hybridperf.score.score import runs_of_result, score_result
 from tests.score.rounds import NEEDS_DATA, officials, oracle, reference_points
 
 if TYPE_CHECKING:

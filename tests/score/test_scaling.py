@@ -12,7 +12,7 @@ from hybridperf.log.log import Entry, Log
 from hybridperf.log.rounds import find_packages, read_package
 from hybridperf.score.scaling import METRICS, scale, side_of
 from hybridperf.score.scaling.breakdown import rank_seconds
-from hybridperf.score.scaling.devices import Devices, devices_used
+from hybridperf.score.scaling.side import Devices, devices_used
 from tests.packages import EPOCHS, edit_log, place, write_result
 from tests.scaling_results import TIMES_S, on_cores, scaling_of, write_on, write_pair
 from tests.score.made_up_round import line, log_lines, write_round

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hybridperf.report.machine import devices
-from hybridperf.score.scaling.devices import devices_used
+from hybridperf.report.page import devices
+from hybridperf.score.scaling.side import devices_used
 from hybridperf.system.counts import accelerator_count, device_count
 from tests.score.rounds import DATA, NEEDS_DATA
 

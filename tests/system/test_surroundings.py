@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.system.surroundings import probe_surroundings
+from hybridperf.system.host import probe_surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hybridperf.report.board import boards
-from hybridperf.report.entry import read_entries
+from hybridperf.report.board import boards, read_entries
 from hybridperf.report.markdown import leaderboard_markdown
 from hybridperf.report.page import leaderboard_page
 from hybridperf.report.tables import leaderboard_csv, leaderboard_json

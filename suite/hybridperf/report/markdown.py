@@ -18,13 +18,12 @@ from hybridperf.report.figures import (
 from hybridperf.report.scaling_claims import claimed_share, figure_by, scaling_groups
 from hybridperf.score.metrics import metrics_of
 from hybridperf.score.scaling import METRICS, metric_words
-from hybridperf.score.scaling.devices import plan_ranks
+from hybridperf.score.scaling.side import plan_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hybridperf.report.board import Board, Row
-    from hybridperf.report.entry import Entry
+    from hybridperf.report.board import Board, Entry, Row
     from hybridperf.report.scaling_claims import ScalingGroup
 
 __all__ = ["escape_markdown", "leaderboard_markdown"]

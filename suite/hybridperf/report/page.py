@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import jinja2
 from markupsafe import Markup
@@ -13,21 +13,21 @@ from markupsafe import Markup
 from hybridperf.findings import visible
 from hybridperf.plan import plan_chips
 from hybridperf.report import curves, evidence, figures, scaling_claims, strip
-from hybridperf.report.machine import devices, machine_rows
 from hybridperf.score.interval import METHOD
 from hybridperf.score.metrics import metrics_of
 from hybridperf.score.ranking import means_of
 from hybridperf.score.scaling import METHOD as SCALING_METHOD
 from hybridperf.score.scaling import METRICS, metric_words
-from hybridperf.score.scaling.devices import plan_ranks
-from hybridperf.system.counts import device_count
+from hybridperf.score.scaling.side import plan_ranks
+from hybridperf.system.counts import accelerators_per_node, device_count
+from hybridperf.system.show import show
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hybridperf.report.board import Board
 
-__all__ = ["leaderboard_page"]
+__all__ = ["devices", "leaderboard_page", "machine_rows"]
 
 _STANDINGS = {
     "ranked": "",
@@ -122,3 +122,42 @@ def _finalize(value: object) -> object:
 def _digest(source: str) -> str:
     digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
     return f"sha256-{digest}"
+
+
+_MOST_ROWS: Final = 60
+_MOST_CHARACTERS: Final = 500
+
+
+def machine_rows(description: Mapping[str, object] | None) -> list[tuple[str, str]]:
+    """Return (label, value) pairs of the known facts, else of MLPerf's fields."""
+    if description is None:
+        return []
+    try:
+        rows = [(label, str(value)) for label, value in show(description)]
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, ArithmeticError):
+        rows = [
+            (label.replace("_", " "), str(value))
+            for label, value in description.items()
+            if isinstance(value, str | int | float) and value != ""
+        ]
+    return [(label, value[:_MOST_CHARACTERS]) for label, value in rows[:_MOST_ROWS]]
+
+
+def devices(description: Mapping[str, object] | None) -> str:
+    """Return a short description of the system's accelerators, or else of its processors."""
+    facts, number = description or {}, device_count(description)
+    model = _text(facts, "host_processor_model_name")
+    if number is None:
+        return model
+    if accelerators_per_node(facts):
+        return _counted(number, _text(facts, "accelerator_model_name"), "accelerator")
+    return _counted(number, f"{model} core".strip(), "core")
+
+
+def _counted(number: int, name: str, otherwise: str) -> str:
+    return f"{number:,} \N{MULTIPLICATION SIGN} {name or otherwise}"
+
+
+def _text(facts: Mapping[str, object], key: str) -> str:
+    value = facts.get(key)
+    return value.strip()[:_MOST_CHARACTERS] if isinstance(value, str) else ""

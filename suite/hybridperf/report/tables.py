@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from hybridperf.report.board import Board
-    from hybridperf.report.entry import Entry
+    from hybridperf.report.board import Board, Entry
     from hybridperf.score.official import Official
 
 __all__ = [

@@ -11,17 +11,15 @@ from hybridperf.log import keys
 from hybridperf.log.rounds import is_published
 from hybridperf.score.convergence import amount, count_key
 from hybridperf.score.olympic import fewest_runs
-from hybridperf.score.rcp import Verdict, judge
-from hybridperf.score.rcp_set import runs_of_result, task_references
-from hybridperf.score.score import score_result
+from hybridperf.score.rcp import Verdict, judge, task_references
+from hybridperf.score.score import runs_of_result, score_result
 from hybridperf.system.counts import accelerator_count
 from hybridperf.tasks.mlperf import mlperf_benchmark
 from hybridperf.untrusted import COUNT_CAP, RATIO_CAP, number, read_object, reason, whole
 
 if TYPE_CHECKING:
     from hybridperf.log.package import Result
-    from hybridperf.score.rcp import Mode
-    from hybridperf.score.rcp_set import RcpSet
+    from hybridperf.score.rcp import Mode, RcpSet
     from hybridperf.score.run_score import RunScore
     from hybridperf.score.score import ResultScore
 

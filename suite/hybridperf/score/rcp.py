@@ -1,27 +1,39 @@
-"""Test convergence against reference convergence points (MLPerf Training rules, section 13)."""
+"""Load reference convergence points, and test convergence against them.
+
+Source: MLPerf Training rules, section 13.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import Finding, visible
 from hybridperf.score.olympic import fewest_runs, olympic_mean, too_many_missed
 from hybridperf.score.welch import t_quantile
+from hybridperf.tasks.mlperf import mlperf_benchmark
+from hybridperf.tasks.registry import find_task, task_names
+from hybridperf.untrusted import COUNT_CAP, number, read_object, reason, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 __all__ = [
     "Mode",
     "Point",
+    "RcpSet",
     "Reference",
     "Verdict",
     "judge",
     "limit",
     "prune",
+    "read_rcp_set",
     "reference_point",
+    "task_references",
 ]
 
 #: ``rules``: computed by the MLPerf Training rules; ``compat``: computed like the official tool
@@ -185,3 +197,61 @@ def _above(low: Point, middle: Point, high: Point) -> bool:
     """Tell whether ``middle`` lies above the line segment from ``low`` to ``high``."""
     share = (middle.batch_size - low.batch_size) / (high.batch_size - low.batch_size)
     return middle.mean > low.mean + share * (high.mean - low.mean)
+
+
+_PREFIX: Final = "rcps_"
+
+RcpSet = dict[str, tuple[Reference, ...]]  #: by benchmark
+
+
+def task_references(benchmark: str) -> tuple[Reference, ...]:
+    """Return the reference convergence points of a task of this suite, in samples."""
+    if benchmark not in task_names() or (own := find_task(benchmark).reference) is None:
+        return ()
+    return (Reference(own.global_batch_size, tuple(map(float, own.samples_to_target))),)
+
+
+def read_rcp_set(folder: Path) -> RcpSet:
+    """Read every ``rcps_<benchmark>.json`` in ``folder`` (this suite: ``rcps_<slug>.json``).
+
+    Raises:
+        UserError: exit status 2 if there is no such file, or if one is malformed.
+    """
+    paths = sorted(folder.glob(f"{_PREFIX}*.json")) if folder.is_dir() else []
+    if not paths:
+        _refuse(folder, "a folder of MLCommons' files rcps_<benchmark>.json", "none")
+    tasks = {name.replace("/", "-"): name for name in task_names()}
+    names = (path.stem.removeprefix(_PREFIX) for path in paths)
+    benchmarks = (tasks.get(name, name) for name in names)
+    return {name: _read_points(path, name) for name, path in zip(benchmarks, paths, strict=True)}
+
+
+def _read_points(path: Path, benchmark: str) -> tuple[Reference, ...]:
+    least = fewest_runs(mlperf_benchmark(benchmark).drops)
+    try:
+        records = read_object(path)
+        return tuple(_point_of(name, record, least) for name, record in records.items())
+    except (OSError, ValueError) as error:
+        _refuse(path, "reference convergence points as MLCommons writes them", reason(error))
+
+
+def _point_of(name: str, record: object, least: int) -> Reference:
+    if not isinstance(record, dict):
+        raise ValueError(f"{name!r:.80}, which is no object")  # noqa: TRY004 - wrong text, not a wrong argument
+    batch, amounts = whole(record.get("BS"), 1, COUNT_CAP), record.get("Epochs to converge")
+    if batch is None:
+        raise ValueError(f"{name!r:.80} with BS = {record.get('BS')!r:.80}")
+    if not (
+        isinstance(amounts, list)
+        and len(amounts) >= least
+        and all(number(each, 0) for each in amounts)
+    ):
+        raise ValueError(f"{name!r:.80} without {least} or more positive 'Epochs to converge'")
+    return Reference(batch, tuple(map(float, amounts)))
+
+
+def _refuse(path: Path, expected: str, found: str) -> NoReturn:
+    finding = Finding(
+        "score.rcp_set", expected, found, "name another --rcp-set", visible(str(path))
+    )
+    raise UserError(finding, ExitCode.USAGE)

@@ -10,7 +10,6 @@ from hybridperf.log import keys
 from hybridperf.score.convergence import benchmark_of, count_key
 from hybridperf.score.interval import Interval, olympic_interval
 from hybridperf.score.olympic import fewest_runs, median_window, olympic_mean, scored
-from hybridperf.score.rcp_set import runs_of_result
 from hybridperf.score.run_score import RunScore, known_mean, score_run
 from hybridperf.tasks.mlperf import mlperf_benchmark
 from hybridperf.tasks.registry import find_task, task_names
@@ -19,7 +18,7 @@ from hybridperf.untrusted import COUNT_CAP, number, whole
 if TYPE_CHECKING:
     from hybridperf.log.package import Result, SealedRun
 
-__all__ = ["ResultScore", "score_result"]
+__all__ = ["ResultScore", "runs_of_result", "score_result"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +93,13 @@ def score_result(result: Result) -> ResultScore:
         loader_samples_per_s=known_mean(run.loader_samples_per_s for run in counting),
         compute_samples_per_s=known_mean(run.compute_samples_per_s for run in counting),
     )
+
+
+def runs_of_result(benchmark: str) -> int | None:
+    """Return the number of runs required for a result; None if unknown."""
+    if benchmark in task_names():
+        return find_task(benchmark).runs.count
+    return mlperf_benchmark(benchmark).runs
 
 
 def _version(first: SealedRun | None, benchmark: str) -> str:

@@ -10,19 +10,25 @@ from typing import TYPE_CHECKING, TypedDict, cast
 from hybridperf.system import toolkit
 from hybridperf.system.accelerators import Accelerators, probe_accelerators
 from hybridperf.system.cpu import Processor, probe_processor
-from hybridperf.system.memory import Memory, probe_memory
-from hybridperf.system.network import Adapter, probe_network
+from hybridperf.system.host import (
+    Adapter,
+    Memory,
+    Storage,
+    Surroundings,
+    probe_memory,
+    probe_network,
+    probe_storage,
+    probe_surroundings,
+)
 from hybridperf.system.privacy import Guard
 from hybridperf.system.software import Software, probe_software, torch_build
-from hybridperf.system.storage import Storage, probe_storage
-from hybridperf.system.surroundings import Surroundings, probe_surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hybridperf.system.accelerators import Accelerators
     from hybridperf.system.cpu import Processor
-    from hybridperf.system.storage import Storage
+    from hybridperf.system.host import Storage
 
 __all__ = [
     "Machine",

@@ -20,7 +20,7 @@ from hybridperf.errors import UserError, missing_package
 from hybridperf.system import files, nvml
 from hybridperf.system.accelerators import probe_accelerators
 from hybridperf.system.describe import gibibytes
-from hybridperf.system.memory import available_bytes
+from hybridperf.system.host import available_bytes
 from hybridperf.system.software import torch_folder, torch_release
 from hybridperf.system.toolkit import judge_toolkit
 from hybridperf.tasks.data import check_data

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.spelling import did_you_mean
-from hybridperf.tasks.bounds import out_of_bounds
 from hybridperf.tasks.schema import build
-from hybridperf.tasks.task import Division, Optimizer, Task, Training
+from hybridperf.tasks.task import Division, Optimizer, Task, Training, out_of_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

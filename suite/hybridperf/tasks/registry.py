@@ -9,9 +9,8 @@ from pathlib import Path
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, visible
 from hybridperf.spelling import did_you_mean
-from hybridperf.tasks.bounds import out_of_bounds
 from hybridperf.tasks.schema import build
-from hybridperf.tasks.task import Task
+from hybridperf.tasks.task import Task, out_of_bounds
 
 __all__ = [
     "find_task",

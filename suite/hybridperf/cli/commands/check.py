@@ -10,8 +10,7 @@ from hybridperf.cli.options import add_format, add_jobs
 from hybridperf.cli.printing import print_json, print_line
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.rules.check import RULESET, check_path
-from hybridperf.rules.choose import choose_ruleset
-from hybridperf.rules.mlperf.check_round import check_round
+from hybridperf.rules.mlperf.check_round import check_round, choose_ruleset
 from hybridperf.rules.mlperf.ruleset import known_rulesets
 
 if TYPE_CHECKING:

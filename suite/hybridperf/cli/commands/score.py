@@ -19,15 +19,14 @@ from hybridperf.report.terminal import scores_text
 from hybridperf.run.folder import environment_refusal
 from hybridperf.score.official import official_of
 from hybridperf.score.ranking import with_places
-from hybridperf.score.rcp_set import read_rcp_set
+from hybridperf.score.rcp import read_rcp_set
 
 if TYPE_CHECKING:
     import argparse
 
     from hybridperf.log.package import Package
     from hybridperf.score.official import Official
-    from hybridperf.score.rcp import Mode
-    from hybridperf.score.rcp_set import RcpSet
+    from hybridperf.score.rcp import Mode, RcpSet
 
 __all__ = ["EXAMPLES", "add_arguments", "execute"]
 

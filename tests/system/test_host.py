@@ -3,9 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybridperf.system.memory import available_bytes, probe_memory
-from hybridperf.system.network import probe_network
-from hybridperf.system.storage import probe_storage
+from hybridperf.system.host import available_bytes, probe_memory, probe_network, probe_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
