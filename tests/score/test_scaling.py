@@ -71,6 +71,22 @@ def test_the_interval_is_that_of_both_results_runs(tmp_path: Path) -> None:
     assert (steady.low, steady.high) == pytest.approx((0.5, 0.5))
 
 
+@pytest.mark.parametrize(
+    ("times_s", "value"),
+    [([0.0] * 5, None), ([0, 0, 0, 0, 5.0], None), ([0, 0, 0, 1.0, 2.0], 1 / 42)],
+)
+def test_runs_that_take_no_time_are_no_division_by_zero(
+    tmp_path: Path, times_s: list[float], value: float | None
+) -> None:
+    base = write_on(tmp_path, 1, times_s=times_s)
+    other = write_on(tmp_path, 2, times_s=[5.0, 6.0, 7.0, 8.0, 9.0])
+
+    by_time = _by_metric(scaling_of(base, other).results[0])["time_to_train"]
+
+    assert by_time.value == (None if value is None else pytest.approx(value))
+    assert by_time.interval is None or by_time.interval.low == 0
+
+
 def test_a_base_that_may_miss_leaves_the_interval_open_above(tmp_path: Path) -> None:
     base = write_on(tmp_path, 1, times_s=[12.0] * 5, missed=[2])
     other = write_on(tmp_path, 2, times_s=[8.0] * 5)

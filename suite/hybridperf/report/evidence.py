@@ -28,10 +28,7 @@ __all__ = [
     "attempts_of",
     "evidence_of",
     "hashes_of",
-    "number_of",
     "reproduce_commands",
-    "text_of",
-    "texts_of",
 ]
 
 _LONGEST_GAP_S: Final = 1e9  #: limit for untrusted logs
@@ -66,7 +63,7 @@ def attempts_of(entry: Entry) -> list[Attempt]:
             run=run,
             epochs=run.curve[-1].epoch if run.curve else None,
             quality=run.curve[-1].quality if run.curve else None,
-            rescored=number_of(sealed, "rescoring", "quality"),
+            rescored=_number_of(sealed, "rescoring", "quality"),
             verdict=(verdicts.get(run.number) or _reason(sealed, run)) + _interruptions(sealed),
         )
         for sealed, run in zip(entry.result.runs, entry.score.runs, strict=True)
@@ -76,8 +73,8 @@ def attempts_of(entry: Entry) -> list[Attempt]:
 def hashes_of(entry: Entry) -> list[tuple[str, str]]:
     """Return (label, SHA-256) pairs: the distinct shared hashes, then one per log."""
     runs = entry.result.runs
-    rows = [(name, text) for name, path in _SHARED.items() for text in texts_of(runs, *path)]
-    logs = ((result_names(run.number)[0], text_of(run, "log", "sha256")) for run in runs)
+    rows = [(name, text) for name, path in _SHARED.items() for text in _texts_of(runs, *path)]
+    logs = ((result_names(run.number)[0], _text_of(run, "log", "sha256")) for run in runs)
     return rows + [(name, text) for name, text in logs if text is not None]
 
 
@@ -96,7 +93,7 @@ def evidence_of(entry: Entry) -> Evidence:
     numbers = {run.number for run in entry.score.completed}
     runs = [run for run in entry.result.runs if run.number in numbers]
     pairs = [
-        (number_of(run, "rescoring", "reported"), number_of(run, "rescoring", "quality"))
+        (_number_of(run, "rescoring", "reported"), _number_of(run, "rescoring", "quality"))
         for run in runs
     ]
     differences = [abs(one - two) for one, two in pairs if one is not None and two is not None]
@@ -112,26 +109,26 @@ def reproduce_commands(result: Result) -> list[str]:
     """Return the distinct commands in the manifests that are plain ``hybridperf run`` commands."""
     return [
         command
-        for command in texts_of(result.runs, "command")
+        for command in _texts_of(result.runs, "command")
         if _HARMLESS.fullmatch(command) is not None
     ]
 
 
-def text_of(run: SealedRun, *keys: str) -> str | None:
+def _text_of(run: SealedRun, *keys: str) -> str | None:
     """Return the string at nested ``keys`` of the manifest; None if missing or empty."""
     value = run.fact(*keys)
     return value if isinstance(value, str) and value else None
 
 
-def number_of(run: SealedRun, *keys: str) -> float | None:
+def _number_of(run: SealedRun, *keys: str) -> float | None:
     """Return the number at nested ``keys`` of the manifest; None if missing."""
     value = number(run.fact(*keys))
     return None if value is None else float(value)
 
 
-def texts_of(runs: Iterable[SealedRun], *keys: str) -> list[str]:
+def _texts_of(runs: Iterable[SealedRun], *keys: str) -> list[str]:
     """Return the distinct strings at nested ``keys`` of the manifests, in order of the runs."""
-    found = (text_of(run, *keys) for run in runs)
+    found = (_text_of(run, *keys) for run in runs)
     return list(dict.fromkeys(text for text in found if text is not None))
 
 
@@ -162,5 +159,5 @@ def _interruptions(sealed: SealedRun) -> str:
 
 
 def _reason(sealed: SealedRun, run: RunScore) -> str:
-    reason = text_of(sealed, "reason")
+    reason = _text_of(sealed, "reason")
     return f"did not complete: {reason or run.outcome}"

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SCALING_COLUMNS",
-    "efficiency_text",
-    "interval_text",
     "scaling_csv",
     "scaling_json",
     "scaling_text",
@@ -71,8 +69,8 @@ def scaling_text(scaling: Scaling, width: int) -> str:
             f"{each.side.devices.used}",
             each.kind,
             metric_words(one.metric),
-            efficiency_text(one.value),
-            interval_text(one.interval),
+            _efficiency_text(one.value),
+            _interval_text(one.interval),
             _standing(one),
         )
         for each in scaling.results
@@ -87,12 +85,12 @@ def scaling_text(scaling: Scaling, width: int) -> str:
     return "\n".join([*lines, *(line for note in notes for line in wrapped(note, width))])
 
 
-def efficiency_text(value: float | None) -> str:
+def _efficiency_text(value: float | None) -> str:
     """Format an efficiency in per cent; a dash if unknown."""
     return "-" if value is None else f"{value * 100:.1f} %"
 
 
-def interval_text(interval: Interval | None) -> str:
+def _interval_text(interval: Interval | None) -> str:
     """Format an interval in per cent, with the lower bound only if the upper one is infinite."""
     if interval is None:
         return "-"
@@ -113,13 +111,13 @@ def _why(scaled: Scaled) -> Iterator[str]:
         yield f"{name}: no split: a run that counts missed its target, or records no samples"
     else:
         yield (
-            f"{name}: {efficiency_text(split.total)} by time to train = "
-            f"{efficiency_text(split.samples)} by samples to converge x "
-            f"{efficiency_text(split.pace)} by seconds per sample"
+            f"{name}: {_efficiency_text(split.total)} by time to train = "
+            f"{_efficiency_text(split.samples)} by samples to converge x "
+            f"{_efficiency_text(split.pace)} by seconds per sample"
         )
         if split.losses:
             parts = ", ".join(f"{loss * 100:z.1f} {cause}" for cause, loss in split.losses)
-            yield f"  {efficiency_text(split.pace)} = 100 % of its device time less {parts}"
+            yield f"  {_efficiency_text(split.pace)} = 100 % of its device time less {parts}"
         else:
             yield "  the logs do not record the parts of seconds per sample alike"
     for note in scaled.notes:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from hybridperf.score.official import Official
 
 __all__ = [
-    "csv_cell",
     "csv_text",
     "leaderboard_csv",
     "leaderboard_json",
@@ -35,7 +34,7 @@ _DECIMALS: Final = 6
 
 
 def leaderboard_csv(boards: Sequence[Board]) -> str:
-    """Return CSV with one row per result, guarded against formula injection as in `csv_cell`."""
+    """Return CSV with one row per result, guarded against formula injection as in `csv_text`."""
     rows = (_leaderboard_row(entry, len(entry.findings)) for entry in _entries(boards))
     return csv_text((*METRICS, *_OF_ENTRIES), rows)
 
@@ -58,7 +57,7 @@ def score_rows(results: Iterable[Official]) -> list[dict[str, object]]:
 
 
 def scores_csv(rows: Iterable[Mapping[str, object]]) -> str:
-    """Return `score_rows` as CSV, guarded against formula injection as in `csv_cell`."""
+    """Return `score_rows` as CSV, guarded against formula injection as in `csv_text`."""
     return csv_text(tuple(METRICS), rows)
 
 
@@ -96,20 +95,19 @@ def metrics_markdown() -> str:
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """Return CSV with a header and one line per row; unknown values are empty."""
+    """Return CSV with a header and one line per row; unknown values are empty.
+
+    Strings that a spreadsheet would evaluate are prefixed by ``'`` (OWASP, CSV injection).
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     for row in rows:
-        writer.writerow([csv_cell(row.get(column)) for column in columns])
+        writer.writerow([_csv_cell(row.get(column)) for column in columns])
     return text.getvalue()
 
 
-def csv_cell(value: object) -> object:
-    """Return ``value`` for a CSV cell.
-
-    Strings that a spreadsheet would evaluate are prefixed by ``'`` (OWASP, CSV injection).
-    """
+def _csv_cell(value: object) -> object:
     if isinstance(value, bool):
         return str(value).lower()
     value = _flat(value)

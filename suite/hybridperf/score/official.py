@@ -12,6 +12,7 @@ from hybridperf.log.rounds import is_published
 from hybridperf.score.convergence import amount, count_key
 from hybridperf.score.olympic import fewest_runs
 from hybridperf.score.rcp import Verdict, judge, task_references
+from hybridperf.score.run_score import known_mean
 from hybridperf.score.score import runs_of_result, score_result
 from hybridperf.system.counts import accelerator_count
 from hybridperf.tasks.mlperf import mlperf_benchmark
@@ -136,7 +137,7 @@ def official_score(
         score=score,
         division=division,
         accelerators=accelerator_count(result.system),
-        evaluations=math.fsum(evaluations) / len(evaluations) if evaluations else None,
+        evaluations=known_mean(evaluations),
         counted_by=key,
         batch_size=batch,
         mode=mode,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ def olympic_mean(times_s: Sequence[float], drops: int) -> float:
     Raises:
         ValueError: as `scored`.
     """
-    kept = scored(times_s, drops)
-    return math.fsum(times_s[index] for index in kept) / len(kept)
+    return fmean(times_s[index] for index in scored(times_s, drops))
 
 
 def median_window(times_s: Sequence[float], runs: int, drops: int) -> range:

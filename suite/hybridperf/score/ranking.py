@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Final, Literal
 
 from hybridperf.score.official import Official, Place
@@ -29,7 +30,6 @@ __all__ = [
     "Standing",
     "Why",
     "decide",
-    "mean",
     "means_of",
     "reached_runs",
     "standing_of",
@@ -95,14 +95,17 @@ def decide(a: Official, b: Official) -> Decision:
         times = (times_a, _with_missed(b)) if verdict == "faster" else (_with_missed(a), times_b)
         if _verdict(*times, welch(*times)) != verdict:
             verdict, notes = "tie", (CENSORED,)
-    means = means_of(a), means_of(b)
-    known = means[0] is not None and means[1] is not None
+    one, other = means_of(a), means_of(b)
+    difference_s = ratio = None
+    if one is not None and other is not None:
+        difference_s = other.time_s - one.time_s
+        ratio = other.time_s / one.time_s if one.time_s > 0 else None
     return Decision(
-        difference_s=mean(times_b) - mean(times_a) if known else None,
-        ratio=mean(times_b) / mean(times_a) if known and mean(times_a) > 0 else None,
+        difference_s=difference_s,
+        ratio=ratio,
         test=test,
         verdict=verdict,
-        why=_why(*means),
+        why=_why(one, other),
         notes=notes,
     )
 
@@ -161,13 +164,9 @@ def means_of(result: Official) -> Means | None:
     if not runs:
         return None
     return Means(
-        mean([run.time_to_train_s for run in runs]), mean([run.samples_to_target for run in runs])
+        time_s=fmean(run.time_to_train_s for run in runs),
+        samples=fmean(run.samples_to_target for run in runs),
     )
-
-
-def mean(values: Sequence[float]) -> float:
-    """Return the arithmetic mean of ``values``; 0 if there are none."""
-    return math.fsum(values) / len(values) if values else 0.0
 
 
 def _verdict(
@@ -177,7 +176,7 @@ def _verdict(
         return "undecided"
     if test.p_value >= ALPHA:
         return "tie"
-    return "faster" if mean(times_b) < mean(times_a) else "slower"
+    return "faster" if fmean(times_b) < fmean(times_a) else "slower"
 
 
 def _with_missed(result: Official) -> list[float]:

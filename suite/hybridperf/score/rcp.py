@@ -89,7 +89,7 @@ def reference_point(reference: Reference, mode: Mode, drops: int) -> Point:
     spread = inner if mode != "compat" else reference.amounts
     return Point(
         reference.batch_size,
-        math.fsum(inner) / len(inner),
+        statistics.fmean(inner),
         statistics.pstdev(spread),
         len(inner),
     )

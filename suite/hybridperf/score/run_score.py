@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
 from hybridperf.log import keys
@@ -96,7 +97,7 @@ def score_run(run: SealedRun, benchmark: str, key: CountKey) -> RunScore:
 def known_mean(values: Iterable[float | None]) -> float | None:
     """Return the mean of the ``values`` that are not None; None if all are."""
     known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known else None
+    return fmean(known) if known else None
 
 
 def _elapsed_s(log: Log, start: Entry | None, stop: Entry | None) -> float:

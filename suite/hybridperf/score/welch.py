@@ -46,7 +46,8 @@ def welch(one: Sequence[float], other: Sequence[float], scale: float = 1.0) -> W
     second = statistics.variance(other) / len(other)
     if first + second <= 0:
         return None
-    t = (_mean(other) - scale * _mean(one)) / math.sqrt(first + second)
+    difference = statistics.fmean(other) - scale * statistics.fmean(one)
+    t = difference / math.sqrt(first + second)
     # Satterthwaite 1946; normalised to shares, whose squares do not underflow.
     shares = first / (first + second), second / (first + second)
     degrees = 1 / (shares[0] ** 2 / (len(one) - 1) + shares[1] ** 2 / (len(other) - 1))
@@ -59,9 +60,12 @@ def ratio_interval(one: Sequence[float], other: Sequence[float]) -> Interval | N
     Inverts Welch's test (Fieller 1954), so it contains 1 exactly if the means do not differ
     significantly. Returns None if both variances are zero or if the interval is unbounded.
     """
-    if welch(one, other) is None or min(_mean(one), _mean(other)) <= 0:
+    if welch(one, other) is None:
         return None
-    ratio = _mean(other) / _mean(one)
+    means = statistics.fmean(one), statistics.fmean(other)
+    if min(means) <= 0:
+        return None
+    ratio = means[1] / means[0]
 
     def rejected(scale: float) -> bool:
         test = welch(one, other, scale)
@@ -85,10 +89,6 @@ def _edge(rejected: Callable[[float], bool], outside: float, inside: float) -> f
         else:
             inside = middle
     return inside
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
 
 
 def t_tail(t: float, degrees: float) -> float:

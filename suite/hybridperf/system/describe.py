@@ -36,7 +36,6 @@ __all__ = [
     "describe",
     "describe_with_torch",
     "gibibytes",
-    "probe_machine",
 ]
 
 
@@ -59,7 +58,7 @@ def describe(root: Path = Path("/"), nodes: int = 1) -> dict[str, object]:
     free of data that identifies the machine or its user. The four submission fields are empty.
     """
     guard = Guard.of_this_machine(root)
-    machine = guard.scrub(probe_machine(root))
+    machine = guard.scrub(_probe_machine(root))
     return {**guard.scrub(_mlperf_fields(machine, nodes)), "hybridperf": machine}
 
 
@@ -71,7 +70,7 @@ def describe_with_torch(nodes: int = 1) -> dict[str, object]:
     return description
 
 
-def probe_machine(root: Path = Path("/")) -> Machine:
+def _probe_machine(root: Path = Path("/")) -> Machine:
     """Measure this machine; the result may contain identifying data."""
     return Machine(
         processor=probe_processor(root),

@@ -37,7 +37,6 @@ __all__ = [
     "examine_graphics",
     "examine_packages",
     "examine_resources",
-    "judge",
 ]
 
 _NEEDED: Final = "laptop"  #: tier of the tasks that should run anywhere
@@ -85,7 +84,7 @@ class Diagnosis:
     remedy: str = ""  #: one sentence; empty if the status is ok
 
 
-def judge(
+def _judge(
     name: str,
     good: bool,
     detail: str,
@@ -121,7 +120,7 @@ class _Requirement(NamedTuple):
 def examine_packages() -> Iterator[Diagnosis]:
     """Examine Python, the required packages, and torchrun."""
     wanted = ".".join(map(str, _PYTHON))
-    yield judge(
+    yield _judge(
         "Python",
         sys.version_info[:2] >= _PYTHON,
         f"{platform.python_implementation()} {platform.python_version()}",
@@ -132,7 +131,7 @@ def examine_packages() -> Iterator[Diagnosis]:
     folder = torch_folder()
     # Find the file without importing it, since importing torch takes seconds.
     launcher = folder is not None and (folder / "distributed" / "run.py").is_file()
-    yield judge(
+    yield _judge(
         "torchrun",
         launcher,
         "torch.distributed.run is there" if launcher else "no torch.distributed.run",
@@ -145,7 +144,7 @@ def _examine(requirement: _Requirement) -> Diagnosis:
         version = importlib.metadata.version(requirement.name)
     except importlib.metadata.PackageNotFoundError:
         version = ""
-    return judge(
+    return _judge(
         requirement.name,
         bool(version) and _release(version) >= _release(requirement.least),
         version or "not installed",
@@ -219,7 +218,7 @@ def _writable(folder: Path) -> Diagnosis:
             problem = ""
     except OSError as error:
         problem = error.strerror or str(error)
-    return judge(
+    return _judge(
         "output folder",
         not problem,
         f"cannot write: {problem}" if problem else "writable",
@@ -232,7 +231,7 @@ def _disk(folder: Path) -> Diagnosis:
         free = shutil.disk_usage(folder).free
     except OSError:
         free = 0
-    return judge(
+    return _judge(
         "free disk",
         free >= _LEAST_DISK_BYTES,
         gibibytes(free) or "none",
@@ -242,7 +241,7 @@ def _disk(folder: Path) -> Diagnosis:
 
 def _memory(root: Path) -> Diagnosis:
     free = available_bytes(root)
-    return judge(
+    return _judge(
         "memory",
         free is None or free >= _RANKS * _RANK_BYTES,
         "unknown" if free is None else f"{gibibytes(free)} available",
@@ -257,7 +256,7 @@ def _shared_memory(root: Path) -> Diagnosis:
         size = stats.f_frsize * stats.f_blocks
     except OSError:
         size = 0
-    return judge(
+    return _judge(
         "shared memory",
         size >= _LEAST_SHARED_BYTES,
         gibibytes(size) or "none",
@@ -273,7 +272,7 @@ def _loopback() -> Diagnosis:
         problem = ""
     except OSError as error:
         problem = error.strerror or str(error)
-    return judge(
+    return _judge(
         "loopback network",
         not problem,
         problem or "ranks can meet on this machine",
@@ -285,7 +284,7 @@ def _clock(root: Path) -> Diagnosis:
     facts = time.get_clock_info("monotonic")
     name = "sys/devices/system/clocksource/clocksource0/current_clocksource"
     source = files.text(root / name) or "unknown"
-    return judge(
+    return _judge(
         "clock",
         facts.monotonic and source in _FAST_CLOCKS,
         f"monotonic, source {source}" if facts.monotonic else "not monotonic",
@@ -299,7 +298,7 @@ def examine_graphics(root: Path = Path("/")) -> Iterator[Diagnosis]:
     found = probe_accelerators(root)
     count = found["used"]
     if nvml.has_driver(root):
-        yield judge(
+        yield _judge(
             "nvidia-ml-py",
             nvml.is_installed(),
             "installed" if nvml.is_installed() else "not installed",
@@ -310,4 +309,4 @@ def examine_graphics(root: Path = Path("/")) -> Iterator[Diagnosis]:
         yield Diagnosis("GPUs", "ok", "none visible; runs use the processor cores")
         return
     fits, detail, remedy = judge_toolkit(count, torch_release()["toolkit"], found["driver_toolkit"])
-    yield judge("GPUs", fits, detail, remedy)
+    yield _judge("GPUs", fits, detail, remedy)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from hybridperf.score.interval import Interval, blocks
 from hybridperf.score.olympic import olympic_mean
+from hybridperf.score.run_score import known_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,12 +47,13 @@ def speed(runs: Sequence[ScalingRun], metric: Metric, drops: int) -> float | Non
     in samples/s, since it does not depend on convergence.
     """
     if metric == "time_to_train":
-        value = 1 / olympic_mean([run.time_s for run in runs], drops)
+        time_s = olympic_mean([run.time_s for run in runs], drops)
+        value = 1 / time_s if time_s > 0 else 0.0
     elif metric == "end_to_end_throughput":
-        value = _mean([run.end_to_end for run in runs if run.counts])
+        value = known_mean(run.end_to_end for run in runs if run.counts) or 0.0
     else:
-        rates = [run.steady for run in runs if run.steady is not None]
-        value = _mean(rates) if len(rates) == len(runs) else 0.0
+        rates = [run.steady for run in runs]
+        value = 0.0 if None in rates else known_mean(rates) or 0.0
     return value if 0 < value < math.inf else None
 
 
@@ -67,10 +69,10 @@ def speed_ratio_interval(
     import numpy as np
 
     generator = np.random.default_rng(_SEED)
-    below, above = (_speeds(runs, metric, drops, generator) for runs in (base, other))
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # times of 0, and of infinity
+        below, above = (_speeds(runs, metric, drops, generator) for runs in (base, other))
         ratios = above / below
-    # If neither reaches the target, the ratio 0/0 may be any value.
+    # The ratio may be any value if neither reaches the target, or if both take no time.
     lows, highs = (np.where(np.isnan(ratios), unknown, ratios) for unknown in (0.0, np.inf))
     # Nearest order statistic: no interpolation between a finite and an infinite ratio.
     low = np.quantile(lows, 0.025, method="nearest")
@@ -108,7 +110,3 @@ def _speeds_of(
     else:
         rates = np.array([run.steady or 0.0 for run in in_order])[draws]
     return np.asarray(rates.mean(axis=1), dtype=np.float64)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else 0.0

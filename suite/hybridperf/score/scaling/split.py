@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from hybridperf.score.run_score import known_mean
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -82,7 +84,7 @@ def _device_seconds_per_sample(side: Side) -> float | None:
 
 
 def _samples(runs: Sequence[ScalingRun]) -> float:
-    return math.fsum(run.samples for run in runs) / len(runs) if runs else 0.0
+    return known_mean(run.samples for run in runs) or 0.0
 
 
 def _parts(runs: Sequence[ScalingRun]) -> dict[str, float] | None:
