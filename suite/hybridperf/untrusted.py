@@ -1,6 +1,6 @@
 """Readers of untrusted files, JSON and values, with every limit on them.
 
-Anybody may have written logs, manifests, system descriptions, claims and reference points. They are
+Logs, manifests, system descriptions, claims and reference points may come from anyone. They are
 read once, within bounds, and a value is used only after one of these functions has accepted it.
 """
 

@@ -108,7 +108,7 @@ def test_two_misses_make_no_time_to_train_and_the_throughput_stays(tmp_path: Pat
 
     by = _by_metric(scaled)
     assert (by["time_to_train"].value, by["time_to_train"].standing) == (None, "unknown")
-    assert by["time_to_train"].why == "the runs of acme on-2 do not tell it"
+    assert by["time_to_train"].why == "the logs of acme on-2 do not record it"
     assert by["steady_throughput"].rated
     assert scaled.split is None
 

@@ -86,7 +86,11 @@ class Entry:
 
 
 def read_entries(root: Path) -> list[Entry]:
-    """Read, check and score every result at or below ``root``, sorted by name."""
+    """Read, check and score every result at or below ``root``, sorted by name.
+
+    Raises:
+        UserError: as `find_results`.
+    """
     results = (read_result(package) for package in find_results(root))
     return [Entry(result, official_of(result), tuple(check_result(result))) for result in results]
 

@@ -119,7 +119,7 @@ def _why(scaled: Scaled) -> Iterator[str]:
             parts = ", ".join(f"{loss * 100:z.1f} {cause}" for cause, loss in split.losses)
             yield f"  {_efficiency_text(split.pace)} = 100 % of its device time less {parts}"
         else:
-            yield "  the logs do not record the parts of seconds per sample alike"
+            yield "  the logs do not break down seconds per sample by the same causes"
     for note in scaled.notes:
         yield f"  {visible(note)}"
 

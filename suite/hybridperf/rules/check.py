@@ -27,7 +27,7 @@ from hybridperf.rules import (
     scaling_rules,
     system_rules,
 )
-from hybridperf.rules.reading import read_in_vain
+from hybridperf.rules.reading import unreadable_log
 from hybridperf.rules.rule import apply_all, bounded, of_scope
 from hybridperf.tasks.registry import find_task, parse_task, task_names
 from hybridperf.untrusted import DOCUMENT_CAP_BYTES, exists, read_bounded, reason
@@ -167,8 +167,8 @@ def _found_in_result(result: Result) -> Iterator[Finding]:
 
 
 def _check_run(run: SealedRun, own: Task | None) -> Iterator[Finding]:
-    if in_vain := read_in_vain(run.log):
-        yield from in_vain
+    if unreadable := unreadable_log(run.log):
+        yield from unreadable
         return
     yield from run.log.findings
     task = _task_of(run, own)

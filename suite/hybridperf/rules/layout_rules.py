@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.findings import Severity
 from hybridperf.rules.package_rules import ARCHIVE, LEFT_BEHIND
-from hybridperf.rules.rule import Deviation, rule
+from hybridperf.rules.rule import Deviation, first_of, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +20,6 @@ _CONTENT: Final = "MLPerf submission rules, 'Submission content'"
 _LOG: Final = re.compile(r"result_.*\.txt")
 _NUMBERED: Final = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
 _SCRIPTS: Final = ("README.md", "setup.sh", "init_datasets.sh", "run_and_time.sh")
-_MOST_NAMED: Final = 3
 
 
 @rule(
@@ -119,7 +118,7 @@ def descriptions_used(submission: Submission) -> Iterator[Deviation]:
     if unused := [name for name in described if name not in with_results]:
         yield Deviation(
             "results of every system in systems/",
-            f"none of {_named(unused)}",
+            f"none of {first_of(unused)}",
             path=submission.place("systems"),
         )
 
@@ -151,7 +150,7 @@ def code_present(submission: Submission) -> Iterator[Deviation]:
     if lacking:
         # Accepted submissions may keep scripts in the code folder instead.
         expected = f"<system>_<implementation>.json, {', '.join(_SCRIPTS)} for every system"
-        found = f"not all in {_named(lacking)}"
+        found = f"not all in {first_of(lacking)}"
         yield Deviation(expected, found, path=place, severity=Severity.WARNING)
 
 
@@ -175,8 +174,3 @@ def _stray(
             return None
         return "result_<n>.txt, n without leading zeros, in a result's folder", f"{name!r:.80}"
     return None
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"{', '.join(names[:_MOST_NAMED])}{more}"

@@ -12,7 +12,7 @@ from hybridperf.log.package import PUT_BACK
 if TYPE_CHECKING:
     from hybridperf.log.log import Log
 
-__all__ = ["READING", "Reading", "read_in_vain"]
+__all__ = ["READING", "Reading", "unreadable_log"]
 
 _LOGGING: Final = "MLPerf logging specification: one line, :::MLLOG and a JSON object, an event"
 _CHECKER: Final = "MLPerf's compliance checker of the round"
@@ -136,7 +136,7 @@ READING: Final = {  # by rule id
 }
 
 
-def read_in_vain(log: Log) -> list[Finding]:
+def unreadable_log(log: Log) -> list[Finding]:
     """Return the findings of an unreadable or empty log; an empty list for other logs."""
     if not log.entries and not log.findings:
         return [Finding("log.file", A_LOG, "no such line", PUT_IT_THERE, log.path)]

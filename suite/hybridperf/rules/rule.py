@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from hybridperf.findings import Finding, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 __all__ = [
     "FINDINGS_CAP",
@@ -20,6 +20,7 @@ __all__ = [
     "Rule",
     "apply_all",
     "bounded",
+    "first_of",
     "misspelt",
     "of_scope",
     "rule",
@@ -168,6 +169,12 @@ def bounded(findings: Iterable[Finding], place: str) -> Iterator[Finding]:
         expected = f"at most {FINDINGS_CAP} findings in all"
         found = f"at least {count} more of this rule that are not shown"
         yield Finding(rule, expected, found, remedies[rule], place, severity=severity)
+
+
+def first_of(names: Sequence[str], most: int = 3) -> str:
+    """Return the first ``most`` of ``names``, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 _MOST_COMPARED: Final = 200

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.findings import Severity
-from hybridperf.rules.rule import Deviation, rule
+from hybridperf.rules.rule import Deviation, first_of, rule
 from hybridperf.system.counts import accelerators_per_node, node_count
 from hybridperf.untrusted import stated_whole
 
@@ -20,6 +20,7 @@ _CATEGORIES: Final = "MLPerf submission rules, 'Results categories'"
 # N/A is not in the set, since examples in the rules use it.
 _EMPTY: Final = frozenset({"", "-", "?", ".", "null", "tbd", "todo", "unknown"})
 _NO_ACCELERATOR: Final = _EMPTY | {"n/a", "na", "none", "no", "0"}
+_MOST_NAMED: Final = 4
 _OF_ACCELERATORS: Final = "accelerator_"
 # Node and accelerator counts in folder names: dgxa100_n8, 8-nodes-SPR, _8N_, 8xA100.
 _STATED: Final = re.compile(
@@ -41,7 +42,9 @@ def fields_present(
     for name, system in submission.systems.items():
         place = submission.place("systems", f"{name}.json")
         if missing := [field for field in fields if field not in system]:
-            yield Deviation(f"all {len(fields)} fields", f"none of {_named(missing)}", path=place)
+            yield Deviation(
+                f"all {len(fields)} fields", f"none of {first_of(missing, _MOST_NAMED)}", path=place
+            )
         for field in fields:
             value = system.get(field, "")
             listed = field not in texts and isinstance(value, dict | list)
@@ -76,7 +79,7 @@ def fields_mean_something(
             place = submission.place("systems", f"{name}.json")
             yield Deviation(
                 f"meaningful responses in {len(meaningful) + bool(cores)} fields",
-                f"none in {_named(empty)}",
+                f"none in {first_of(empty, _MOST_NAMED)}",
                 path=place,
             )
 
@@ -146,7 +149,7 @@ def submitter_is_the_folder(submission: Submission) -> Iterator[Deviation]:
 @rule(
     "system.counts",
     scope="submission",
-    source="HybridPerf rules, section 6: a system's name and its description count alike",
+    source="HybridPerf rules, section 6: a system's name and its description state the same counts",
     remedy="correct the description, or rename the system",
     severity=Severity.WARNING,
 )
@@ -175,7 +178,3 @@ def _is_empty(value: object) -> bool:
     if isinstance(value, str):
         return value.strip().casefold() in _EMPTY
     return value is None or value == {} or value == []
-
-
-def _named(names: Sequence[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -166,9 +166,9 @@ def _judge(
     if not points or runs is None:
         return Verdict(None, f"no reference points for {benchmark!r:.80}")
     if batch is None:
-        return Verdict(None, "the runs name no global_batch_size, or not the same")
+        return Verdict(None, "the runs log no global_batch_size, or differing ones")
     if len(known) < len(amounts):
-        return Verdict(None, "a run does not say what it took to converge")
+        return Verdict(None, "a run does not log the epochs or samples it trained")
     return judge(points, batch, known, runs, mlperf_benchmark(benchmark).drops, mode)
 
 

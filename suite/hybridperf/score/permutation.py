@@ -41,7 +41,7 @@ class Permutation:
 
 
 def permutation_test(one: Sequence[float], other: Sequence[float]) -> Permutation | None:
-    """Test whether ``one`` and ``other`` come from one distribution.
+    """Test whether ``one`` [run] and ``other`` [run] come from one distribution.
 
     The statistic is Welch's t, which makes the test asymptotically valid for equal means with
     unequal variances (Janssen 1997). Above 200,000 splits, a random sample that includes the

@@ -166,9 +166,9 @@ def prune(points: Sequence[Point], mode: Mode) -> list[Point]:
     section 13). ``compat``: the single pass of the official tool (4.1.59), which backtracks by one
     point at most and so may keep points above the hull.
     """
-    ranked = sorted(points, key=lambda point: point.batch_size)
-    fastest = min(ranked, key=lambda point: point.mean, default=None)
-    kept = [point for point in ranked if fastest and point.batch_size >= fastest.batch_size]
+    in_order = sorted(points, key=lambda point: point.batch_size)
+    fastest = min(in_order, key=lambda point: point.mean, default=None)
+    kept = [point for point in in_order if fastest and point.batch_size >= fastest.batch_size]
     return _single_pass(kept) if mode == "compat" else _envelope(kept)
 
 

@@ -38,7 +38,8 @@ class Welch:
 def welch(one: Sequence[float], other: Sequence[float], scale: float = 1.0) -> Welch | None:
     """Test whether the mean of ``other`` is ``scale`` times that of ``one`` (Welch 1947).
 
-    Returns None for fewer than two values each, or if both variances are zero.
+    ``one`` [run] and ``other`` [run] are in the same unit. Returns None for fewer than two values
+    each, or if both variances are zero.
     """
     if min(len(one), len(other)) < 2:
         return None

@@ -34,7 +34,7 @@ _SERIAL_FILES = (
     "sys/block/*/wwid",
 )
 # Common names of machines and users, which identify none.
-_TELLS_NOTHING = {"admin", "debian", "localhost", "nobody", "none", "root", "ubuntu", "user"}
+_COMMON_NAMES = {"admin", "debian", "localhost", "nobody", "none", "root", "ubuntu", "user"}
 _SUBSTRING_FROM = 6  # shorter names match whole words only: "at" is in "Platinum"
 
 _FORBIDDEN = re.compile(
@@ -65,7 +65,7 @@ class Guard:
     def of_this_machine(cls, root: Path = Path("/")) -> Guard:
         """Collect the names of this machine and its user, and secrets in the environment."""
         found = {secret.strip().lower() for secret in _own_names(root)}
-        return cls(frozenset(name for name in found - _TELLS_NOTHING if len(name) > 1))
+        return cls(frozenset(name for name in found - _COMMON_NAMES if len(name) > 1))
 
     def publishable(self, text: str) -> str:
         """Return ``text`` if it is publishable, else ``""``."""

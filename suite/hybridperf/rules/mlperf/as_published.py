@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hybridperf.findings import Finding, Severity
 from hybridperf.rules.mlperf.ruleset import unmet
-from hybridperf.rules.reading import READING, read_in_vain
-from hybridperf.rules.rule import misspelt
+from hybridperf.rules.reading import READING, unreadable_log
+from hybridperf.rules.rule import first_of, misspelt
 from hybridperf.untrusted import number
 
 if TYPE_CHECKING:
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["judge"]
 
-_MOST_NAMED: Final = 3
 _Entries = dict[str, list["Entry"]]
 
 
 def judge(log: Log, ruleset: Ruleset) -> list[Finding]:
     """Return the findings in ``log`` by the criteria of the round's compliance checker."""
-    if in_vain := read_in_vain(log):
-        return in_vain
+    if unreadable := unreadable_log(log):
+        return unreadable
     entries = log.by_key
     found = list(log.findings)
     known = {demand.key for demand in ruleset.demands}
@@ -81,10 +80,8 @@ def _judge_key(
     for name, tensors in demand.covers.items():
         missing = sorted(tensors - {str(entry.metadata.get(name)) for entry in here})
         if missing:
-            more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
             expected = f"{key} of all {len(tensors)} tensors"
-            found = f"none of {', '.join(missing[:_MOST_NAMED])}{more}"
-            yield _wrong("mlperf.tensors", path, expected, found)
+            yield _wrong("mlperf.tensors", path, expected, f"none of {first_of(missing)}")
 
 
 def _judge_count(

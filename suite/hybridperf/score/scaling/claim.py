@@ -72,7 +72,11 @@ def claim_of(scaled: Scaled) -> dict[str, object]:
 
 
 def log_hashes(package: Package) -> Iterator[tuple[str, str]]:
-    """Yield the file name and SHA-256 of every log of a result."""
+    """Yield the file name and SHA-256 of every log of a result.
+
+    Raises:
+        OSError, ValueError: as `read_bounded`.
+    """
     for path in sorted(package.folder.glob("result_*.txt")):
         yield path.name, hashlib.sha256(read_bounded(path, LOG_CAP_BYTES)).hexdigest()
 

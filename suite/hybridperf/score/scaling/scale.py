@@ -124,7 +124,7 @@ def _efficiency(
     speeds = [speed(each.runs, metric, each.score.drops) for each in (base, side)]
     if speeds[0] is None or speeds[1] is None:
         place = (base, side)[speeds[0] is not None].name
-        return Efficiency(metric, None, None, "unknown", f"the runs of {place} do not tell it")
+        return Efficiency(metric, None, None, "unknown", f"the logs of {place} do not record it")
     more = side.devices.used / base.devices.used
     value = speeds[1] / speeds[0] / more
     ratio = speed_ratio_interval(base.runs, side.runs, metric, base.score.drops)
