@@ -192,7 +192,7 @@ def test_a_metric_that_was_not_measured_is_found(tmp_path: Path) -> None:
     (finding,) = _found(other)
 
     assert finding.rule == "scaling.metric"
-    assert finding.expected.startswith("no figure by time_to_train: the runs of acme on-2")
+    assert finding.expected.startswith("no figure by time_to_train: the logs of acme on-2")
 
 
 def test_oversubscribed_and_super_linear_figures_may_not_be_claimed(tmp_path: Path) -> None:
