@@ -14,9 +14,12 @@ from hybridperf.plan import ParallelPlan
 from hybridperf_reference.engine.batchnorm import apply_batch_norm, commit_statistics
 from hybridperf_reference.engine.chain import Unit
 from hybridperf_reference.engine.mesh import Mesh
+from tests.engine.batchnorm_worlds import MEANS, images, passed, synchronize
+from tests.engine.ranks import run_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 DEFERRED = ParallelPlan(microbatches=4, bn="deferred")
 SHARED = ParallelPlan(dp=2, bn="sync")
@@ -145,6 +148,21 @@ def test_shared_layers_lose_no_digits_where_means_are_large(mean: float) -> None
     statistics = shared.state_dict()
     for name, value in whole.state_dict().items():
         assert torch.allclose(statistics[name].double(), value.double(), rtol=1e-6), name
+
+
+def test_two_replicas_lose_no_digits_where_means_are_large(tmp_path: Path) -> None:
+    """Compare with fp64: torch's own layer in one process errs by 3e-6 at mean 100 in fp32."""
+    run_ranks(2, synchronize, tmp_path, output=tmp_path / "printed.txt")
+
+    ranks = [torch.load(tmp_path / f"rank_{rank}.pt", weights_only=True) for rank in range(2)]
+    for mean in MEANS:
+        exact = passed(nn.Sequential(nn.BatchNorm2d(CHANNELS)).double(), images(mean).double())
+        for rank, found in enumerate(ranks):
+            for name, value in found[mean].items():
+                split = name in {"outputs", "gradient"}
+                whole = (exact[name].chunk(2)[rank] if split else exact[name]).double()
+                error = (value.double() - whole).norm()
+                assert error <= 1e-6 * whole.norm(), f"{name} at mean {mean}"
 
 
 def test_a_layer_whose_statistics_cannot_be_replaced_is_refused() -> None:

@@ -2,46 +2,46 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.run.access import TrainingData
-from hybridperf.tasks.task import Block
 from hybridperf_reference.engine.mesh import build_mesh
 from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.models import chain_of
 from tests.engine.families import FAMILIES, SEED
+from tests.engine.ranks import run_ranks
+from tests.engine.warm_up_worlds import Optimizer, train_cold_and_warm, trained
 
-Name = Literal["sgd", "adamw", "lars", "lamb"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CPU = torch.device("cpu")
+TWO_RANKS: list[tuple[str, Optimizer, str]] = [
+    ("resnet", "sgd", "dp=2"),
+    ("vit", "adamw", "dp=2,zero=3"),
+    ("resnet", "lars", "dp=2,zero=1,microbatches=2,bn=deferred"),
+    ("vit", "lamb", "pp=2,microbatches=2"),
+    ("resnet", "sgd", "pp=2,schedule=zbv,microbatches=2"),
+    ("dropout_adamw", "adamw", "tp=2,sp=on"),
+    ("dropout_lamb", "lamb", "tp=2,recompute=full"),
+]
 
 
-def trained(family: str, optimizer: Name, plan: str, *, warm: bool) -> dict[str, torch.Tensor]:
-    """Return all that one process holds after a block, and what training drew and lost."""
-    task, parsed = FAMILIES[family].task(), ParallelPlan.parse(plan)
-    facts = dataclasses.replace(task.optimizer, name=optimizer, lr=0.001)
-    task = dataclasses.replace(task, optimizer=facts)
-    mesh = build_mesh(parsed, torch.device("cpu"))
-    trainer = Trainer(chain_of(task, SEED), task, parsed, mesh, SEED)
-    trainer._stage.register_buffer("foreign", torch.zeros(()), persistent=False)
-    trainer._stage.register_forward_hook(lambda stage, *_: stage.foreign.add_(1) and None)
-    random = torch.random.get_rng_state()
-    if warm:
-        trainer.warm_up()
-        assert torch.equal(torch.random.get_rng_state(), random)
-    splits = FAMILIES[family].splits()
-    trainer.train(TrainingData(splits.train, task, SEED, Block(1, 1), lambda: None))
-    tensors = dict(trainer._stage.named_parameters()) | dict(trainer._stage.named_buffers())
-    for name, parameter in trainer._stage.named_parameters():
-        state = trainer._update.optimizer.state[parameter]
-        tensors |= {f"{name} {key}": value for key, value in state.items()}
-    scale = trainer._update.scale
-    statistics = trainer.statistics()
-    numbers = (scale.factor, scale.good_steps, statistics["loss"], statistics["gradient_norm"])
-    return tensors | {"numbers": torch.tensor(numbers, dtype=torch.float64)}
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder with what two ranks found."""
+    folder = tmp_path_factory.mktemp("ranks")
+    run_ranks(2, train_cold_and_warm, folder, TWO_RANKS, output=folder / "printed.txt")
+    return folder
+
+
+def assert_same_bits(warm: dict[str, torch.Tensor], cold: dict[str, torch.Tensor]) -> None:
+    assert warm.keys() == cold.keys()
+    for name, value in cold.items():
+        assert torch.equal(warm[name], value), name
 
 
 @pytest.mark.parametrize(
@@ -55,21 +55,32 @@ def trained(family: str, optimizer: Name, plan: str, *, warm: bool) -> dict[str,
     ],
 )
 def test_training_after_a_warm_up_is_bit_by_bit_what_it_is_without(
-    family: str, optimizer: Name, plan: str
+    family: str, optimizer: Optimizer, plan: str
 ) -> None:
-    cold = trained(family, optimizer, plan, warm=False)
+    cold = trained(family, optimizer, plan, CPU, warm=False)
 
-    warm = trained(family, optimizer, plan, warm=True)
+    warm = trained(family, optimizer, plan, CPU, warm=True)
 
-    assert warm.keys() == cold.keys()
-    for name, value in cold.items():
-        assert torch.equal(warm[name], value), name
+    assert next(value for name, value in cold.items() if name.endswith(".passes")) > 0
+    assert_same_bits(warm, cold)
 
 
-def test_a_warm_up_has_the_optimiser_take_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.timeout(600)  # the first case waits for all of them
+@pytest.mark.parametrize("item", TWO_RANKS, ids=[":".join(item) for item in TWO_RANKS])
+def test_a_warm_up_is_undone_on_every_rank(
+    two_ranks: Path, item: tuple[str, Optimizer, str]
+) -> None:
+    for rank in range(2):
+        found = torch.load(two_ranks / f"rank_{rank}.pt", weights_only=True)
+        cold, warm = found[TWO_RANKS.index(item)]
+        assert any(" " in name for name in cold), "the optimizer has a state"
+        assert_same_bits(warm, cold)
+
+
+def test_a_warm_up_has_the_optimiser_take_a_step() -> None:
     family = FAMILIES["vit"]
     plan = ParallelPlan()
-    mesh = build_mesh(plan, torch.device("cpu"))
+    mesh = build_mesh(plan, CPU)
     trainer = Trainer(chain_of(family.task(), SEED), family.task(), plan, mesh, SEED)
     steps = []
     trainer._update.optimizer.register_step_post_hook(lambda *_: steps.append(1))

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
     FSDPModule,
@@ -15,15 +16,18 @@ from torch.distributed.fsdp import (
     fully_shard,
 )
 
+from hybridperf_reference.engine.batchnorm import is_batch_norm
 from hybridperf_reference.engine.data_parallel import DataParallel
+from hybridperf_reference.engine.precision import DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from torch import nn
-
+    from hybridperf.plan import ParallelPlan
     from hybridperf_reference.engine.chain import Unit
+    from hybridperf_reference.engine.mesh import Mesh
     from hybridperf_reference.engine.stage import Stage
+    from hybridperf_reference.engine.timing import StepTimer
 
 __all__ = ["Sharded"]
 
@@ -35,30 +39,51 @@ class Sharded(DataParallel):
     parameters and gradients unsharded for a step, ``zero=2`` parameters for a forward and backward
     pass, ``zero=3`` parameters of one unit at a time. FSDP2 does not support scalar parameters;
     they are replicated.
+
+    In bf16 and fp16, units that autocast computes in that precision are all-gathered in it, which
+    rounds weights as autocast would. Their normalization layers compute in fp32, and FSDP2 reduces
+    gradients of one data type per unit, so the parameters of these layers are replicated too.
     """
+
+    def __init__(self, plan: ParallelPlan, mesh: Mesh, timer: StepTimer) -> None:
+        super().__init__(plan, mesh, timer)
+        self._replicated: list[nn.Parameter] = []
 
     def wrap(self, stage: Stage, units: Sequence[Unit]) -> nn.Module:
         """Return ``stage`` with its units sharded by FSDP2, in place."""
         super().wrap(stage, units)
         axes, plan = self._mesh.axes, self._plan
         assert axes is not None
-        # Pinned memory requires an accelerator.
-        offloaded = CPUOffloadPolicy(pin_memory=torch.accelerator.is_available())
+        offloads = plan.offload == "cpu"
+        # Replicated parameters stay on the device, and offloaded ones are updated together.
+        narrows = plan.precision in {"bf16", "fp16"} and not offloads
+        narrow = [unit for unit in units if narrows and _is_narrow(unit.module)]
+        reduced = torch.bfloat16 if plan.gradients == "bf16" else None
+        plain = MixedPrecisionPolicy(reduce_dtype=reduced, cast_forward_inputs=False)
+        narrowed = MixedPrecisionPolicy(
+            param_dtype=DTYPES[plan.precision],
+            reduce_dtype=reduced or torch.float32,
+            cast_forward_inputs=False,
+        )
+        own = {parameter for parameter in stage.parameters() if not parameter.dim()}
+        for unit in narrow:
+            own.update(_normalization_parameters(unit.module))
+        self._replicated += [parameter for parameter in stage.parameters() if parameter in own]
         shard = partial(
             fully_shard,
             mesh=axes["replicate", "shard"] if plan.shards < plan.dp else axes["shard"],
             reshard_after_forward=plan.zero == 3,
-            mp_policy=MixedPrecisionPolicy(
-                reduce_dtype=torch.bfloat16 if plan.gradients == "bf16" else None,
-                cast_forward_inputs=False,
-            ),
-            offload_policy=offloaded if plan.offload == "cpu" else OffloadPolicy(),
-            ignored_params={parameter for parameter in stage.parameters() if not parameter.dim()},
+            # Pinned memory requires an accelerator.
+            offload_policy=CPUOffloadPolicy(pin_memory=torch.accelerator.is_available())
+            if offloads
+            else OffloadPolicy(),
+            ignored_params=own,
         )
         for unit in units:
             # FSDP2 requires contiguous parameters; inputs of convolutions stay channels-last.
-            shard(unit.module.to(memory_format=torch.contiguous_format))
-        shard(stage)
+            module = unit.module.to(memory_format=torch.contiguous_format)
+            shard(module, mp_policy=narrowed if unit in narrow else plain)
+        shard(stage, mp_policy=plain)
         return stage
 
     def micro_batch(self, *, last: bool) -> contextlib.AbstractContextManager[None]:
@@ -75,6 +100,32 @@ class Sharded(DataParallel):
         return contextlib.nullcontext()
 
     def after_backward(self) -> None:
-        """Average the gradients of scalar parameters over replicas."""
-        parameters = [p for stage in self._stages for p in stage.parameters() if not p.dim()]
-        self._average([p.grad for p in parameters if p.grad is not None])
+        """Average the gradients of replicated parameters over replicas."""
+        gradients = [p.grad for p in self._replicated if p.grad is not None]
+        self._average(gradients, torch.bfloat16 if self._plan.gradients == "bf16" else None)
+
+
+def _is_narrow(module: nn.Module) -> bool:
+    """Return whether autocast computes all layers of ``module`` but normalization in bf16 or fp16.
+
+    Other parameters, such as those of embeddings, are used in fp32.
+    """
+    return all(
+        type(part) in _COMPUTED_NARROW or isinstance(part, _NORMALIZATIONS) or is_batch_norm(part)
+        for part in module.modules()
+        if next(part.parameters(recurse=False), None) is not None
+    )
+
+
+def _normalization_parameters(module: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters of ``module`` in normalization layers."""
+    return [
+        parameter
+        for part in module.modules()
+        if isinstance(part, _NORMALIZATIONS) or is_batch_norm(part)
+        for parameter in part.parameters(recurse=False)
+    ]
+
+
+_COMPUTED_NARROW = {nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d}  # not subclasses: their weights may be more
+_NORMALIZATIONS = nn.LayerNorm, nn.RMSNorm, nn.GroupNorm
