@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,12 +50,15 @@ class OddModel(Family):
         return torch.randn(batch, 1, ROWS, ROWS), targets
 
 
-def odd(layers: Callable[[], list[nn.Module | Unit]], **options: Any) -> OddModel:
+def odd(
+    layers: Callable[[], list[nn.Module | Unit]], *, dropout: bool = False, **options: Any
+) -> OddModel:
     names = tuple(
         layer.name if isinstance(layer, Unit) else f"u{number}"
         for number, layer in enumerate(layers())
     )
-    return OddModel("vit/laptop", {}, names, dtype=torch.float64, layers=layers, **options)
+    model = {"dropout": 0.1} if dropout else {}
+    return OddModel("vit/laptop", model, names, dtype=torch.float64, layers=layers, **options)
 
 
 class Apply(nn.Module):
@@ -162,8 +166,16 @@ def norms(**options: Any) -> list[nn.Module | Unit]:
     return [flat(), nn.Sequential(kinds[0], nn.Tanh()), dense(), kinds[1], dense(CLASSES)]
 
 
-def encoders() -> list[nn.Module | Unit]:
-    layers = [EncoderLayer(WIDTH, 6, 2 * WIDTH, norm_first=n == 0, epsilon=1e-6) for n in range(2)]
+def dropped() -> list[nn.Module | Unit]:
+    """Let units with dropout have frozen, no and tied-to-the-batch parameters."""
+    first = nn.Sequential(flat(), nn.Dropout(0.1))
+    norm = nn.Sequential(nn.BatchNorm1d(WIDTH), nn.Dropout(0.2))
+    return [first, nn.Dropout(0.3), frozen(dense()), norm, dense(CLASSES)]
+
+
+def encoders(dropout: float = 0.0) -> list[nn.Module | Unit]:
+    options: dict[str, Any] = {"epsilon": 1e-6, "dropout": dropout}
+    layers = [EncoderLayer(WIDTH, 6, 2 * WIDTH, norm_first=n == 0, **options) for n in range(2)]
     rows = nn.Sequential(nn.Flatten(1, 2), nn.Linear(ROWS, WIDTH))
     padded = Apply(lambda tokens: torch.cat([tokens, tokens[:, :5] * 0.5], dim=1))  # 13 tokens
     ends = nn.Sequential(Apply(lambda tokens: tokens.mean(dim=1)), nn.Linear(WIDTH, CLASSES))
@@ -226,4 +238,19 @@ ODD = {
     "encoders": odd(encoders, tensor_sizes=(6, 2 * WIDTH), tokens=13),
     "tied_encoders": odd(tied_encoders, tensor_sizes=(6, 2 * WIDTH), tokens=13),
     "transposed": odd(transposed),
+    "dropped": odd(dropped, dropout=True, batch_norm=True),
+    "dropped_encoders": odd(
+        lambda: encoders(0.1), dropout=True, tensor_sizes=(6, 2 * WIDTH), tokens=13
+    ),
+}
+#: Each odd model also trains with these, as ``frozen_adamw``, its gradients clipped.
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "adamw": {"lr": 0.01, "epsilon": 1e-6, "weight_decay": 0.1, "clip_norm": 0.5},
+    "lamb": {"lr": 0.01, "epsilon": 1e-6, "weight_decay": 0.1, "clip_norm": 0.5},
+    "lars": {"lr": 0.5, "weight_decay": 0.01, "clip_norm": 0.5},
+}
+ODD |= {
+    f"{model}_{name}": dataclasses.replace(row, optimizer={"name": name} | options)
+    for model, row in ODD.items()
+    for name, options in OPTIMIZERS.items()
 }

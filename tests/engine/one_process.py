@@ -120,7 +120,8 @@ def _clip(replicas: list[Stage], most: float) -> float:
     norm = torch.stack(squares).sum().sqrt().item()
     for replica in replicas if most else ():
         for parameter in replica.parameters():
-            _gradient(parameter).mul_(min(1.0, most / norm))
+            if parameter.grad is not None:
+                parameter.grad.mul_(min(1.0, most / norm))
     return norm
 
 

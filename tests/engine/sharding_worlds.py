@@ -118,11 +118,11 @@ def _is_plain(value: object) -> bool:
 
 
 def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 def measure_weights(folder: Path) -> None:
-    """Save the peak of bytes in `Trainer.weights` under ``zero=3``, and the sizes of the weights."""
+    """Save the peak bytes of `Trainer.weights` under ``zero=3``, and the size of each weight."""
     plan = ParallelPlan.parse("dp=2,zero=3")
     with join_ranks(plan) as device, pytest.MonkeyPatch.context() as patch:
         family = FAMILIES["vit"]

@@ -127,5 +127,6 @@ def _normalization_parameters(module: nn.Module) -> list[nn.Parameter]:
     ]
 
 
-_COMPUTED_NARROW = {nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d}  # not subclasses: their weights may be more
+# Not their subclasses, which may use weights in fp32.
+_COMPUTED_NARROW = {nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d}
 _NORMALIZATIONS = nn.LayerNorm, nn.RMSNorm, nn.GroupNorm
