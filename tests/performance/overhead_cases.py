@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from tests.performance.pairing import Side
     from tests.performance.work import Work
 
-__all__ = ["CASES", "PAIRS", "Case"]
-
-PAIRS = 30  #: of epochs; even, so that each side is first as often
+__all__ = ["CASES", "Case"]
 
 
 @dataclass(frozen=True)
@@ -28,13 +26,14 @@ class Case:
     work: Callable[[], Work]
     theirs: Callable[[Work], Side]
     least: float = 0.97  #: ratio of throughput that is asked for
+    pairs: int = 30  #: of epochs; even, so that each side is first as often
 
 
 def _transformers(work: Work) -> Side:
     # Imported where it is needed: not everybody has transformers' own needs.
     from tests.performance.transformers_trainer import TransformersTrainer
 
-    return TransformersTrainer(work, epochs=PAIRS + 1)
+    return TransformersTrainer(work, epochs=Case.pairs + 1)
 
 
 _RESNET = partial(build_work, "resnet/laptop", steps=6)
@@ -53,9 +52,13 @@ _RESNET_18 = partial(
     steps=1,
     model={"stem": "large", "image_px": 224},  # as torchvision's reference script trains it
 )
+_RESNET_50 = partial(
+    build_work, "resnet/workstation", batch=4, steps=2, model_of="resnet50/cluster"
+)  # at 224 px, on noise
 
 CASES = {
     "resnet-single": Case("dp=1", _RESNET, handwritten.single),
+    "resnet50-single": Case("dp=1", _RESNET_50, handwritten.single, pairs=12),
     "vit-single": Case("dp=1", _VIT, handwritten.single),
     "vit-ddp": Case("dp=2", _VIT, handwritten.ddp),
     "vit-1f1b": Case(

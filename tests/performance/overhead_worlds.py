@@ -18,7 +18,7 @@ from hybridperf.plan import ParallelPlan
 from hybridperf_reference.engine.mesh import build_mesh, join_ranks
 from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.models import chain_of
-from tests.performance.overhead_cases import CASES, PAIRS
+from tests.performance.overhead_cases import CASES
 from tests.performance.pairing import take_turns
 from tests.performance.work import SEED
 
@@ -55,7 +55,7 @@ def compare(name: str, folder: Path) -> None:
         found = take_turns(
             Ours(work, plan, device),
             case.theirs(work),
-            pairs=PAIRS,
+            pairs=case.pairs,
             meet=_meet,
         )
     rank = os.environ.get("RANK", "0")

@@ -54,18 +54,21 @@ def build_work(
     batch: int | None = None,
     steps: int | None = None,
     model: dict[str, Any] | None = None,
+    model_of: str | None = None,
     optimizer: dict[str, Any] | None = None,
 ) -> Work:
-    """Return the work of a task, with other numbers where they are given.
+    """Return the work of a task, with other numbers where they are given, or another task's model.
 
     Images of CIFAR-10, which is not on every machine, are noise of the model's size.
     """
     task = find_task(task_name)
+    other = find_task(model_of or task_name)
     batch = batch or task.training.global_batch_size
     count = (steps or task.data.train_samples // batch) * batch
     task = dataclasses.replace(
         task,
-        model=task.model | (model or {}),
+        units=other.units,
+        model=other.model | (model or {}),
         data=dataclasses.replace(task.data, train_samples=count),
         training=dataclasses.replace(task.training, global_batch_size=batch),
         # So long a schedule that no rate is zero.

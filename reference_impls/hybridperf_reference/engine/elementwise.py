@@ -81,18 +81,13 @@ class AdamW(torch.optim.Optimizer):
         """Update every parameter that has a gradient."""
         for group in changes_of(self):
             facts = group.options
-            states = [self.state[parameter] for parameter in group.parameters]
-            for parameter, state in zip(group.parameters, states, strict=True):
-                if not state:
-                    state["step"] = torch.zeros((), device=parameter.device)
-                    state["exp_avg"] = torch.zeros_like(parameter)
-                    state["exp_avg_sq"] = torch.zeros_like(parameter)
+            states = [self.state[p] or self._begin(p) for p in group.parameters]
             beta1, beta2 = facts["betas"]
             adamw(
                 group.weights,
                 group.tensors,
-                local_parts(state["exp_avg"] for state in states),
-                local_parts(state["exp_avg_sq"] for state in states),
+                local_parts([state["exp_avg"] for state in states]),
+                local_parts([state["exp_avg_sq"] for state in states]),
                 [],
                 [state["step"] for state in states],
                 fused=True,
@@ -104,3 +99,11 @@ class AdamW(torch.optim.Optimizer):
                 eps=facts["epsilon"],
                 maximize=False,
             )
+
+    def _begin(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """Return the new state of ``parameter``, in its shape and sharding."""
+        state: dict[str, Tensor] = self.state[parameter]
+        state["step"] = torch.zeros((), device=parameter.device)
+        state["exp_avg"] = torch.zeros_like(parameter)
+        state["exp_avg_sq"] = torch.zeros_like(parameter)
+        return state

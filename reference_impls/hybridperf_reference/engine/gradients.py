@@ -103,7 +103,7 @@ def local_gradients(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
     for parameter in parameters:
         gradient = parameter.grad
         assert gradient is not None
-        if is_dtensor(parameter) and is_dtensor(gradient):
+        if type(gradient) is not Tensor and is_dtensor(parameter) and is_dtensor(gradient):
             assert gradient.placements == parameter.placements, "finish_gradients() comes first"
         gradients.append(gradient)
     return local_parts(gradients)

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import (
     Tensor,
     _foreach_norm,  # one kernel for many tensors has no public name
+    nn,
 )
 
 if TYPE_CHECKING:
@@ -27,7 +28,14 @@ def is_dtensor(tensor: Tensor) -> TypeGuard[DTensor]:
 
 def local_parts(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Return the local shard of each tensor; writing to it writes to the tensor."""
-    return [tensor.to_local() if is_dtensor(tensor) else tensor for tensor in tensors]
+    return [tensor if type(tensor) in _PLAIN else _local(tensor) for tensor in tensors]
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if is_dtensor(tensor) else tensor
+
+
+_PLAIN = {Tensor, nn.Parameter}  # most tensors of most plans, several times a step
 
 
 def tensor_norms(parts: Sequence[Tensor], like: Sequence[Tensor]) -> Tensor:

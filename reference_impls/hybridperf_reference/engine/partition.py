@@ -7,6 +7,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from hybridperf.errors import ExitCode, UserError
@@ -91,7 +92,8 @@ def forward_flops(chain: Chain) -> list[int]:
     flops = []
     modules, outputs = chain.probe()
     for module in modules:
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        # torch 2.11 does not count the fused kernel of attention on the CPU.
+        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as count:
             outputs = module(outputs)
-        flops.append(counter.get_total_flops())
+        flops.append(count.get_total_flops())
     return flops

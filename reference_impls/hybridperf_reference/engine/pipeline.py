@@ -96,8 +96,7 @@ class Pipeline:
         # The runtime sends gradients only for tensors that require them; else the receiver hangs.
         before.requires_grad_(number > 0)
         after.requires_grad_(number < self._last)
-        if number < self._last:
-            unwrapped(module).register_forward_hook(_carry_gradients)
+        unwrapped(module).register_forward_hook(_carry_gradients)
         stage = _TimedStage(
             module,
             number,
@@ -115,7 +114,8 @@ def _carry_gradients(_: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> Te
     """Make ``outputs`` require gradients, even if no earlier stage is trained.
 
     The pipeline runtime detaches outputs in place, which is not allowed on views, so those are
-    cloned.
+    cloned. So are inputs that are returned, also by the last stage, whose inputs torch 2.11 would
+    detach.
     """
     if not torch.is_grad_enabled():
         return outputs
