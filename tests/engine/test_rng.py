@@ -141,14 +141,24 @@ def _attend(inputs: Tensor) -> Tensor:
         (nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1)), True),
         (Applied(_attend), True),
         (Applied(lambda x: x + torch.rand_like(x)), True),
-        (Applied(lambda x: x * float(x.sum())), False),
         (Applied(lambda x: x @ x), True),  # unknown: it cannot run
     ],
 )
-def test_units_that_draw_random_numbers_are_found(module: nn.Module, draws: bool) -> None:
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_units_that_draw_random_numbers_are_found(
+    module: nn.Module, draws: bool, device: str
+) -> None:
     before = {name: value.clone() for name, value in module.state_dict().items()}
 
-    assert draws_random_numbers(module, torch.empty(4, 8, device="meta")) == draws
+    sample = torch.empty(4, 8, device="meta")
+    assert draws_random_numbers(module, sample, torch.device(device)) == draws
 
     for name, value in module.state_dict().items():
         assert torch.equal(value, before[name])
+
+
+def test_a_unit_that_reads_values_can_be_tried_on_the_cpu_alone() -> None:
+    module, sample = Applied(lambda x: x * float(x.sum())), torch.empty(4, 8, device="meta")
+
+    assert not draws_random_numbers(module, sample, torch.device("cpu"))
+    assert draws_random_numbers(module, sample, torch.device("meta"))  # unknown

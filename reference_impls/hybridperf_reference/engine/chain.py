@@ -7,16 +7,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
+from torch import nn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from hybridperf.tasks.data import Samples
 
-__all__ = ["SMALL", "Chain", "Objective", "Split", "Unit"]
+__all__ = ["SMALL", "Chain", "Objective", "Split", "Unit", "copied_to"]
 
 SMALL = 2**24  #: parameters up to which `Chain.probe` runs on the CPU; laptop tasks have fewer
 
@@ -111,18 +112,26 @@ class Chain:
             for name, _ in unit.module.named_parameters()
         ]
 
-    def probe(self) -> tuple[list[nn.Module], Tensor]:
-        """Return copies of the units in evaluation mode, and a batch of one sample as their input.
+    @property
+    def probe_device(self) -> torch.device:
+        """Return the device on which copies of the units run to examine them.
 
-        Copies of a model with more than `SMALL` parameters are on the meta device, where they need
-        no memory and no computation. Smaller ones are on the CPU, where a pass takes milliseconds:
-        meta tensors import parts of torch's compiler, which takes seconds.
+        For a model with more than `SMALL` parameters it is the meta device, which needs no memory
+        and no computation. Else it is the CPU, where a pass takes milliseconds: meta tensors import
+        parts of torch's compiler, which takes seconds.
         """
         parameters = [p for unit in self.units for p in unit.module.parameters()]
         built = not any(parameter.is_meta for parameter in parameters)
         small = sum(parameter.numel() for parameter in parameters) <= SMALL
-        device = "cpu" if built and small else "meta"
-        copies = [copy.deepcopy(unit.module).to(device).eval() for unit in self.units]
+        return torch.device("cpu" if built and small else "meta")
+
+    def probe(self) -> tuple[list[nn.Module], Tensor]:
+        """Return copies of the units in evaluation mode, and a batch of one sample as their input.
+
+        Both are on `probe_device`.
+        """
+        device = self.probe_device
+        copies = [copied_to(unit.module, device).eval() for unit in self.units]
         return copies, self.example(1)[0].to(device)
 
     def boundaries(self) -> list[Tensor]:
@@ -137,3 +146,15 @@ class Chain:
                 outputs = module(outputs)
                 samples.append(outputs[0].to("meta"))
         return samples
+
+
+def copied_to(module: nn.Module, device: torch.device) -> nn.Module:
+    """Return a copy of ``module`` on ``device``, which for the meta device copies no values."""
+    memo: dict[int, Any] = {
+        id(parameter): nn.Parameter(
+            parameter.detach().to(device, copy=True), requires_grad=parameter.requires_grad
+        )
+        for parameter in module.parameters()
+    }
+    memo |= {id(buffer): buffer.detach().to(device, copy=True) for buffer in module.buffers()}
+    return copy.deepcopy(module, memo).to(device)

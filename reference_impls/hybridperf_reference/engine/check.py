@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from torch import nn
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.plan import TrainingConfig
 from hybridperf_reference.engine.batchnorm import is_batch_norm
+from hybridperf_reference.engine.chain import copied_to
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from hybridperf_reference.engine.chain import Chain, Unit
 
 __all__ = ["check_chain", "unused_parameters"]
+
+_META = torch.device("meta")
 
 
 def check_chain(chain: Chain, boundaries: Sequence[Tensor], task: Task, plan: ParallelPlan) -> None:
@@ -124,7 +126,7 @@ def _check_split(
     Raises:
         UserError: if a split weight is shared, the pass fails, or its output shape changes.
     """
-    part = copy.deepcopy(unit.module).to("meta").eval()
+    part = copied_to(unit.module, _META).eval()
     for name, kind in unit.split.items():
         linear = unit.module.get_submodule(name)
         assert isinstance(linear, nn.Linear)
@@ -144,7 +146,7 @@ def _check_split(
     try:
         with torch.no_grad():
             outputs = part(sample.unsqueeze(0))
-            whole = copy.deepcopy(unit.module).to("meta").eval()(sample.unsqueeze(0))
+            whole = copied_to(unit.module, _META).eval()(sample.unsqueeze(0))
     except (RuntimeError, ValueError) as error:
         found = str(error).partition("\n")[0]
         raise _refuse(

@@ -76,9 +76,14 @@ def parallelize(
     """
     held = [cuts[number] for number in plan.stages_of(mesh.pp_rank)]
     numbers = [number for cut in held for number in range(cut.start, cut.stop)]
+    probe_device = chain.probe_device
     for number in numbers:
         chain.units[number].module.to(mesh.device)
-    drawing = [n for n in numbers if draws_random_numbers(chain.units[n].module, boundaries[n])]
+    drawing = [
+        number
+        for number in numbers
+        if draws_random_numbers(chain.units[number].module, boundaries[number], probe_device)
+    ]
     of_tokens: list[int] = []  # units that hold only some of a sample's tokens
     if plan.tp > 1:
         # Imported lazily, as below: torch.distributed.tensor takes seconds.

@@ -8,7 +8,6 @@ recomputation repeats them, and training resumes at any step without saved gener
 from __future__ import annotations
 
 import contextlib
-import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from numpy import uint64
 from numpy.random import SeedSequence
 from torch.utils._python_dispatch import TorchDispatchMode  # has no public name
 
-from hybridperf_reference.engine.chain import SMALL
+from hybridperf_reference.engine.chain import copied_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -106,16 +105,14 @@ class RngStreams:
             generator.manual_seed(seed)
 
 
-def draws_random_numbers(module: nn.Module, sample: Tensor) -> bool:
+def draws_random_numbers(module: nn.Module, sample: Tensor, device: torch.device) -> bool:
     """Return whether a training pass of ``module`` draws from torch's generators.
 
-    ``sample`` is one of its inputs without the batch dimension. A copy of the module runs on it; if
-    that fails, the answer is True.
+    ``sample`` is one of its inputs without the batch dimension. A copy of the module runs on it, on
+    ``device``, which is that of `Chain.probe`; if that fails, the answer is True.
     """
-    # As in `Chain.probe`: running on meta imports the compiler, which small models can avoid.
-    small = sum(parameter.numel() for parameter in module.parameters()) <= SMALL
-    device = "cpu" if small else "meta"
-    trial = copy.deepcopy(module).to(device).train()
+    small = device.type == "cpu"
+    trial = copied_to(module, device).train()
     inputs = torch.zeros(2, *sample.shape, dtype=sample.dtype, device=device)
     draws: Any = contextlib.nullcontext() if small else _Draws()
     before = torch.get_rng_state()

@@ -175,8 +175,11 @@ class _Redistribute:
     def before_columns(self, _: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
         """As a forward pre-hook, redistribute inputs of column-parallel layers, as a DTensor."""
         whole: Tensor = self(inputs[0])
-        # Gathering uneven shards returns a view, which linear layers reject in torch 2.11.
-        return (whole.contiguous(),)
+        # Gathering uneven shards returns a view, which linear layers reject in torch 2.11. The
+        # DTensor's own strides do not show it.
+        if is_dtensor(whole) and not whole.to_local().is_contiguous():
+            whole = whole.clone(memory_format=torch.contiguous_format)
+        return (whole,)
 
     def after(self, _module: nn.Module, _inputs: object, outputs: Tensor) -> Tensor:
         """As a forward hook, redistribute the module's outputs."""
