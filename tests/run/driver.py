@@ -26,7 +26,8 @@ from hybridperf.run import (
     run_set,
     spec,
 )
-from hybridperf.run.launcher import LocalLauncher, RankCommand
+from hybridperf.run.launcher import RankCommand
+from hybridperf.run.local_ranks import rank_environment
 from hybridperf.system.describe import describe
 from hybridperf.tasks import registry
 from hybridperf.tasks.registry import read_task
@@ -41,13 +42,12 @@ if TYPE_CHECKING:
 PROCESSOR: Final = "host_processor_model_name"
 
 
-class OneRankPerNode(LocalLauncher):
+class OneRankPerNode:
     """Starts the trainer itself, on as many nodes as there are ranks."""
 
     def rank_command(self, run: RunSpec, node: int) -> RankCommand:
-        alone = super().rank_command(run, node)
         ranks = {"RANK": str(node), "WORLD_SIZE": str(run.nodes)}
-        return RankCommand(alone.module, {**alone.environment, **ranks})
+        return RankCommand([f"{run.trainer}.train"], rank_environment(0, 1, port=0) | ranks)
 
 
 def with_limits(read_task: Callable[[Path], Task]) -> Callable[[Path], Task]:

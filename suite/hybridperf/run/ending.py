@@ -16,7 +16,14 @@ from hybridperf.untrusted import open_bounded
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Ending", "Outcome", "explain_crash", "read_output", "tells_of_lost_peer"]
+__all__ = [
+    "Ending",
+    "Outcome",
+    "explain_crash",
+    "first_failure",
+    "read_output",
+    "tells_of_lost_peer",
+]
 
 
 class Outcome(enum.StrEnum):
@@ -46,8 +53,11 @@ class Ending:
     run_s: float | None = None  #: from run_start to run_stop
 
 
+# What torchrun prints, and `first_failure`.
 _ROOT_CAUSE: Final = re.compile(
-    r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL
+    r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)"
+    r"|^First failure: rank (\d+), exit status (-?\d+)$",
+    re.DOTALL | re.MULTILINE,
 )
 # The first line of a traceback that is not indented. Tracebacks of several ranks may interleave
 # line by line, and torch prefixes each line with the rank.
@@ -73,11 +83,16 @@ def read_output(path: Path) -> str:
         return ""
 
 
+def first_failure(rank: int, status: int) -> str:
+    """Return the line by which the output says which rank failed first, for `explain_crash`."""
+    return f"\nFirst failure: rank {rank}, exit status {status}"
+
+
 def explain_crash(output: str, status: int) -> str:
     """Diagnose from the ranks' output and exit status why they ended; return one clause."""
     who, code = "the trainer", status
     if found := _ROOT_CAUSE.search(output):
-        who, code = f"rank {found[1]}", int(found[2])
+        who, code = f"rank {found[1] or found[3]}", int(found[2] or found[4])
     if code < 0:
         return f"{who} was killed by {_signal_name(-code)}"
     # The root cause raises first; errors of other ranks about the lost peer come later.

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from hybridperf.run import child
+from hybridperf.run import child, local_ranks
 from hybridperf.run.spec import NODE_VARIABLE, RUN_VARIABLE
 from hybridperf.system.cpu import probe_processor
 
@@ -48,22 +48,20 @@ class Launcher(Protocol):
 
 
 class LocalLauncher:
-    """Start the trainer directly, as the only rank, which saves the start-up time of torchrun."""
+    """Start the ranks of one machine without torchrun, which saves an import of torch."""
 
     def rank_command(self, spec: RunSpec, node: int) -> RankCommand:
-        """Return the trainer's module, with the environment variables that torchrun would set."""
-        del node  # always 0: there is one rank
-        environment = {
-            **dict.fromkeys(("RANK", "LOCAL_RANK", "GROUP_RANK"), "0"),
-            **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "1"),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": "0",  # any free port: no other rank connects to the store
-        }
-        return RankCommand([f"{spec.trainer}.train"], environment)
+        """Return the trainer's module for one rank, else `local_ranks` with its arguments."""
+        del node  # always 0
+        ranks, module = spec.parallel_plan().ranks, f"{spec.trainer}.train"
+        if ranks == 1:
+            # any free port: no other rank connects to the store
+            return RankCommand([module], local_ranks.rank_environment(0, ranks, port=0))
+        return RankCommand([local_ranks.__name__, str(ranks), module])
 
 
 class TorchrunLauncher:
-    """Start torchrun, which starts one process per rank of the node."""
+    """Start torchrun, which starts one process per rank of the node: for several machines."""
 
     def rank_command(self, spec: RunSpec, node: int) -> RankCommand:
         """Return torchrun's module with its arguments."""
@@ -78,8 +76,6 @@ class TorchrunLauncher:
 
         The static rendezvous assigns ranks by node rank, so that rank 0 is on node 0.
         """
-        if spec.nodes == 1:
-            return ["--standalone"]
         host, _, port = spec.rendezvous.rpartition(":")  # an IPv6 host is without brackets
         where = [f"--master-addr={host}", f"--master-port={port}"]
         return [f"--nnodes={spec.nodes}", f"--node-rank={node}", *where]
@@ -91,7 +87,7 @@ _TORCHRUN: Final = TorchrunLauncher()
 
 def launcher_of(spec: RunSpec) -> Launcher:
     """Return the launcher for the ranks of the run ``spec``."""
-    return _LOCAL if spec.parallel_plan().ranks == 1 else _TORCHRUN
+    return _LOCAL if spec.nodes == 1 else _TORCHRUN
 
 
 def launch(spec: RunSpec, node: int = 0) -> subprocess.Popen[bytes]:
