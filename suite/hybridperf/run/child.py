@@ -1,7 +1,7 @@
 """Run a module in a process that ends with its parent: ``python -m hybridperf.run.child MODULE``.
 
-torchrun, every rank and the predictor are started through it, so that no process of a run outlives
-the harness, however early the harness ends and whatever the trainer does.
+torchrun, every rank that it starts and the predictor are started through it, so that no process of
+a run outlives the harness, however early the harness ends and whatever the trainer does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import signal
 import sys
 from typing import Final
 
-__all__ = ["PARENT_VARIABLE", "die_with_parent", "main"]
+__all__ = ["PARENT_VARIABLE", "die_with_parent", "main", "run_module"]
 
 PARENT_VARIABLE: Final = "HYBRIDPERF_PARENT"  #: environment variable: expected parent process id
 _PR_SET_PDEATHSIG: Final = 1
@@ -37,6 +37,11 @@ def die_with_parent() -> None:
 def main() -> None:
     """Run the module named by the first argument, with the remaining arguments as its own."""
     die_with_parent()
+    run_module()
+
+
+def run_module() -> None:
+    """Run the module named by ``sys.argv[1]`` as ``__main__``; the rest are its arguments."""
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 

@@ -53,11 +53,12 @@ class LocalLauncher:
     def rank_command(self, spec: RunSpec, node: int) -> RankCommand:
         """Return the trainer's module for one rank, else `local_ranks` with its arguments."""
         del node  # always 0
-        ranks, module = spec.parallel_plan().ranks, f"{spec.trainer}.train"
+        ranks = spec.parallel_plan().ranks
         if ranks == 1:
             # any free port: no other rank connects to the store
-            return RankCommand([module], local_ranks.rank_environment(0, ranks, port=0))
-        return RankCommand([local_ranks.__name__, str(ranks), module])
+            environment = local_ranks.rank_environment(0, ranks, port=0)
+            return RankCommand([f"{spec.trainer}.train"], environment)
+        return RankCommand([local_ranks.__name__, str(ranks), spec.trainer])
 
 
 class TorchrunLauncher:

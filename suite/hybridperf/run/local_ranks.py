@@ -1,21 +1,27 @@
-"""Run several ranks on this machine: ``python -m hybridperf.run.local_ranks RANKS MODULE``.
+"""Run several ranks on this machine: ``python -m hybridperf.run.local_ranks RANKS TRAINER``.
 
-It does what torchrun does on one machine, without importing torch. All ranks are ended when one
-fails; the last line of the output then names the rank that failed first, for `ending`.
+It does what torchrun does on one machine, but imports torch once: the ranks are forks of a process
+that has imported torch and nothing of the trainer, so no accelerator is initialized before the
+fork. All ranks are ended when one fails; the last line of the output then names the rank that
+failed first.
 """
 
 from __future__ import annotations
 
+import gc
+import importlib
 import os
+import re
 import signal
 import socket
-import subprocess
 import sys
 import time
+import warnings
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.run import child
+from hybridperf.run.child import die_with_parent, run_module
 from hybridperf.run.ending import first_failure
+from hybridperf.run.provenance import package_folder
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -24,6 +30,7 @@ __all__ = ["main", "rank_environment"]
 
 _GRACE_S: Final = 3.0  #: between SIGTERM and SIGKILL, for the ranks that did not fail
 _POLL_S: Final = 0.05
+_IMPORTS_TORCH: Final = re.compile(rb"^\s*(?:import|from) torch\b", re.MULTILINE)
 
 
 def rank_environment(rank: int, ranks: int, port: int) -> dict[str, str]:
@@ -41,58 +48,79 @@ def rank_environment(rank: int, ranks: int, port: int) -> dict[str, str]:
 
 def main() -> None:
     """Start the ranks, forward signals to them, and end them all when one fails."""
-    ranks, module = int(sys.argv[1]), sys.argv[2]
-    processes: list[subprocess.Popen[bytes]] = []
-
-    def forward(number: int, _: FrameType | None) -> None:
-        for process in processes:
-            process.send_signal(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, forward)
+    ranks, trainer = int(sys.argv[1]), sys.argv[2]
+    _import_torch(trainer)
     with socket.socket() as reserved:
-        # The port stays reserved until rank 0 listens on it: Linux lets it bind the port as well,
-        # since both set SO_REUSEADDR, but assigns the port to nobody else.
+        # The port stays reserved until rank 0 listens on it: Linux lets rank 0 bind it as well,
+        # since both sockets set SO_REUSEADDR, but assigns it to nobody else.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind(("127.0.0.1", 0))
         port: int = reserved.getsockname()[1]
+        left: dict[int, int] = {}  # rank by process id, of the ranks that have not ended
         for rank in range(ranks):
-            environment = os.environ | rank_environment(rank, ranks, port)
-            command = [sys.executable, "-m", child.__name__, module]
-            processes.append(subprocess.Popen(command, env=environment))
-        failed = _await_failure(processes)
-    if failed is not None:
-        _end(processes)
-        sys.exit(first_failure(failed, processes[failed].returncode))  # to standard error
+            if (process := os.fork()) == 0:
+                reserved.close()
+                _become_rank(f"{trainer}.train", rank_environment(rank, ranks, port))
+                return
+            left[process] = rank
+        failure = _await_failure(left)
+    if failure is not None:
+        _end(left)
+        sys.exit(first_failure(*failure))  # to standard error
 
 
-def _await_failure(processes: list[subprocess.Popen[bytes]]) -> int | None:
-    """Wait for all ranks; return as soon as one has failed: the first of them, in order of time."""
-    ranks = {process.pid: rank for rank, process in enumerate(processes)}
-    left = set(ranks)
+def _import_torch(trainer: str) -> None:
+    """Import torch if the trainer's code does."""
+    sources = package_folder(trainer).rglob("*.py")
+    if any(_IMPORTS_TORCH.search(path.read_bytes()) for path in sources):
+        importlib.import_module("torch")
+    gc.freeze()  # collections in the ranks then leave these pages shared
+    # Of OpenBLAS's threads, which it stops before a fork.
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+
+
+def _become_rank(module: str, environment: dict[str, str]) -> None:
+    """Run the trainer in this process, which was forked for it."""
+    die_with_parent()
+    os.environ.update(environment)
+    if numpy_random := sys.modules.get("numpy.random"):
+        numpy_random.seed()  # as in a new process; `random` does so itself
+    sys.argv[:] = [sys.argv[0], module]
+    run_module()
+
+
+def _await_failure(left: dict[int, int]) -> tuple[int, int] | None:
+    """Wait for all ranks; return rank and exit status of the first that fails, when it fails."""
+
+    def forward(number: int, _: FrameType | None) -> None:
+        for process in left:
+            os.kill(process, number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, forward)
     while left:
-        # WNOWAIT leaves the status for Popen to read.
+        # WNOWAIT: until the next statement, no other process can get the same id.
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
-        assert ended is not None, "only without WNOHANG"
-        if ended.si_pid not in ranks:  # adopted: the child of a rank
-            os.waitpid(ended.si_pid, 0)
-            continue
-        left.discard(ended.si_pid)
-        if processes[ranks[ended.si_pid]].wait() != 0:
-            return ranks[ended.si_pid]
+        assert ended is not None, "only with WNOHANG"
+        rank = left.pop(ended.si_pid, None)
+        _, status = os.waitpid(ended.si_pid, 0)
+        if rank is not None and (code := os.waitstatus_to_exitcode(status)) != 0:
+            return rank, code
     return None
 
 
-def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+def _end(left: dict[int, int]) -> None:
     """End all ranks that still run: with SIGTERM, after 3 s with SIGKILL."""
-    for process in processes:
-        process.terminate()  # does nothing if it has ended
+    for process in left:
+        os.kill(process, signal.SIGTERM)
     deadline_s = time.monotonic() + _GRACE_S
-    while any(process.poll() is None for process in processes) and time.monotonic() < deadline_s:
+    while left and time.monotonic() < deadline_s:
+        for process in list(left):
+            if os.waitpid(process, os.WNOHANG)[0]:
+                del left[process]
         time.sleep(_POLL_S)
-    for process in processes:
-        process.kill()
-        process.wait()
+    for process in left:
+        os.kill(process, signal.SIGKILL)
 
 
 if __name__ == "__main__":
