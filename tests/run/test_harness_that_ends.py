@@ -164,6 +164,24 @@ def test_an_attempt_sealed_before_its_folder_went_is_not_sealed_again(bench: Ben
     assert bench.manifests() == before
 
 
+def test_a_left_behind_attempt_is_not_sealed_by_a_command_with_other_overrides(
+    bench: Bench,
+) -> None:
+    process = bench.start(FAULT="hang")
+    bench.await_batches(40)
+    process.kill()
+    wait_until(lambda: not bench.processes_left())
+
+    other = bench.run("--set", "optimizer.lr=0.05")
+
+    assert other.code == 2
+    assert "as in the unfinished run in this folder" in other.sentence
+    assert bench.outcomes() == []
+    assert bench.run().code == 0
+    bench.assert_settled()
+    assert bench.outcomes() == ["interrupted", "success"]
+
+
 def test_a_left_behind_attempt_is_sealed_in_order_after_the_machine_started_anew(
     bench: Bench,
 ) -> None:

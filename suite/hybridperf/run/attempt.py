@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from hybridperf.run.signals import StopRequest
     from hybridperf.run.supervise import Observer
 
-__all__ = ["Sealed", "finish", "resume_attempt", "run_attempt"]
+__all__ = ["Sealed", "disagreement", "finish", "resume_attempt", "run_attempt"]
 
 _STATUS: Final = {Outcome.SUCCESS: "success", Outcome.TARGET_MISSED: "aborted"}  #: of run_stop
 
@@ -151,7 +151,7 @@ def finish(
     folder = attempt_folder(package, number)
     spec = RunSpec.read(folder / "run.json")
     end_processes(spec.path)
-    problem = remove_irregular_files(spec) or _disagreement(spec, number)
+    problem = remove_irregular_files(spec) or disagreement(spec, number)
     ending = Ending(Outcome.INTERRUPTED, "the harness was ended")
     if problem:
         ending = Ending(Outcome.CRASHED, problem)
@@ -173,7 +173,7 @@ def _noted_ending(spec: RunSpec) -> Ending:
     return ending
 
 
-def _disagreement(spec: RunSpec, number: int) -> str:
+def disagreement(spec: RunSpec, number: int) -> str:
     """Return how run.json differs from the head of the log, or ``""`` if they agree."""
     log = read_log(spec.log)
     stated: list[tuple[str, object, object]] = [

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from hybridperf.log.package import Package, SealedRun
     from hybridperf.run.request import RunRequest
+    from hybridperf.run.spec import RunSpec
     from hybridperf.tasks.task import Task
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "first_difference",
     "hardware",
     "require_same_configuration",
+    "require_same_request",
     "settle_system",
     "settle_task",
     "stated_by_node",
@@ -106,16 +108,37 @@ def require_same_configuration(
         if Outcome(str(run.fact("outcome"))).completed:  # after a failure, code may be corrected
             expected |= {key: run.fact("code", key) for key in code}
             found |= code
-        for key, value in expected.items():
-            if value != found[key]:
-                finding = Finding(
-                    "run.configuration",
-                    f"{key} {value}, as in the runs already in this folder",
-                    f"{key} {found[key]}",
-                    "choose a new entry with --system NAME, or another folder with --out",
-                    path=str(run.log.path),
-                )
-                raise UserError(finding, ExitCode.USAGE)
+        _require_equal(expected, found, "the runs already in this folder", str(run.log.path))
+
+
+def require_same_request(spec: RunSpec, request: RunRequest) -> None:
+    """Check that ``request`` has the configuration of the attempt ``spec``, which is not sealed.
+
+    Raises:
+        UserError: exit status 2, naming the first difference.
+    """
+    found: dict[str, object] = {
+        "plan": str(request.plan),
+        "division": request.division,
+        "overrides": dict(request.overrides),
+    }
+    expected = {key: getattr(spec, key) for key in found}
+    _require_equal(expected, found, "the unfinished run in this folder", str(spec.path))
+
+
+def _require_equal(
+    expected: Mapping[str, object], found: Mapping[str, object], whose: str, path: str
+) -> None:
+    for key, value in expected.items():
+        if value != found[key]:
+            finding = Finding(
+                "run.configuration",
+                f"{key} {value}, as in {whose}",
+                f"{key} {found[key]}",
+                "choose a new entry with --system NAME, or another folder with --out",
+                path=path,
+            )
+            raise UserError(finding, ExitCode.USAGE)
 
 
 def stated_by_node(request: RunRequest, task: Task) -> dict[str, object]:

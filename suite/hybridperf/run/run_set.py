@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Protocol
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.log.writer import LogClock
-from hybridperf.run.attempt import Sealed, finish, resume_attempt, run_attempt
-from hybridperf.run.consistency import require_same_configuration, settle_system, settle_task
+from hybridperf.run.attempt import Sealed, disagreement, finish, resume_attempt, run_attempt
+from hybridperf.run.consistency import (
+    require_same_configuration,
+    require_same_request,
+    settle_system,
+    settle_task,
+)
 from hybridperf.run.coordinator import Coordinator
 from hybridperf.run.ending import Outcome
 from hybridperf.run.folder import (
@@ -147,9 +152,16 @@ def _settle(
     observer: RunSetObserver,
     peers: Coordinator,
 ) -> Sealed:
-    """Seal an attempt left unsealed, after resuming it from a checkpoint if that is possible."""
+    """Seal an attempt left unsealed, after resuming it from a checkpoint if that is possible.
+
+    Raises:
+        UserError: as `make_run_set`.
+    """
     folder = attempt_folder(package, number)
     spec = RunSpec.read(folder / "run.json")
+    regular = spec.log.is_file() and not spec.log.is_symlink()
+    if regular and not disagreement(spec, number):  # else it is sealed as crashed
+        require_same_request(spec, request)
     ended = (folder / "ending.json").exists()
     if not ended and same_request(spec, request) and (epoch := resumable_epoch(spec)) is not None:
         observer.begin(_completed(package), request.runs, task)
