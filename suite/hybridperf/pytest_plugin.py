@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run the benchmarks that train to a target, and only those",
     )
     group.addoption(
-        "--hp-runs", type=int, default=3, metavar="N", help="runs a result (default: %(default)s)"
+        "--hp-runs", type=int, default=3, metavar="N", help="runs per result (default: %(default)s)"
     )
     group.addoption(
         "--hp-out",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.run import ending
-from hybridperf.run.ending import explain_crash, read_output
+from hybridperf.run.ending import explain_crash, first_failure, read_output
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,6 +84,8 @@ def failed(output: str, rank: int) -> str:
             1,
             "rank 0 failed: ValueError: \\x1b[31mred is no loss",
         ),
+        (RAISED + first_failure(12, 1), 1, "rank 12 failed: ValueError: nan is no loss"),
+        (RANKED + first_failure(1, -9), 1, "rank 1 was killed by SIGKILL"),
         ("", 3, "the trainer failed: exit status 3"),
         ("", 0, "the trainer ended before its run did"),
         ("", -15, "the trainer was killed by SIGTERM"),
@@ -93,7 +95,7 @@ def failed(output: str, rank: int) -> str:
         (OPENING * 10**3 + "Boom", 1, "the trainer failed: Boom"),
         (OPENING * 5000, 1, "the trainer failed: exit status 1"),
     ],
-    ids=range(17),
+    ids=range(19),
 )
 def test_a_crash_is_explained_in_one_clause(output: str, status: int, clause: str) -> None:
     assert explain_crash(output, status) == clause

@@ -198,7 +198,7 @@ def test_a_killed_node_0_is_missed_and_the_same_commands_go_on(
     (done,) = ended(other)
     assert done.code == 4
     assert done.sentence == (
-        "hybridperf: node 0 was lost; give the same command again on every node to go on."
+        "hybridperf: node 0 was lost; give the same command again on every node to continue."
     )
     done, _ = both = ended(*again)
     assert [each.code for each in both] == [0, 0], both

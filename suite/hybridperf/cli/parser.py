@@ -24,7 +24,7 @@ exit status: 0 ok · 1 a run missed its target · 2 usage · 3 invalid log or re
 COMMANDS: Final = {
     "list": "show the tasks",
     "run": "train a task to its target, as often as its result takes",
-    "prepare": "turn the text of a task into tokens, once, before its runs",
+    "prepare": "turn a task's text into tokens or check its images, before its runs",
     "check": "say whether logs and results keep the rules, and if not, why",
     "score": "turn results into times to train with intervals",
     "compare": "say whether two results differ, by how much, and why",

@@ -131,7 +131,7 @@ def _end(
         ending = dataclasses.replace(ending, outcome=Outcome.CRASHED, reason=problem)
     if ending.outcome is Outcome.INTERRUPTED and (epoch := resumable_epoch(spec)) is not None:
         what = f"attempt {spec.attempt} in {package.folder} was {ending.reason} after epoch {epoch}"
-        raise UserError(f"{what}; give the same command again to go on.", ExitCode.INTERRUPTED)
+        raise UserError(f"{what}; give the same command again to continue.", ExitCode.INTERRUPTED)
     write_atomically(spec.ending, canonical_json(dataclasses.asdict(ending)))
     return _seal(spec, package, command, stop, ending, peers)
 
@@ -208,7 +208,7 @@ def _seal(
         problem = remove_irregular_files(spec)
         if rescoring is None:
             what = f"attempt {spec.attempt} in {package.folder} was stopped while its model"
-            again = "was scored again; give the same command again to go on."
+            again = "was scored again; give the same command again to continue."
             raise UserError(f"{what} {again}", ExitCode.INTERRUPTED)
         same = spec.log.exists() and spec.log.read_bytes() == log
         if not problem and not (same and weights_sha256(spec) == weights):

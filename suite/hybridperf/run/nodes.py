@@ -31,7 +31,7 @@ POLL_S: Final = 0.2  #: between two reads of the store
 #: Consecutive reads without a new heartbeat after which a node counts as lost, about 20 s. Reads
 #: are counted instead of seconds, so that suspending a machine does not make its peers seem lost.
 MISSED_LOOKS: Final = 100
-AGAIN: Final = "give the same command again on every node to go on"
+AGAIN: Final = "give the same command again on every node to continue"
 _TIMEOUT: Final = timedelta(seconds=30)
 _LOG_LEVEL: Final = "TORCH_CPP_LOG_LEVEL"
 Status = Literal[0, 1, 2, 3, 4, 5]  # the values of ExitCode

@@ -114,7 +114,7 @@ def _carry_out(
         if stop.signal is not None:
             raise UserError(
                 f"{len(completed)} of {request.runs} runs done in {package.folder}, "
-                f"stopped by {stop.signal.name}; give the same command again to go on.",
+                f"stopped by {stop.signal.name}; give the same command again to continue.",
                 ExitCode.INTERRUPTED,
             )
         number = runs[-1].number + 1 if runs else 0
@@ -194,7 +194,7 @@ def _go_on(sealed: Sealed, package: Package) -> None:
         return
     what = f"attempt {sealed.number} in {package.folder} is sealed as {outcome}: {reason}"
     if outcome is Outcome.INTERRUPTED:
-        raise UserError(f"{what}; give the same command again to go on.", ExitCode.INTERRUPTED)
+        raise UserError(f"{what}; give the same command again to continue.", ExitCode.INTERRUPTED)
     if outcome is Outcome.REFUSED:
         rescoring = sealed.rescoring
         assert rescoring is not None

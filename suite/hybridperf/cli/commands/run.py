@@ -142,7 +142,11 @@ def make_runs(
 
 
 def request_of(options: argparse.Namespace) -> RunRequest:
-    """Return the request that the options describe, and export ``--data-dir`` to this process."""
+    """Return the request that the options describe, and export ``--data-dir`` to this process.
+
+    Raises:
+        UserError: exit status 2 if the task, the plan or an override cannot be read.
+    """
     export_data_folder(options.data_dir)
     path = named_task(options.task)
     task = read_task(path)
@@ -169,5 +173,5 @@ def _standing(package: Package, wanted: int) -> str:
     parts = [f"{min(done, wanted)} of {wanted} runs done"]
     parts += [f"{ended} ended early and counted"] if ended else []
     parts += [f"{begun} left behind by an earlier command"] if begun else []
-    verb = "complete" if done >= wanted and not begun else "going on"
+    verb = "complete" if done >= wanted and not begun else "continuing"
     return f"{verb} in {package.folder}: {', '.join(parts)}"
