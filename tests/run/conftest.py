@@ -138,7 +138,7 @@ class Bench:
         """Wait until rank 0 has begun so many batches."""
         wait_until(
             lambda: any(
-                int.from_bytes(path.read_bytes()[8:16], "little") >= count
+                int.from_bytes(path.read_bytes()[:8], "little") >= count
                 for path in find(self.out, "pulse.bin")
             )
         )

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,7 @@ from hybridperf.run.folder import locked
 from hybridperf.run.log_head import write_head
 from hybridperf.run.processes import end_processes, processes_of
 from hybridperf.run.provenance import package_folder
-from hybridperf.run.pulse import Beat, Pulse, read_pulse
+from hybridperf.run.pulse import Pulse, read_pulse
 from hybridperf.run.request import RunRequest
 from hybridperf.run.spec import RUN_VARIABLE, RunSpec
 from hybridperf.run.timed_run import OutOfTurnError, TimedRun
@@ -44,19 +43,16 @@ if TYPE_CHECKING:
 
 def test_a_pulse_is_what_each_rank_last_noted(tmp_path: Path) -> None:
     path = tmp_path / "pulse.bin"
-    assert read_pulse(path, 2) == [Beat(0, 0), Beat(0, 0)]
+    assert read_pulse(path, 2) == [0, 0]
     pulses = [Pulse(path, rank) for rank in (2, 0)]
-    before_ns = time.monotonic_ns()
     for _ in range(3):
         pulses[0].beat()
     pulses[1].beat()
-    beats = read_pulse(path, 4)
-    assert [beat.batches for beat in beats] == [1, 0, 3, 0]
-    assert before_ns <= beats[2].monotonic_ns <= beats[0].monotonic_ns <= time.monotonic_ns()
+    assert read_pulse(path, 4) == [1, 0, 3, 0]
     for pulse in pulses:
         pulse.close()
-    path.write_bytes(path.read_bytes()[:20])  # cut off
-    assert [beat.batches for beat in read_pulse(path, 3)] == [1, 0, 0]
+    path.write_bytes(path.read_bytes()[:10])  # cut off
+    assert read_pulse(path, 3) == [1, 0, 0]
 
 
 @pytest.fixture
@@ -312,8 +308,8 @@ def test_a_trainer_in_turn_writes_a_log_whose_intervals_pair(run: TimedRun) -> N
     block_keys = ["block_start", "tracked_stats", "tracked_stats", *evaluated, "block_stop"]
     assert keys == ["note", "init_stop", "run_start", *block_keys * 3, "run_stop"]
     assert log.entries[-1].metadata["status"] == "success"
-    (beat,) = read_pulse(run.spec.pulse_of(0), 1)
-    assert beat.batches == 1 + run.task.steps(block).stop + 3 * len(covered)
+    (begun,) = read_pulse(run.spec.pulse_of(0), 1)
+    assert begun == 1 + run.task.steps(block).stop + 3 * len(covered)
 
 
 def test_every_rank_has_the_same_batches_and_every_seed_its_own(spec: RunSpec) -> None:

@@ -235,8 +235,8 @@ class _Participant:
             while process.poll() is None and (now.turn, now.stage) == (call.turn, "start"):
                 if now.status is not None:
                     break
-                beats = read_pulse(spec.pulse_of(self._rank), ranks)
-                self._exchange.say(batches=tuple(beat.batches for beat in beats))
+                batches = tuple(read_pulse(spec.pulse_of(self._rank), ranks))
+                self._exchange.say(batches=batches)
                 now = self._next_call()
             status = process.poll()
         finally:

@@ -1,4 +1,4 @@
-"""Progress of ranks: each records time and number of batches in its slot of a small file.
+"""Progress of ranks: each records its number of batches in its slot of a small file.
 
 The supervisor reads it to show progress, and to distinguish a rank that hangs from a slow one. It
 measures silence by its own clock, because monotonic clocks of two machines are not comparable.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import struct
-import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.untrusted import open_bounded
@@ -17,18 +15,10 @@ from hybridperf.untrusted import open_bounded
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Beat", "Pulse", "read_pulse"]
+__all__ = ["Pulse", "read_pulse"]
 
-_SLOT: Final = struct.Struct("<qq")
+_SLOT: Final = struct.Struct("<q")
 _CAP_BYTES: Final = 2**30
-
-
-@dataclass(frozen=True, slots=True)
-class Beat:
-    """The last progress that one rank recorded."""
-
-    monotonic_ns: int  #: by the clock of the rank's machine; 0 before the first record
-    batches: int  #: training batches and evaluation chunks begun so far
 
 
 class Pulse:
@@ -42,19 +32,19 @@ class Pulse:
     def beat(self) -> None:
         """Record that another batch begins; takes about a microsecond."""
         self._batches += 1
-        os.pwrite(self._descriptor, _SLOT.pack(time.monotonic_ns(), self._batches), self._offset)
+        os.pwrite(self._descriptor, _SLOT.pack(self._batches), self._offset)
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._descriptor)
 
 
-def read_pulse(path: Path, ranks: int) -> list[Beat]:
-    """Return the last beat of each rank; zeros for ranks that have recorded none."""
+def read_pulse(path: Path, ranks: int) -> list[int]:
+    """Return how many training batches and evaluation chunks each rank has begun, [rank]."""
     try:
         with open_bounded(path, _CAP_BYTES) as file:
             content = file.read(ranks * _SLOT.size)
     except (OSError, ValueError):  # not created yet, or not a regular file
         content = b""
     content = content.ljust(ranks * _SLOT.size, b"\0")
-    return [Beat(*slot) for slot in _SLOT.iter_unpack(content)]
+    return [batches for (batches,) in _SLOT.iter_unpack(content)]

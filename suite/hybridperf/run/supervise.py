@@ -94,7 +94,7 @@ class _Watch:
                 epoch = entry.metadata.get("epoch_num")
                 self.epoch = epoch if isinstance(epoch, int) else self.epoch
         before = self.batches or [0] * ranks
-        counts = [tuple(beat.batches for beat in read_pulse(spec.pulse_of(0), ranks))]
+        counts = [tuple(read_pulse(spec.pulse_of(0), ranks))]
         counts += peers.batches(ranks) if peers is not None else []
         self.batches = [max(each) for each in zip(*counts, strict=True)]  # 0: another node's rank
         for rank in range(ranks):

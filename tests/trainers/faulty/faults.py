@@ -85,7 +85,7 @@ def meet(run: TimedRun) -> None:
     ranks, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     while True:
         nodes = [read_pulse(run.spec.pulse_of(node), ranks) for node in range(run.spec.nodes)]
-        counts = [max(beat.batches for beat in beats) for beats in zip(*nodes, strict=True)]
+        counts = [max(each) for each in zip(*nodes, strict=True)]
         if min(counts) >= counts[rank]:
             return
         time.sleep(0.001)
