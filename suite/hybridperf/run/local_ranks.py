@@ -8,10 +8,7 @@ failed first.
 
 from __future__ import annotations
 
-import gc
-import importlib
 import os
-import re
 import signal
 import socket
 import sys
@@ -19,9 +16,8 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.run.child import die_with_parent, run_module
+from hybridperf.run.child import die_with_parent, import_torch, run_module
 from hybridperf.run.ending import first_failure
-from hybridperf.run.provenance import package_folder
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -30,7 +26,6 @@ __all__ = ["main", "rank_environment"]
 
 _GRACE_S: Final = 3.0  #: between SIGTERM and SIGKILL, for the ranks that did not fail
 _POLL_S: Final = 0.05
-_IMPORTS_TORCH: Final = re.compile(rb"^\s*(?:import|from) torch\b", re.MULTILINE)
 
 
 def rank_environment(rank: int, ranks: int, port: int) -> dict[str, str]:
@@ -49,7 +44,9 @@ def rank_environment(rank: int, ranks: int, port: int) -> dict[str, str]:
 def main() -> None:
     """Start the ranks, forward signals to them, and end them all when one fails."""
     ranks, trainer = int(sys.argv[1]), sys.argv[2]
-    _import_torch(trainer)
+    import_torch(trainer)  # frozen, so that collections in the ranks leave its pages shared
+    # Of OpenBLAS's threads, which it stops before a fork.
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     with socket.socket() as reserved:
         # The port stays reserved until rank 0 listens on it: Linux lets rank 0 bind it as well,
         # since both sockets set SO_REUSEADDR, but assigns it to nobody else.
@@ -67,16 +64,6 @@ def main() -> None:
     if failure is not None:
         _end(left)
         sys.exit(first_failure(*failure))  # to standard error
-
-
-def _import_torch(trainer: str) -> None:
-    """Import torch if the trainer's code does."""
-    sources = package_folder(trainer).rglob("*.py")
-    if any(_IMPORTS_TORCH.search(path.read_bytes()) for path in sources):
-        importlib.import_module("torch")
-    gc.freeze()  # collections in the ranks then leave these pages shared
-    # Of OpenBLAS's threads, which it stops before a fork.
-    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 
 
 def _become_rank(module: str, environment: dict[str, str]) -> None:
