@@ -141,7 +141,7 @@ def test_a_full_disk_is_one_sentence_and_the_same_command_goes_on(
     (sentence,) = full.err.splitlines()
     tokens = folder / "hybridperf_tokens"
     assert f"expected text that can be read, and room for tokens in {tokens}, found" in sentence
-    assert sentence.endswith("see to it and give the same command again: it goes on.")
+    assert sentence.endswith("see to it and give the same command again: it resumes.")
     assert json.loads((tokens / "record.json").read_text())["files_done"] == 1
     assert hybridperf("prepare", str(task), "--data-dir", str(folder)).code == 0
 

@@ -1,8 +1,8 @@
 """What a rank of a checkpoint test does.
 
 Worlds of all sizes run at once. Each trains a block under its plans, saves, and trains another;
-once all have saved, it goes on from every checkpoint under each of its plans. What BatchNorm does
-depends on the plan, so a model that has it goes on under the plan of the checkpoint only.
+once all have saved, it resumes from every checkpoint under each of its plans. What BatchNorm does
+depends on the plan, so a model that has it resumes under the plan of the checkpoint only.
 """
 
 from __future__ import annotations

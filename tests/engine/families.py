@@ -133,10 +133,10 @@ class Family:
     def takes(self, plan: ParallelPlan) -> bool:
         """Tell whether ``plan`` fits, and its precision narrows what is computed."""
         narrows = plan.precision == "fp32" or self.dtype == torch.float32
-        return narrows and not plan.check(self.facts)
+        return narrows and not plan.check(self.config)
 
     @property
-    def facts(self) -> TrainingConfig:
+    def config(self) -> TrainingConfig:
         """Return what a plan must fit, on as many devices as a test may start."""
         return TrainingConfig(
             len(self.units),

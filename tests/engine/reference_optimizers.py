@@ -23,45 +23,45 @@ def norm(values: NDArray[np.float64]) -> float:
 class ReferenceLars:
     """You, Gitman and Ginsburg 2017, algorithm 1; biases and norms are plain momentum SGD."""
 
-    facts: Optimizer
+    config: Optimizer
     velocity: Weights = field(default_factory=dict)
 
     def step(self, weights: Weights, gradients: Weights, lr: float) -> None:
-        facts = self.facts
+        config = self.config
         for name, w in weights.items():
             g, rate, decay = gradients[name], 1.0, 0.0
             if w.ndim > 1:
-                decay = facts.weight_decay
+                decay = config.weight_decay
                 length, slope = norm(w), norm(g)
                 if length and slope:
-                    rate = facts.trust_coefficient * length
-                    rate /= slope + decay * length + facts.epsilon
+                    rate = config.trust_coefficient * length
+                    rate /= slope + decay * length + config.epsilon
             change = lr * rate * (g + decay * w)
-            v = facts.momentum * self.velocity.get(name, np.zeros_like(w)) + change
+            v = config.momentum * self.velocity.get(name, np.zeros_like(w)) + change
             self.velocity[name] = v
-            weights[name] = w - (facts.momentum * v + change if facts.nesterov else v)
+            weights[name] = w - (config.momentum * v + change if config.nesterov else v)
 
 
 @dataclass
 class ReferenceLamb:
     """You et al. 2020, algorithm 2; biases and norms are plain Adam."""
 
-    facts: Optimizer
+    config: Optimizer
     mean: Weights = field(default_factory=dict)
     square: Weights = field(default_factory=dict)
     steps: int = 0
 
     def step(self, weights: Weights, gradients: Weights, lr: float) -> None:
-        facts, self.steps = self.facts, self.steps + 1
+        config, self.steps = self.config, self.steps + 1
         for name, w in weights.items():
             g, zero = gradients[name], np.zeros_like(w)
-            m = facts.beta1 * self.mean.get(name, zero) + (1 - facts.beta1) * g
-            v = facts.beta2 * self.square.get(name, zero) + (1 - facts.beta2) * g**2
+            m = config.beta1 * self.mean.get(name, zero) + (1 - config.beta1) * g
+            v = config.beta2 * self.square.get(name, zero) + (1 - config.beta2) * g**2
             self.mean[name], self.square[name] = m, v
-            m, v = m / (1 - facts.beta1**self.steps), v / (1 - facts.beta2**self.steps)
-            u, ratio = m / (np.sqrt(v) + facts.epsilon), 1.0
+            m, v = m / (1 - config.beta1**self.steps), v / (1 - config.beta2**self.steps)
+            u, ratio = m / (np.sqrt(v) + config.epsilon), 1.0
             if w.ndim > 1:
-                u = u + facts.weight_decay * w
+                u = u + config.weight_decay * w
                 length, change = norm(w), norm(u)
                 if length and change:
                     ratio = length / change

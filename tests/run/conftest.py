@@ -131,7 +131,7 @@ class Bench:
         return [manifest["outcome"] for manifest in self.manifests()]
 
     def orders(self) -> list[Path]:
-        """Return the orders of attempts that are going on or were left behind."""
+        """Return the orders of attempts that are running or were left behind."""
         return list(self.out.rglob("run.json"))
 
     def await_batches(self, count: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""A run whose task asks for checkpoints goes on after an interruption, and says so."""
+"""A run whose task asks for checkpoints resumes after an interruption, and says so."""
 
 from __future__ import annotations
 

@@ -204,12 +204,12 @@ def _empty_optimizer_state(
     """
     numbers = {name: number for number, (name, _) in enumerate(parameters)}
     state: dict[int, dict[str, Tensor]] = {}
-    for path, facts in saved.items():
+    for path, stated in saved.items():
         kind, _, rest = path.partition(".")
         name, _, key = rest.rpartition(".")
         if kind == "optimizer" and name in numbers:
             parameter = parameters[numbers[name]][1].detach()
-            alike = facts.size == parameter.shape and key != "step"
-            tensor = torch.zeros_like(parameter) if alike else torch.zeros(facts.size)
+            alike = stated.size == parameter.shape and key != "step"
+            tensor = torch.zeros_like(parameter) if alike else torch.zeros(stated.size)
             state.setdefault(numbers[name], {})[key] = tensor
     return state

@@ -35,20 +35,20 @@ class Sgd(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 - no closures are used
         """Update every parameter that has a gradient."""
         for group in changes_of(self):
-            facts = group.options
+            options = group.options
             momenta: list[Tensor | None] = [None] * len(group.parameters)
-            if facts["momentum"]:
+            if options["momentum"]:
                 momenta = [*local_parts(map(self._momentum, group.parameters))]
             sgd(
                 group.weights,
                 group.tensors,
                 momenta,
                 fused=True,
-                lr=facts["lr"],
-                momentum=facts["momentum"],
+                lr=options["lr"],
+                momentum=options["momentum"],
                 dampening=0.0,
-                nesterov=facts["nesterov"],
-                weight_decay=facts["weight_decay"],
+                nesterov=options["nesterov"],
+                weight_decay=options["weight_decay"],
                 maximize=False,
             )
 
@@ -80,9 +80,9 @@ class AdamW(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 - no closures are used
         """Update every parameter that has a gradient."""
         for group in changes_of(self):
-            facts = group.options
+            options = group.options
             states = [self.state[p] or self._begin(p) for p in group.parameters]
-            beta1, beta2 = facts["betas"]
+            beta1, beta2 = options["betas"]
             adamw(
                 group.weights,
                 group.tensors,
@@ -94,9 +94,9 @@ class AdamW(torch.optim.Optimizer):
                 amsgrad=False,
                 beta1=beta1,
                 beta2=beta2,
-                lr=facts["lr"],
-                weight_decay=facts["weight_decay"],
-                eps=facts["epsilon"],
+                lr=options["lr"],
+                weight_decay=options["weight_decay"],
+                eps=options["epsilon"],
                 maximize=False,
             )
 

@@ -64,7 +64,7 @@ class Lamb(torch.optim.Optimizer):
 
     def _compute_directions(self, group: Changes) -> None:
         """Replace the gradients of ``group`` by the update direction u, and advance its moments."""
-        facts = group.options
+        options = group.options
         states = [self.state[parameter] for parameter in group.parameters]
         for parameter, state in zip(group.parameters, states, strict=True):
             if not state:
@@ -75,13 +75,13 @@ class Lamb(torch.optim.Optimizer):
         means = local_parts(state["mean"] for state in states)
         squares = local_parts(state["square"] for state in states)
         steps = [state["step"].item() for state in states]
-        _foreach_lerp_(means, group.tensors, 1 - facts["beta1"])
-        _foreach_mul_(squares, facts["beta2"])
-        _foreach_addcmul_(squares, group.tensors, group.tensors, 1 - facts["beta2"])
-        roots = _foreach_div(squares, [1 - facts["beta2"] ** step for step in steps])
+        _foreach_lerp_(means, group.tensors, 1 - options["beta1"])
+        _foreach_mul_(squares, options["beta2"])
+        _foreach_addcmul_(squares, group.tensors, group.tensors, 1 - options["beta2"])
+        roots = _foreach_div(squares, [1 - options["beta2"] ** step for step in steps])
         _foreach_sqrt_(roots)
-        _foreach_add_(roots, facts["epsilon"])
-        changes = _foreach_div(means, [1 - facts["beta1"] ** step for step in steps])
+        _foreach_add_(roots, options["epsilon"])
+        changes = _foreach_div(means, [1 - options["beta1"] ** step for step in steps])
         _foreach_div_(changes, roots)
-        _foreach_add_(changes, group.weights, alpha=facts["weight_decay"])
+        _foreach_add_(changes, group.weights, alpha=options["weight_decay"])
         group.tensors = list(changes)

@@ -53,26 +53,26 @@ class Lars(torch.optim.Optimizer):
         """Update every parameter that has a gradient."""
         groups = changes_of(self)
         for group, (weights, gradients) in zip(groups, layer_norms(groups), strict=True):
-            facts = group.options
-            rates = weights / (gradients + facts["weight_decay"] * weights + facts["epsilon"])
+            options = group.options
+            rates = weights / (gradients + options["weight_decay"] * weights + options["epsilon"])
             known = (weights > 0) & (gradients > 0)
             group.tensors = list(
-                _foreach_add(group.tensors, group.weights, alpha=facts["weight_decay"])
+                _foreach_add(group.tensors, group.weights, alpha=options["weight_decay"])
             )
-            scale_layers(group, torch.where(known, facts["trust_coefficient"] * rates, 1.0))
+            scale_layers(group, torch.where(known, options["trust_coefficient"] * rates, 1.0))
             self._apply_momentum(group)
 
     def _apply_momentum(self, group: Changes) -> None:
         """Update velocities and weights of ``group`` from its scaled gradients."""
-        facts = group.options
+        options = group.options
         for parameter in group.parameters:
             if not self.state[parameter]:
                 self.state[parameter]["velocity"] = torch.zeros_like(parameter)
         velocities = local_parts(self.state[p]["velocity"] for p in group.parameters)
-        _foreach_mul_(velocities, facts["momentum"])
-        _foreach_add_(velocities, group.tensors, alpha=facts["lr"])
-        if facts["nesterov"]:
-            _foreach_add_(group.weights, group.tensors, alpha=-facts["lr"])
+        _foreach_mul_(velocities, options["momentum"])
+        _foreach_add_(velocities, group.tensors, alpha=options["lr"])
+        if options["nesterov"]:
+            _foreach_add_(group.weights, group.tensors, alpha=-options["lr"])
         _foreach_add_(
-            group.weights, velocities, alpha=-facts["momentum"] if facts["nesterov"] else -1.0
+            group.weights, velocities, alpha=-options["momentum"] if options["nesterov"] else -1.0
         )

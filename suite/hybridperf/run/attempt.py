@@ -227,10 +227,10 @@ def _seal(
     if not ending.outcome.completed and spec.output.exists():
         spec.output.replace(output_file(package, spec.attempt))
     text, manifest = (package.folder / name for name in result_names(spec.attempt))
-    facts = _manifest(spec, package, published, rescoring, guard.redacted(command))
+    manifest = _manifest(spec, package, published, rescoring, guard.redacted(command))
     nodes = {"nodes": peers.differences} if spec.nodes > 1 else {}
-    facts |= {"log": {"path": text.name, "sha256": log_sha256}, "weights_sha256": weights}
-    content = canonical_json(facts | nodes)
+    manifest |= {"log": {"path": text.name, "sha256": log_sha256}, "weights_sha256": weights}
+    content = canonical_json(manifest | nodes)
     write_atomically(manifest, content)
     digests = {text.name: log_sha256, manifest.name: sha256(content).hexdigest()}
     add_hashes(package, digests)

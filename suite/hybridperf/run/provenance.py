@@ -40,9 +40,9 @@ def code_facts(trainer: str) -> dict[str, object]:
 
 
 def code_hashes(trainer: str) -> dict[str, object]:
-    """Return the facts that must be equal for two runs to have the same code."""
-    facts = code_facts(trainer)
-    return {key: facts[key] for key in ("trainer", "trainer_sha256", "suite_sha256")}
+    """Return what must be equal for two runs to have the same code."""
+    code = code_facts(trainer)
+    return {key: code[key] for key in ("trainer", "trainer_sha256", "suite_sha256")}
 
 
 def package_folder(package: str) -> Path:

@@ -83,7 +83,7 @@ def check_request(request: RunRequest) -> list[Finding]:
         raise missing_package("torch")
     task = request.task()
     devices = usable_devices()
-    facts = TrainingConfig(
+    config = TrainingConfig(
         units=len(task.units),
         global_batch_size=task.training.global_batch_size,
         devices=devices.count * request.nodes.count,
@@ -96,7 +96,7 @@ def check_request(request: RunRequest) -> list[Finding]:
         compiler=devices.kind != "cpu" or shutil.which(os.environ.get("CXX", "g++")) is not None,
     )
     findings = judge_division(task, read_task(request.task_path), request.division)
-    findings += request.plan.check(facts)
+    findings += request.plan.check(config)
     if request.plan.ranks % request.nodes.count:
         expected = f"a plan whose ranks {request.nodes.count} nodes share equally"
         found, remedy = f"{request.plan} of {request.plan.ranks}", "change the plan or --nodes"

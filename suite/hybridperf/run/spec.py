@@ -78,7 +78,7 @@ class RunSpec:
             UserError: exit status 3 if the file cannot be read, 2 if a field is missing or invalid.
         """
         try:
-            facts = read_object(path)
+            values = read_object(path)
         except (OSError, ValueError) as error:
             finding = Finding(
                 "run.spec",
@@ -88,7 +88,7 @@ class RunSpec:
                 path=str(path),
             )
             raise UserError(finding, ExitCode.INVALID) from error
-        spec = build(cls, facts, path=str(path))
+        spec = build(cls, values, path=str(path))
         return dataclasses.replace(spec, folder=str(path.parent.absolute()))
 
     def write(self) -> None:

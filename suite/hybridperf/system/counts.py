@@ -27,18 +27,18 @@ def accelerator_count(description: Mapping[str, object] | None) -> int | None:
 
     ``number_of_nodes`` does not default to 1, since MLPerf requires it.
     """
-    facts = description or {}
-    return _product(node_count(facts), accelerators_per_node(facts))
+    stated = description or {}
+    return _product(node_count(stated), accelerators_per_node(stated))
 
 
 def device_count(description: Mapping[str, object] | None) -> int | None:
     """Return the number of accelerators, or else cores, of all nodes; None if unknown."""
-    facts = description or {}
-    if accelerators_per_node(facts):
-        return accelerator_count(facts)
-    cores = stated_whole(facts.get("host_processor_core_count"), 1)
-    sockets = stated_whole(facts.get("host_processors_per_node"), 1) or 1
-    return _product(node_count(facts), sockets, cores)
+    stated = description or {}
+    if accelerators_per_node(stated):
+        return accelerator_count(stated)
+    cores = stated_whole(stated.get("host_processor_core_count"), 1)
+    sockets = stated_whole(stated.get("host_processors_per_node"), 1) or 1
+    return _product(node_count(stated), sockets, cores)
 
 
 def _product(*counts: int | None) -> int | None:

@@ -89,12 +89,12 @@ def read_claim(package: Package) -> Claim | None:
         OSError: if the file cannot be read.
     """
     try:
-        facts = read_object(package.folder / CLAIM)
+        table = read_object(package.folder / CLAIM)
     except FileNotFoundError:
         return None
-    if facts.get("format") != _FORMAT:
-        raise ValueError(f"format {facts.get('format')!r:.40}")
-    base, devices, cause = _object(facts, "base"), facts.get("devices"), facts.get("cause")
+    if table.get("format") != _FORMAT:
+        raise ValueError(f"format {table.get('format')!r:.40}")
+    base, devices, cause = _object(table, "base"), table.get("devices"), table.get("cause")
     names = [base.get(key) for key in ("org", "system")]
     if not all(isinstance(name, str) and NAME.fullmatch(name) for name in names):
         raise ValueError(f"a base {names!r:.80}")
@@ -107,12 +107,12 @@ def read_claim(package: Package) -> Claim | None:
         raise ValueError(f"devices {devices!r:.40}")
     if cause is not None and cause not in (SAMPLES, *CAUSES):
         raise ValueError(f"cause {cause!r:.40}")
-    claimed = _object(facts, "efficiency")
+    claimed = _object(table, "efficiency")
     return Claim(
         base=Package(package.root, str(names[0]), str(names[1]), package.benchmark, package.base),
         logs={name: str(digest) for name, digest in logs.items()},
         devices=(known[0], known[1]),
-        kind=str(facts.get("kind")),
+        kind=str(table.get("kind")),
         cause=None if cause is None else str(cause),
         figures=tuple(_figure(name, _object(claimed, name)) for name in METRICS if name in claimed),
         unknown=tuple(name for name in claimed if name not in METRICS),
@@ -148,15 +148,15 @@ def verify_claim(claim: Claim, scaled: Scaled) -> Iterator[tuple[str, str]]:
             yield f"{figure.metric} {_span(*own)}", _span(*claimed)
 
 
-def _object(facts: Mapping[str, object], key: str) -> dict[str, Any]:
-    value = facts.get(key)
+def _object(table: Mapping[str, object], key: str) -> dict[str, Any]:
+    value = table.get(key)
     if not isinstance(value, dict):
         raise ValueError(f"{key} {value!r:.40}, which is no object")  # noqa: TRY004 - wrong text, not a wrong argument
     return value
 
 
-def _figure(metric: Metric, facts: Mapping[str, object]) -> Figure:
-    value, low, high = (_number(metric, facts.get(key)) for key in ("value", "low", "high"))
+def _figure(metric: Metric, table: Mapping[str, object]) -> Figure:
+    value, low, high = (_number(metric, table.get(key)) for key in ("value", "low", "high"))
     if value is None:
         raise ValueError(f"{metric} without a value")
     return Figure(metric, value, low, high)

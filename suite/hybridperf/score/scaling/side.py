@@ -46,10 +46,10 @@ def devices_used(plan: str, description: Mapping[str, object] | None) -> Devices
     A rank uses one accelerator, or an equal share of all cores, since the harness distributes the
     cores among the ranks' threads. A result without a plan (MLPerf's) used the whole system.
     """
-    facts = description or {}
-    available = device_count(facts)
-    nodes, cores = node_count(facts), _usable_cores(facts)
-    on_accelerators = bool(accelerators_per_node(facts))
+    description = description or {}
+    available = device_count(description)
+    nodes, cores = node_count(description), _usable_cores(description)
+    on_accelerators = bool(accelerators_per_node(description))
     if not on_accelerators and plan and nodes is not None and cores is not None:
         available = nodes * cores
     ranks = plan_ranks(plan) if plan else available
@@ -68,9 +68,9 @@ def plan_ranks(text: str) -> int | None:
         return None
 
 
-def _usable_cores(facts: Mapping[str, object]) -> int | None:
+def _usable_cores(description: Mapping[str, object]) -> int | None:
     """Return the number of cores available to the runs, by affinity and quota; None if unknown."""
-    machine: object = facts
+    machine: object = description
     for key in ("hybridperf", "processor", "usable_cores"):
         machine = machine.get(key) if isinstance(machine, dict) else None
     return whole(machine, 1, DEVICES_CAP)

@@ -60,7 +60,7 @@ def prepare_texts(data: Data, text: Text, progress: Progress) -> bool:
             return True
     except OSError as error:
         expected = f"text that can be read, and room for tokens in {prepared.folder}"
-        remedy = "see to it and give the same command again: it goes on"
+        remedy = "see to it and give the same command again: it resumes"
         raise refuse_data(data, expected, str(error), remedy) from error
 
 
