@@ -54,7 +54,7 @@ def test_it_stands_in_the_leaderboard(submissions: Submissions) -> None:
 
     page = leaderboard_page(leaderboards)
     assert '<td class="number" data-key="15.0">15.000</td>' in page
-    assert ">energy<small>lower is better</small>" in page
+    assert 'lower is better">energy</th>' in page
     markdown = leaderboard_markdown(leaderboards)
     assert "| energy |" in markdown
     assert "| 15.000 |" in markdown
