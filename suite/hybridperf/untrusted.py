@@ -25,6 +25,9 @@ __all__ = [
     "LINE_CAP_BYTES",
     "LOG_CAP_BYTES",
     "NUMBER_CAP",
+    "OUTPUT_CAP_BYTES",
+    "PREDICTIONS_CAP_BYTES",
+    "PULSE_CAP_BYTES",
     "RATIO_CAP",
     "TIME_CAP_MS",
     "archive_kind",
@@ -43,6 +46,9 @@ __all__ = [
 LOG_CAP_BYTES: Final = 64 * 2**20
 LINE_CAP_BYTES: Final = 64 * 2**10  #: of a log
 DOCUMENT_CAP_BYTES: Final = 2**20  #: of a JSON or TOML file, and of a list of hashes
+OUTPUT_CAP_BYTES: Final = 2**18  #: of what is read of the output of ranks: its end
+PREDICTIONS_CAP_BYTES: Final = 2**30
+PULSE_CAP_BYTES: Final = 2**30  #: of the file of ranks' progress
 DEPTH_CAP: Final = 16  #: of objects and arrays in JSON
 
 NUMBER_CAP: Final = 2**64  #: of any number: seeds have up to 64 bits, and sums stay finite

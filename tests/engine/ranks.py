@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from multiprocessing import connection, get_context, set_start_method
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # its stub forgets it
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["run_ranks", "start_ranks", "wait_for_ranks"]
+
+_LONGEST_S: Final = 1500  #: ends a world that hangs; a busy machine must not fail one
 
 _FORKSERVER = get_context("forkserver")
 _FORKSERVER.set_forkserver_preload(
@@ -60,13 +62,13 @@ def start_ranks(ranks: int, work: Callable[..., None], *arguments: object, outpu
     return World(processes, store, output)
 
 
-def wait_for_ranks(worlds: Sequence[World], longest_s: float) -> None:
+def wait_for_ranks(worlds: Sequence[World]) -> None:
     """Wait until all ranks have ended; end those that wait for one that failed.
 
     Raises:
         AssertionError: with the end of what its world printed, where one failed or took too long.
     """
-    deadline_s = time.monotonic() + longest_s
+    deadline_s = time.monotonic() + _LONGEST_S
     running = {rank.sentinel: rank for world in worlds for rank in world.ranks}
     while running:
         ended = connection.wait(list(running), timeout=max(0.0, deadline_s - time.monotonic()))
@@ -83,11 +85,9 @@ def wait_for_ranks(worlds: Sequence[World], longest_s: float) -> None:
     assert not any(codes), f"ranks ended with {codes}\n{text}"
 
 
-def run_ranks(
-    ranks: int, work: Callable[..., None], *arguments: object, output: Path, longest_s: float = 500
-) -> None:
+def run_ranks(ranks: int, work: Callable[..., None], *arguments: object, output: Path) -> None:
     """Run ``work(*arguments)`` on each of so many ``ranks``; as `start_ranks` and then wait."""
-    wait_for_ranks([start_ranks(ranks, work, *arguments, output=output)], longest_s)
+    wait_for_ranks([start_ranks(ranks, work, *arguments, output=output)])
 
 
 def _rank(

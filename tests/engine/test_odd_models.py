@@ -153,7 +153,6 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     return {}
 
 
-@pytest.mark.timeout(600)  # the first case of a world waits for all of them
 @pytest.mark.parametrize(("ranks", "number", "item"), CASES, ids=[item for *_, item in CASES])
 def test_an_odd_model_is_trained_as_in_one_process(
     worlds: dict[int, Path],

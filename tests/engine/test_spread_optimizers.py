@@ -26,7 +26,7 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Found]:
     found = {}
     for ranks in LAYOUTS:
         folder = tmp_path_factory.mktemp(f"world_{ranks}")
-        run_ranks(ranks, main, folder, output=folder / "printed.txt", longest_s=170)
+        run_ranks(ranks, main, folder, output=folder / "printed.txt")
         found[ranks] = torch.load(folder / "found.pt", weights_only=True)
     return found
 

@@ -27,7 +27,7 @@ RANKS = 2
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("split")
-    run_ranks(RANKS, main, folder, output=folder / "printed.txt", longest_s=170)
+    run_ranks(RANKS, main, folder, output=folder / "printed.txt")
     return folder
 
 

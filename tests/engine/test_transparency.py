@@ -187,7 +187,6 @@ def test_a_compiled_plan_is_among_them() -> None:
     assert any("compile=on" in item for _, _, item in CASES)
 
 
-@pytest.mark.timeout(600)  # the first case of a world waits for all of them
 @pytest.mark.parametrize(("ranks", "number", "item"), CASES)
 def test_a_plan_computes_what_one_process_does(
     worlds: Worlds, ranks: int, number: int, item: str
@@ -195,14 +194,12 @@ def test_a_plan_computes_what_one_process_does(
     assert_computed(item, worlds.found(ranks, number))
 
 
-@pytest.mark.timeout(600)
 def test_plans_that_nobody_chose_compute_what_one_process_does(worlds: Worlds) -> None:
     assert len(worlds.random) == BUDGET
     for number, item in enumerate(worlds.random, start=len(items(RANKS))):
         assert_computed(item, worlds.found(RANKS, number))
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("item", BF16_GRADIENTS)
 def test_gradients_are_exchanged_in_bf16(worlds: Worlds, item: str) -> None:
     (found, _) = worlds.found(2, items(2).index(item))
@@ -212,7 +209,6 @@ def test_gradients_are_exchanged_in_bf16(worlds: Worlds, item: str) -> None:
         assert torch.equal(gradient.bfloat16().float(), gradient), name
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("ranks", "item"), [(r, item) for r, some in AGAIN.items() for item in some]
 )
@@ -227,7 +223,6 @@ def test_the_same_plan_and_seed_give_the_same_bits(worlds: Worlds, ranks: int, i
             assert torch.equal(value, other["weights"][name])
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("ranks", "number", "item"), CASES)
 def test_every_rank_reports_the_parts_of_its_time(
     worlds: Worlds, ranks: int, number: int, item: str

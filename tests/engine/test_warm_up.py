@@ -65,7 +65,6 @@ def test_training_after_a_warm_up_is_bit_by_bit_what_it_is_without(
     assert_same_bits(warm, cold)
 
 
-@pytest.mark.timeout(600)  # the first case waits for all of them
 @pytest.mark.parametrize("item", TWO_RANKS, ids=[":".join(item) for item in TWO_RANKS])
 def test_a_warm_up_is_undone_on_every_rank(
     two_ranks: Path, item: tuple[str, Optimizer, str]

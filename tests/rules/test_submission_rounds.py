@@ -18,7 +18,7 @@ from hybridperf.rules.rule import RULES
 from tests.rules.mlperf.strict_logs import RULESET, place, read_lines, write
 from tests.score.rounds import NEEDS_DATA, unpack
 
-pytestmark = [NEEDS_DATA, pytest.mark.timeout(600)]
+pytestmark = NEEDS_DATA
 
 FAMILIES = {"package", "system", "place", "plausible"}
 OURS = {name for name in RULES if name.partition(".")[0] in FAMILIES}

@@ -129,7 +129,6 @@ def test_two_nodes_make_one_result_whichever_comes_first(pair: Pair, first: int)
     pair.assert_settled("success", "success")
 
 
-@pytest.mark.timeout(600)  # four processes that import torch, two at a time
 def test_the_reference_trainer_trains_on_two_nodes(pair: Pair) -> None:
     pair.bench.change_task(epochs=2, width=4)  # the target is further away: the run ends there
 
@@ -142,7 +141,6 @@ def test_the_reference_trainer_trains_on_two_nodes(pair: Pair) -> None:
     assert len(log.all(keys.EVAL_ACCURACY)) == 2
 
 
-@pytest.mark.timeout(600)  # twelve processes that import torch, four at a time
 @pytest.mark.parametrize(
     ("fault", "quick", "reason"),
     [

@@ -193,7 +193,6 @@ def test_a_checkpoint_is_complete_or_not_there_and_two_are_kept(tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["epoch_2"]
 
 
-@pytest.mark.timeout(600)  # three processes that import torch, one after the other
 def test_the_loss_curve_of_a_run_killed_at_a_random_step_is_that_of_one_never_killed(
     saving: Bench, tmp_path: Path
 ) -> None:

@@ -226,13 +226,13 @@ def _seal(
     log_sha256 = sha256(closed).hexdigest()
     if not ending.outcome.completed and spec.output.exists():
         spec.output.replace(output_file(package, spec.attempt))
-    text, manifest = (package.folder / name for name in result_names(spec.attempt))
+    text, manifest_file = (package.folder / name for name in result_names(spec.attempt))
     manifest = _manifest(spec, package, published, rescoring, guard.redacted(command))
     nodes = {"nodes": peers.differences} if spec.nodes > 1 else {}
     manifest |= {"log": {"path": text.name, "sha256": log_sha256}, "weights_sha256": weights}
     content = canonical_json(manifest | nodes)
-    write_atomically(manifest, content)
-    digests = {text.name: log_sha256, manifest.name: sha256(content).hexdigest()}
+    write_atomically(manifest_file, content)
+    digests = {text.name: log_sha256, manifest_file.name: sha256(content).hexdigest()}
     add_hashes(package, digests)
     write_atomically(text, closed)  # the seal: last, so that a sealed attempt is complete
     shutil.rmtree(spec.folder)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.run.atomic import canonical_json, write_atomically
-from hybridperf.run.ending import Outcome
-from hybridperf.run.folder import sealed_runs
+from hybridperf.run.folder import completed_runs, sealed_runs
 from hybridperf.run.provenance import code_hashes
 from hybridperf.tasks.data import check_data
 from hybridperf.tasks.registry import is_of_suite
@@ -105,7 +104,7 @@ def require_same_configuration(
     for run in runs:
         expected = {key: run.fact(key) for key in own} | {"task": run.fact("task", "sha256")}
         found = dict(own)
-        if Outcome(str(run.fact("outcome"))).completed:  # after a failure, code may be corrected
+        if completed_runs([run]):  # after a failure, code may be corrected
             expected |= {key: run.fact("code", key) for key in code}
             found |= code
         _require_equal(expected, found, "the runs already in this folder", str(run.log.path))

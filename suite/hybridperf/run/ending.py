@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.findings import visible
-from hybridperf.untrusted import open_bounded
+from hybridperf.untrusted import OUTPUT_CAP_BYTES, open_bounded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,15 +70,14 @@ _ERROR: Final = re.compile(
 _LOST_PEER: Final = re.compile(
     r"connection (?:was )?(?:closed|reset)|broken pipe|peer", re.IGNORECASE
 )
-_CAP_BYTES: Final = 2**18  #: limit on the output that is read, which a trainer may not limit
 
 
 def read_output(path: Path) -> str:
     """Return the last 256 KiB of the output file at ``path``; empty if it cannot be read."""
     try:
         with open_bounded(path, sys.maxsize) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _CAP_BYTES))
-            return file.read(_CAP_BYTES).decode(errors="replace")
+            file.seek(max(0, os.fstat(file.fileno()).st_size - OUTPUT_CAP_BYTES))
+            return file.read(OUTPUT_CAP_BYTES).decode(errors="replace")
     except (OSError, ValueError):  # removed or replaced by the trainer
         return ""
 

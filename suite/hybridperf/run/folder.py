@@ -19,13 +19,14 @@ from hybridperf.run.ending import Outcome
 from hybridperf.run.provenance import file_sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hybridperf.log.package import Package, SealedRun
 
 __all__ = [
     "add_hashes",
     "attempt_folder",
+    "completed_runs",
     "environment_refusal",
     "left_behind",
     "locked",
@@ -72,6 +73,11 @@ def sealed_runs(package: Package) -> tuple[SealedRun, ...]:
             )
             raise UserError(finding, ExitCode.INVALID)
     return runs
+
+
+def completed_runs(runs: Iterable[SealedRun]) -> list[SealedRun]:
+    """Return those of the sealed ``runs`` that completed: that reached or missed the target."""
+    return [run for run in runs if Outcome(str(run.fact("outcome"))).completed]
 
 
 def sweep(package: Package) -> None:

@@ -10,7 +10,7 @@ import os
 import struct
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.untrusted import open_bounded
+from hybridperf.untrusted import PULSE_CAP_BYTES, open_bounded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["Pulse", "read_pulse"]
 
 _SLOT: Final = struct.Struct("<q")
-_CAP_BYTES: Final = 2**30
 
 
 class Pulse:
@@ -42,7 +41,7 @@ class Pulse:
 def read_pulse(path: Path, ranks: int) -> list[int]:
     """Return how many training batches and evaluation chunks each rank has begun, [rank]."""
     try:
-        with open_bounded(path, _CAP_BYTES) as file:
+        with open_bounded(path, PULSE_CAP_BYTES) as file:
             content = file.read(ranks * _SLOT.size)
     except (OSError, ValueError):  # not created yet, or not a regular file
         content = b""

@@ -18,7 +18,7 @@ from hybridperf.run.launcher import launch_prediction
 from hybridperf.run.processes import end_tree
 from hybridperf.run.provenance import file_sha256
 from hybridperf.tasks.data import load
-from hybridperf.untrusted import read_bounded
+from hybridperf.untrusted import PREDICTIONS_CAP_BYTES, number, read_bounded
 
 if TYPE_CHECKING:
     from hybridperf.run.signals import StopRequest
@@ -29,7 +29,6 @@ __all__ = ["Rescoring", "rescore", "weights_sha256"]
 _POLL_S = 0.05
 # Signals sent from outside: by a user, or by a system that is out of memory.
 _FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
-_CAP_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +52,7 @@ def rescore(spec: RunSpec, stop: StopRequest) -> Rescoring | None:
             model: the attempt is kept, and the next command scores it.
     """
     task = spec.task()
-    reported = read_log(spec.log).value(keys.EVAL_ACCURACY)
-    reported = float(reported) if isinstance(reported, int | float) else 0.0
+    reported = float(number(read_log(spec.log).value(keys.EVAL_ACCURACY)) or 0.0)
     tolerance = task.quality.rescoring_tolerance
     spec.predictions.unlink(missing_ok=True)  # left by the trainer or an earlier predictor
     process = launch_prediction(spec)
@@ -93,7 +91,7 @@ def _compare(spec: RunSpec, reported: float, tolerance: float) -> Rescoring:
 
     labels = load(spec.task().data).evaluation.labels
     try:
-        content = io.BytesIO(read_bounded(spec.predictions, _CAP_BYTES))
+        content = io.BytesIO(read_bounded(spec.predictions, PREDICTIONS_CAP_BYTES))
         classes = np.lib.format.read_array(content, allow_pickle=False)
     except (OSError, ValueError, MemoryError) as error:
         return Rescoring(reported, None, tolerance, f"no predictions: {error}")

@@ -12,6 +12,7 @@ from hybridperf.log.reader import read_log
 from hybridperf.log.writer import LogClock, LogWriter
 from hybridperf.run.checkpoints import checkpoint_folder, sweep_checkpoints
 from hybridperf.run.provenance import code_hashes
+from hybridperf.untrusted import whole
 
 if TYPE_CHECKING:
     from hybridperf.log.log import Log
@@ -56,8 +57,8 @@ def resumable_epoch(spec: RunSpec) -> int | None:
     evaluated = [entry.metadata.get("epoch_num") for entry in log.all(keys.EVAL_ACCURACY)]
     if changed or not evaluated or log.first(keys.RUN_STOP) or _now_ms(spec) < _last_ms(log):
         return None
-    epoch = evaluated[-1]
-    if isinstance(epoch, int) and checkpoint_folder(spec.checkpoints, epoch).is_dir():
+    epoch = whole(evaluated[-1], 0)
+    if epoch is not None and checkpoint_folder(spec.checkpoints, epoch).is_dir():
         return epoch
     return None
 

@@ -21,6 +21,7 @@ from hybridperf.run.coordinator import Coordinator
 from hybridperf.run.ending import Outcome
 from hybridperf.run.folder import (
     attempt_folder,
+    completed_runs,
     environment_refusal,
     left_behind,
     locked,
@@ -36,6 +37,7 @@ from hybridperf.run.signals import StopRequest, stop_on_signals
 from hybridperf.run.spec import RunSpec
 from hybridperf.run.supervise import Observer
 from hybridperf.system.describe import describe_with_torch
+from hybridperf.untrusted import whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,7 +110,7 @@ def _carry_out(
     task_path = settle_task(package, request, task)
     while True:
         runs = sealed_runs(package)
-        completed = [run for run in runs if Outcome(str(run.fact("outcome"))).completed]
+        completed = completed_runs(runs)
         if len(completed) >= request.runs:
             return
         if stop.signal is not None:
@@ -173,14 +175,14 @@ def _settle(
 
 def _completed(package: Package) -> int:
     runs = sealed_runs(package)
-    return sum(Outcome(str(run.fact("outcome"))).completed for run in runs)
+    return len(completed_runs(runs))
 
 
 def _seed(runs: tuple[SealedRun, ...], used: set[object]) -> int:
     """Return the seed of an attempt that did not complete, else draw a new one."""
     for run in runs:
-        seed = run.fact("seed")
-        if isinstance(seed, int) and seed not in used:
+        seed = whole(run.fact("seed"), 0)
+        if seed is not None and seed not in used:
             return seed
     while (drawn := secrets.randbelow(2**31)) in used:
         pass

@@ -19,7 +19,7 @@ from hybridperf.run.ending import (
 )
 from hybridperf.run.processes import end_tree
 from hybridperf.run.pulse import read_pulse
-from hybridperf.untrusted import LOG_CAP_BYTES, open_bounded, reason
+from hybridperf.untrusted import LOG_CAP_BYTES, number, open_bounded, reason, whole
 
 if TYPE_CHECKING:
     import subprocess
@@ -89,10 +89,10 @@ class _Watch:
             if entry.key == keys.RUN_STOP and self.stopped_s is None:
                 self.stopped_s = now_s
                 self.reached = entry.metadata.get("status") == "success"
-            elif entry.key == keys.EVAL_ACCURACY and isinstance(entry.value, int | float):
-                self.quality = float(entry.value)
-                epoch = entry.metadata.get("epoch_num")
-                self.epoch = epoch if isinstance(epoch, int) else self.epoch
+            elif entry.key == keys.EVAL_ACCURACY and (quality := number(entry.value)) is not None:
+                self.quality = float(quality)
+                epoch = whole(entry.metadata.get("epoch_num"), 0)
+                self.epoch = self.epoch if epoch is None else epoch
         before = self.batches or [0] * ranks
         counts = [tuple(read_pulse(spec.pulse_of(0), ranks))]
         counts += peers.batches(ranks) if peers is not None else []

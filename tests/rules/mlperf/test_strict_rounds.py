@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from hybridperf.findings import Finding
     from hybridperf.rules.check import Verdict
 
-pytestmark = [NEEDS_DATA, pytest.mark.timeout(600)]
+pytestmark = NEEDS_DATA
 
 TABLE: Final = Path(__file__).parent / "strict_rounds.csv"
 HOUR_MS: Final = 3_600_000

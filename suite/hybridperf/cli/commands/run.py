@@ -17,8 +17,7 @@ from hybridperf.report.board import UNFINISHED
 from hybridperf.report.terminal import scores_text
 from hybridperf.rules.check import check_result
 from hybridperf.run.coordinator import Coordinator, coordinating
-from hybridperf.run.ending import Outcome
-from hybridperf.run.folder import left_behind, sealed_runs
+from hybridperf.run.folder import completed_runs, left_behind, sealed_runs
 from hybridperf.run.nodes import Nodes
 from hybridperf.run.participant import participate
 from hybridperf.run.request import RunRequest, package_of, require_valid
@@ -168,7 +167,7 @@ def _standing(package: Package, wanted: int) -> str:
     if not package.folder.is_dir():
         return f"{wanted} runs to make in {package.folder}"
     runs = sealed_runs(package)
-    done = sum(Outcome(str(run.fact("outcome"))).completed for run in runs)
+    done = len(completed_runs(runs))
     ended, begun = len(runs) - done, len(left_behind(package))
     parts = [f"{min(done, wanted)} of {wanted} runs done"]
     parts += [f"{ended} ended early and counted"] if ended else []
