@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -37,7 +38,15 @@ def trained(
     config = dataclasses.replace(task.optimizer, name=optimizer, lr=0.001)
     task = dataclasses.replace(task, optimizer=config)
     mesh = mesh_of(parsed, device)
-    trainer = Trainer(row.chain(), task, parsed, mesh, SEED)
+    with closing(Trainer(row.chain(), task, parsed, mesh, SEED)) as trainer:
+        return _held(
+            trainer,
+            TrainingData(row.splits().train, task, SEED, Block(1, 1), lambda: None),
+            warm=warm,
+        )
+
+
+def _held(trainer: Trainer, batches: TrainingData, *, warm: bool) -> dict[str, Tensor]:
     first = trainer._part.units[0].module
     first.register_buffer("passes", torch.zeros(()), persistent=False)
     first.register_forward_hook(_count_pass)
@@ -45,7 +54,7 @@ def trained(
     if warm:
         trainer.warm_up()
         assert torch.equal(torch.random.get_rng_state(), random)
-    trainer.train(TrainingData(row.splits().train, task, SEED, Block(1, 1), lambda: None))
+    trainer.train(batches)
     tensors = dict(trainer._stage.named_parameters()) | dict(trainer._stage.named_buffers())
     for name, parameter in trainer._stage.named_parameters():
         state = trainer._update.optimizer.state[parameter]

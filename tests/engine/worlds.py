@@ -6,6 +6,7 @@ One world runs all its plans. Each rank leaves, for every plan, what it has afte
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,23 +41,23 @@ def mesh_of(plan: ParallelPlan, device: torch.device) -> Mesh:
 def run_plan(family: Family, plan: ParallelPlan, device: torch.device) -> dict[str, Any]:
     """Train under ``plan`` and return this rank's part of what came of it."""
     splits, mesh = family.splits(), mesh_of(plan, device)
-    trainer = Trainer(family.chain(), family.task(), plan, mesh, SEED)
-    trainer.warm_up()
-    gradients: dict[str, Tensor] = {}
+    with closing(Trainer(family.chain(), family.task(), plan, mesh, SEED)) as trainer:
+        trainer.warm_up()
+        gradients: dict[str, Tensor] = {}
 
-    def keep(*_: object) -> None:
-        for name, parameter in trainer._stage.named_parameters():
-            if parameter.grad is not None:
-                gradients[name] = whole(parameter.grad)
+        def keep(*_: object) -> None:
+            for name, parameter in trainer._stage.named_parameters():
+                if parameter.grad is not None:
+                    gradients[name] = whole(parameter.grad)
 
-    trainer._update.optimizer.register_step_pre_hook(keep)
-    trainer.train(family.batches(splits))
-    return {
-        "gradients": gradients,
-        "statistics": trainer.statistics(),
-        "quality": trainer.evaluate(EvaluationData(splits.evaluation, on_batch=lambda: None)),
-        "weights": {name: value.clone() for name, value in trainer.weights().items()},
-    }
+        trainer._update.optimizer.register_step_pre_hook(keep)
+        trainer.train(family.batches(splits))
+        return {
+            "gradients": gradients,
+            "statistics": trainer.statistics(),
+            "quality": trainer.evaluate(EvaluationData(splits.evaluation, on_batch=lambda: None)),
+            "weights": {name: value.clone() for name, value in trainer.weights().items()},
+        }
 
 
 def whole(tensor: Tensor) -> Tensor:
