@@ -15,16 +15,19 @@ settings.register_profile(
 )
 settings.load_profile("busy machine")
 
-# So that two workers end at about the same time; the others follow in the order of their names.
+# So that all workers end at about the same time; the others follow in the order of their names.
 _LONGEST: Final = (
     "tests/engine/test_transparency.py",
     "tests/run/test_nodes.py",
+    "tests/engine/test_checkpoint.py",
+    "tests/engine/test_odd_models.py",
     "tests/run/test_resume.py",
     "tests/run/test_harness_that_ends.py",
-    "tests/cli/test_prepare.py",
-    "tests/test_pytest_plugin.py",
     "tests/test_walk.py",
     "tests/docs/test_your_model.py",
+    "tests/cli/test_prepare.py",
+    "tests/engine/test_input.py",
+    "tests/test_pytest_plugin.py",
     "tests/docs/test_your_framework.py",
     "tests/rules/mlperf/test_strict_rounds.py",
 )

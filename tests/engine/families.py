@@ -70,6 +70,7 @@ class Family:
         layers = min(self.model.get("layers", 0), max(2, plan.pipeline_stages - 1))
         return _with_layers(self, layers) if layers else self
 
+    @functools.cache  # noqa: B019 - families are constants of this module
     def task(self) -> Task:
         """Return the task with two epochs of three steps, of plain momentum SGD where not stated.
 
@@ -97,6 +98,7 @@ class Family:
         """Tell whether the model drops activations in training."""
         return bool(self.model.get("dropout"))
 
+    @functools.cache  # noqa: B019 - as above
     def splits(self) -> Splits:
         """Return the samples of three steps, and a few held-out ones."""
         return self.samples(self.task())

@@ -104,7 +104,7 @@ def test_a_crash_is_explained_in_one_clause(output: str, status: int, clause: st
 def test_of_output_without_end_the_last_part_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ending, "_CAP_BYTES", 5)
+    monkeypatch.setattr(ending, "OUTPUT_CAP_BYTES", 5)
     path = tmp_path / "output.txt"
     path.write_bytes(b"\xff23456789")
     assert read_output(path) == "56789"

@@ -126,7 +126,6 @@ def test_wall_time_bridges_a_new_start_of_the_machine(saving: Bench) -> None:
     ("change", "value"),
     [
         ("code", {"suite_sha256": "another"}),
-        ("overrides", {"optimizer.lr": 0.05}),
         ("clock", {"wall_ms": 2**42, "monotonic_ns": 0}),
     ],
 )

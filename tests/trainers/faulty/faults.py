@@ -68,7 +68,7 @@ def strike(fault: str, run: TimedRun) -> None:
         Path(run.spec.folder, "rescoring.json").write_text(text)
         forged = json.loads(run.spec.path.read_text()) | {"seed": 1, "plan": "dp=8"}
         run.spec.path.write_text(json.dumps(forged))
-        ending = {"outcome": "success", "reason": "", "initialisation_s": 0.1, "run_s": 0.001}
+        ending = {"outcome": "success", "reason": "", "initialisation_s": 0.1, "run_s": 98765}
         Path(run.spec.folder, "ending.json").write_text(json.dumps(ending))
     elif fault == "tell secrets":
         raise Boom(f"no file {os.environ['VICTIM']} with password hunter2")
