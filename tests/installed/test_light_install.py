@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -73,14 +72,11 @@ def test_score_prints_every_result(form: str) -> None:
     done = hybridperf("score", SUBMISSIONS, "--format", form)
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert all(task in done.stdout for task in ("resnet/laptop", "vgg/laptop"))
+    assert all(f"{name}/laptop" in done.stdout for name in ("resnet", "vgg", "vit", "bert"))
 
 
-def test_compare_sets_two_results_side_by_side(tmp_path: Path) -> None:
-    shutil.copytree(SUBMISSIONS, tmp_path / "again")
-    a, b = (
-        next(root.glob("*/results/*/resnet-laptop")) for root in (SUBMISSIONS, tmp_path / "again")
-    )
+def test_compare_sets_two_results_side_by_side() -> None:
+    a, b = sorted(SUBMISSIONS.glob("*/results/*/resnet-laptop"))[:2]
 
     done = hybridperf("compare", a, b)
 
