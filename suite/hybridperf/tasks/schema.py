@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import math
 import types
 import typing
@@ -25,7 +26,7 @@ def build(cls: type[T], table: Mapping[str, object], *, path: str, at: str = "")
     Raises:
         UserError: exit status 2, naming the key, the expected type and the value.
     """
-    hints = typing.get_type_hints(cls)
+    hints = _type_hints(typing.cast("type[object]", cls))
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]  # callers pass dataclasses
     for key in table:
         if key not in fields:
@@ -38,6 +39,11 @@ def build(cls: type[T], table: Mapping[str, object], *, path: str, at: str = "")
         elif field.default is field.default_factory is dataclasses.MISSING:
             raise _refuse(path, _dotted(at, name), "a value", "none")
     return cls(**values)
+
+
+@functools.cache
+def _type_hints(cls: type[object]) -> dict[str, object]:
+    return typing.get_type_hints(cls)
 
 
 def _convert(hint: object, value: object, *, path: str, at: str) -> object:
