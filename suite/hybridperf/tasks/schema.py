@@ -8,7 +8,7 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
@@ -16,6 +16,8 @@ from hybridperf.findings import Finding
 __all__ = ["build"]
 
 T = typing.TypeVar("T")
+
+_type_hints: Callable[[object], dict[str, object]] = functools.cache(typing.get_type_hints)
 
 
 def build(cls: type[T], table: Mapping[str, object], *, path: str, at: str = "") -> T:
@@ -26,7 +28,7 @@ def build(cls: type[T], table: Mapping[str, object], *, path: str, at: str = "")
     Raises:
         UserError: exit status 2, naming the key, the expected type and the value.
     """
-    hints = _type_hints(typing.cast("type[object]", cls))
+    hints = _type_hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]  # callers pass dataclasses
     for key in table:
         if key not in fields:
@@ -39,11 +41,6 @@ def build(cls: type[T], table: Mapping[str, object], *, path: str, at: str = "")
         elif field.default is field.default_factory is dataclasses.MISSING:
             raise _refuse(path, _dotted(at, name), "a value", "none")
     return cls(**values)
-
-
-@functools.cache
-def _type_hints(cls: type[object]) -> dict[str, object]:
-    return typing.get_type_hints(cls)
 
 
 def _convert(hint: object, value: object, *, path: str, at: str) -> object:
