@@ -28,7 +28,7 @@ def key_of(*numbers: int) -> int:
 
 
 def uniforms(key: int, samples: NDArray[np.int64], draws: int) -> NDArray[np.float64]:
-    """Draw numbers [sample, draw], uniform in [0, 1), for the sample indices ``samples``."""
+    """Draw numbers [sample, draw], uniform in [0, 1), for the indices ``samples`` [sample]."""
     counters: NDArray[Any] = samples.astype(np.uint64)[:, None] * np.uint64(draws)
     counters = counters + np.arange(1, draws + 1, dtype=np.uint64)
     mixed: NDArray[Any] = counters * _GOLDEN + np.uint64(key)  # modulo 2^64
