@@ -107,9 +107,8 @@ class Chain:
 
     units: tuple[Unit, ...]
     objective: Objective
-    example: Callable[
-        [int], tuple[Tensor, Tensor]
-    ]  #: batch size -> synthetic inputs and targets, both [batch, ...]
+    example: Callable[[int], tuple[Tensor, Tensor]]
+    #: batch size -> synthetic inputs and targets, both [batch, ...]
 
     def parameter_names(self) -> list[str]:
         """Return the global names of all parameters, in the order of the units."""
@@ -133,7 +132,7 @@ class Chain:
         return torch.device("cpu" if built and small else "meta")
 
     def probe(self) -> tuple[list[nn.Module], Tensor]:
-        """Return copies of the units in evaluation mode, and synthetic inputs [1, ...] of the first.
+        """Return copies of the units in evaluation mode, and synthetic inputs [1, ...].
 
         Both are on `probe_device`.
         """

@@ -50,8 +50,9 @@ class BatchLoss:
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return a micro-batch's contribution [], times the number of replicas and the loss scale.
 
-        ``outputs`` and ``targets`` are [micro-batch, ...]. The gradient accumulated over micro-batches and averaged over replicas is then the scaled
-        gradient of the mean loss over the global batch.
+        ``outputs`` and ``targets`` are [micro-batch, ...]. The gradient accumulated over
+        micro-batches and averaged over replicas is then the scaled gradient of the mean loss over
+        the global batch.
         """
         factor = self._replicas * self._scale.factor
         contribution = self._objective.loss(outputs, targets) / (self._targets / factor)

@@ -22,7 +22,7 @@ __all__ = ["is_dtensor", "local_parts", "tensor_norms"]
 
 
 def is_dtensor(tensor: Tensor) -> TypeGuard[DTensor]:
-    """Return whether ``tensor`` [...] is a DTensor, without importing DTensor, which takes seconds."""
+    """Return whether ``tensor`` [...] is a DTensor, without the seconds that importing it takes."""
     return hasattr(tensor, "placements")
 
 

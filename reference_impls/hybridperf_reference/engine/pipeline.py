@@ -76,7 +76,7 @@ class Pipeline:
         self._train.step(*arguments, target=own, return_outputs=False)
 
     def predict(self, inputs: Tensor | None, samples: int) -> Tensor | None:
-        """Return outputs [batch, ...] for ``inputs`` [batch, ...] on the last stage's rank, else None."""
+        """Return outputs for ``inputs``, both [batch, ...], on the last stage's rank, else None."""
         values, own, group = inputs, self._mesh.pp_rank, self._mesh.pp_group
         for number, module in self._modules.items():
             edge = self._edges[number]

@@ -192,7 +192,8 @@ def sequence_parts(
 ) -> list[Tensor]:
     """Return this rank's part [token, ...] of a sample before each unit and after the last.
 
-    ``boundaries`` are the whole samples [...]. Without ``sp``, or between units that do not support it, the part is the whole sample.
+    ``boundaries`` are the whole samples [...]. Without ``sp``, or between units that do not support
+    it, the part is the whole sample.
     """
     if not plan.sp:
         return list(boundaries)

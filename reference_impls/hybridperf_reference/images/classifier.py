@@ -83,7 +83,7 @@ class ImagesInMemory(ImageClassifier):
         return torch.from_numpy(samples.inputs[indices]), torch.from_numpy(numbers)
 
     def prepare(self, *stored: Tensor) -> Tensor:
-        """Return normalized, augmented images [batch, channel, height, width] from what `read` read."""
+        """Return normalized, augmented images [batch, channel, height, width]."""
         images, numbers = stored
         return self._moved(self._normalised(images), numbers)
 

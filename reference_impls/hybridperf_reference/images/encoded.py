@@ -43,7 +43,7 @@ class EncodedImages(ImageClassifier):
     def read(
         self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
     ) -> tuple[Tensor, ...]:
-        """Return decoded, cropped bytes [batch, 3, image_px, image_px] of images ``indices`` [batch].
+        """Return decoded, cropped images ``indices`` [batch]: bytes [batch, 3, image_px, image_px].
 
         Raises:
             RuntimeError: if an image cannot be decoded; the message names it.

@@ -36,7 +36,10 @@ class Mixup:
     def read(
         self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
     ) -> tuple[Tensor, ...]:
-        """Return what ``images`` reads of samples ``indices`` [batch] and partners, and weights [batch]."""
+        """Return what ``images`` reads of samples ``indices`` [batch] and of their partners.
+
+        The last tensor is the samples' mixing weights [batch].
+        """
         partners, shares = draw_partners(seed, epoch, len(samples), self._alpha)
         own = self._images.read(samples, indices, seed, epoch)
         others = self._images.read(samples, partners[indices], seed, epoch)
