@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hybridperf.tasks.registry import find_task
-from hybridperf_reference.engine.gradients import clip_gradients, finish_gradients
+from hybridperf_reference.engine.gradients import clip_gradients, reduce_partial_gradients
 from hybridperf_reference.engine.norms import is_dtensor
 from hybridperf_reference.engine.optim import build_optimizer
 
@@ -78,7 +78,7 @@ def train(model: nn.Module, facts: Optimizer, replica: int, replicas: int) -> li
         inputs = torch.randn(BATCH, 4, 5).chunk(replicas)[replica]
         model(inputs).square().mean().backward()
         with CommDebugMode() as collectives:
-            finish_gradients(model.parameters())
+            reduce_partial_gradients(model.parameters())
             if facts.clip_norm:
                 clip_gradients(model.parameters(), facts.clip_norm, stages=None)
             optimizer.step()

@@ -11,7 +11,7 @@ from hybridperf_reference.engine.precision import DTYPES, LossScale, set_float32
 def test_only_fp16_needs_a_scale() -> None:
     scales = {name: LossScale(dtype) for name, dtype in DTYPES.items()}
 
-    assert {name: scale.moves for name, scale in scales.items()} == {
+    assert {name: scale.is_dynamic for name, scale in scales.items()} == {
         "fp32": False,
         "tf32": False,
         "bf16": False,
@@ -33,20 +33,20 @@ def test_fp32_is_fp32_and_tf32_is_tf32() -> None:
 def test_a_step_that_is_not_finite_is_left_out_and_the_scale_halves(norm: float) -> None:
     scale = LossScale(torch.float16)
 
-    assert not scale.admits(norm)
+    assert not scale.adapt(norm)
     assert scale.factor == 32768.0
-    assert scale.admits(1.0)
+    assert scale.adapt(1.0)
     assert scale.factor == 32768.0
 
 
 def test_the_scale_doubles_after_a_stretch_of_finite_steps() -> None:
     scale = LossScale(torch.float16, patience=3)
 
-    assert all(scale.admits(1.0) for _ in range(2))
-    assert not scale.admits(math.inf)
+    assert all(scale.adapt(1.0) for _ in range(2))
+    assert not scale.adapt(math.inf)
     factors = []
     for _ in range(7):
-        scale.admits(1.0)
+        scale.adapt(1.0)
         factors.append(scale.factor)
 
     assert factors == [32768.0, 32768.0, 65536.0, 65536.0, 65536.0, 131072.0, 131072.0]
