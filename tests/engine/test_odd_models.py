@@ -174,7 +174,7 @@ REFUSED = {
     "tied_encoders:tp=2": "split linear layers of unit 'u1' to share no weights",
     "tied_encoders:tp=2,sp=on": "neither pp, zero nor sp where units share a parameter",
     "bare:microbatches=2,bn=deferred": "BatchNorm in the model where bn is given",
-    "bare:tp=2": "a model that declares linears to split for tp",
+    "bare:tp=2": "a model that declares linear layers to split for tp",
     "encoders:tp=4": "unit 'u1' to run with a part of its features",
     "integers:pp=4": "at most 3 stages, between which units pass floating-point numbers",
 }
