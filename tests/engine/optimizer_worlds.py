@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 STEPS = 3
 BATCH = 8
 _SGD = find_task("resnet/laptop").optimizer
-FACTS: dict[str, Optimizer] = {
+CONFIG: dict[str, Optimizer] = {
     "sgd": _SGD,
     "adamw": dataclasses.replace(_SGD, name="adamw", lr=0.01, weight_decay=0.1),
     "lars": dataclasses.replace(_SGD, name="lars", lr=1.0, trust_coefficient=0.02),
@@ -67,11 +67,11 @@ class Model(nn.Module):
         return outputs
 
 
-def train(model: nn.Module, facts: Optimizer, replica: int, replicas: int) -> list[int]:
+def train(model: nn.Module, config: Optimizer, replica: int, replicas: int) -> list[int]:
     """Train on this replica's share; return how many collectives each optimiser step took."""
     from torch.distributed.tensor.debug import CommDebugMode
 
-    optimizer = build_optimizer(model, facts)
+    optimizer = build_optimizer(model, config)
     torch.manual_seed(5)
     counts = []
     for _ in range(STEPS):
@@ -79,8 +79,8 @@ def train(model: nn.Module, facts: Optimizer, replica: int, replicas: int) -> li
         model(inputs).square().mean().backward()
         with CommDebugMode() as collectives:
             reduce_partial_gradients(model.parameters())
-            if facts.clip_norm:
-                clip_gradients(model.parameters(), facts.clip_norm, stages=None)
+            if config.clip_norm:
+                clip_gradients(model.parameters(), config.clip_norm, stages=None)
             optimizer.step()
         counts.append(collectives.get_total_counts())
         optimizer.zero_grad()
@@ -148,9 +148,9 @@ def main(folder: Path) -> None:
     dist.init_process_group("gloo")
     found = {}
     for layout in LAYOUTS[dist.get_world_size()]:
-        for name, facts in FACTS.items():
+        for name, config in CONFIG.items():
             model = Model()
-            counts = train(model, facts, *spread(model, layout))
+            counts = train(model, config, *spread(model, layout))
             found[layout, name] = (weights(model), counts)
     if dist.get_rank() == 0:
         torch.save(found, folder / "found.pt")

@@ -181,7 +181,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("item", REFUSED)
-def test_a_plan_that_the_chain_does_not_bear_out_is_refused(item: str) -> None:
+def test_a_plan_that_does_not_fit_the_chain_is_refused(item: str) -> None:
     """Whatever the task declares: it says of these what is not so."""
     name, _, text = item.partition(":")
     plan, here = ParallelPlan.parse(text), Mesh(torch.device("cpu"), None)
@@ -193,7 +193,7 @@ def test_a_plan_that_the_chain_does_not_bear_out_is_refused(item: str) -> None:
     assert json.dumps(text)[1:-1] in str(refusal.value) or "pp=4" in text
 
 
-def test_a_model_of_which_nothing_is_trained_is_refused() -> None:
+def test_a_model_without_trainable_parameters_is_refused() -> None:
     chain, here = ODD["bare"].chain(), Mesh(torch.device("cpu"), None)
     for unit in chain.units:
         unit.module.requires_grad_(requires_grad=False)
