@@ -87,7 +87,7 @@ def train(model: nn.Module, config: Optimizer, replica: int, replicas: int) -> l
     return counts
 
 
-def spread(model: Model, layout: str) -> tuple[int, int]:
+def distribute(model: Model, layout: str) -> tuple[int, int]:
     """Spread ``model`` over the ranks; return which replica this rank is part of, of how many."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -150,7 +150,7 @@ def main(folder: Path) -> None:
     for layout in LAYOUTS[dist.get_world_size()]:
         for name, config in CONFIG.items():
             model = Model()
-            counts = train(model, config, *spread(model, layout))
+            counts = train(model, config, *distribute(model, layout))
             found[layout, name] = (weights(model), counts)
     if dist.get_rank() == 0:
         torch.save(found, folder / "found.pt")

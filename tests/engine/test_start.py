@@ -48,7 +48,7 @@ def test_small_models_are_probed_on_the_host_with_the_same_result_as_on_meta(
     chain_ = chain_of(find_task(name), 1)
     flops, boundaries = forward_flops(chain_), chain_.boundaries()
 
-    monkeypatch.setattr(chain, "SMALL", 0)
+    monkeypatch.setattr(chain, "MOST_CPU_PARAMETERS", 0)
 
     assert chain_.probe()[1].device.type == "meta"
     assert forward_flops(chain_) == flops
