@@ -12,13 +12,12 @@ import msgspec
 
 from hybridperf.findings import Finding, Severity
 from hybridperf.log.lines import A_LOG, PUT_IT_THERE, TOKEN, mllog_lines
-from hybridperf.log.log import KEY_UNITS, OBJECT_UNITS, Budget, Entry, Log
+from hybridperf.log.log import KEY_UNITS, OBJECT_UNITS, Budget, Entry, Log, LogBudget
 from hybridperf.untrusted import (
     DEPTH_CAP,
     LINE_CAP_BYTES,
     TIME_CAP_MS,
     depth,
-    parse_object,
     reason,
 )
 
@@ -52,9 +51,9 @@ _FIELDS: Final = ("key", "time_ms", "value", "metadata")  #: that the checker re
 def read_published_log(path: Path, name: str, budget: Budget | None = None) -> Log:
     """Read the log at ``path``, displayed as ``name``, and report errors as findings.
 
-    ``budget`` is shared by all logs of a result.
+    ``budget`` is that of all logs of a result together.
     """
-    reader = _Reader(Log(name), budget or Budget())
+    reader = _Reader(Log(name), (budget or Budget()).of_log())
     try:
         for numbers, payloads in mllog_lines(path, token=_TOKEN):
             reader.take(numbers, payloads)
@@ -66,7 +65,7 @@ def read_published_log(path: Path, name: str, budget: Budget | None = None) -> L
 class _Reader:
     """Parser of a log in chunks of lines."""
 
-    def __init__(self, log: Log, budget: Budget) -> None:
+    def __init__(self, log: Log, budget: LogBudget) -> None:
         self.log, self._budget = log, budget
         self._wrong = self._ambiguous = 0
 
@@ -123,8 +122,8 @@ class _Reader:
     def _look_twice(self, payload: bytes, line: int) -> None:
         """Warn of duplicate keys in an object of the line; the checker used the last one."""
         try:
-            parse_object(payload.decode("latin-1"))
-        except ValueError as error:
+            json.loads(_text(payload), object_pairs_hook=_once)
+        except _DuplicateError as error:
             self._ambiguous += 1
             if self._ambiguous <= _MOST_SHOWN:
                 expected = "JSON without duplicate keys"
@@ -200,14 +199,27 @@ def _entry(payload: bytes, line: int) -> Entry | None:
     if not plain or not -TIME_CAP_MS <= time_ms <= TIME_CAP_MS:
         raise ValueError(f"time_ms = {time_ms!r:.80}, which is not a time")
     event, metadata = fields.get("event_type"), fields["metadata"]
-    return Entry(
-        key=key,
-        time_ms=int(time_ms),
-        event_type=event if isinstance(event, str) else "",
-        value=fields["value"],
-        metadata=metadata if isinstance(metadata, dict) else {},
-        line=line,
-    ) if isinstance(key, str) else None
+    return (
+        Entry(
+            key=key,
+            time_ms=int(time_ms),
+            event_type=event if isinstance(event, str) else "",
+            value=fields["value"],
+            metadata=metadata if isinstance(metadata, dict) else {},
+            line=line,
+        )
+        if isinstance(key, str)
+        else None
+    )
+
+
+class _DuplicateError(Exception):
+    """A key occurs twice in an object."""
+
+
+def _once(pairs: list[tuple[str, object]]) -> None:
+    if len({key for key, _ in pairs}) != len(pairs):
+        raise _DuplicateError("a duplicate key in one object")
 
 
 def _text(payload: bytes) -> str:

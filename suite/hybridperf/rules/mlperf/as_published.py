@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hybridperf.findings import Finding, Severity
 from hybridperf.log import keys
-from hybridperf.log.log import Entry
-from hybridperf.rules.mlperf.constraints import unmet
+from hybridperf.rules.mlperf.constraints import is_comparable, unmet
+from hybridperf.rules.mlperf.evaluations import joined_evaluations
 from hybridperf.rules.reading import READING, unreadable_log
 from hybridperf.rules.rule import first_of, misspelt
 from hybridperf.untrusted import number
@@ -17,14 +18,14 @@ from hybridperf.untrusted import number
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hybridperf.log.log import Log
+    from hybridperf.log.log import Entry, Log
     from hybridperf.rules.mlperf.constraints import Constraints
     from hybridperf.rules.mlperf.demand import Demand
-    from hybridperf.rules.mlperf.ruleset import Join, Ruleset
+    from hybridperf.rules.mlperf.ruleset import Ruleset
 
-__all__ = ["evaluations", "judge"]
+__all__ = ["judge"]
 
-_Entries = dict[str, list[Entry]]
+_Entries = dict[str, list["Entry"]]
 
 
 def judge(log: Log, ruleset: Ruleset) -> list[Finding]:
@@ -34,48 +35,21 @@ def judge(log: Log, ruleset: Ruleset) -> list[Finding]:
     entries = log.by_key
     found = list(log.findings)
     if join := ruleset.join_of(log):
-        joined, wrong = _joined(log, join)
+        joined, left_out = joined_evaluations(log, join)
         entries = entries | {join.into: joined} if joined else entries
-        found += wrong
+        if left_out:
+            expected = f"{join.key} with {join.by} and the name of a metric in its metadata"
+            found.append(_wrong("mlperf.metadata", log.path, expected, "neither", left_out[0]))
     for demand in ruleset.demands_on(log):
         for finding in _judge_key(log, demand, entries, ruleset):
             mild = demand.severity is not Severity.ERROR
             found.append(replace(finding, severity=demand.severity) if mild else finding)
-    return found
+    # That one key is before another is demanded of both.
+    orders = {each.expected: each for each in found if each.rule == "mlperf.order"}
+    return [each for each in found if each.rule != "mlperf.order" or orders[each.expected] is each]
 
 
-def evaluations(log: Log, ruleset: Ruleset) -> list[Entry]:
-    """Return the evaluations of ``log``; several metrics of one evaluation are joined."""
-    join = ruleset.join_of(log)
-    return _joined(log, join)[0] if join else log.all(keys.EVAL_ACCURACY)
-
-
-def _joined(log: Log, join: Join) -> tuple[list[Entry], list[Finding]]:
-    """Return one entry for each evaluation, and findings in lines that belong to none."""
-    at: dict[Any, Entry] = {}
-    wrong: list[Entry] = []
-    for entry in log.all(join.key):
-        if join.name not in entry.metadata:
-            continue
-        point, metric = entry.metadata.get(join.by), entry.metadata[join.name]
-        placed = join.by in entry.metadata and not isinstance(point, dict | list)
-        if not placed or not isinstance(metric, str):
-            wrong.append(entry)
-            continue
-        values: dict[str, object] = {join.by: point}
-        one = at.setdefault(point, Entry(join.into, entry.time_ms, "", values, {}, entry.line))
-        one.time_ms = max(one.time_ms, entry.time_ms)
-        one.value[metric] = entry.value  # type: ignore[index]  # the dictionary above
-    findings = []
-    if wrong:
-        expected = f"{join.key} with {join.by} and the name of a metric in its metadata"
-        findings.append(_wrong("mlperf.metadata", log.path, expected, "neither", wrong[0]))
-    return list(at.values()), findings
-
-
-def _judge_key(
-    log: Log, demand: Demand, entries: _Entries, ruleset: Ruleset
-) -> Iterator[Finding]:
+def _judge_key(log: Log, demand: Demand, entries: _Entries, ruleset: Ruleset) -> Iterator[Finding]:
     here = entries.get(demand.key, [])
     if not here:
         if demand.least and not any(key in entries for key in demand.instead):
@@ -159,14 +133,16 @@ def _named(log: Log, demand: Demand, entry: Entry, entries: _Entries) -> dict[st
 
 
 def _judge_target(path: str, demand: Demand, here: list[Entry]) -> Iterator[Finding]:
-    reached = demand.reached
+    reached, best = demand.reached, False
     for entry in here:
-        if unmet(reached, entry.value) is None:
+        best = best or unmet(reached, entry.value) is None
+        if not is_comparable(reached, entry.value):  # the checker ended with an exception
+            found = f"{entry.value!r:.80}"
+            yield _wrong("mlperf.values", path, f"numbers as {demand.key}", found, entry)
             return
-    words = unmet(reached, here[-1].value)
-    yield _wrong(
-        "mlperf.target", path, f"{demand.key} {words} once at least", _best(reached, here), here[-1]
-    )
+    if not best:
+        expected = f"{demand.key} {unmet(reached, math.nan)} once at least"
+        yield _wrong("mlperf.target", path, expected, _best(reached, here), here[-1])
 
 
 def _best(reached: Constraints, here: list[Entry]) -> str:
@@ -208,13 +184,13 @@ def _lacks(
         if name not in metadata:
             words = unmet(constraints, None, values) or ""
             return f"{name} {words}".rstrip(), "none"
-        if words := constraints and unmet(constraints, metadata[name], values):
-            return f"{name} {words}", f"{metadata[name]!r:.80}"
+        if wrong := unmet(constraints, metadata[name], values):
+            return f"{name} {wrong}", f"{metadata[name]!r:.80}"
     if demand.metadata_any and not any(name in metadata for name in demand.metadata_any):
         return " or ".join(demand.metadata_any), "none"
     for name, constraints in demand.metadata_if.items():
-        if name in metadata and (words := unmet(constraints, metadata[name], values)):
-            return f"{name} {words}", f"{metadata[name]!r:.80}"
+        if name in metadata and (wrong := unmet(constraints, metadata[name], values)):
+            return f"{name} {wrong}", f"{metadata[name]!r:.80}"
     for name, other in demand.metadata_with.items():
         if name in metadata and other not in metadata:
             return f"{other} beside {name}", "none"

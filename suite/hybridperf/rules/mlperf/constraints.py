@@ -10,7 +10,7 @@ from hybridperf.rules.mlperf.formula import FormulaError, holds, is_integral, pa
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Constraints", "parse_constraints", "unmet"]
+__all__ = ["Constraints", "is_comparable", "parse_constraints", "unmet"]
 
 Constraints = dict[str, Any]  #: kind -> parameter; all must hold
 
@@ -31,6 +31,14 @@ def unmet(
     else:
         return None
     return " and ".join(_words(kind, parameter) for kind, parameter in constraints.items())
+
+
+def is_comparable(constraints: Constraints, value: object) -> bool:
+    """Tell whether the limits in ``constraints`` can be compared with ``value`` at all."""
+    if "fields" in constraints:
+        fields = constraints["fields"]
+        return isinstance(value, dict) and all(_is_number(value.get(name)) for name in fields)
+    return _is_number(value)
 
 
 def parse_constraints(table: object) -> Constraints:

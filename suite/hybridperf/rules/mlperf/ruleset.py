@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import Finding
 from hybridperf.log import keys
 from hybridperf.rules.mlperf.constraints import unmet
 from hybridperf.rules.mlperf.demand import Demand, parse_demand
+from hybridperf.rules.mlperf.evaluations import Join, joined_evaluations
 from hybridperf.rules.mlperf.merge import FOLDER, known_rulesets, merged_table
 from hybridperf.rules.rule import RULES
 from hybridperf.tasks.mlperf import mlperf_benchmark
 from hybridperf.tasks.schema import build
+from hybridperf.untrusted import DOCUMENT_CAP_BYTES, read_bounded, reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from hybridperf.log.log import Entry, Log
 
@@ -24,25 +30,15 @@ __all__ = [
     "Benchmark",
     "Cadence",
     "Group",
-    "Join",
     "Ruleset",
     "division",
+    "known_benchmarks",
     "known_rulesets",
     "load_ruleset",
     "parse_ruleset",
 ]
 
 _DIVISIONS = ("closed", "open")
-
-
-@dataclass(frozen=True, slots=True)
-class Join:
-    """Evaluations of several metrics that are logged apart, and judged as one."""
-
-    key: str  #: of the lines
-    name: str  #: metadata that names the metric
-    by: str  #: metadata that is equal in lines of one evaluation
-    into: str  #: key of the joined lines, whose value has ``by`` and each metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +87,7 @@ class Benchmark:
     cadence: Cadence | None = None
     train_samples: int | None = None  #: None if logs do not state it
     target: Demand | None = field(default=None, compare=False)  #: on evaluations, closed division
+    join: Join | None = field(default=None, compare=False)
 
     @property
     def runs(self) -> int | None:
@@ -106,6 +103,17 @@ class Benchmark:
     def unit(self) -> Literal["samples", "epochs"]:
         """Return the unit of ``epoch_num`` and of the cadence."""
         return "samples" if mlperf_benchmark(self.name).epoch_num == "samples" else "epochs"
+
+    @property
+    def target_in_words(self) -> str:
+        """Return the target, such as ``at least 0.72 and below 1.0``."""
+        return (self.target and unmet(self.target.reached, None)) or "any"
+
+    def evaluations(self, log: Log) -> list[Entry]:
+        """Return the evaluations of ``log``; the metrics of one evaluation are joined."""
+        if self.join:
+            return joined_evaluations(log, self.join)[0]
+        return log.all(self.target.key if self.target else keys.EVAL_ACCURACY)
 
     def reached_by(self, value: object) -> bool:
         """Tell whether an evaluation's ``value`` reaches the target of the closed division."""
@@ -144,9 +152,30 @@ class Ruleset:
 
 
 @functools.cache
-def load_ruleset(name: str) -> Ruleset:
-    """Load the ruleset ``name`` of an MLPerf round, one of `known_rulesets`."""
-    return parse_ruleset((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+def load_ruleset(source: str | Path) -> Ruleset:
+    """Load the ruleset of an MLPerf round: the name of one of `known_rulesets`, or a file.
+
+    Raises:
+        UserError: exit status 2 if the file cannot be read, or holds no ruleset.
+    """
+    if isinstance(source, str):
+        return parse_ruleset((FOLDER / f"{source}.toml").read_text(encoding="utf-8"))
+    try:
+        return parse_ruleset(read_bounded(source, DOCUMENT_CAP_BYTES).decode())
+    except UserError as refusal:
+        found = refusal.finding.found if refusal.finding else str(refusal)
+    except (OSError, ValueError) as error:  # TOML and formulas raise ValueError
+        found = reason(error)
+    remedy = "correct it as docs/rounds.md says, or name a ruleset of 'hybridperf check --help'"
+    finding = Finding("check.ruleset", "a ruleset", found, remedy, path=str(source))
+    raise UserError(finding, ExitCode.USAGE)
+
+
+@functools.cache
+def known_benchmarks() -> frozenset[str]:
+    """Return the benchmarks of all rulesets of MLPerf."""
+    names = (name for name in known_rulesets() if name.startswith("mlperf-"))
+    return frozenset(each for name in names for each in load_ruleset(name).benchmarks)
 
 
 def parse_ruleset(text: str) -> Ruleset:
@@ -232,8 +261,6 @@ def _effective(groups: list[Group]) -> tuple[Demand, ...]:
 
 def _with_target(benchmark: Benchmark, groups: list[Group]) -> Benchmark:
     """Return ``benchmark`` with the target that its logs of the closed division must reach."""
-    import dataclasses
-
     for group in reversed(groups):
         if group.when.get(keys.SUBMISSION_DIVISION) != "closed" or not _is_for(
             group.when, {benchmark.name}
@@ -241,7 +268,7 @@ def _with_target(benchmark: Benchmark, groups: list[Group]) -> Benchmark:
             continue
         for demand in group.demands.values():
             if demand.reached:
-                return dataclasses.replace(benchmark, target=demand)
+                return dataclasses.replace(benchmark, target=demand, join=group.join)
     return benchmark
 
 
