@@ -223,7 +223,11 @@ def test_what_the_official_checker_lets_pass_passes(
         (_set("lars_opt_weight_decay", 3e-5), "mlperf.values", "0.0001 doubled or halved"),
         (_set("lars_opt_end_learning_rate", 0), "mlperf.values", "equal to 0.0001, found 0"),
         (_set("gradient_accumulation_steps", 0), "mlperf.values", "above 0, found 0"),
-        (lambda lines: lines.append({"key": "x", "time_ms": 0, "metadata": {}}), "mlperf.line", "no value"),
+        (
+            lambda lines: lines.append({"key": "x", "time_ms": 0, "metadata": {}}),
+            "mlperf.line",
+            "no value",
+        ),
         (_set("submission_org", ""), "mlperf.values", "submission_org not empty, found ''"),
         (_set("submission_platform", ""), "mlperf.values", "submission_platform not empty"),
         (_set("eval_accuracy", 0.7589), "mlperf.target", "at least 0.759 and below 1.0 once"),
