@@ -72,10 +72,14 @@ class Cadence:
 
     def every(self, batch: int) -> int:
         """Return the distance at the global batch size ``batch``, in the benchmark's unit."""
+        return int(self.unrounded(batch) // self.quantum) * self.quantum
+
+    def unrounded(self, batch: int) -> Fraction:
+        """Return the distance at the global batch size ``batch`` before it is rounded down."""
         share, per_batch, base = (
             Fraction(str(each)) for each in (self.share, self.per_batch, self.base)
         )
-        return int(share * (per_batch * batch + base) // self.quantum) * self.quantum
+        return share * (per_batch * batch + base)
 
 
 @dataclass(frozen=True, slots=True)
