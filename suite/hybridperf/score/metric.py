@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["TABLES", "Kind", "Metric", "Table"]
 
 Kind = Literal["text", "whole", "number", "truth", "list"]
-#: formatted tables: terminal tables of this suite's and MLPerf's results, HTML, Markdown, compare
-Table = Literal["ours", "mlperf", "page", "markdown", "compare"]
+#: formatted tables: terminal tables of this suite's and MLPerf's results, HTML and Markdown of this
+#: suite's, HTML of MLPerf's rounds, compare
+Table = Literal["ours", "mlperf", "page", "markdown", "site", "compare"]
 TABLES: Final[tuple[Table, ...]] = get_args(Table)
 
 
