@@ -39,10 +39,13 @@ class Name(NamedTuple):
     benchmark: str
 
 
-def unpack_rounds(folder: Path) -> Path:
-    """Return the folder of all rounds, or unpack the sample to ``folder``."""
+def unpack_rounds(base: Path) -> Path:
+    """Return the folder of all rounds, or of the sample, unpacked below ``base`` once."""
+    folder = base / "ten_rounds"
     if whole := os.environ.get(WHOLE):
         return Path(whole)
+    if folder.is_dir():
+        return folder
     wanted = {
         f"training_results_v{edition}/{name.org}/results/{name.system}/{name.benchmark}"
         for edition in EDITIONS

@@ -52,7 +52,7 @@ class Scored:
 
 @pytest.fixture(scope="module")
 def rounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack_rounds(tmp_path_factory.mktemp("ten_rounds"))
+    return unpack_rounds(tmp_path_factory.getbasetemp())
 
 
 @cache

@@ -44,3 +44,10 @@ class Metric:
         if value is None or (isinstance(value, float) and not math.isfinite(value)):
             return ""
         return str(value) if isinstance(value, str | bool) else format(value, self.form)
+
+    def key(self, result: Official) -> str:
+        """Return the text by which a page's script sorts; "" if unknown."""
+        value = self.source(result)
+        if value is None or isinstance(value, list):
+            return self.text(result) if value else ""
+        return f"{value:.9g}" if isinstance(value, float) else str(value)
