@@ -25,8 +25,12 @@ if TYPE_CHECKING:
     "classification', shares of what was predicted",
     remedy="log accuracy as a number from 0 to 1",
 )
-def accuracy_is_a_share(log: Log, benchmark: Benchmark) -> Iterator[Deviation]:
+def accuracy_is_a_share(
+    log: Log, benchmark: Benchmark, *, shares: Sequence[str]
+) -> Iterator[Deviation]:
     """Accuracies are numbers from 0 to 1; the open division may measure something else."""
+    if benchmark.name not in shares:
+        return
     for entry in log.all(keys.EVAL_ACCURACY):
         value = number(entry.value)
         if value is None or not 0 <= value <= 1:
@@ -57,22 +61,17 @@ def target_stopped_the_clock(
         yield Deviation(expected, f"{status!r:.40}", stop.line)
     if division(log) == "open":
         return
-    evaluations = log.all(keys.EVAL_ACCURACY)
-    accuracies = [number(entry.value) for entry in evaluations]
-    reached = [
-        place
-        for place, accuracy in enumerate(accuracies)
-        if accuracy is not None and accuracy >= benchmark.quality
-    ]
+    evaluations = benchmark.evaluations(log)
+    reached = [place for place, each in enumerate(evaluations) if benchmark.reached_by(each.value)]
     if status != "success":
         if reached and status == "aborted":
-            found = f"aborted, with {accuracies[reached[0]]:.4f} in line"
-            found += f" {evaluations[reached[0]].line}"
+            first = evaluations[reached[0]]
+            found = f"aborted, with {first.value!r:.80} in line {first.line}"
             yield Deviation("status success, as the target was reached", found, stop.line)
         return
-    if not evaluations or accuracies[-1] is None or accuracies[-1] < benchmark.quality:
-        found = f"{evaluations[-1].value!r:.20}" if evaluations else "no evaluation"
-        expected = f"the last evaluation to reach {benchmark.quality:g}"
+    if not evaluations or not benchmark.reached_by(evaluations[-1].value):
+        found = f"{evaluations[-1].value!r:.80}" if evaluations else "no evaluation"
+        expected = f"the last evaluation to be {benchmark.target_in_words}"
         yield Deviation(expected, found, evaluations[-1].line if evaluations else stop.line)
     if reached and (more := len(evaluations) - 1 - reached[0]):
         expected = "the clock to stop at the first evaluation that reaches the target"
@@ -90,7 +89,7 @@ def target_stopped_the_clock(
 def evaluated_on_all(log: Log, benchmark: Benchmark) -> Iterator[Deviation]:
     """Evaluations use as many samples as the reference's."""
     for entry in log.all(keys.EVAL_SAMPLES):
-        least = 1 if division(log) == "open" else benchmark.eval_samples
+        least = 1 if division(log) == "open" else benchmark.eval_samples or 1
         if (whole(entry.value) or 0) < least:
             expected = f"eval_samples of at least {least:,}"
             yield Deviation(expected, f"{entry.value!r:.40}", entry.line)
@@ -115,6 +114,8 @@ def evaluation_cadence(
     division, which may stop by whatever it likes.
     """
     cadence, batch = benchmark.cadence, whole(log.value(keys.GLOBAL_BATCH_SIZE))
+    if cadence is None:
+        return
     points = [whole(entry.metadata.get("epoch_num")) for entry in log.all(keys.EVAL_ACCURACY)]
     known = sorted({point for point in points if point is not None})
     if batch is None or batch < 1 or not known or None in points:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from hybridperf.findings import Severity
 from hybridperf.log import keys
-from hybridperf.rules.mlperf.ruleset import division, unmet
+from hybridperf.rules.mlperf.constraints import unmet
+from hybridperf.rules.mlperf.ruleset import division
 from hybridperf.rules.rule import Deviation, rule
 from hybridperf.untrusted import whole
 
