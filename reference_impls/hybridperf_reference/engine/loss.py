@@ -48,10 +48,11 @@ class BatchLoss:
         self._targets = total.clamp(min=1)  # without targets the loss is 0
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return a micro-batch's contribution, times the number of replicas and the loss scale.
+        """Return a micro-batch's contribution [], times the number of replicas and the loss scale.
 
-        The gradient accumulated over micro-batches and averaged over replicas is then the scaled
-        gradient of the mean loss over the global batch.
+        ``outputs`` and ``targets`` are [micro-batch, ...]. The gradient accumulated over
+        micro-batches and averaged over replicas is then the scaled gradient of the mean loss over
+        the global batch.
         """
         factor = self._replicas * self._scale.factor
         contribution = self._objective.loss(outputs, targets) / (self._targets / factor)
