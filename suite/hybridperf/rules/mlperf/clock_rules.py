@@ -171,7 +171,7 @@ def caches_cleared(
     begin, start = log.first(keys.INIT_START), log.first(keys.RUN_START)
     for entry in clears:
         if entry.value is not True:
-            unclear = entry.value in (None, "True", "true", 1)
+            unclear = entry.value is None or entry.value in ("True", "true")
             severity = Severity.WARNING if unclear else Severity.ERROR
             found = f"{entry.value!r:.40}"
             yield Deviation("cache_clear with the value true", found, entry.line, severity=severity)
