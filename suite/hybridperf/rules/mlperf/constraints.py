@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.rules.mlperf.formula import FormulaError, holds, is_integral, parse_formula
+from hybridperf.untrusted import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -97,7 +98,7 @@ def _is_plain_number(value: object) -> bool:
 
 
 def _is_whole(value: object, least: int) -> bool:
-    return _is_plain_number(value) and value >= least and value % 1 == 0  # type: ignore[operator]  # a number, as checked
+    return (found := whole(value, least)) is not None and found >= least
 
 
 def _computed(test: Callable[[Any, Any], bool]) -> Callable[[object, Any], bool]:
