@@ -155,7 +155,6 @@ class Ruleset:
         return frozenset(key for group in self.groups for key in group.demands)
 
 
-@functools.cache
 def load_ruleset(source: str | Path) -> Ruleset:
     """Load the ruleset of an MLPerf round: the name of one of `known_rulesets`, or a file.
 
@@ -163,7 +162,7 @@ def load_ruleset(source: str | Path) -> Ruleset:
         UserError: exit status 2 if the file cannot be read, or holds no ruleset.
     """
     if isinstance(source, str):
-        return parse_ruleset((FOLDER / f"{source}.toml").read_text(encoding="utf-8"))
+        return _of_name(source)
     try:
         return parse_ruleset(read_bounded(source, DOCUMENT_CAP_BYTES).decode())
     except UserError as refusal:
@@ -176,12 +175,18 @@ def load_ruleset(source: str | Path) -> Ruleset:
 
 
 @functools.cache
+def _of_name(name: str) -> Ruleset:
+    return parse_ruleset((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+@functools.cache
 def known_benchmarks() -> frozenset[str]:
     """Return the benchmarks of all rulesets of MLPerf."""
     names = (name for name in known_rulesets() if name.startswith("mlperf-"))
     return frozenset(each for name in names for each in load_ruleset(name).benchmarks)
 
 
+@functools.cache
 def parse_ruleset(text: str) -> Ruleset:
     """Build the ruleset that the TOML ``text`` states, with what it extends.
 
