@@ -191,7 +191,9 @@ def test_the_json_contract_of_a_verdict(copy: Path) -> None:
         "version", "valid", "ruleset", "mode", "counts", "results", "logs", "findings",
     }  # fmt: skip
     assert (table["version"], table["valid"]) == (2, False)
-    (result,) = table["results"]  # type: ignore[misc]  # a list, else this fails
+    results = table["results"]
+    assert isinstance(results, list)
+    result = results[0]
     assert (result["verdict"], result["logs"], result["valid_logs"]) == ("invalid", 5, 4)
     logs = table["logs"]
     assert isinstance(logs, list)

@@ -86,7 +86,7 @@ def _values(lines: list[Line], demands: tuple[Demand, ...]) -> Iterator[Mutant]:
         if demand.key not in {line.fields["key"] for line in lines}:
             continue
         bound = constraints.get("above", constraints.get("minimum", 0))
-        wrong = (bound - 1, "text", None, [], float("nan"))[number % 5]
+        wrong: object = ((bound or 0) - 1, "text", None, [], float("nan"))[number % 5]
         mutant = copy.deepcopy(lines)
         _first(mutant, demand.key).fields["value"] = wrong
         yield f"{demand.key} = {wrong!r}", mutant, False

@@ -7,6 +7,7 @@ import importlib
 import logging
 import os
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ def official_verdict(log: Path, ruleset: str) -> Literal["valid", "invalid", "cr
 def _module() -> Any:
     logging.disable(logging.CRITICAL)  # its messages
     sys.path.insert(0, CHECKOUT)
-    module = importlib.import_module("mlperf_logging.compliance_checker.mlp_compliance")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its escape sequences
+        module = importlib.import_module("mlperf_logging.compliance_checker.mlp_compliance")
     module.yaml = _CachedYaml(module.yaml)  # type: ignore[attr-defined]  # the module's import
     return module
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.log import keys
-from hybridperf.rules.mlperf.constraints import unmet
+from hybridperf.rules.mlperf.constraints import in_words, keeps
 from hybridperf.rules.mlperf.demand import Demand, parse_demand
 from hybridperf.rules.mlperf.evaluations import Join, joined_evaluations
 from hybridperf.rules.mlperf.merge import FOLDER, known_rulesets, merged_table
@@ -72,10 +72,14 @@ class Cadence:
 
     def every(self, batch: int) -> int:
         """Return the distance at the global batch size ``batch``, in the benchmark's unit."""
+        return int(self.unrounded(batch) // self.quantum) * self.quantum
+
+    def unrounded(self, batch: int) -> Fraction:
+        """Return the distance at the global batch size ``batch`` before it is rounded down."""
         share, per_batch, base = (
             Fraction(str(each)) for each in (self.share, self.per_batch, self.base)
         )
-        return int(share * (per_batch * batch + base) // self.quantum) * self.quantum
+        return share * (per_batch * batch + base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,7 @@ class Benchmark:
     @property
     def target_in_words(self) -> str:
         """Return the target, such as ``at least 0.72 and below 1.0``."""
-        return (self.target and unmet(self.target.reached, None)) or "any"
+        return in_words(self.target.reached) if self.target else "any"
 
     def evaluations(self, log: Log) -> list[Entry]:
         """Return the evaluations of ``log``; the metrics of one evaluation are joined."""
@@ -117,7 +121,7 @@ class Benchmark:
 
     def reached_by(self, value: object) -> bool:
         """Tell whether an evaluation's ``value`` reaches the target of the closed division."""
-        return self.target is None or unmet(self.target.reached, value) is None
+        return self.target is None or keeps(self.target.reached, value)
 
 
 @dataclass(frozen=True)
