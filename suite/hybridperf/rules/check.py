@@ -6,12 +6,11 @@ import dataclasses
 import functools
 import os
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding, Severity, visible
+from hybridperf.findings import Finding, visible
 from hybridperf.log import keys
 from hybridperf.log.package import PUT_BACK, TASK_FILE, SealedRun, find_results, read_result
 from hybridperf.log.reader import read_log
@@ -29,11 +28,19 @@ from hybridperf.rules import (
 )
 from hybridperf.rules.reading import unreadable_log
 from hybridperf.rules.rule import apply_all, bounded, of_scope
+from hybridperf.rules.verdict import (
+    RULESET,
+    ResultVerdict,
+    Verdict,
+    first_errors,
+    log_verdict,
+    result_verdict,
+)
 from hybridperf.tasks.registry import find_task, parse_task, task_names
 from hybridperf.untrusted import DOCUMENT_CAP_BYTES, exists, read_bounded, reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hybridperf.log.package import Package, Result
     from hybridperf.rules.rule import Rule, Scope
@@ -44,10 +51,10 @@ __all__ = [
     "Verdict",
     "check_path",
     "check_result",
+    "check_results",
     "nothing_to_check",
 ]
 
-RULESET: Final = "hybridperf-1.0"
 _REGISTERED: Final = (  # imported to register their rules
     log_rules,
     run_rules,
@@ -62,33 +69,6 @@ _REGISTERED: Final = (  # imported to register their rules
 _OF_ENDED_RUNS: Final = frozenset(
     {"log.time", "log.intervals", "log.order", "log.chain", "run.manifest", "run.task"}
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The outcome of a check: the logs checked and all findings."""
-
-    path: str
-    logs: tuple[str, ...]
-    findings: tuple[Finding, ...]
-    ruleset: str = RULESET
-    mode: str = "strict"
-
-    @property
-    def valid(self) -> bool:
-        """Tell whether no finding is an error."""
-        return not any(finding.severity is Severity.ERROR for finding in self.findings)
-
-    def as_json(self) -> dict[str, object]:
-        """Return the verdict in the documented JSON schema."""
-        wrong = {finding.path for finding in self.findings if finding.severity is Severity.ERROR}
-        return {
-            "valid": self.valid,
-            "ruleset": self.ruleset,
-            "mode": self.mode,
-            "logs": [{"path": log, "valid": log not in wrong} for log in self.logs],
-            "findings": [finding.as_json() for finding in self.findings],
-        }
 
 
 def check_path(path: Path, jobs: int = 1) -> Verdict:
@@ -108,27 +88,44 @@ def check_path(path: Path, jobs: int = 1) -> Verdict:
             for finding in _check_run(run, own)
             if not finding.rule.startswith("run.manifest")
         ]
-        return Verdict(str(path), (run.log.path,), tuple(alone))
+        verdict = log_verdict(run.log.path, first_errors(alone).get(run.log.path))
+        return Verdict(str(path), (run.log.path,), tuple(alone), RULESET, alone=(verdict,))
     packages = find_results(path) if path.is_dir() else []
     if not packages:
         raise nothing_to_check(path)
-    names: list[str] = []
-    findings = tuple(bounded(_found_in(packages, names, jobs), visible(str(path))))
-    return Verdict(str(path), tuple(names), findings)
+    return check_results(packages, str(path), jobs)
 
 
-def _found_in(packages: list[Package], names: list[str], jobs: int) -> Iterator[Finding]:
-    """Yield the findings of results and submissions, and append the log paths to ``names``."""
-    for logs, findings in parallel_map(_check_package, packages, jobs):
-        names += logs
+def check_results(packages: Sequence[Package], path: str, jobs: int = 1) -> Verdict:
+    """Check results of this suite; ``path`` says what was checked."""
+    results: list[ResultVerdict] = []
+    findings = tuple(bounded(_found_in(packages, results, jobs), visible(path)))
+    logs = tuple(log.path for result in results for log in result.logs)
+    return Verdict(path, logs, findings, RULESET, results=tuple(results))
+
+
+def _found_in(
+    packages: Sequence[Package], results: list[ResultVerdict], jobs: int
+) -> Iterator[Finding]:
+    """Yield the findings of results and submissions, and append the verdicts to ``results``."""
+    for result, findings in parallel_map(_check_package, packages, jobs):
+        results.append(result)
         yield from findings
     for submission in submissions_of(packages):
         yield from apply_all(_ruleset("submission"), submission, path=submission.org)
 
 
-def _check_package(package: Package) -> tuple[list[str], list[Finding]]:
+def _check_package(package: Package) -> tuple[ResultVerdict, list[Finding]]:
     result = read_result(package)
-    return [run.log.path for run in result.runs], check_result(result)
+    findings = check_result(result)
+    wrong = first_errors(findings)
+    logs = tuple(log_verdict(run.log.path, wrong.get(run.log.path)) for run in result.runs)
+    inside = {log.path for log in logs}
+    whole = [each for each in findings if each.path not in inside]
+    named = [run.log.value(keys.SUBMISSION_DIVISION) for run in result.runs]
+    division = visible(next((each for each in named if isinstance(each, str)), ""))[:20]
+    # How many runs there are and may miss the target is a rule of its own.
+    return result_verdict(package, RULESET, division, logs, whole, (None, 0)), findings
 
 
 def nothing_to_check(path: Path) -> UserError:
