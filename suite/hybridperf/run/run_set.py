@@ -98,7 +98,7 @@ def _carry_out(
     sweep(package)
     settle_system(package, description, request)
     require_same_configuration(sealed_runs(package), request, task)
-    require_unchanged(package)
+    around.sealed.update(require_unchanged(package))
     sealed_before = {run.number for run in sealed_runs(package)}
     again: list[tuple[int, int]] = []  # seed, and how often it was tried before
     for number in left_behind(package):
