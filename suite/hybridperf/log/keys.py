@@ -54,6 +54,8 @@ TRACKED_STATS: Final = "tracked_stats"
 
 PLAN: Final = "hybridperf_plan"  #: the parallel plan's canonical text
 TASK: Final = "hybridperf_task"  #: name, version and SHA-256 of the task
+MODE: Final = "hybridperf_mode"  #: whether the data set is within the trainer's reach
+SANDBOX: Final = "hybridperf_sandbox"  #: kind and version of the sandbox of ranks
 HYPERPARAMETERS: Final = "hybridperf_hyperparameters"  #: all, by dotted key
 FLOAT32_MATH: Final = "hybridperf_float32_math"  #: whether float32 matmuls use TF32
 PARTITION: Final = "hybridperf_partition"  #: per stage: unit names and FLOPs

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hybridperf.plan import ParallelPlan
+    from hybridperf.run.spec import Mode
     from hybridperf.tasks.task import Division, Task
 
 __all__ = ["RunRequest", "check_request", "package_of"]
@@ -47,6 +48,7 @@ class RunRequest:
     division: Division = "closed"
     overrides: tuple[tuple[str, object], ...] = ()
     nodes: Nodes = field(default_factory=Nodes)
+    mode: Mode = "sandboxed"  #: open: the trainer reads the data, and may write the log itself
 
     @property
     def launched(self) -> str:
@@ -68,6 +70,8 @@ class RunRequest:
             parts += ["--trainer", self.trainer]
         if self.division != "closed":
             parts += ["--division", self.division]
+        if self.mode == "open":
+            parts += ["--mode", self.mode]
         if self.nodes.count > 1:  # the rendezvous is not published
             parts += ["--nodes", str(self.nodes.count)]
         return shlex.join(parts)

@@ -62,10 +62,12 @@ def seal(
     ending: Ending,
     rescoring: Rescoring | None,
     facts: Mapping[str, object],
+    sealed: dict[str, str],
 ) -> Sealed:
     """Make the attempt ``spec``, which has ended, part of the result ``package``.
 
-    ``facts`` are added to the manifest. After this the attempt's folder is gone.
+    ``facts`` are added to the manifest, and the new hashes to ``sealed``. After this the attempt's
+    folder is gone.
 
     Raises:
         OSError: if the disk is full; sealing can then be repeated.
@@ -83,7 +85,7 @@ def seal(
     content = canonical_json(manifest)
     write_atomically(manifest_file, content)
     digests = {text.name: log_sha256, manifest_file.name: sha256(content).hexdigest()}
-    add_hashes(package, digests)
+    add_hashes(package, digests, sealed)
     write_atomically(text, closed)  # the seal: last, so that a sealed attempt is complete
     shutil.rmtree(spec.folder)
     return Sealed(spec.attempt, spec.seed, ending, rescoring, text)
@@ -132,6 +134,9 @@ def _manifest(
         },
         "plan": spec.plan,
         "seed": spec.seed,
+        "retries": spec.retries,
+        "mode": spec.mode,
+        "sandbox": spec.sandbox,
         "overrides": spec.overrides,
         "org": spec.org,
         "platform": spec.platform,
@@ -163,7 +168,7 @@ def remove_irregular_files(spec: RunSpec) -> str:
 
 def _expected_files(spec: RunSpec) -> Iterator[Path]:
     """Yield the files that the harness reads or writes."""
-    yield from (spec.path, spec.log, spec.predictions, spec.ending)
+    yield from (spec.path, spec.log, spec.timed_predictions, spec.ending)
     for node in range(spec.nodes):
         yield from (spec.output_of(node), spec.pulse_of(node))
     if _kind(spec.weights) == "a folder":
