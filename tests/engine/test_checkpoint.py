@@ -162,12 +162,12 @@ def test_a_damaged_file_is_named(
 
     with pytest.raises(CheckpointError) as refusal:
         _load(folder)
-    says = str(refusal.value)
+    message = str(refusal.value)
     named = name if damage is not _swap else ""
-    assert says.startswith(f"{folder}/{named}" if name != "SHA256SUMS" else str(folder)), says
-    assert ": expected " in says
-    assert says.endswith("; resume from another checkpoint or train from the beginning")
-    assert "\n" not in says
+    assert message.startswith(f"{folder}/{named}" if name != "SHA256SUMS" else str(folder)), message
+    assert ": expected " in message
+    assert message.endswith("; resume from another checkpoint or train from the beginning")
+    assert "\n" not in message
 
 
 def test_checksums_are_in_the_format_of_sha256sum(saved: Path) -> None:

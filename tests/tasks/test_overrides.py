@@ -74,7 +74,7 @@ def test_the_last_override_of_a_key_is_used(task: Task) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("optimizer.lr", 'found \'optimizer.lr\'; write --set optimizer.lr=0.1.'),
         ("optimiser.lr=1", "found 'optimiser.lr'; did you mean optimizer.lr?"),
@@ -84,17 +84,17 @@ def test_the_last_override_of_a_key_is_used(task: Task) -> None:
         ("@=1", "'hybridperf list --json' shows the keys."),
     ],
 )  # fmt: skip
-def test_an_unknown_key_is_refused_with_a_suggestion(task: Task, text: str, says: str) -> None:
+def test_an_unknown_key_is_refused_with_a_suggestion(task: Task, text: str, message: str) -> None:
     with pytest.raises(UserError) as refusal:
         parse_overrides(task, [text])
 
     assert refusal.value.exit_code is ExitCode.USAGE
     assert str(refusal.value).startswith(f"--set {text}: ")
-    assert says in str(refusal.value)
+    assert message in str(refusal.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("optimizer.lr=fast", "a value of type float at 'optimizer.lr', found 'fast'"),
         ("optimizer.lr=nan", "a finite number at 'optimizer.lr', found nan"),
@@ -113,12 +113,12 @@ def test_an_unknown_key_is_refused_with_a_suggestion(task: Task, text: str, says
         ("optimizer.decay_epochs=0", "optimizer.decay_epochs at least 1, found 0"),
     ],
 )
-def test_a_value_of_the_wrong_type_or_size_is_refused(task: Task, text: str, says: str) -> None:
+def test_a_value_of_the_wrong_type_or_size_is_refused(task: Task, text: str, message: str) -> None:
     with pytest.raises(UserError) as refusal:
         _changed(task, text)
 
     assert refusal.value.exit_code is ExitCode.USAGE
-    assert says in str(refusal.value)
+    assert message in str(refusal.value)
 
 
 def test_mixup_requires_a_model_with_classes() -> None:

@@ -96,10 +96,10 @@ def test_other_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     path.write_bytes(gzip.compress(gzip.decompress(_source().read_bytes())[:-1]))
     _use(monkeypatch, path)
 
-    says = _refused(data)
+    message = _refused(data)
 
-    assert "expected data with SHA-256 6ebb3d2fee24..., found " in says
-    assert "reinstall scikit-learn" in says
+    assert "expected data with SHA-256 6ebb3d2fee24..., found " in message
+    assert "reinstall scikit-learn" in message
 
 
 @pytest.mark.parametrize("length", [0, 5, 1000])
@@ -137,10 +137,10 @@ def test_a_missing_file_is_refused(
 def test_a_missing_package_is_refused(monkeypatch: pytest.MonkeyPatch, data: Data) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
 
-    says = _refused(data)
+    message = _refused(data)
 
-    assert "expected the package scikit-learn" in says
-    assert "pip install scikit-learn" in says
+    assert "expected the package scikit-learn" in message
+    assert "pip install scikit-learn" in message
 
 
 def test_other_counts_than_the_task_states_are_refused(data: Data) -> None:

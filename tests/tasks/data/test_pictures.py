@@ -106,8 +106,8 @@ def test_the_checksum_covers_names_and_sizes(folder: Path) -> None:
 
 def test_a_missing_data_folder_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(DATA_VARIABLE, raising=False)
-    says = _refused(PICTURES)
-    assert f"found none; name it with --data-dir or in the variable {DATA_VARIABLE}." in says
+    message = _refused(PICTURES)
+    assert f"found none; name it with --data-dir or in the variable {DATA_VARIABLE}." in message
 
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "absent"))
     assert f"found no folder {tmp_path}/absent" in _refused(PICTURES)
@@ -119,9 +119,9 @@ def test_a_missing_data_folder_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_an_empty_image_is_refused_by_name(folder: Path) -> None:
     (folder / "train/bee/1.png").write_bytes(b"")
 
-    says = _refused(PICTURES)
+    message = _refused(PICTURES)
 
-    assert f"expected an image in {folder}/train/bee/1.png, found an empty file" in says
+    assert f"expected an image in {folder}/train/bee/1.png, found an empty file" in message
 
 
 @pytest.mark.parametrize("name", ["._0.png", ".hidden.jpg"])
@@ -236,9 +236,9 @@ def test_a_class_without_training_images_is_named(folder: Path) -> None:
 def test_missing_images_are_counted(folder: Path) -> None:
     (folder / "train/bee/1.png").unlink()
 
-    says = "expected 6 training and 4 evaluation samples, found 5 and 4"
-    assert says in _refused(PICTURES)
-    with pytest.raises(UserError, match=says):
+    message = "expected 6 training and 4 evaluation samples, found 5 and 4"
+    assert message in _refused(PICTURES)
+    with pytest.raises(UserError, match=message):
         require_readable(PICTURES)
 
 
@@ -283,6 +283,6 @@ def test_files_of_torchvision_are_verified_by_torchvision(
     (tmp_path / "cifar-10-batches-py" / "data_batch_1").write_bytes(b"no pickle of ours")
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
 
-    says = _refused(CIFAR)
+    message = _refused(CIFAR)
 
-    assert f"expected CIFAR-10 in {tmp_path}, found damaged files; let torchvision" in says
+    assert f"expected CIFAR-10 in {tmp_path}, found damaged files; let torchvision" in message
