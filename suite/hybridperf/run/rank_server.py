@@ -39,7 +39,7 @@ from hybridperf.run.channel import (
 )
 from hybridperf.run.evaluation import Evaluation, Shuffle, save_predictions
 from hybridperf.run.handover import share
-from hybridperf.tasks.data import in_memory, load
+from hybridperf.tasks.data import import_packages, in_memory, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,6 +85,7 @@ class RankServer:
         # them may take long, so it is done before the clock starts.
         self._hands_over = in_memory(self._task.data) and spec.nodes == 1
         self._splits = None if self._hands_over else load(self._task.data)
+        import_packages(self._task.data)
         self._token = secrets.token_hex(16)
         self._folder = Path(tempfile.mkdtemp(prefix="hybridperf_"))  # of mode 0700
         self.scratch.mkdir()

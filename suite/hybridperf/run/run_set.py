@@ -85,6 +85,10 @@ def make_run_set(
             yield from _carry_out(request, task, description, around, observer)
         except OSError as error:
             raise environment_refusal(error, package.folder) from error
+        except MemoryError as error:
+            again = "give it more, as with ulimit -v, and the same command again"
+            message = f"{package.folder}: not enough memory for the harness itself; {again}."
+            raise UserError(message, ExitCode.ENVIRONMENT) from error
 
 
 def _carry_out(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.tasks.data.pictures import Pictures
@@ -54,6 +55,13 @@ class Cifar10(Source):
         if (data_folder(data) / _UNPACKED).is_dir():
             return False  # torchvision compares each file's checksum
         return Pictures().verify(data, progress, _SIZE_PX)
+
+    def import_packages(self, data: Data) -> None:
+        """Import the package that reads the files which are there."""
+        unpacked = (data_folder(data) / _UNPACKED).is_dir()
+        parquet = any(path.suffix == ".parquet" for path in self.files(data))
+        package = "torchvision.datasets" if unpacked else "datasets" if parquet else "PIL.Image"
+        importlib.import_module(package)
 
     def read(self, data: Data) -> Splits:
         """Read the images, uint8 [sample, 32, 32, 3], and their classes [sample].
