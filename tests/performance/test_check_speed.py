@@ -7,6 +7,7 @@ Limit: parsing every MLLOG line, and doing nothing with it, by the fastest JSON 
 from __future__ import annotations
 
 import os
+import resource
 import statistics
 import time
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,11 @@ import msgspec
 import pytest
 
 from hybridperf.log.rounds import find_packages, read_package
-from hybridperf.rules.mlperf.check_round import check_published_result
+from hybridperf.rules.mlperf.check_round import check_published_result, check_round
 from hybridperf.rules.mlperf.ruleset import load_ruleset
 from hybridperf.score.official import official_score
 from hybridperf.score.score import score_result
+from tests.rules.mlperf.published_rounds import EDITIONS, published_rounds
 from tests.score.rounds import NEEDS_DATA, reference_points, unpack
 
 if TYPE_CHECKING:
@@ -62,6 +64,29 @@ def test_check_and_score_two_rounds(benchmark: Any, tmp_path: Path, mode: Mode) 
         megabytes / statistics.median(bare_s), 1
     )
     benchmark.extra_info["time over the bare parse's, median"] = round(statistics.median(ratios), 2)
+
+
+@pytest.mark.parametrize(("mode", "least"), [("as-published", 100), ("strict", 75)])
+@pytest.mark.usefixtures("one_core")
+def test_check_ten_rounds(
+    benchmark: Any, tmp_path_factory: pytest.TempPathFactory, mode: Mode, least: float
+) -> None:
+    """Check 1.4 GB: at least 100 MB/s of processor time as published, 75 strictly."""
+    with published_rounds(tmp_path_factory) as rounds:
+        folders = [rounds / f"training_results_v{edition}" for edition in EDITIONS]
+        sizes = [log.stat().st_size for each in folders for log in each.rglob("result_*.txt")]
+
+        def check() -> None:
+            for folder, edition in zip(folders, EDITIONS, strict=True):
+                check_round(folder, f"mlperf-training-{edition}.0", mode)
+
+        took_s = benchmark.pedantic(lambda: _seconds(check), rounds=1, iterations=1)
+
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    megabytes_per_s = sum(sizes) / 1e6 / took_s
+    benchmark.extra_info["MB/s"] = round(megabytes_per_s, 1)
+    benchmark.extra_info["peak of the process, MiB"] = round(peak_mb)
+    assert megabytes_per_s > least / 2  # a busy machine takes up to twice the time
 
 
 def _check_and_score(folder: Path, mode: Mode) -> None:

@@ -34,7 +34,6 @@ _REMEDY: Final = "use an MLPerf logger, and let one process write each line"
 class _PlainEntry(Entry, kw_only=True, rename={"line": "line number, which no log gives"}):
     """An entry in the format of the MLPerf loggers."""
 
-    namespace: str
     time_ms: Annotated[int, msgspec.Meta(ge=-TIME_CAP_MS, le=TIME_CAP_MS)]
     line: int = 0
 

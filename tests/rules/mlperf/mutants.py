@@ -181,11 +181,10 @@ def _set_time(lines: list[Line], random: random.Random) -> None:
 def _stretch_init(lines: list[Line], random: random.Random) -> None:
     """Let initialisation take the limit, and a millisecond more or less."""
     starts = [line for line in lines if line.fields.get("key") == "init_start"]
-    if not starts:
+    times = [line.fields.get("time_ms") for line in starts]
+    start = min((time_ms for time_ms in times if isinstance(time_ms, int)), default=None)
+    if start is None:
         return
-    start = min(
-        line.fields["time_ms"] for line in starts if isinstance(line.fields["time_ms"], int)
-    )
     minutes = random.choice((29, 30, 30, 30, 240, 240, 241))
     lines[_of(lines, random, "init_stop")].fields["time_ms"] = (
         start + minutes * 60_000 + random.choice((-1, 0, 1))

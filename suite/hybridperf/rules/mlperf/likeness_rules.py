@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import unicodedata
 from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from hybridperf.findings import Severity
 from hybridperf.log import keys
 from hybridperf.rules.rule import Deviation, rule
 
@@ -51,6 +53,34 @@ def runs_differ(result: Result, benchmark: Benchmark, *, least: int) -> Iterator
             if other != run.number:
                 found = f"the {len(sequence)} {what} of run {other}"
                 yield Deviation(f"{what} of its own", found, evaluations[-1].line, run.number)
+
+
+@rule(
+    "mlperf.pace",
+    scope="mlperf.log",
+    source="MLPerf Training rules, Run Results: a run result is 'a wall-clock timing measurement "
+    "for a contiguous period'",
+    remedy="submit the log of one run on one system, as it was written",
+    severity=Severity.WARNING,
+)
+def pace_is_steady(
+    log: Log, benchmark: Benchmark, *, least: int, most_ratio: float
+) -> Iterator[Deviation]:
+    """The halves of a run take about as long from one evaluation to the next.
+
+    Halves of fewer than ``least`` intervals are not compared.
+    """
+    evaluations = benchmark.evaluations(log)
+    gaps = [after.time_ms - before.time_ms for before, after in pairwise(evaluations)]
+    half = len(gaps) // 2
+    if half < least:
+        return
+    first, second = median(gaps[:half]), median(gaps[half:])
+    slower, faster = max(first, second), min(first, second)
+    if faster > 0 and slower / faster > most_ratio:
+        found = f"{first / 1000:g} s in the first half, {second / 1000:g} s in the second"
+        expected = f"as much time between evaluations throughout, up to {most_ratio:g} times"
+        yield Deviation(expected, found, evaluations[half].line)
 
 
 @rule(
