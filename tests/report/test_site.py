@@ -280,6 +280,24 @@ def test_what_made_a_result_faster(
     assert result.context.improvement.cause == cause
 
 
+@pytest.mark.parametrize("time_s", [0.0, -100.0])
+def test_logs_that_end_before_they_begin_have_no_score(tmp_path: Path, time_s: float) -> None:
+    folder = tmp_path / "training_results_v8.0"
+    write_round(folder, [log_lines(time_s) for _ in range(10)], facts=_facts(1))
+    write_round(folder, _logs(100.0), org="good", facts=_facts(1))
+
+    (wrong, good) = _results(tmp_path)
+    pages = dict(site_files([wrong, good]))
+    alone = dict(site_files([wrong]))
+
+    assert wrong.minutes is None
+    assert standing_of(wrong) == ("invalid", "by its logs, it took no time")
+    assert good.minutes == pytest.approx(104.5 / 60)
+    assert "by its logs, it took no time" in pages["round-8.0.html"]
+    assert "acme" not in pages["benchmark-bert.html"]
+    assert set(alone) == {"index.html", "round-8.0.html", "scores.csv", "scores.json"}
+
+
 def test_results_of_two_kinds_are_refused(tmp_path: Path) -> None:
     write_round(tmp_path / "training_results_v8.0", _logs(800.0), facts=_facts(1))
     write_result(tmp_path / "ours")

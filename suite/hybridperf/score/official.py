@@ -94,6 +94,8 @@ class Official:
             return "invalid", self.validity.broken
         if score.olympic_mean_s is None:
             return "too few runs", f"fewer than {fewest_runs(score.drops)} runs"
+        if score.olympic_mean_s <= 0:
+            return "impossible", "by its logs, it took no time"
         if math.isinf(score.olympic_mean_s) and invalid:
             logs = f"{len(invalid)} logs" if len(invalid) > 1 else "a log"
             return (

@@ -109,7 +109,7 @@ def standing_of(result: Official) -> tuple[Standing, str]:
     completed, required = len(result.score.completed), result.score.required_runs or 0
     mean_s = result.score.olympic_mean_s
     _, reason = result.no_score
-    if result.validity.broken:
+    if result.validity.broken or (mean_s is not None and mean_s <= 0):
         return "invalid", reason
     if completed < required:
         return "provisional", f"{completed} of {required} runs"

@@ -123,7 +123,7 @@ def draw_history(page: BenchmarkPage) -> Markup:
 
 def _mean_s(result: Official) -> float | None:
     mean_s = result.score.olympic_mean_s
-    return mean_s if mean_s and math.isfinite(mean_s) else None
+    return mean_s if mean_s and 0 < mean_s < math.inf else None
 
 
 def _at(ratio: float, scale: Scale) -> float:
