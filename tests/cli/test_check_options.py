@@ -64,7 +64,7 @@ def test_json_keeps_its_contract_and_text_says_the_same(
 
     said = json.loads(done.out)
     assert done.code == 3
-    assert set(said) == {"valid", "ruleset", "mode", "logs", "findings"}
+    assert set(said) == {"valid", "ruleset", "mode", "logs", "results", "findings"}
     assert (said["valid"], said["ruleset"], said["mode"]) == (False, MLPERF[1], "as-published")
     assert said["logs"] == [{"path": str(log), "valid": False}]
     assert {"rule", "severity", "path", "line", "expected", "found", "remedy"} == set(

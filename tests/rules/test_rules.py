@@ -187,7 +187,7 @@ def test_the_json_contract_of_a_verdict(copy: Path) -> None:
 
     table = check_path(copy).as_json()
 
-    assert set(table) == {"valid", "ruleset", "mode", "logs", "findings"}
+    assert set(table) == {"valid", "ruleset", "mode", "logs", "results", "findings"}
     assert table["valid"] is False
     logs = table["logs"]
     assert isinstance(logs, list)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from hybridperf.findings import Finding, Severity
 from hybridperf.log.package import Result, find_results, read_result
-from hybridperf.rules.check import check_result
+from hybridperf.rules.check import compared, judge_result
 from hybridperf.score.official import Official, official_of
 from hybridperf.score.ranking import Decision, Standing, decide, standing_of, with_places
 
@@ -91,8 +91,11 @@ def read_entries(root: Path) -> list[Entry]:
     Raises:
         UserError: as `find_results`.
     """
-    results = (read_result(package) for package in find_results(root))
-    return [Entry(result, official_of(result), tuple(check_result(result))) for result in results]
+    results = [read_result(package) for package in find_results(root)]
+    return [
+        Entry(result, dataclasses.replace(official_of(result), trust=each.trust), each.findings)
+        for result, each in zip(results, compared(map(judge_result, results)), strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ import dataclasses
 import functools
 import os
 import tomllib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.errors import ExitCode, UserError
+from hybridperf.evidence.trust import Trust
 from hybridperf.findings import Finding, Severity, visible
 from hybridperf.log import keys
 from hybridperf.log.package import PUT_BACK, TASK_FILE, SealedRun, find_results, read_result
@@ -18,15 +19,19 @@ from hybridperf.log.reader import read_log
 from hybridperf.log.submission import submissions_of
 from hybridperf.parallel_map import parallel_map
 from hybridperf.rules import (
+    evidence_rules,
     layout_rules,
     log_rules,
     package_rules,
     plausibility_rules,
+    provenance_rules,
     result_rules,
     run_rules,
     scaling_rules,
     system_rules,
 )
+from hybridperf.rules.copies import copied_runs, traces_of
+from hybridperf.rules.ladder import signature_of, trust_of
 from hybridperf.rules.reading import unreadable_log
 from hybridperf.rules.rule import apply_all, bounded, of_scope
 from hybridperf.tasks.registry import find_task, parse_task, task_names
@@ -36,14 +41,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from hybridperf.log.package import Package, Result
+    from hybridperf.rules.copies import Trace
     from hybridperf.rules.rule import Rule, Scope
     from hybridperf.tasks.task import Task
 
 __all__ = [
     "RULESET",
+    "Judged",
     "Verdict",
     "check_path",
     "check_result",
+    "compared",
+    "judge_result",
     "nothing_to_check",
 ]
 
@@ -56,11 +65,13 @@ _REGISTERED: Final = (  # imported to register their rules
     layout_rules,
     system_rules,
     plausibility_rules,
+    provenance_rules,
+    evidence_rules,
     scaling_rules,
 )
 # Runs that the harness ended are not scored, so only their format is checked.
 _OF_ENDED_RUNS: Final = frozenset(
-    {"log.time", "log.intervals", "log.order", "log.chain", "run.manifest", "run.task"}
+    {"log.time", "log.intervals", "log.order", "log.chain", "run.date", "run.manifest", "run.task"}
 )
 
 
@@ -73,6 +84,7 @@ class Verdict:
     findings: tuple[Finding, ...]
     ruleset: str = RULESET
     mode: str = "strict"
+    results: tuple[Judged, ...] = ()  #: of this suite's ruleset
 
     @property
     def valid(self) -> bool:
@@ -87,6 +99,7 @@ class Verdict:
             "ruleset": self.ruleset,
             "mode": self.mode,
             "logs": [{"path": log, "valid": log not in wrong} for log in self.logs],
+            "results": [{"path": each.name, **asdict(each.trust)} for each in self.results],
             "findings": [finding.as_json() for finding in self.findings],
         }
 
@@ -112,23 +125,62 @@ def check_path(path: Path, jobs: int = 1) -> Verdict:
     packages = find_results(path) if path.is_dir() else []
     if not packages:
         raise nothing_to_check(path)
-    names: list[str] = []
-    findings = tuple(bounded(_found_in(packages, names, jobs), visible(str(path))))
-    return Verdict(str(path), tuple(names), findings)
+    results = compared(parallel_map(_judge_package, packages, jobs))
+    logs = tuple(log for each in results for log in each.logs)
+    findings = tuple(bounded(_found_in(packages, results), visible(str(path))))
+    return Verdict(str(path), logs, findings, results=tuple(results))
 
 
-def _found_in(packages: list[Package], names: list[str], jobs: int) -> Iterator[Finding]:
-    """Yield the findings of results and submissions, and append the log paths to ``names``."""
-    for logs, findings in parallel_map(_check_package, packages, jobs):
-        names += logs
-        yield from findings
+def _found_in(packages: list[Package], results: list[Judged]) -> Iterator[Finding]:
+    """Yield the findings of results and submissions."""
+    for each in results:
+        yield from each.findings
     for submission in submissions_of(packages):
         yield from apply_all(_ruleset("submission"), submission, path=submission.org)
 
 
-def _check_package(package: Package) -> tuple[list[str], list[Finding]]:
-    result = read_result(package)
-    return [run.log.path for run in result.runs], check_result(result)
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One result: what was found in it, and the rung that it reaches."""
+
+    name: str  #: displayed path of its folder
+    logs: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    trust: Trust = field(default_factory=Trust)
+    traces: tuple[Trace, ...] = ()  #: of its runs, to find copies
+
+
+def judge_result(result: Result) -> Judged:
+    """Check ``result`` by itself, and find the rung that it reaches."""
+    findings = tuple(check_result(result))
+    own, _ = _own_task_of(result)
+    trust = trust_of(result, _task_of_result(result, own), findings)
+    signature = signature_of(result)
+    signed = signature is not None and signature.good
+    logs = tuple(run.log.path for run in result.runs)
+    return Judged(
+        result.package.name, logs, findings, trust, tuple(traces_of(result, signed=signed))
+    )
+
+
+def compared(judged: Iterable[Judged]) -> list[Judged]:
+    """Return ``judged`` with findings for runs that several of them have; those are not trusted."""
+    every = list(judged)
+    places = {log: nth for nth, each in enumerate(every) for log in each.logs}
+    traces = [trace for each in every for trace in each.traces]
+    every = [dataclasses.replace(each, traces=()) for each in every]
+    for finding in copied_runs(traces):
+        nth = places[finding.path]
+        every[nth] = dataclasses.replace(
+            every[nth],
+            findings=(*every[nth].findings, finding),
+            trust=Trust(lacks=f"log-verified takes no error by the rules: {finding.rule}"),
+        )
+    return every
+
+
+def _judge_package(package: Package) -> Judged:
+    return judge_result(read_result(package))
 
 
 def nothing_to_check(path: Path) -> UserError:
@@ -154,16 +206,25 @@ def check_result(result: Result) -> list[Finding]:
 
 def _found_in_result(result: Result) -> Iterator[Finding]:
     yield from result.findings
-    package = result.package
-    own, wrong = _read_own_task(package.task_file, package.name_of(package.task_file), result.runs)
+    own, wrong = _own_task_of(result)
     yield from wrong
     for run in result.runs:
         yield from _check_run(run, own)
-    task = next(filter(None, (_task_of(run, own) for run in result.runs)), None)
+    task = _task_of_result(result, own)
     if task is not None:
         places = {run.number: run.log.path for run in result.runs}
         rules = _ruleset("result")
-        yield from apply_all(rules, result, task, path=package.name, runs=places)
+        yield from apply_all(rules, result, task, path=result.package.name, runs=places)
+
+
+def _own_task_of(result: Result) -> tuple[Task | None, list[Finding]]:
+    package = result.package
+    return _read_own_task(package.task_file, package.name_of(package.task_file), result.runs)
+
+
+def _task_of_result(result: Result, own: Task | None) -> Task | None:
+    """Return the task of the first run that names one."""
+    return next(filter(None, (_task_of(run, own) for run in result.runs)), None)
 
 
 def _check_run(run: SealedRun, own: Task | None) -> Iterator[Finding]:

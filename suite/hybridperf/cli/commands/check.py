@@ -79,6 +79,9 @@ def execute(options: argparse.Namespace) -> ExitCode:
         counts = Counter(finding.rule for finding in verdict.findings)
         for rule, count in sorted(counts.items()):
             print_line(f"  {count} x {rule}")
+        for each in verdict.results:
+            lacks = f"; {each.trust.lacks}" if each.trust.lacks else ""
+            print_line(f"{each.name}: {each.trust.words}{lacks}")
         word = "valid" if verdict.valid else "INVALID"
         logs = f"{len(verdict.logs)} log{'s' if len(verdict.logs) != 1 else ''}"
         print_line(f"{options.path}: {word} by {verdict.ruleset}, {logs} checked")

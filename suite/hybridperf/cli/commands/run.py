@@ -15,7 +15,7 @@ from hybridperf.log.package import Package, read_result
 from hybridperf.plan import ParallelPlan
 from hybridperf.report.board import UNFINISHED
 from hybridperf.report.terminal import scores_text
-from hybridperf.rules.check import check_result
+from hybridperf.rules.check import judge_result
 from hybridperf.run.coordinator import Coordinator, coordinating
 from hybridperf.run.folder import completed_runs, left_behind, sealed_runs
 from hybridperf.run.nodes import Nodes
@@ -91,7 +91,9 @@ def _execute(
     result = read_result(
         make_runs(request, quiet=options.format == "json", coordinator=coordinator)
     )
-    official, findings = official_of(result), check_result(result)
+    judged = judge_result(result)
+    official = dataclasses.replace(official_of(result), trust=judged.trust)
+    findings = judged.findings
     if options.format == "json":
         print_json(
             row_of(official)

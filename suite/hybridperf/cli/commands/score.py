@@ -16,6 +16,7 @@ from hybridperf.log.rounds import find_packages, read_package
 from hybridperf.parallel_map import parallel_map
 from hybridperf.report.tables import metrics_markdown, score_rows, scores_csv, write_scores
 from hybridperf.report.terminal import scores_text
+from hybridperf.rules.check import Judged, compared, judge_result
 from hybridperf.run.folder import environment_refusal
 from hybridperf.score.official import official_of
 from hybridperf.score.ranking import with_places
@@ -76,7 +77,11 @@ def execute(options: argparse.Namespace) -> ExitCode:
         return ExitCode.OK
     references = read_rcp_set(options.rcp_set) if options.rcp_set else None
     scored = partial(_score, references=references, asked=options.rcp)
-    results = with_places(list(parallel_map(scored, find_packages(options.path), options.jobs)))
+    pairs = list(parallel_map(scored, find_packages(options.path), options.jobs))
+    judged = compared(each for _, each in pairs)
+    results = with_places(
+        [replace(each, trust=found.trust) for (each, _), found in zip(pairs, judged, strict=True)]
+    )
     if not results:
         finding = Finding(
             "score.path",
@@ -98,11 +103,16 @@ def execute(options: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-def _score(package: Package, references: RcpSet | None, asked: Mode | None) -> Official:
-    official = official_of(read_package(package), references, asked)
+def _score(
+    package: Package, references: RcpSet | None, asked: Mode | None
+) -> tuple[Official, Judged]:
+    """Score a result and find its rung; results of MLPerf's rounds are self-reported."""
+    result = read_package(package)
+    official = official_of(result, references, asked)
+    judged = judge_result(result) if official.own else Judged(package.name)
     # No row shows the curves, which would take much memory for many results.
     bare = tuple(replace(run, curve=()) for run in official.score.runs)
-    return replace(official, score=replace(official.score, runs=bare))
+    return replace(official, score=replace(official.score, runs=bare)), judged
 
 
 def _write(results: list[Official], folder: Path) -> list[Path]:
