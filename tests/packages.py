@@ -14,7 +14,7 @@ from hybridperf.log.package import Package, result_names
 from hybridperf.log.sums import SUMS, format_sums
 from hybridperf.log.writer import TOKEN, LogClock, LogWriter
 from hybridperf.rules.mlperf.ruleset import load_ruleset
-from hybridperf.run.log_head import write_head
+from hybridperf.run.attempt import write_head
 from hybridperf.run.spec import RunSpec
 from hybridperf.tasks.registry import task_path
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hybridperf.log.log import Log
-    from hybridperf.run.attempt import Sealed
+    from hybridperf.run.seal import Sealed
     from hybridperf.run.supervise import Progress
     from hybridperf.score.score import ResultScore
     from hybridperf.tasks.task import Task

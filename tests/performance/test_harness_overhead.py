@@ -23,7 +23,7 @@ import pytest
 from hybridperf.log.writer import LogClock
 from hybridperf.plan import ParallelPlan
 from hybridperf.run.access import EvaluationData, TrainingData
-from hybridperf.run.log_head import write_head
+from hybridperf.run.attempt import write_head
 from hybridperf.run.spec import RunSpec
 from hybridperf.run.timed_run import TimedRun
 from hybridperf.tasks.data import load

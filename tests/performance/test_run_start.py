@@ -1,4 +1,4 @@
-"""Processor time of a run of one epoch, beside that of an earlier version of this project.
+"""Processor time of runs of one epoch, beside that of an earlier version of this project.
 
 ``HYBRIDPERF_BASELINE`` names the ``hybridperf`` command of the other version, in an environment of
 its own, and ``HYBRIDPERF_BASELINE_TASK`` its file of ``resnet/laptop``. Both train one epoch on one
@@ -31,17 +31,17 @@ OURS = str(Path(sys.executable).with_name("hybridperf"))
     not BASELINE or not BASELINE_TASK, reason="HYBRIDPERF_BASELINE names no other version"
 )
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("plan", ["dp=1", "dp=2"])
-def test_processor_time_of_one_run(plan: str, tmp_path: Path, benchmark: Any) -> None:
+@pytest.mark.parametrize(("plan", "runs"), [("dp=1", 1), ("dp=2", 1), ("dp=1", 5)])
+def test_processor_time_of_a_run_set(plan: str, runs: int, tmp_path: Path, benchmark: Any) -> None:
     assert BASELINE is not None
     ratios: list[float] = []
     ours_s: list[float] = []
     for command in (OURS, BASELINE):
-        _processor_s(command, plan, tmp_path / "warm")  # compiles Python's files
+        _processor_s(command, plan, runs, tmp_path / "warm")  # compiles Python's files
 
     def pair() -> None:
         order = (OURS, BASELINE) if len(ratios) % 2 else (BASELINE, OURS)
-        taken = {command: _processor_s(command, plan, tmp_path / "run") for command in order}
+        taken = {command: _processor_s(command, plan, runs, tmp_path / "run") for command in order}
         ours_s.append(taken[OURS])
         ratios.append(taken[OURS] / taken[str(BASELINE)])
 
@@ -52,14 +52,14 @@ def test_processor_time_of_one_run(plan: str, tmp_path: Path, benchmark: Any) ->
     benchmark.extra_info["ratios"] = [round(ratio, 3) for ratio in ratios]
 
 
-def _processor_s(command: str, plan: str, out: Path) -> float:
-    """Return the user and system seconds of a run and all its processes."""
+def _processor_s(command: str, plan: str, runs: int, out: Path) -> float:
+    """Return the user and system seconds of the runs and all its processes."""
     shutil.rmtree(out, ignore_errors=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     laptop = task_path("resnet/laptop") if command == OURS else Path(BASELINE_TASK)
     task = out.with_suffix(".toml")
     task.write_text(_of_one_epoch(laptop.read_text()))
-    arguments = ["run", str(task), "--plan", plan, "--runs", "1", "--out", str(out)]
+    arguments = ["run", str(task), "--plan", plan, "--runs", str(runs), "--out", str(out)]
     one_core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]  # more spin while they wait
     done = subprocess.run(
         [*one_core, command, *arguments], capture_output=True, text=True, check=False

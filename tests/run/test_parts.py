@@ -22,9 +22,9 @@ from hybridperf.log.writer import LogClock
 from hybridperf.plan import ParallelPlan
 from hybridperf.run import consistency, run_set
 from hybridperf.run.atomic import canonical_json
+from hybridperf.run.attempt import write_head
 from hybridperf.run.child import PARENT_VARIABLE
 from hybridperf.run.folder import locked
-from hybridperf.run.log_head import write_head
 from hybridperf.run.processes import end_processes, processes_of
 from hybridperf.run.provenance import package_folder
 from hybridperf.run.pulse import Pulse, read_pulse

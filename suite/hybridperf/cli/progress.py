@@ -19,7 +19,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from hybridperf.run.attempt import Sealed
+    from hybridperf.run.seal import Sealed
     from hybridperf.run.supervise import Progress as RunProgress
     from hybridperf.tasks.task import Task
 

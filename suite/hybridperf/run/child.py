@@ -15,11 +15,21 @@ import re
 import runpy
 import signal
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hybridperf.run.provenance import package_folder
 
-__all__ = ["PARENT_VARIABLE", "die_with_parent", "import_torch", "main", "run_module"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "PARENT_VARIABLE",
+    "become_module",
+    "die_with_parent",
+    "import_torch",
+    "main",
+    "run_module",
+]
 
 PARENT_VARIABLE: Final = "HYBRIDPERF_PARENT"  #: environment variable: expected parent process id
 _PR_SET_PDEATHSIG: Final = 1
@@ -27,15 +37,15 @@ _OF_TRAINERS: Final = {"train", "predict"}
 _IMPORTS_TORCH: Final = re.compile(rb"^\s*(?:import|from) torch\b", re.MULTILINE)
 
 
-def die_with_parent() -> None:
-    """Let the kernel kill this process when its parent ends (Linux, ``prctl(2)``).
+def die_with_parent(notice: signal.Signals = signal.SIGKILL) -> None:
+    """Let the kernel send ``notice`` to this process when its parent ends (Linux, ``prctl(2)``).
 
     If the parent ended before this call, its process id differs from `PARENT_VARIABLE` and the
     process kills itself. The variable is then set to this process's own id for its children. Call
     this once, at the start of a process.
     """
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, notice)
     if os.environ.get(PARENT_VARIABLE) not in {None, str(os.getppid())}:
         os.kill(os.getpid(), signal.SIGKILL)
     os.environ[PARENT_VARIABLE] = str(os.getpid())
@@ -65,6 +75,16 @@ def import_torch(trainer: str) -> None:
         importlib.import_module("torch")
         gc.enable()
     gc.freeze()
+
+
+def become_module(module: str, environment: Mapping[str, str]) -> None:
+    """Run ``module`` in this process, which was forked for it, with ``environment`` added."""
+    die_with_parent()
+    os.environ.update(environment)
+    if numpy_random := sys.modules.get("numpy.random"):
+        numpy_random.seed()  # as in a new process; `random` does so itself
+    sys.argv[:] = [sys.argv[0], module]
+    run_module()
 
 
 def run_module() -> None:

@@ -27,8 +27,8 @@ __all__ = [
     "RankCommand",
     "TorchrunLauncher",
     "launch",
-    "launch_prediction",
     "launcher_of",
+    "predictor_environment",
 ]
 
 
@@ -94,33 +94,33 @@ def launcher_of(spec: RunSpec) -> Launcher:
 def launch(spec: RunSpec, node: int = 0) -> subprocess.Popen[bytes]:
     """Start all ranks of the run ``spec`` on ``node``, which is this machine."""
     ranks = spec.parallel_plan().ranks // spec.nodes
-    return _start(spec, launcher_of(spec).rank_command(spec, node), ranks, node)
-
-
-def launch_prediction(spec: RunSpec) -> subprocess.Popen[bytes]:
-    """Start the trainer's predictor, which loads the run's final weights."""
-    return _start(spec, RankCommand([f"{spec.trainer}.predict"]), ranks=1, node=0)
-
-
-def _start(spec: RunSpec, command: RankCommand, ranks: int, node: int) -> subprocess.Popen[bytes]:
-    threads = max(1, probe_processor()["usable_cores"] // ranks)
-    # On one machine use the loopback interface: the host name need not resolve.
-    alone = {"GLOO_SOCKET_IFNAME": "lo"} if spec.nodes == 1 else {}
-    environment = {
-        "OMP_NUM_THREADS": str(threads),
-        **alone,
-        **os.environ,
-        **command.environment,
-        RUN_VARIABLE: str(spec.path),
-        NODE_VARIABLE: f"{node} {os.getpid()}",
-        child.PARENT_VARIABLE: str(os.getpid()),
-    }
+    command = launcher_of(spec).rank_command(spec, node)
     with spec.output_of(node).open("ab") as output:
         return subprocess.Popen(
             [sys.executable, "-m", child.__name__, *command.module],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env=_environment(spec, command.environment, ranks, node),
             start_new_session=True,  # Ctrl-C reaches only the harness, which ends all ranks
         )
+
+
+def predictor_environment(spec: RunSpec) -> dict[str, str]:
+    """Return the environment variables of the run's predictor, which may use all cores."""
+    return _environment(spec, {}, ranks=1, node=0)
+
+
+def _environment(spec: RunSpec, own: Mapping[str, str], ranks: int, node: int) -> dict[str, str]:
+    threads = max(1, probe_processor()["usable_cores"] // ranks)
+    # On one machine use the loopback interface: the host name need not resolve.
+    alone = {"GLOO_SOCKET_IFNAME": "lo"} if spec.nodes == 1 else {}
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        **alone,
+        **os.environ,
+        **own,
+        RUN_VARIABLE: str(spec.path),
+        NODE_VARIABLE: f"{node} {os.getpid()}",
+        child.PARENT_VARIABLE: str(os.getpid()),
+    }

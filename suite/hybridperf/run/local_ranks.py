@@ -16,7 +16,7 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.run.child import die_with_parent, import_torch, run_module
+from hybridperf.run.child import become_module, import_torch
 from hybridperf.run.ending import first_failure
 
 if TYPE_CHECKING:
@@ -57,23 +57,13 @@ def main() -> None:
         for rank in range(ranks):
             if (process := os.fork()) == 0:
                 reserved.close()
-                _become_rank(f"{trainer}.train", rank_environment(rank, ranks, port))
+                become_module(f"{trainer}.train", rank_environment(rank, ranks, port))
                 return
             left[process] = rank
         failure = _await_failure(left)
     if failure is not None:
         _end(left)
         sys.exit(first_failure(*failure))  # to standard error
-
-
-def _become_rank(module: str, environment: dict[str, str]) -> None:
-    """Run the trainer in this process, which was forked for it."""
-    die_with_parent()
-    os.environ.update(environment)
-    if numpy_random := sys.modules.get("numpy.random"):
-        numpy_random.seed()  # as in a new process; `random` does so itself
-    sys.argv[:] = [sys.argv[0], module]
-    run_module()
 
 
 def _await_failure(left: dict[int, int]) -> tuple[int, int] | None:

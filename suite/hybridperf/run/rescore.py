@@ -14,13 +14,12 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.log import keys
 from hybridperf.log.reader import read_log
 from hybridperf.run.ending import explain_crash, read_output
-from hybridperf.run.launcher import launch_prediction
-from hybridperf.run.processes import end_tree
 from hybridperf.run.provenance import file_sha256
 from hybridperf.tasks.data import load
 from hybridperf.untrusted import PREDICTIONS_CAP_BYTES, number, read_bounded
 
 if TYPE_CHECKING:
+    from hybridperf.run.predictor_server import PredictorServer
     from hybridperf.run.signals import StopRequest
     from hybridperf.run.spec import RunSpec
 
@@ -41,7 +40,7 @@ class Rescoring:
     problem: str = ""  #: why the quality was not reproduced; empty if it was
 
 
-def rescore(spec: RunSpec, stop: StopRequest) -> Rescoring | None:
+def rescore(spec: RunSpec, server: PredictorServer, stop: StopRequest) -> Rescoring | None:
     """Compute the quality of the final weights and compare it with the one reported last.
 
     Returns None if ``stop`` was requested meanwhile.
@@ -55,25 +54,24 @@ def rescore(spec: RunSpec, stop: StopRequest) -> Rescoring | None:
     reported = float(number(read_log(spec.log).value(keys.EVAL_ACCURACY)) or 0.0)
     tolerance = task.quality.rescoring_tolerance
     spec.predictions.unlink(missing_ok=True)  # left by the trainer or an earlier predictor
-    process = launch_prediction(spec)
+    process = server.start(spec)
     deadline_s = time.monotonic() + task.limits.initialisation_s
     try:
-        while process.poll() is None:
+        while process.poll(_POLL_S) is None:
             if stop.signal is not None:
                 return None
             if time.monotonic() > deadline_s:
                 problem = f"scoring took more than {task.limits.initialisation_s:g} s"
                 return Rescoring(reported, None, tolerance, problem)
-            time.sleep(_POLL_S)
     finally:
-        end_tree(process, spec.path)
-    if process.returncode != 0:
+        process.end()
+    if status := process.poll():
         output = read_output(spec.output)
-        problem = explain_crash(output, process.returncode)
-        if process.returncode in _FROM_OUTSIDE:
+        problem = explain_crash(output, status)
+        if status in _FROM_OUTSIDE:
             again = "the weights are kept; give the same command again to score them"
             what = f"the predictor of attempt {spec.attempt} in {spec.path.parent.parent}"
-            killed = f"{what} was killed by {signal.Signals(-process.returncode).name}"
+            killed = f"{what} was killed by {signal.Signals(-status).name}"
             raise UserError(f"{killed}; {again}.", ExitCode.ENVIRONMENT)
         if (full := os.strerror(errno.ENOSPC)) in problem:  # no fault of the model
             raise OSError(errno.ENOSPC, full)

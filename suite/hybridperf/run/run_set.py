@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
 import shutil
 from typing import TYPE_CHECKING, Protocol
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.log.writer import LogClock
-from hybridperf.run.attempt import Sealed, disagreement, finish, resume_attempt, run_attempt
+from hybridperf.run.attempt import Attempt, Surroundings, disagreement
 from hybridperf.run.consistency import (
     require_same_configuration,
     require_same_request,
@@ -30,10 +29,11 @@ from hybridperf.run.folder import (
     sealed_runs,
     sweep,
 )
+from hybridperf.run.predictor_server import PredictorServer
 from hybridperf.run.provenance import code_hashes
 from hybridperf.run.request import package_of
 from hybridperf.run.resume import machine_start, resumable_epoch, same_request
-from hybridperf.run.signals import StopRequest, stop_on_signals
+from hybridperf.run.signals import stop_on_signals
 from hybridperf.run.spec import RunSpec
 from hybridperf.run.supervise import Observer
 from hybridperf.system.describe import describe_with_torch
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from hybridperf.log.package import Package, SealedRun
     from hybridperf.run.request import RunRequest
+    from hybridperf.run.seal import Sealed
     from hybridperf.tasks.task import Task
 
 __all__ = ["RunSetObserver", "make_run_set"]
@@ -75,10 +76,11 @@ def make_run_set(
     task, description = request.task(), describe_with_torch(nodes=request.nodes.count)
     package = package_of(request, description)
     peers = peers or Coordinator(request.nodes, request.out)
-    with locked(package), stop_on_signals() as stop:
+    with locked(package), stop_on_signals() as stop, PredictorServer() as predictors:
+        around = Surroundings(package, request.command, stop, observer, peers, predictors)
         try:
             peers.preflight(request, task, description, stop)
-            yield from _carry_out(request, task, package, description, stop, observer, peers)
+            yield from _carry_out(request, task, description, around, observer)
         except OSError as error:
             raise environment_refusal(error, package.folder) from error
 
@@ -86,12 +88,11 @@ def make_run_set(
 def _carry_out(
     request: RunRequest,
     task: Task,
-    package: Package,
     description: dict[str, object],
-    stop: StopRequest,
+    around: Surroundings,
     observer: RunSetObserver,
-    peers: Coordinator,
 ) -> Iterator[Sealed]:
+    package, stop, peers = around.package, around.stop, around.peers
     sweep(package)
     settle_system(package, description, request)
     require_same_configuration(sealed_runs(package), request, task)
@@ -102,7 +103,7 @@ def _carry_out(
         if not begun or number in sealed_before:
             shutil.rmtree(attempt_folder(package, number))
             continue
-        sealed = _settle(number, request, task, package, stop, observer, peers)
+        sealed = _settle(number, request, task, around, observer)
         observer.sealed(sealed)
         yield sealed
         if sealed.ending.outcome is not Outcome.INTERRUPTED or stop.signal is not None:
@@ -139,7 +140,7 @@ def _carry_out(
             rendezvous=peers.rendezvous(),
         )
         peers.prepare(package, task, stop)
-        sealed = run_attempt(spec, package, request.command, stop, observer, peers)
+        sealed = Attempt(spec, around).run()
         observer.sealed(sealed)
         yield sealed
         _go_on(sealed, package)
@@ -149,28 +150,25 @@ def _settle(
     number: int,
     request: RunRequest,
     task: Task,
-    package: Package,
-    stop: StopRequest,
+    around: Surroundings,
     observer: RunSetObserver,
-    peers: Coordinator,
 ) -> Sealed:
     """Seal an attempt left unsealed, after resuming it from a checkpoint if that is possible.
 
     Raises:
         UserError: as `make_run_set`.
     """
-    folder = attempt_folder(package, number)
-    spec = RunSpec.read(folder / "run.json")
+    attempt = Attempt.left_behind(number, around)
+    spec = attempt.spec
     regular = spec.log.is_file() and not spec.log.is_symlink()
     if regular and not disagreement(spec, number):  # else it is sealed as crashed
         require_same_request(spec, request)
-    ended = (folder / "ending.json").exists()
-    if not ended and same_request(spec, request) and (epoch := resumable_epoch(spec)) is not None:
-        observer.begin(_completed(package), request.runs, task)
-        peers.prepare(package, task, stop)
-        spec = dataclasses.replace(spec, rendezvous=peers.rendezvous())
-        return resume_attempt(spec, package, request.command, stop, observer, peers, epoch)
-    return finish(package, number, request.command, stop, peers)
+    unended = not spec.ending.exists() and same_request(spec, request)
+    if unended and (epoch := resumable_epoch(spec)) is not None:
+        observer.begin(_completed(around.package), request.runs, task)
+        around.peers.prepare(around.package, task, around.stop)
+        return attempt.resume(epoch, around.peers.rendezvous())
+    return attempt.finish(number)
 
 
 def _completed(package: Package) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -23,6 +24,18 @@ if __name__ == "__main__":
     if fault == "predict runs itself again":
         sleep = "import time; time.sleep(3600)"
         os.execve(sys.executable, [sys.executable, "-c", sleep], {})
+    if fault == "predict leaves a daemon" and os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            sleep = (
+                "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); "
+                "time.sleep(3600)"
+            )
+            os.execve(sys.executable, [sys.executable, "-c", sleep, os.environ["DAEMON"]], {})
+        os._exit(0)
+    if fault == "predict leaves a daemon":
+        while not Path(os.environ["DAEMON"]).exists():
+            time.sleep(0.01)
     if fault == "predict answers nothing":
         sys.exit(0)
     if fault == "predict answers an empty file":
