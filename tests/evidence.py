@@ -20,6 +20,7 @@ from hybridperf.tasks.tensors import accepted_tensors
 from tests.packages import TASK, change, edit_log, edit_manifest, log_path, place, read_bodies, seal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from hybridperf.log.package import Package
@@ -38,10 +39,15 @@ def attempt_line(like: str, value: dict[str, object]) -> str:
     return json.dumps(json.loads(like) | {"key": keys.ATTEMPT, "value": value})
 
 
-def chain(package: Package, secret: str = SECRET) -> None:
-    """Chain the attempts of a result as the harness does, with seeds that were committed to."""
+def chain(package: Package, links: Sequence[tuple[str, int]] = ()) -> None:
+    """Chain the attempts of a result as the harness does, with seeds that were committed to.
+
+    ``links`` are secret and position of the seed of each attempt.
+    """
     previous = GENESIS
-    for position, number in enumerate(numbers_of(package), start=1):
+    numbers = numbers_of(package)
+    pairs = links or [(SECRET, position) for position in range(1, len(numbers) + 1)]
+    for number, (secret, position) in zip(numbers, pairs, strict=True):
         link = link_at(secret, position)
         value: dict[str, object] = {
             "number": number,
@@ -50,16 +56,31 @@ def chain(package: Package, secret: str = SECRET) -> None:
             "position": position,
             "link": link,
         }
-
-        def begin(bodies: list[str], value: dict[str, object] = value, link: str = link) -> None:
-            if json.loads(bodies[0])["key"] == keys.ATTEMPT:
-                bodies.pop(0)
-            bodies.insert(0, attempt_line(bodies[0], value))
-            change(bodies, keys.SEED, value=seed_of(link))
-
-        edit_log(package, number, begin)
+        edit_log(package, number, functools.partial(_begin, value, seed_of(link)))
         edit_manifest(package, number, seed=seed_of(link))
         previous = last_hash(package, number)
+    seal(package.root)
+
+
+def _begin(value: dict[str, object], seed: int, bodies: list[str]) -> None:
+    if json.loads(bodies[0])["key"] == keys.ATTEMPT:
+        bodies.pop(0)
+    bodies.insert(0, attempt_line(bodies[0], value))
+    change(bodies, keys.SEED, value=seed)
+
+
+def describe_as_found(package: Package, **fields: object) -> None:
+    """Describe the machine as the harness does, with what it found, but for ``fields``."""
+    facts = {
+        "accelerators": {"used": 0, "gpus": []},
+        "processor": {"model": "EPYC", "physical_cores": 2, "sockets": 1},
+    }
+    found = json.loads(package.system_file.read_text())
+    found |= {"host_processor_model_name": "EPYC", "host_processor_core_count": "2"}
+    package.system_file.write_text(json.dumps(found | {"hybridperf": facts} | fields))
+    digest = hashlib.sha256(package.system_file.read_bytes()).hexdigest()
+    for number in numbers_of(package):
+        edit_manifest(package, number, system={"path": package.system_file.name, "sha256": digest})
     seal(package.root)
 
 

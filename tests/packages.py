@@ -110,8 +110,8 @@ def description(org: str, system: str, division: str = "closed") -> dict[str, ob
 def seal(root: Path) -> None:
     """List the hashes of every result's files below ``root``, as they are now."""
     for folder in {log.parent for log in root.rglob("result_*.txt")}:
-        files = (file for file in folder.glob("result_*") if file.is_file())
-        text = format_sums({file.name: _sha256(file) for file in files})
+        files = [*folder.glob("result_*"), *folder.glob("predictions_*.npy")]
+        text = format_sums({file.name: _sha256(file) for file in files if file.is_file()})
         (folder / SUMS).write_text(text)
 
 

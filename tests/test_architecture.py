@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "log": set[str](),
     "evidence": {"log", "tasks"},
     "system": {"tasks"},
-    "score": {"evidence.trust", "log", "system", "tasks"},
+    "score": {"evidence.attestation", "evidence.trust", "log", "system", "tasks"},
     "rules": {"evidence", "log", "score.convergence", "score.scaling", "system", "tasks"},
     "run": {"evidence", "log", "system", "tasks"},
     "report": {"evidence.trust", "log", "rules", "score", "tasks", "system", "run.atomic"},

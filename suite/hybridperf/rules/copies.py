@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.findings import Finding
 from hybridperf.log import keys
+from hybridperf.untrusted import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hybridperf.log.package import Result
+    from hybridperf.log.package import Result, SealedRun
 
-__all__ = ["COPIES", "Trace", "copied_runs", "traces_of"]
+__all__ = ["COPIES", "Trace", "copied_runs", "marks_of", "traces_of"]
 
 COPIES: Final = "result.copies"
 _REMEDY: Final = "remove what was copied; every result is made of runs of its own"
+# Of a run whose time stamps tell it from others: of a million pairs, fewer than one is equal.
 _FEWEST_STAMPS: Final = 4
-_SHORTEST_MS: Final = 1000  # of a run whose time stamps tell it from another
+_SHORTEST_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +34,34 @@ class Trace:
     marks: tuple[tuple[str, object], ...]  #: (what, value), each unique to the run
 
 
+def marks_of(run: SealedRun) -> Iterator[tuple[str, object]]:
+    """Yield (what, value) of everything that no two independent runs have in common."""
+    measured = number(run.fact("supervisor", "run_s"))
+    if measured is not None and measured != round(measured, 3):
+        yield "a time by the supervisor's clock", measured
+    start, evaluations = run.log.first(keys.RUN_START), run.log.all(keys.EVAL_ACCURACY)
+    if start is not None and len(evaluations) >= _FEWEST_STAMPS:
+        times = tuple(entry.time_ms - start.time_ms for entry in evaluations)
+        if times[-1] >= _SHORTEST_MS:
+            yield "times of its evaluations", times
+    weights, ended = run.fact("weights_sha256"), run.log.first(keys.ENDING) is not None
+    # A model of the open division may not depend on the seed.
+    closed = run.log.value(keys.SUBMISSION_DIVISION) == "closed"
+    if closed and not ended and isinstance(weights, dict) and weights:
+        yield "final weights", tuple(sorted(map(str, weights.values())))
+
+
 def traces_of(result: Result, *, signed: bool) -> list[Trace]:
     """Return the trace of each run of ``result``."""
-    traces = []
-    for run in result.runs:
-        marks: list[tuple[str, object]] = []
-        if run.log.sha256:
-            marks.append(("log", run.log.sha256))
-        start, evaluations = run.log.first(keys.RUN_START), run.log.all(keys.EVAL_ACCURACY)
-        if start is not None and len(evaluations) >= _FEWEST_STAMPS:
-            times = tuple(entry.time_ms - start.time_ms for entry in evaluations)
-            if times[-1] >= _SHORTEST_MS:
-                marks.append(("time stamps", times))
-        weights = run.fact("weights_sha256")
-        if isinstance(weights, dict) and weights:
-            marks.append(("final weights", tuple(sorted(map(str, weights.values())))))
-        traces.append(Trace(result.package.name, run.log.path, signed, tuple(marks)))
-    return traces
+    return [
+        Trace(
+            result.package.name,
+            run.log.path,
+            signed,
+            (*((("a log", run.log.sha256),) if run.log.sha256 else ()), *marks_of(run)),
+        )
+        for run in result.runs
+    ]
 
 
 def copied_runs(traces: Iterable[Trace]) -> Iterator[Finding]:
@@ -68,4 +81,4 @@ def copied_runs(traces: Iterable[Trace]) -> Iterator[Finding]:
                 continue
             found.add(trace.log)
             expected = f"{what} that no run of another result has"
-            yield Finding(COPIES, expected, f"those of {others[0].log}", _REMEDY, trace.log)
+            yield Finding(COPIES, expected, f"that of {others[0].log}", _REMEDY, trace.log)

@@ -120,6 +120,9 @@ def _lacks_chain(evidence: Evidence) -> str:
     commitments = {str(run.log.value(keys.ATTEMPT)["seeds"]) for run in runs}  # type: ignore[index]  # checked above
     if len(commitments) > 1:
         return "one commitment to the seeds of all runs"
+    facts = (evidence.result.system or {}).get("hybridperf")
+    if not isinstance(facts, dict) or not {"accelerators", "processor"} <= facts.keys():
+        return "a description with what the harness found of the machine"
     return _lacks_sums(evidence.result)
 
 
@@ -218,7 +221,8 @@ RUNGS: Final = (
     Rung(
         "chained",
         "seeds that were all fixed before the first run, each attempt's first line with the last "
-        "hash of the one before, and a list of the hashes of all files",
+        "hash of the one before, the harness's own description of the machine, and a list of the "
+        "hashes of all files",
         "an operator who leaves out, swaps or repeats runs of a result without writing all that "
         "follows anew; with a signature, who signed is known, and with a time stamp, until when",
         _lacks_chain,

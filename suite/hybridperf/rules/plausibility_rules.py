@@ -84,8 +84,10 @@ def own_below_the_peak(
 
 
 def _without_time(result: Result) -> Iterator[Deviation]:
-    """Yield a deviation for each run with a block or a run that took no time."""
+    """Yield a deviation for each closed run with a block, or a whole, that took no time."""
     for run in result.runs:
+        if run.log.value(keys.SUBMISSION_DIVISION) != "closed":
+            continue
         before = run.log.first(keys.RUN_START)
         ends = [*run.log.all(keys.EVAL_ACCURACY), *run.log.all(keys.RUN_STOP)[:1]]
         for nth, entry in enumerate(ends):

@@ -14,8 +14,9 @@ from hybridperf.findings import Severity, visible
 from hybridperf.log import keys
 from hybridperf.log.chain import GENESIS
 from hybridperf.log.sums import SUMS
+from hybridperf.rules.copies import marks_of
 from hybridperf.rules.rule import Deviation, rule
-from hybridperf.untrusted import number, whole
+from hybridperf.untrusted import whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 _SOURCE: Final = "HybridPerf rules, section 8"
 _PUBLISH: Final = "publish every attempt as the harness sealed it, or make the result anew"
-# Of a run whose time stamps tell it from others: of a million pairs, fewer than one is equal.
-_FEWEST_STAMPS: Final = 4
-_SHORTEST_MS: Final = 1000
 
 
 @rule(
@@ -120,29 +118,14 @@ def no_overlap(result: Result, task: Task, *, tolerance_s: float) -> Iterator[De
 )
 def durations_differ(result: Result, task: Task) -> Iterator[Deviation]:
     """No two runs took equal times to the last digit, and no two have the same final weights."""
-    seen: dict[object, int] = {}
+    seen: dict[tuple[str, object], int] = {}
     for run in result.runs:
-        for what, value in _fingerprints(run):
-            if value in seen:
-                yield Deviation(f"{what} of its own", f"that of run {seen[value]}", run=run.number)
+        for what, value in marks_of(run):
+            if (what, value) in seen:
+                first = seen[what, value]
+                yield Deviation(f"{what} of its own", f"that of run {first}", run=run.number)
                 break
-            seen[value] = run.number
-
-
-def _fingerprints(run: SealedRun) -> Iterator[tuple[str, object]]:
-    """Yield (what, value) of what no two independent runs have in common."""
-    measured = number(run.fact("supervisor", "run_s"))
-    if measured is not None and measured != round(measured, 3):
-        yield "a time by the supervisor's clock", ("run_s", measured)
-    start = run.log.first(keys.RUN_START)
-    if start is not None:
-        times = tuple(entry.time_ms - start.time_ms for entry in run.log.all(keys.EVAL_ACCURACY))
-        if len(times) >= _FEWEST_STAMPS and times[-1] >= _SHORTEST_MS:
-            yield "times of its evaluations", ("times", times)
-    weights = run.fact("weights_sha256")
-    if isinstance(weights, dict) and weights:
-        hashes = tuple(sorted(str(each) for each in weights.values()))
-        yield "final weights", ("weights", hashes)
+            seen[what, value] = run.number
 
 
 @rule(

@@ -20,6 +20,7 @@ from hybridperf.log.writer import LogWriter
 from hybridperf.run.atomic import canonical_json, write_atomically
 from hybridperf.run.ending import Ending, Outcome
 from hybridperf.run.folder import attempt_folder
+from hybridperf.run.kept import keep_model
 from hybridperf.run.launcher import launch
 from hybridperf.run.processes import end_processes
 from hybridperf.run.rescore import rescore, weights_sha256
@@ -167,6 +168,8 @@ class Attempt:
         if not spec.log.exists():  # removed as irregular; every sealed attempt has a log
             write_head(spec)
         facts: dict[str, object] = {"weights_sha256": weights}
+        if ending.outcome.completed:
+            facts |= keep_model(spec, around.package)
         if spec.nodes > 1:
             facts["nodes"] = around.peers.differences
         return seal(spec, around.package, around.command, ending, rescoring, facts)
@@ -184,6 +187,8 @@ def write_head(spec: RunSpec) -> None:
     """
     task, plan = spec.task(), spec.parallel_plan()
     with LogWriter(spec.log, spec.clock) as log:
+        if spec.provenance:
+            log.point(keys.ATTEMPT, spec.provenance)
         log.point(keys.SUBMISSION_BENCHMARK, task.name)
         log.point(keys.SUBMISSION_ORG, spec.org)
         log.point(keys.SUBMISSION_DIVISION, spec.division)

@@ -66,7 +66,7 @@ class PredictorServer:
             self._launch(spec)
         assert self._socket is not None
         assert self._process is not None
-        order = {"path": str(spec.path), "output": str(spec.output), "trainer": spec.trainer}
+        order = {"path": str(spec.path), "output": str(spec.output), "trainer": spec.predictor}
         with contextlib.suppress(OSError):  # it has ended, which `Scoring.poll` notices
             self._socket.send(json.dumps(order).encode())
         return Scoring(self, self._process, self._socket)
@@ -76,7 +76,7 @@ class PredictorServer:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, spec.output.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, spec.trainer],
+                [sys.executable, "-m", __name__, spec.predictor],
                 stdin=theirs.fileno(),
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hybridperf.errors import ExitCode, UserError
+from hybridperf.evidence.predictions import encoded
 from hybridperf.log import keys
 from hybridperf.log.reader import read_log
+from hybridperf.run.atomic import write_atomically
 from hybridperf.run.ending import explain_crash, read_output
+from hybridperf.run.kept import another_model
 from hybridperf.run.provenance import file_sha256
 from hybridperf.tasks.data import load
 from hybridperf.untrusted import PREDICTIONS_CAP_BYTES, number, read_bounded
@@ -53,6 +56,8 @@ def rescore(spec: RunSpec, server: PredictorServer, stop: StopRequest) -> Rescor
     task = spec.task()
     reported = float(number(read_log(spec.log).value(keys.EVAL_ACCURACY)) or 0.0)
     tolerance = task.quality.rescoring_tolerance
+    if problem := another_model(spec):
+        return Rescoring(reported, None, tolerance, problem)
     spec.predictions.unlink(missing_ok=True)  # left by the trainer or an earlier predictor
     process = server.start(spec)
     deadline_s = time.monotonic() + task.limits.initialisation_s
@@ -96,6 +101,7 @@ def _compare(spec: RunSpec, reported: float, tolerance: float) -> Rescoring:
     if classes.shape != labels.shape or classes.dtype.kind not in "iu":
         found = f"predictions of shape {classes.shape} and type {classes.dtype}"
         return Rescoring(reported, None, tolerance, f"{found}, not {labels.shape} integers")
+    write_atomically(spec.final_predictions, encoded(classes))
     quality = float((classes == labels).mean())
     problem = "" if abs(quality - reported) <= tolerance else "the quality did not come back"
     return Rescoring(reported, quality, tolerance, problem)

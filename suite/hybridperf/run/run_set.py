@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import shutil
 from typing import TYPE_CHECKING, Protocol
 
@@ -33,16 +32,16 @@ from hybridperf.run.predictor_server import PredictorServer
 from hybridperf.run.provenance import code_hashes
 from hybridperf.run.request import package_of
 from hybridperf.run.resume import machine_start, resumable_epoch, same_request
+from hybridperf.run.seeds import draw_seed
 from hybridperf.run.signals import stop_on_signals
 from hybridperf.run.spec import RunSpec
 from hybridperf.run.supervise import Observer
 from hybridperf.system.describe import describe_with_torch
-from hybridperf.untrusted import whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hybridperf.log.package import Package, SealedRun
+    from hybridperf.log.package import Package
     from hybridperf.run.request import RunRequest
     from hybridperf.run.seal import Sealed
     from hybridperf.tasks.task import Task
@@ -122,6 +121,7 @@ def _carry_out(
             )
         number = runs[-1].number + 1 if runs else 0
         observer.begin(len(completed), request.runs, task)
+        seed, provenance = draw_seed(package, runs, completed)
         spec = RunSpec(
             folder=str(attempt_folder(package, number)),
             attempt=number,
@@ -129,7 +129,7 @@ def _carry_out(
             trainer=request.launched,
             overrides=dict(request.overrides),
             plan=str(request.plan),
-            seed=_seed(runs, {run.fact("seed") for run in completed}),
+            seed=seed,
             org=request.org,
             platform=package.system,
             division=request.division,
@@ -138,6 +138,8 @@ def _carry_out(
             code=code_hashes(request.launched),
             nodes=request.nodes.count,
             rendezvous=peers.rendezvous(),
+            provenance=provenance,
+            keep_weights=request.keep_weights,
         )
         peers.prepare(package, task, stop)
         sealed = Attempt(spec, around).run()
@@ -174,17 +176,6 @@ def _settle(
 def _completed(package: Package) -> int:
     runs = sealed_runs(package)
     return len(completed_runs(runs))
-
-
-def _seed(runs: tuple[SealedRun, ...], used: set[object]) -> int:
-    """Return the seed of an attempt that did not complete, else draw a new one."""
-    for run in runs:
-        seed = whole(run.fact("seed"), 0)
-        if seed is not None and seed not in used:
-            return seed
-    while (drawn := secrets.randbelow(2**31)) in used:
-        pass
-    return drawn
 
 
 def _go_on(sealed: Sealed, package: Package) -> None:

@@ -53,6 +53,9 @@ class RunSpec:
     code: dict[str, object] = field(default_factory=dict)  #: hashes of the code that started it
     nodes: int = 1  #: number of nodes, each with the same number of ranks
     rendezvous: str = ""  #: HOST:PORT of node 0 if there is more than one node
+    #: first entry of the log: the attempt before and the commitment to all seeds
+    provenance: dict[str, object] = field(default_factory=dict)
+    keep_weights: bool = False  #: keep the final weights beside the log
     resumed: int | None = None  #: epoch of the checkpoint from which the run was resumed
 
     @classmethod
@@ -104,6 +107,14 @@ class RunSpec:
         return ParallelPlan.parse(self.plan)
 
     @property
+    def predictor(self) -> str:
+        """Return the package whose module ``predict`` scores the final model.
+
+        In the closed division, where the model is the task's, it is the task's own.
+        """
+        return self.task().trainer if self.division == "closed" else self.trainer
+
+    @property
     def path(self) -> Path:
         """Return the file that holds this specification."""
         return Path(self.folder, "run.json")
@@ -144,6 +155,11 @@ class RunSpec:
     def checkpoints(self) -> Path:
         """Return the folder of the run's checkpoints."""
         return Path(self.folder, "checkpoints")
+
+    @property
+    def final_predictions(self) -> Path:
+        """Return the file with the predictions that were counted, in the order of the samples."""
+        return Path(self.folder, "final_predictions.npy")
 
     @property
     def predictions(self) -> Path:

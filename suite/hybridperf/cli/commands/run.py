@@ -160,6 +160,7 @@ def request_of(options: argparse.Namespace) -> RunRequest:
         trainer=options.trainer,
         system=options.system,
         division=options.division,
+        keep_weights=options.keep_weights,
         overrides=tuple(parse_overrides(task, options.overrides).items()),
     )
 
