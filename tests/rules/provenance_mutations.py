@@ -144,6 +144,9 @@ PROVENANCE = [
         "predictions elsewhere", "result.predictions", predictions={"path": "../predictions"}
     ),
     of_files("weights that are not there", absent_weights, "result.weights"),
+    of_manifest(
+        "other data under the same names", "result.configuration", data_contents_sha256="0"
+    ),
     of_files("a signature that is none", forge_signature, "result.signature"),
     of_files("a time stamp that is none", forge_time_stamp, "result.time_stamp"),
     of_files(

@@ -11,6 +11,7 @@ from hybridperf.evidence.tensors import read_tensors
 from hybridperf.run.atomic import write_atomically
 from hybridperf.run.folder import add_hashes
 from hybridperf.run.provenance import code_facts, file_sha256
+from hybridperf.tasks.data import data_contents
 from hybridperf.tasks.tensors import accepted_tensors
 from hybridperf.untrusted import reason
 
@@ -60,6 +61,7 @@ def keep_model(spec: RunSpec, package: Package) -> dict[str, object]:
     write_atomically(package.folder / name, content)
     digests = {name: sha256(content).hexdigest()}
     facts: dict[str, object] = {
+        "data_contents_sha256": data_contents(spec.task().data),
         "predictor": predictor,
         "model": model,
         "predictions": {"path": name, "sha256": digests[name]},

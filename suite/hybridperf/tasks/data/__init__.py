@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.tasks.data.cifar import Cifar10
+from hybridperf.tasks.data.contents import contents_sha256
 from hybridperf.tasks.data.digits import Digits
 from hybridperf.tasks.data.pictures import Pictures
 from hybridperf.tasks.data.samples import Samples, Source, Splits, require_counts
@@ -24,6 +25,7 @@ __all__ = [
     "Samples",
     "Splits",
     "check_data",
+    "data_contents",
     "drop_from_page_cache",
     "load",
     "prepare",
@@ -61,6 +63,15 @@ def drop_from_page_cache(data: Data) -> None:
             os.close(descriptor)
 
 
+def data_contents(data: Data) -> str:
+    """Return one SHA-256 of the contents of all data files; a large data set is read once.
+
+    Raises:
+        UserError: exit status 4 if they are missing.
+    """
+    return contents_sha256(_source(data).files(data))
+
+
 def load(data: Data) -> Splits:
     """Read the samples and split them.
 
@@ -78,7 +89,9 @@ def prepare(data: Data, progress: Progress) -> bool:
     Raises:
         UserError: as `check_data`, and if there is no disk space.
     """
-    return _source(data).prepare(data, progress)
+    done = _source(data).prepare(data, progress)
+    data_contents(data)
+    return done
 
 
 def require_readable(data: Data) -> None:
@@ -90,6 +103,7 @@ def require_readable(data: Data) -> None:
     source = _source(data)
     source.check(data)
     source.verify(data, lambda *_: None)
+    data_contents(data)
 
 
 def _source(data: Data) -> Source:
