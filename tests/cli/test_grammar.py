@@ -227,7 +227,7 @@ def test_completion_names_every_command_and_option(
     ("words", "completed"),
     [
         (["ru"], {"run"}),
-        (["re"], {"report"}),
+        (["re"], {"report", "rerun", "rescore"}),
         (["run", "resnet/l"], {"resnet/laptop"}),
         (["rcp", "mak"], {"make"}),
         (["run", "--p"], {"--plan"}),
