@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hybridperf.evidence.predictions import encoded, labels_here
 from hybridperf.evidence.seed_chain import commitment_of, link_at, seed_of
@@ -92,7 +92,7 @@ def last_hash(package: Package, number: int) -> str:
     return parts[1]
 
 
-def keep_models(package: Package, sandbox: dict[str, object] | None = None) -> None:
+def keep_models(package: Package) -> None:
     """Keep predictions of every run, made in a sandbox by the suite's own predictor."""
     task = find_task(TASK)
     labels = labels_here(task)
@@ -111,14 +111,29 @@ def keep_models(package: Package, sandbox: dict[str, object] | None = None) -> N
         edit_manifest(
             package,
             number,
-            mode="sandboxed",
-            sandbox=sandbox or LANDLOCK,
             model={"count": 104, "values": 514155, "sha256": accepted_tensors(task)[0]},
             predictor={"package": "hybridperf_reference", "sha256": "b" * 64},
             predictions={"path": name, "sha256": hashlib.sha256(content).hexdigest()},
             rescoring={"problem": "", "quality": share, "reported": share, "tolerance": 0.0034},
         )
+    state_sandbox(package, "sandboxed", LANDLOCK)
+
+
+def state_sandbox(package: Package, mode: str | None, sandbox: dict[str, Any] | None) -> None:
+    """State mode and sandbox in every log and manifest; None for neither."""
+    stated: dict[str, object] = {keys.MODE: mode, keys.SANDBOX: sandbox}
+    for number in numbers_of(package):
+        edit_log(package, number, functools.partial(_state, stated))
+        edit_manifest(package, number, mode=mode, sandbox=sandbox)
     seal(package.root)
+
+
+def _state(stated: dict[str, object], bodies: list[str]) -> None:
+    bodies[:] = [body for body in bodies if json.loads(body)["key"] not in stated]
+    at = place(bodies, keys.PLAN)
+    for key, value in stated.items():
+        if value is not None:
+            bodies.insert(at, json.dumps(json.loads(bodies[at]) | {"key": key, "value": value}))
 
 
 def _report(quality: float, bodies: list[str]) -> None:

@@ -10,6 +10,7 @@ from tests.evidence import LANDLOCK, SECRET, chain, describe_as_found
 from tests.hostile.forging import (
     DAY_MS,
     as_another,
+    claim_sandbox,
     copy_for_another,
     draw_seed,
     drop,
@@ -25,6 +26,7 @@ from tests.hostile.forging import (
     repeat,
     run_next_month,
     same_times,
+    sandboxed,
     signed_as_something_else,
     signed_by_oneself,
     swap,
@@ -187,24 +189,35 @@ FORGERIES = [
         lambda package: (package.folder / SUMS).unlink(),
         "SHA256SUMS",
     ),
-    Forgery("a trainer with all permissions", "chained", every_manifest(mode="open"), "a sandbox"),
+    Forgery(
+        "a trainer with all permissions",
+        "chained",
+        lambda package: sandboxed(package, "open", {"kind": "none", "why": "asked for"}),
+        "a sandbox",
+    ),
+    Forgery(
+        "a sandbox in the manifests alone",
+        "self-reported",
+        claim_sandbox,
+        "run.manifest",
+    ),
     Forgery(
         "a sandbox that is none",
         "chained",
-        every_manifest(sandbox={"kind": "none", "why": "no Landlock"}),
+        lambda package: sandboxed(package, "sandboxed", {"kind": "none", "why": "no Landlock"}),
         "a sandbox",
     ),
     Forgery(
         "a sandbox without its mode",
         "chained",
-        every_manifest(mode=None, sandbox=LANDLOCK),
+        lambda package: sandboxed(package, None, LANDLOCK),
         "a sandbox",
     ),
     Forgery(
         "a rung that the manifest claims",
         "chained",
-        every_manifest(mode=None, rung="re-run", trust={"rung": "re-run"}),
-        "a sandbox",
+        every_manifest(model=None, rung="re-run", trust={"rung": "re-run"}),
+        "the names of the model's tensors",
     ),
     Forgery(
         "no tensors", "chained", every_manifest(model=None), "the names of the model's tensors"

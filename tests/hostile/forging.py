@@ -6,18 +6,20 @@ import functools
 import hashlib
 import json
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hybridperf.evidence.signatures import RERUN, RESULT, sign_file
 from hybridperf.log import keys
 from hybridperf.log.package import result_names
 from hybridperf.log.sums import SUMS
 from tests.evidence import (
+    LANDLOCK,
     chain,
     last_hash,
     list_key,
     make_key,
     numbers_of,
+    state_sandbox,
 )
 from tests.packages import (
     change,
@@ -250,3 +252,15 @@ def same_times(package: Package) -> None:
         edit_log(package, number, edit)
         edit_manifest(package, number, supervisor={"initialisation_s": 9.0, "run_s": 10.0})
     chain(package)
+
+
+def sandboxed(package: Package, mode: str | None, sandbox: dict[str, Any] | None) -> None:
+    """State another sandbox, and chain the attempts anew."""
+    state_sandbox(package, mode, sandbox)
+    chain(package)
+
+
+def claim_sandbox(package: Package) -> None:
+    """State a sandbox in the manifests, and none in the logs."""
+    sandboxed(package, "open", LANDLOCK)
+    every_manifest(mode="sandboxed")(package)
