@@ -25,6 +25,7 @@ def chain_of(task: Task, seed: int, build: Build | None = None) -> Chain:
     Raises:
         ValueError: if there is no such family, or if the chain's units differ from those that the
             task declares.
+        UserError: exit status 2 if the task's ``[model]`` table is invalid.
     """
     torch.manual_seed(seed)
     chain = (build or _family(task))(task)

@@ -25,7 +25,7 @@ MLPERF = ("--ruleset", "mlperf-training-2.1.0")
     [
         (
             ["--ruleset", "mlperf-9"],
-            "mlperf-training-2.1.0, found 'mlperf-9'; name one with --ruleset.",
+            "mlperf-training-6.1.0, or the file of one, found 'mlperf-9'; name one with --ruleset.",
         ),
         (["--ruleset", "../x"], "found '../x'; name one with --ruleset."),
         (
@@ -64,9 +64,13 @@ def test_json_keeps_its_contract_and_text_says_the_same(
 
     said = json.loads(done.out)
     assert done.code == 3
-    assert set(said) == {"valid", "ruleset", "mode", "logs", "results", "findings"}
+    assert set(said) == {
+        "version", "valid", "ruleset", "mode", "counts", "results", "logs", "findings",
+    }  # fmt: skip
     assert (said["valid"], said["ruleset"], said["mode"]) == (False, MLPERF[1], "as-published")
-    assert said["logs"] == [{"path": str(log), "valid": False}]
+    assert said["logs"] == [{"path": str(log), "valid": False, "verdict": "invalid"}]
+    assert said["counts"]["logs"] == {"valid": 0, "invalid": 1, "not judged": 0}
+    assert said["counts"]["findings"]["error"] == len(said["findings"])
     assert {"rule", "severity", "path", "line", "expected", "found", "remedy"} == set(
         said["findings"][0]
     )
@@ -75,9 +79,11 @@ def test_json_keeps_its_contract_and_text_says_the_same(
     text = hybridperf("check", str(log), *MLPERF)
     assert text.code == 3
     assert f"{log}: INVALID by mlperf-training-2.1.0, 1 log checked" in text.out
-    shown = text.out.count("error ")
-    assert shown == len({each["rule"] for each in said["findings"]}) + 2  # three of a rule at most
-    assert f"{len(said['findings']) - shown} more like these in the same files" in text.out
+    assert text.out.count("error ") == len({each["rule"] for each in said["findings"]})
+    keys_missing = sum(each["rule"] == "mlperf.keys" for each in said["findings"])
+    assert f"{keys_missing - 1} more of mlperf.keys, in 1 file; --verbose shows all" in text.out
+    verbose = hybridperf("check", str(log), *MLPERF, "--verbose").out
+    assert verbose.count("error ") == len(said["findings"])
 
 
 def test_no_path_is_refused(hybridperf: Callable[..., Finished]) -> None:

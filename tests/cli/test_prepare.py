@@ -95,7 +95,7 @@ def test_a_task_of_text_is_prepared_trained_sealed_and_valid(
     run = ("run", str(task), "--data-dir", str(folder), "--out", str(tmp_path / "out"))
     before = hybridperf(*run)
     assert before.code == 4
-    assert before.err.startswith("hybridperf: data set texts: expected tokens of all text in ")
+    assert before.err.startswith("hybridperf: data set texts: expected the tokens of the text in ")
     assert before.err.endswith("'hybridperf prepare TASK --data-dir FOLDER'.\n")
 
     done = hybridperf("prepare", str(task), "--data-dir", str(folder))
@@ -140,8 +140,8 @@ def test_a_full_disk_is_one_sentence_and_the_same_command_goes_on(
     assert full.code == 4
     (sentence,) = full.err.splitlines()
     tokens = folder / "hybridperf_tokens"
-    assert f"expected text that can be read, and room for tokens in {tokens}, found" in sentence
-    assert sentence.endswith("see to it and give the same command again: it resumes.")
+    assert f"expected readable text, and disk space for tokens in {tokens}, found" in sentence
+    assert sentence.endswith("correct that and repeat the command, which resumes.")
     assert json.loads((tokens / "record.json").read_text())["files_done"] == 1
     assert hybridperf("prepare", str(task), "--data-dir", str(folder)).code == 0
 

@@ -48,7 +48,7 @@ def package(made: Path, tmp_path: Path) -> Package:
 
 def trust_in(package: Package) -> Trust:
     """Return what ``check`` says of one result of a folder."""
-    results = {each.name: each.trust for each in check_path(package.root).results}
+    results = {each.package.name: each.trust for each in check_path(package.root).results}
     return results[package.name]
 
 

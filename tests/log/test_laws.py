@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hybridperf.log.published import Absent, read_published_log
+from hybridperf.log.published import read_published_log
 from hybridperf.log.reader import read_log
 from hybridperf.log.writer import LogWriter
 
@@ -58,11 +58,14 @@ _LINE = st.fixed_dictionaries(
 )
 # What loggers leave out, add, or write in a type of their own.
 _ODD_LINE = st.fixed_dictionaries(
-    {"time_ms": _TIMES | st.floats(0, 2**47), "key": _TEXTS},
-    optional={
-        "event_type": _VALUES,
+    {
+        "time_ms": _TIMES | st.floats(0, 2**47),
+        "key": _TEXTS,
         "value": _VALUES,
         "metadata": _VALUES,
+    },
+    optional={
+        "event_type": _VALUES,
         "namespace": _VALUES,
         "sha256": _TEXTS,
         "line": _VALUES,
@@ -136,7 +139,7 @@ def test_what_another_logger_writes_is_read_as_far_as_it_goes(
         metadata, event_type = line.get("metadata"), line.get("event_type")
         assert each.key == line["key"]
         assert each.time_ms == int(line["time_ms"])
-        assert each.value == line.get("value", Absent.ABSENT)
+        assert each.value == line["value"]
         assert each.metadata == (metadata if isinstance(metadata, dict) else {})
         assert each.event_type == (event_type if isinstance(event_type, str) else "")
 

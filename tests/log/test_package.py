@@ -50,7 +50,7 @@ def test_more_logs_than_are_looked_at_together_are_refused(
         monkeypatch.setattr("hybridperf.log.package.LOGS_CAP", 2)
         with pytest.raises(UserError, match="expected at most 2 logs below one folder") as refused:
             find(tmp_path)
-        assert refused.value.exit_code is ExitCode.ENVIRONMENT
+        assert refused.value.exit_code is ExitCode.USAGE
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.log.published import Absent, read_published_log
+from hybridperf.log.published import read_published_log
+
+_REST = '"value": 1, "metadata": {}'
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,9 +20,10 @@ def test_bytes_that_are_no_utf_8_and_lines_that_share_one_are_read(tmp_path: Pat
     path = tmp_path / "log.txt"
     path.write_bytes(
         b"\xff\n"
-        b'0: :::MLLOG {"key": "a", "time_ms": 1, "value": "\xe9"}\r\n'
-        b'50%\r:::MLLOG {"key": "b", "time_ms": 2.5}\r:::MLLOG {"key": "c", "time_ms": 3}\r\n'
-        b':::MLLOG {"key": "d", "time_ms": 4, "metadata": []}'
+        b'0: :::MLLOG {"key": "a", "time_ms": 1, "value": "\xe9", "metadata": {}}\r\n'
+        b'50%\r:::MLLOG {"key": "b", "time_ms": 2.5, "value": NaN, "metadata": {}}'
+        b'\r:::MLLOG {"key": "c", "time_ms": 3, "value": -Infinity, "metadata": {}}\r\n'
+        b':::MLLOG {"key": "d", "time_ms": 4, "value": 1e999, "metadata": []} \xa0'
     )
 
     log = read_published_log(path, "log")
@@ -32,8 +36,23 @@ def test_bytes_that_are_no_utf_8_and_lines_that_share_one_are_read(tmp_path: Pat
         (4, "d"),
     ]
     assert log.value("a") == "é"
-    assert log.value("b") is Absent.ABSENT
+    assert repr(log.value("b")) == "nan"
+    assert (log.value("c"), log.value("d")) == (-math.inf, math.inf)
     assert log.entries[3].metadata == {}
+
+
+def test_lines_that_no_rule_looks_at_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    rest = '"time_ms": 1, "value": 1, "metadata": {}'
+    path.write_text(
+        f':::MLLOG {{"key": null, {rest}}}\n:::MLLOG {{"key": [1], {rest}}}\n'
+        f':::MLLOG{{"key": "near", {rest}}}\n:::MLLOG {{"key": "a", {rest}}}\n'
+    )
+
+    log = read_published_log(path, "log")
+
+    assert log.findings == []
+    assert [entry.key for entry in log.entries] == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -45,15 +64,18 @@ def test_bytes_that_are_no_utf_8_and_lines_that_share_one_are_read(tmp_path: Pat
         "{" * 40_000,
         '{"key":' * 20,
         "[" * 17 + '\\"' * 30_000,
-        '{"key": 1, "time_ms": 1}',
         '{"key": "a"}',
-        '{"key": "a", "time_ms": NaN}',
-        '{"key": "a", "time_ms": 1e999}',
-        '{"key": "a", "time_ms": ' + "9" * 5000 + "}",
-        '{"key": "a", "time_ms": ' + "9" * 400 + "}",
-        '{"key": "' + "a" * 70_000 + '", "time_ms": 1}',
+        f'{{"key": "a", "time_ms": NaN, {_REST}}}',
+        f'{{"key": "a", "time_ms": 1e999, {_REST}}}',
+        f'{{"key": "a", "time_ms": "1", {_REST}}}',
+        f'{{"key": "a", "time_ms": true, {_REST}}}',
+        f'{{"key": "a", "time_ms": {"9" * 5000}, {_REST}}}',
+        f'{{"key": "a", "time_ms": {"9" * 400}, {_REST}}}',
+        f'{{"key": "{"a" * 70_000}", "time_ms": 1, {_REST}}}',
+        '{"key": "a", "time_ms": 1, "value": 1}',
+        '{"key": "a", "time_ms": 1, "metadata": {}}',
     ],
-    ids=range(13),
+    ids=range(16),
 )
 def test_a_line_that_cannot_be_read_is_a_finding(tmp_path: Path, payload: str) -> None:
     path = tmp_path / "log.txt"

@@ -41,7 +41,9 @@ from hybridperf.score.scaling.side import plan_ranks
         ("", [], None),
     ],
 )
-def test_a_plan_becomes_chips(plan: str, chips: list[str], ranks: int | None) -> None:
+def test_a_plan_has_a_chip_for_each_stated_field(
+    plan: str, chips: list[str], ranks: int | None
+) -> None:
     assert [chip.text for chip in plan_chips(plan)] == chips
     assert plan_ranks(plan) == ranks
 

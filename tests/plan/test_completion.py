@@ -19,5 +19,5 @@ from hybridperf.plan.fields import FIELDS
         ("unknown=", []),
     ],
 )
-def test_a_plan_is_completed(text: str, completed: list[str]) -> None:
+def test_completions_of_a_partial_plan(text: str, completed: list[str]) -> None:
     assert complete_plan(text) == completed

@@ -45,7 +45,7 @@ _ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text(ma
 
 @settings(deadline=None)
 @given(plans(), configs())
-def test_what_does_not_fit_is_a_finding_and_nothing_is_raised(
+def test_inconsistent_plans_give_findings_and_raise_nothing(
     plan: ParallelPlan, config: TrainingConfig
 ) -> None:
     for finding in plan.check(config):
@@ -55,7 +55,7 @@ def test_what_does_not_fit_is_a_finding_and_nothing_is_raised(
 
 @settings(deadline=None)
 @given(plans(), configs(), st.sampled_from(sorted(FIELDS)), _ANYTHING)
-def test_a_plan_of_any_values_is_checked_and_nothing_is_raised(
+def test_checking_a_plan_of_any_values_raises_nothing(
     plan: ParallelPlan, config: TrainingConfig, name: str, value: object
 ) -> None:
     changed = dataclasses.replace(plan, **{name: value})  # type: ignore[arg-type]  # on purpose
@@ -114,7 +114,7 @@ def test_a_plan_that_fits_has_no_findings(text: str) -> None:
         ("recompute=7", ["plan.recompute"]),
     ],
 )
-def test_each_misfit_is_a_finding(text: str, rules: list[str]) -> None:
+def test_each_violated_constraint_is_a_finding(text: str, rules: list[str]) -> None:
     findings = ParallelPlan.parse(text).check(CONFIG)
 
     assert [finding.rule for finding in findings] == rules
@@ -152,7 +152,7 @@ def test_each_misfit_is_a_finding(text: str, rules: list[str]) -> None:
         ("bn=deferred", "bn", "more than one micro-batch for bn=deferred to put together"),
     ],
 )
-def test_what_is_known_to_be_wrong_is_refused_with_its_reason(
+def test_incorrect_combinations_are_refused_with_the_reason(
     text: str, rule: str, says: str
 ) -> None:
     findings = ParallelPlan.parse(text).check(ROOMY)
@@ -170,7 +170,9 @@ def test_what_is_known_to_be_wrong_is_refused_with_its_reason(
         ({"batch_norm": False}, "bn=deferred,microbatches=2", "BatchNorm in the model"),
     ],
 )
-def test_what_the_model_cannot_is_refused(facts: dict[str, object], text: str, says: str) -> None:
+def test_plans_that_the_model_does_not_support_are_refused(
+    facts: dict[str, object], text: str, says: str
+) -> None:
     findings = ParallelPlan.parse(text).check(
         dataclasses.replace(ROOMY, **facts)  # type: ignore[arg-type]  # the rows above are typed
     )
@@ -179,7 +181,7 @@ def test_what_the_model_cannot_is_refused(facts: dict[str, object], text: str, s
     assert says in findings[0].expected
 
 
-def test_a_misfit_names_the_numbers_and_the_remedy() -> None:
+def test_a_finding_states_the_numbers_and_the_remedy() -> None:
     (finding,) = ParallelPlan.parse("dp=3").check(CONFIG)
 
     assert finding.sentence == (
@@ -188,14 +190,14 @@ def test_a_misfit_names_the_numbers_and_the_remedy() -> None:
     )
 
 
-def test_cores_may_be_shared_where_the_facts_say_so() -> None:
+def test_ranks_may_share_a_core_if_the_config_allows_it() -> None:
     shared = dataclasses.replace(CONFIG, ranks_per_device=4)
 
     assert ParallelPlan.parse("dp=16").check(shared) == []
     assert [each.rule for each in ParallelPlan.parse("dp=32").check(shared)] == ["plan.ranks"]
 
 
-def test_units_bound_the_stages_where_there_are_devices_enough() -> None:
+def test_the_number_of_units_limits_the_stages() -> None:
     many = dataclasses.replace(CONFIG, devices=64)
 
     assert ParallelPlan.parse("pp=6,microbatches=8").check(many) == []
@@ -213,7 +215,7 @@ def test_units_bound_the_stages_where_there_are_devices_enough() -> None:
         ("dp=2,gradients=bf16", False),
     ],
 )
-def test_a_plan_tells_whether_one_process_computes_the_same(text: str, equivalent: bool) -> None:
+def test_plans_equivalent_to_one_process(text: str, equivalent: bool) -> None:
     assert ParallelPlan.parse(text).equivalent is equivalent
 
 
@@ -221,5 +223,5 @@ def test_a_plan_tells_whether_one_process_computes_the_same(text: str, equivalen
     ("text", "span"),
     [("dp=2", 16), ("dp=2,microbatches=2", 8), ("dp=2,bn=sync,microbatches=2", 16)],
 )
-def test_batch_norm_spans_a_micro_batch_or_all_replicas(text: str, span: int) -> None:
+def test_batch_norm_span_is_a_micro_batch_or_all_replicas(text: str, span: int) -> None:
     assert ParallelPlan.parse(text).batch_norm_span(32) == span

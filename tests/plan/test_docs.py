@@ -60,5 +60,5 @@ def _markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 @pytest.mark.parametrize("table", [_field_table, _schedule_table, _constraint_table])
-def test_the_page_of_plans_has_the_tables_of_the_registries(table: Callable[[], str]) -> None:
+def test_tables_in_the_docs_are_generated_from_the_registries(table: Callable[[], str]) -> None:
     assert table() in PAGE.read_text(encoding="utf-8"), f"paste this into {PAGE}:\n{table()}"

@@ -121,7 +121,7 @@ def assert_formulas(name: str, programs: list[Program], stages: int, microbatche
 
 
 @pytest.mark.parametrize("name", [name for name in SCHEDULES if SCHEDULES[name].stages > 1])
-def test_formulas_and_placement_are_those_of_torch(name: str, ranks: int) -> None:
+def test_formulas_and_placement_match_torch(name: str, ranks: int) -> None:
     for _, _, stages, microbatches in (case for case in CASES if case[:2] == (name, ranks)):
         programs = torch_programs(torch_schedule(SCHEDULES[name], ranks, stages, microbatches))
         assert_formulas(name, programs, stages, microbatches)
@@ -134,7 +134,7 @@ def test_formulas_hold_with_one_stage_on_each_rank(name: str) -> None:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
-def test_a_formula_computes_what_its_text_says(schedule: Schedule) -> None:
+def test_the_text_of_a_formula_gives_its_value(schedule: Schedule) -> None:
     for _, p, v, m in (case for case in CASES if case[0] == schedule.name):
         for formula in (schedule.idle_share, schedule.activations):
             names = {"p": p, "v": v, "m": m, "max": max, "min": min}
@@ -143,9 +143,7 @@ def test_a_formula_computes_what_its_text_says(schedule: Schedule) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_torch_runs_the_micro_batches_that_are_admitted_and_no_others(
-    name: str, ranks: int
-) -> None:
+def test_torch_accepts_exactly_the_allowed_micro_batches(name: str, ranks: int) -> None:
     schedule = SCHEDULES[name]
     for microbatches in range(1, 15):
         number = schedule.next_microbatches(ranks, microbatches)
@@ -158,7 +156,7 @@ def test_torch_runs_the_micro_batches_that_are_admitted_and_no_others(
                 torch_schedule(schedule, ranks, schedule.stages, microbatches)
 
 
-def test_stages_lie_in_turns_or_in_a_v() -> None:
+def test_stages_are_placed_round_robin_or_in_a_v() -> None:
     interleaved = ParallelPlan.parse("pp=2,schedule=interleaved,stages=3")
     folded = ParallelPlan.parse("pp=3,schedule=zbv")
 

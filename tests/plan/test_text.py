@@ -11,13 +11,15 @@ from tests.plan.drawn import plans
 
 @settings(deadline=None)
 @given(plans())
-def test_text_and_plan_are_inverse(plan: ParallelPlan) -> None:
+def test_parsing_inverts_the_canonical_text(plan: ParallelPlan) -> None:
     assert ParallelPlan.parse(str(plan)) == plan
 
 
 @settings(deadline=None)
 @given(plans(), st.randoms(), st.sampled_from(["", " ", "  "]))
-def test_order_and_spaces_do_not_matter(plan: ParallelPlan, random: object, space: str) -> None:
+def test_the_order_of_keys_and_spaces_are_ignored(
+    plan: ParallelPlan, random: object, space: str
+) -> None:
     parts = str(plan).split(",")
     random.shuffle(parts)  # type: ignore[attr-defined]  # hypothesis calls it object
     text = f"{space},{space}".join(part.replace("=", f"{space}={space}") for part in parts)
@@ -27,9 +29,7 @@ def test_order_and_spaces_do_not_matter(plan: ParallelPlan, random: object, spac
 
 @settings(deadline=None)
 @given(plans(), plans())
-def test_names_for_files_are_safe_and_differ_as_plans_do(
-    plan: ParallelPlan, other: ParallelPlan
-) -> None:
+def test_slugs_are_valid_file_names_and_unique(plan: ParallelPlan, other: ParallelPlan) -> None:
     assert plan.slug.replace("-", "").isalnum()
     assert (plan.slug == other.slug) == (plan == other)
 
@@ -79,7 +79,7 @@ def test_names_for_files_are_safe_and_differ_as_plans_do(
         ),
     ],
 )
-def test_many_spellings_have_one_canonical_text(text: str, canonical: str, slug: str) -> None:
+def test_equal_plans_have_one_canonical_text(text: str, canonical: str, slug: str) -> None:
     plan = ParallelPlan.parse(text)
 
     assert str(plan) == canonical
@@ -140,7 +140,7 @@ _SCHEDULE = "expected schedule to be one of 1f1b, gpipe, interleaved, zbv, found
         ),
     ],
 )
-def test_a_wrong_text_is_refused_with_one_sentence(text: str, says: str) -> None:
+def test_an_invalid_text_is_refused_in_one_sentence(text: str, says: str) -> None:
     with pytest.raises(UserError) as refusal:
         ParallelPlan.parse(text)
 
@@ -152,7 +152,7 @@ def test_a_wrong_text_is_refused_with_one_sentence(text: str, says: str) -> None
 
 @settings(deadline=None)
 @given(st.text(max_size=30))
-def test_any_text_is_a_plan_or_is_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     outcome: ParallelPlan | UserError
     try:
         outcome = ParallelPlan.parse(text)

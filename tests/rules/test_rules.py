@@ -187,8 +187,14 @@ def test_the_json_contract_of_a_verdict(copy: Path) -> None:
 
     table = check_path(copy).as_json()
 
-    assert set(table) == {"valid", "ruleset", "mode", "logs", "results", "findings"}
-    assert table["valid"] is False
+    assert set(table) == {
+        "version", "valid", "ruleset", "mode", "counts", "results", "logs", "findings",
+    }  # fmt: skip
+    assert (table["version"], table["valid"]) == (2, False)
+    results = table["results"]
+    assert isinstance(results, list)
+    result = results[0]
+    assert (result["verdict"], result["logs"], result["valid_logs"]) == ("invalid", 5, 4)
     logs = table["logs"]
     assert isinstance(logs, list)
     assert [log["valid"] for log in logs] == [True, True, False, True, True]

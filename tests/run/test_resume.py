@@ -76,8 +76,8 @@ def assert_resumed_once(bench: Bench) -> None:
     assert isinstance(resumed.value, dict)
     assert resumed.value["epoch"] == 1
     before = log.entries[[entry.line for entry in log.entries].index(resumed.line) - 2]
-    assert resumed.value["gap_s"] == pytest.approx((resumed.time_ms - before.time_ms) / 1000)
-    assert resumed.value["gap_s"] >= GAP_S
+    # The harness measures the gap before it writes, which takes a while on a busy machine.
+    assert GAP_S <= resumed.value["gap_s"] <= (resumed.time_ms - before.time_ms) / 1000 + 1e-6
     start, stop = log.first(keys.RUN_START), log.first(keys.RUN_STOP)
     assert start is not None
     assert stop is not None

@@ -12,7 +12,7 @@ import pytest
 
 from hybridperf.log.rounds import find_packages, read_package
 from hybridperf.score.official import Official, official_score
-from hybridperf.score.rcp import RcpSet, read_rcp_set
+from hybridperf.score.rcp_set import RcpSet, read_rcp_set
 from hybridperf.score.score import ResultScore, score_result
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from hybridperf.log.rounds import find_packages, read_package
 from hybridperf.score.compare import compare
 from hybridperf.score.metrics import row_of
 from hybridperf.score.official import Official, official_score
-from hybridperf.score.rcp import Reference
+from hybridperf.score.rcp_points import Reference
 from hybridperf.score.score import score_result
 from tests.score.made_up_round import line, log_lines, write_round
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from hybridperf.score.rcp import RcpSet
+    from hybridperf.score.rcp_set import RcpSet
 
 TIMES_S = [100.0, 110.0, 120.0, 130.0, 140.0]
 

@@ -19,18 +19,19 @@ from hybridperf.score.convergence import samples_at
 from hybridperf.score.metrics import row_of
 from hybridperf.score.official import official_score
 from hybridperf.score.ranking import standing_of
-from hybridperf.score.rcp import (
+from hybridperf.score.rcp import judge
+from hybridperf.score.rcp_points import (
     Point,
+    RcpTest,
     Reference,
-    judge,
     limit,
     prune,
-    read_rcp_set,
     reference_point,
 )
+from hybridperf.score.rcp_set import points_of, read_rcp_set, read_rcp_sets
 from hybridperf.score.score import runs_of_result, score_result
 from hybridperf.tasks import mlperf
-from hybridperf.tasks.mlperf import MlperfBenchmark, mlperf_benchmark
+from hybridperf.tasks.mlperf import MlperfBenchmark, mlperf_benchmark, official_tool
 from hybridperf.tasks.registry import find_task
 from tests.packages import write_result
 from tests.score.made_up_round import log_lines, write_round
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 # MLPerf Training rules, appendix "RCP Examples": a benchmark of five runs a result.
 RUNS = 5
+RULES = RcpTest(RUNS, drops=1)
+NEWEST = RcpTest(RUNS, drops=1, tool=official_tool())
 BATCH_128 = Reference(128, (16, 14, 16, 17, 16, 16, 15, 16, 15, 16))
 BATCH_256 = Reference(256, (20, 21, 21, 20, 22, 22, 21, 21, 20, 20))
 
@@ -52,19 +55,19 @@ BATCH_256 = Reference(256, (20, 21, 21, 20, 22, 22, 21, 21, 20, 20))
 def test_the_worked_examples_of_the_rules(
     reference: Reference, mean: float, stdev: float, lowest: float, speedup: float
 ) -> None:
-    point = reference_point(reference, "rules", 1)
+    point = reference_point(reference, RULES)
 
     assert point.mean == mean
     assert round(point.stdev, 2) == stdev
-    assert round(limit(point, RUNS - 2), 2) == lowest
-    assert round(point.mean / limit(point, RUNS - 2) - 1, 4) == speedup
+    assert round(limit(point, RULES), 2) == lowest
+    assert round(point.mean / limit(point, RULES) - 1, 4) == speedup
 
 
 @pytest.mark.parametrize(("reference", "lowest"), [(BATCH_128, 14.78), (BATCH_256, 19.82)])
 def test_the_official_tool_is_more_lenient_than_the_rules(
     reference: Reference, lowest: float
 ) -> None:
-    assert round(limit(reference_point(reference, "compat", 1), RUNS - 2), 2) == lowest
+    assert round(limit(reference_point(reference, NEWEST), NEWEST), 2) == lowest
 
 
 @pytest.mark.parametrize(
@@ -84,14 +87,14 @@ def test_the_official_tool_is_more_lenient_than_the_rules(
 def test_the_submitters_of_the_rules(
     batch: int, amounts: list[float], passed: bool | None, how: str
 ) -> None:
-    verdict = judge([BATCH_256, BATCH_128], batch, amounts, RUNS, 1, "rules")
+    verdict = judge([BATCH_256, BATCH_128], batch, amounts, RULES)
 
     assert verdict.passed is passed
     assert how in verdict.how
 
 
 def test_the_interpolated_point_of_the_rules_has_as_many_runs_as_a_reference_needs() -> None:
-    verdict = judge([BATCH_128, BATCH_256], 192, [17, 18, 18, 18, 20], RUNS, 1, "rules")
+    verdict = judge([BATCH_128, BATCH_256], 192, [17, 18, 18, 18, 20], RULES)
 
     assert verdict.reference_mean == 18.25
     assert verdict.limit is not None
@@ -100,7 +103,7 @@ def test_the_interpolated_point_of_the_rules_has_as_many_runs_as_a_reference_nee
 
 
 def test_slower_than_the_reference_is_not_sped_up() -> None:
-    assert judge([BATCH_128], 128, [20] * 5, RUNS, 1, "rules").factor == 1.0
+    assert judge([BATCH_128], 128, [20] * 5, RULES).factor == 1.0
 
 
 def _points(*means: float) -> list[Point]:
@@ -112,15 +115,15 @@ def _sizes(points: list[Point]) -> list[int]:
 
 
 def test_points_left_of_the_fastest_and_above_the_line_are_pruned() -> None:
-    assert _sizes(prune(_points(9, 5, 8, 7, 12, 11), "rules")) == [2, 4, 6]
+    assert _sizes(prune(_points(9, 5, 8, 7, 12, 11), RULES)) == [2, 4, 6]
 
 
 @NEEDS_DATA
 def test_the_official_tool_keeps_points_above_the_envelope() -> None:
     bert, resnet = (
         {
-            mode: _sizes(prune([reference_point(each, mode, 1) for each in points], mode))
-            for mode in ("rules", "compat")
+            name: _sizes(prune([reference_point(each, test) for each in points], test))
+            for name, test in (("rules", RULES), ("compat", NEWEST))
         }
         for points in (reference_points()["bert"], reference_points()["resnet"])
     )
@@ -133,7 +136,7 @@ def test_the_official_tool_keeps_points_above_the_envelope() -> None:
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=12))
 def test_the_envelope_is_convex_and_below_every_point(means: list[int]) -> None:
     points = _points(*map(float, means))
-    kept = prune(points, "rules")
+    kept = prune(points, RULES)
 
     slopes = [
         (high.mean - low.mean) / (high.batch_size - low.batch_size)
@@ -142,7 +145,7 @@ def test_the_envelope_is_convex_and_below_every_point(means: list[int]) -> None:
     assert all(one <= other + 1e-9 for one, other in itertools.pairwise(slopes))
     assert kept[0].mean == min(means)
     assert kept[-1].batch_size == len(means)
-    assert set(_sizes(kept)) <= set(_sizes(prune(points, "compat")))
+    assert set(_sizes(kept)) <= set(_sizes(prune(points, NEWEST)))
     for low, high in itertools.pairwise(kept):
         for point in points[low.batch_size : high.batch_size - 1]:
             share = (point.batch_size - low.batch_size) / (high.batch_size - low.batch_size)
@@ -164,6 +167,8 @@ _GOOD: dict[str, Any] = {"BS": 4, "Epochs to converge": [3, 4, 5.5]}
         (json.dumps({"a": _GOOD | {"Epochs to converge": [1, 2]}}), "without 3 or more"),
         (json.dumps({"a": _GOOD | {"Epochs to converge": [1, 2, 0]}}), "without 3 or more"),
         (json.dumps({"a": _GOOD | {"Epochs to converge": [1, 2, "3"]}}), "without 3 or more"),
+        (json.dumps({"a": _GOOD | {"samples to converge": [1, 2, 3]}}), "without 3 or more"),
+        (json.dumps({"a": _GOOD, "b": _GOOD}), "several points of batch size 4"),
         ('{"a": {"BS": 4, "Epochs to converge": [1, 2, NaN]}}', "NaN"),
     ],
 )
@@ -198,7 +203,7 @@ def test_our_own_result_is_held_to_its_tasks_reference_points(tmp_path: Path) ->
     assert official.verdict.passed
     own = find_task("resnet/laptop").reference
     assert own is not None
-    point = reference_point(Reference(32, own.samples_to_target), "rules", 1)
+    point = reference_point(Reference(32, own.samples_to_target), RULES)
     assert official.verdict.reference_mean == point.mean
     assert official.verdict.mean == 8 * 1195 // 32 * 32
     assert row_of(official)["official_minutes"] == official.olympic_minutes == 0.2
@@ -218,9 +223,9 @@ def test_what_is_known_of_a_benchmark_is_in_the_catalogue_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A benchmark that no Python file names is scored by what the catalogue says of it."""
-    made_up = MlperfBenchmark(runs=7, drops=2, epoch_num="samples")
+    made_up = MlperfBenchmark(runs=7, drops=2, progress={"epoch_num": "samples"})
     known = {"made_up": made_up, "other": mlperf_benchmark("other")}
-    monkeypatch.setattr(mlperf, "_catalogue", lambda: known)
+    monkeypatch.setattr(mlperf, "_catalogue", lambda _: known)
     log = Log("", [Entry(keys.EVAL_ACCURACY, 0, "POINT_IN_TIME", 0.7, {"epoch_num": 5000}, 1)])
 
     assert runs_of_result("made_up") == 7
@@ -231,7 +236,7 @@ def test_what_is_known_of_a_benchmark_is_in_the_catalogue_alone(
 def test_more_runs_are_left_out_where_the_catalogue_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mlperf, "_catalogue", lambda: {"other": MlperfBenchmark(drops=2)})
+    monkeypatch.setattr(mlperf, "_catalogue", lambda _: {"other": MlperfBenchmark(drops=2)})
     folder = tmp_path / "rcp"
     folder.mkdir()
     points = {"a": {"BS": 448, "Epochs to converge": [2e6, 2.1e6, 2.2e6, 2.3e6, 9e6]}}
@@ -264,16 +269,18 @@ def test_the_test_of_convergence_leaves_out_as_many_runs() -> None:
     reference = Reference(56, (*range(4), *(20, 21, 22, 23), *range(90, 94)))
     amounts = [1] * 4 + [math.inf] * 4 + [20] * 32
 
-    point = reference_point(reference, "rules", 4)
-    verdict = judge([reference], 56, amounts, 40, 4, "rules")
-    lenient = judge([reference], 56, amounts, 40, 4, "compat")
+    rules, tool = RcpTest(40, 4), RcpTest(40, 4, tool=official_tool())
+    point = reference_point(reference, rules)
+    verdict = judge([reference], 56, amounts, rules)
+    lenient = judge([reference], 56, amounts, tool)
 
     assert (point.mean, point.runs) == (21.5, 4)
     assert verdict.mean == 20
-    assert verdict.limit == limit(point, 32)
+    assert verdict.limit == limit(point, rules)
+    assert (rules.scored, tool.scored) == (32, 38)
     # The official tool takes two runs from a submission of 40, not eight.
-    assert lenient.limit == limit(reference_point(reference, "compat", 4), 38)
-    assert judge([reference], 56, [*amounts, math.inf], 40, 4, "rules").how == (
+    assert lenient.limit == limit(reference_point(reference, tool), tool)
+    assert judge([reference], 56, [*amounts, math.inf], rules).how == (
         "more than 4 runs missed the target"
     )
 
@@ -283,12 +290,69 @@ def test_four_runs_of_unet3d_are_left_out_at_either_end(tmp_path: Path) -> None:
     """Source: what the official tool of round v4.0 said of its unet3d results."""
     shutil.copy(DATA / "rcp/v4.0/rcps_unet3d.json", tmp_path)
     points = read_rcp_set(tmp_path)["unet3d"]
-    drops = mlperf_benchmark("unet3d").drops
+    test = RcpTest(40, mlperf_benchmark("unet3d").drops, tool=official_tool("4.0"))
 
     (point,) = (
         found
         for each in points
-        if round((found := reference_point(each, "rules", drops)).mean, 3) == 357404.444
+        if round((found := reference_point(each, test)).mean, 3) == 357404.444
     )
 
-    assert limit(point, 38) == pytest.approx(337127.57229, abs=1e-2)
+    assert limit(point, test) == pytest.approx(337127.57229, abs=1e-2)
+
+
+@NEEDS_DATA
+def test_reference_points_of_every_round_are_read() -> None:
+    sets = read_rcp_sets(DATA / "rcp")
+
+    assert len(sets) == 12
+    assert len(sets["5.1"]) == 8
+    assert sets["4.0"]["llama2_70b_lora"]  # counted in samples, by another key
+
+
+def test_reference_points_are_those_of_the_round(tmp_path: Path) -> None:
+    for folder, size in (("v2.1", 4), ("training_3.0.0", 8), (".", 16)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        record = {"BS": size, "samples to converge": [3, 4, 5]}
+        (tmp_path / folder / "rcps_bert.json").write_text(json.dumps({"a": record}))
+
+    sets = read_rcp_sets(tmp_path)
+
+    sizes = {
+        edition: points_of(sets, edition)["bert"][0].batch_size
+        for edition in ("2.1", "3.0", "4.0", "")
+    }
+    assert sizes == {"2.1": 4, "3.0": 8, "4.0": 16, "": 16}
+
+
+@pytest.mark.parametrize(
+    ("edition", "kept"),
+    [("1.1", [1, 2, 3, 4]), ("2.0", [1, 2, 4]), ("3.1", [1, 2, 4]), ("4.0", [2, 4])],
+)
+def test_tools_prune_by_what_their_round_did(edition: str, kept: list[int]) -> None:
+    """Point 1 has the lowest limit, for it varies most, and point 2 the lowest mean."""
+    points = [
+        Point(size, mean, stdev, 8)
+        for size, mean, stdev in ((1, 6, 4), (2, 5, 0.1), (3, 9, 0.1), (4, 8, 0.1))
+    ]
+
+    assert _sizes(prune(points, RcpTest(RUNS, 1, tool=official_tool(edition)))) == kept
+
+
+def test_one_evaluation_of_grace_is_a_fact_of_the_benchmark() -> None:
+    reference = Reference(1152, (322_560.0,) * 6)
+    grace = mlperf_benchmark("llama31_405b", "5.0").grace
+
+    one_early = [276_480.0] * 3
+    assert grace == 46_080
+    assert judge([reference], 1152, one_early, RcpTest(3, 1, grace)).passed
+    assert judge([reference], 1152, one_early, RcpTest(3, 1)).passed is False
+
+
+def test_above_the_largest_batch_the_rules_ask_for_a_point_and_the_tool_fails_the_result() -> None:
+    amounts = [30.0] * 5
+
+    assert judge([BATCH_256], 512, amounts, RULES).passed is None
+    verdict = judge([BATCH_256], 512, amounts, NEWEST)
+    assert (verdict.passed, verdict.factor) == (False, None)
+    assert "one must be supplied" in verdict.reason

@@ -12,11 +12,13 @@ from hybridperf.log import keys
 from hybridperf.log.package import Package
 from hybridperf.log.rounds import find_packages, read_package
 from hybridperf.score.compare import compare
-from hybridperf.score.convergence import CountKey, amount
+from hybridperf.score.convergence import amount
 from hybridperf.score.metrics import row_of
 from hybridperf.score.official import Official, official_score
 from hybridperf.score.rcp import Verdict, judge
+from hybridperf.score.rcp_points import RcpTest
 from hybridperf.score.score import runs_of_result, score_result
+from hybridperf.tasks.mlperf import official_tool
 from tests.score.rounds import NEEDS_DATA, officials, oracle, reference_points
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ def test_every_published_score_comes_out(rounds: Path, edition: str, mode: Any, 
             assert str(found["accelerators"]) == row["accelerators"]
 
 
-def _verdict(rounds: Path, row: dict[str, str], key: CountKey) -> Verdict:
+def _verdict(rounds: Path, row: dict[str, str], key: str) -> Verdict:
     org, _, system, benchmark = row["dir"].split("/")
     result = read_package(Package(rounds / "training_results_v2.1", org, system, benchmark))
     runs = score_result(result).runs
@@ -69,20 +71,21 @@ def _verdict(rounds: Path, row: dict[str, str], key: CountKey) -> Verdict:
     }
     (batch,) = batches
     amounts = [
-        (amount(log, key) or math.nan) if ok else math.inf
+        (amount(log, benchmark, key) or math.nan) if ok else math.inf
         for log, ok in zip(logs, reached, strict=True)
     ]
     needed = runs_of_result(benchmark)
     assert isinstance(batch, int)
     assert needed is not None
-    return judge(reference_points()[benchmark], batch, amounts, needed, 1, "compat")
+    newest = RcpTest(needed, 1, tool=official_tool())
+    return judge(reference_points()[benchmark], batch, amounts, newest)
 
 
 def test_every_rcp_verdict_of_the_official_tool_comes_out(rounds: Path) -> None:
     rows = oracle("v2.1_rcp.csv")
     agree = 0
     for row in rows:
-        key: CountKey = "train_samples" if row["train_samples"] == "True" else "epoch_num"
+        key: str = "train_samples" if row["train_samples"] == "True" else "epoch_num"
         found = _verdict(rounds, row, key)
         if row["result"] == "CRASH":  # a batch size of its own in a run that missed the target
             assert row["dir"] == "Dell/results/XE8545x4A100-SXM-40GB/resnet"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Put = Callable[[dict[str, str]], None]
 
 
-def test_two_gpus_joined_by_nvlink(gpus: Path) -> None:
+def test_two_gpus_connected_by_nvlink(gpus: Path) -> None:
     found = probe_accelerators(gpus)
     assert (found["used"], found["driver"], found["driver_toolkit"]) == (2, "570.133.20", "13.2")
     assert found["gpus"][1] == {
@@ -35,7 +35,7 @@ def test_two_gpus_joined_by_nvlink(gpus: Path) -> None:
     assert found["pairs"] == [{"gpus": [0, 1], "nvlink": True, "nearest_common": "system"}]
 
 
-def test_a_gpu_that_answers_nothing_is_still_counted(
+def test_a_gpu_without_any_readable_value_is_counted(
     gpus: Path, monkeypatch: pytest.MonkeyPatch, made_up_nvml: Any
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", made_up_nvml(broken=0))
@@ -47,7 +47,7 @@ def test_a_gpu_that_answers_nothing_is_still_counted(
     assert found["pairs"] == [{"gpus": [0, 1], "nvlink": None, "nearest_common": ""}]
 
 
-def test_an_instance_of_a_divided_gpu_counts_as_its_gpu(
+def test_a_mig_instance_counts_as_its_gpu(
     gpus: Path, monkeypatch: pytest.MonkeyPatch, made_up_nvml: Any
 ) -> None:
     library = made_up_nvml()
@@ -72,7 +72,7 @@ def test_hidden_gpus_are_described_but_not_used(
     assert [gpu["used"] for gpu in found["gpus"]] == [False, True]
 
 
-def test_without_the_library_the_drivers_files_name_the_gpus(
+def test_without_nvml_gpus_are_named_by_the_files_of_the_driver(
     gpus: Path, monkeypatch: pytest.MonkeyPatch, put: Put
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
@@ -82,7 +82,7 @@ def test_without_the_library_the_drivers_files_name_the_gpus(
     assert (found["used"], found["gpus"][0]["name"], found["driver"]) == (1, "NVIDIA L4", "")
 
 
-def test_a_driver_that_does_not_start_is_no_gpu(
+def test_a_driver_that_fails_to_initialise_has_no_gpus(
     gpus: Path, monkeypatch: pytest.MonkeyPatch, made_up_nvml: Any
 ) -> None:
     library = made_up_nvml()

@@ -37,7 +37,7 @@ from hybridperf.system.catalog import find_accelerator, known_accelerators
         ("Graphcore Bow IPU", "Graphcore Bow IPU"),
     ],
 )
-def test_accelerators_by_the_names_of_descriptions(described: str, name: str) -> None:
+def test_accelerators_are_found_by_their_names_in_descriptions(described: str, name: str) -> None:
     accelerator = find_accelerator(described)
 
     assert accelerator is not None
@@ -48,17 +48,17 @@ def test_accelerators_by_the_names_of_descriptions(described: str, name: str) ->
     "described",
     ["", "N/A", "GPU", "NVIDIA A1000", "NVIDIA L40", "A10000", "tpu", "\u202e", "x" * 10**6],
 )
-def test_what_is_not_catalogued_is_unknown(described: str) -> None:
+def test_other_names_are_not_found(described: str) -> None:
     assert find_accelerator(described) is None
 
 
-def test_a_long_name_is_cut() -> None:
+def test_a_long_name_is_truncated() -> None:
     assert find_accelerator("NVIDIA A100 " + "-" * 10**6) is not None
     assert find_accelerator("-" * 10**6 + " NVIDIA A100") is None
 
 
 @pytest.mark.parametrize("accelerator", known_accelerators(), ids=lambda each: each.name)
-def test_an_entry_has_sound_numbers_and_a_source(accelerator: object) -> None:
+def test_each_entry_has_plausible_numbers_and_a_source(accelerator: object) -> None:
     from hybridperf.system.catalog import Accelerator
 
     assert isinstance(accelerator, Accelerator)

@@ -15,7 +15,7 @@ def test_without_groups_there_is_no_limit(tree: Path) -> None:
     assert limits(tree) == (None, None)
 
 
-def test_the_tightest_group_on_the_way_up_counts(tree: Path, put: Put) -> None:
+def test_the_tightest_limit_of_all_ancestors_applies(tree: Path, put: Put) -> None:
     put(
         {
             "proc/self/cgroup": "0::/a/b\n",
@@ -28,7 +28,7 @@ def test_the_tightest_group_on_the_way_up_counts(tree: Path, put: Put) -> None:
     assert limits(tree) == (1.5, 4096)
 
 
-def test_version_one_inside_a_container_whose_path_is_the_hosts(tree: Path, put: Put) -> None:
+def test_cgroups_v1_in_a_container_with_the_path_of_the_host(tree: Path, put: Put) -> None:
     put(
         {
             "proc/self/cgroup": "4:memory:/docker/f00\n1:cpu,cpuacct:/docker/f00\nodd\n",
@@ -40,7 +40,7 @@ def test_version_one_inside_a_container_whose_path_is_the_hosts(tree: Path, put:
     assert limits(tree) == (2.0, None)
 
 
-def test_odd_numbers_set_no_limit(tree: Path, put: Put) -> None:
+def test_malformed_limits_are_ignored(tree: Path, put: Put) -> None:
     put(
         {
             "proc/self/cgroup": "0::/../x\n0::/",

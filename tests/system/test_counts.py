@@ -38,7 +38,7 @@ from tests.score.rounds import DATA, NEEDS_DATA
         (None, None, None),
     ],
 )
-def test_unknown_counts_are_not_guessed(
+def test_missing_or_invalid_counts_are_none(
     facts: dict[str, object] | None, accelerators: int | None, in_all: int | None
 ) -> None:
     assert accelerator_count(facts) == accelerators
@@ -57,7 +57,7 @@ def _published_descriptions() -> dict[str, dict[str, Any]]:
 
 
 @NEEDS_DATA
-def test_every_published_description_is_counted_alike_everywhere() -> None:
+def test_counts_of_published_descriptions_agree_everywhere() -> None:
     """Rounds v2.0 and v2.1 give counts as text, as 1 and as 1.0; some have no accelerators."""
     descriptions = _published_descriptions()
 

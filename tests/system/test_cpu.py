@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     Put = Callable[[dict[str, str]], None]
 
 
-def test_two_sockets_with_threads_and_memory_domains(xeon: Path) -> None:
+def test_two_sockets_with_threads_and_numa_nodes(xeon: Path) -> None:
     found = probe_processor(xeon)
     assert found["model"] == "Intel(R) Xeon(R) Platinum 8480+ CPU @ 2.00GHz"
     assert (found["sockets"], found["physical_cores"], found["logical_cpus"]) == (2, 4, 8)
@@ -31,13 +31,13 @@ def test_two_sockets_with_threads_and_memory_domains(xeon: Path) -> None:
     ]
 
 
-def test_affinity_counts_cores_not_threads(xeon: Path, put: Put) -> None:
+def test_affinity_is_counted_in_cores_not_threads(xeon: Path, put: Put) -> None:
     put({"proc/self/status": "Cpus_allowed_list:\t0,1,4\n"})
     found = probe_processor(xeon)
     assert (found["usable_cores"], found["usable_logical_cpus"]) == (2, 3)
 
 
-def test_a_quota_limits_the_cores_but_leaves_one(xeon: Path, put: Put) -> None:
+def test_a_cpu_quota_limits_the_cores_to_at_least_one(xeon: Path, put: Put) -> None:
     put({"sys/fs/cgroup/cpu.max": "250000 100000\n"})
     assert probe_processor(xeon)["usable_cores"] == 2
     put({"sys/fs/cgroup/user.slice/cpu.max": "50000 100000\n"})
@@ -52,7 +52,7 @@ def test_arm_without_model_name_and_topology(arm: Path) -> None:
     assert (found["caches"], found["numa_nodes"], found["max_clock_hz"]) == ([], [], None)
 
 
-def test_an_unknown_part_has_no_name(arm: Path, put: Put) -> None:
+def test_an_unknown_arm_part_has_no_model_name(arm: Path, put: Put) -> None:
     put({"proc/cpuinfo": "processor : 0\nCPU implementer : 0x41\nCPU part : 0xfff\n"})
     assert probe_processor(arm)["model"] == ""
 
@@ -64,11 +64,11 @@ def test_sockets_numbered_minus_one_are_unknown(xeon: Path, put: Put) -> None:
     assert probe_processor(xeon)["sockets"] is None
 
 
-def test_nothing_to_read_leaves_one_core(tree: Path) -> None:
+def test_an_unreadable_system_has_one_core(tree: Path) -> None:
     found = probe_processor(tree)
     assert (found["model"], found["logical_cpus"], found["usable_cores"]) == ("", 1, 1)
     assert found["architecture"] == platform.machine()
 
 
-def test_this_machine_agrees_with_its_own_system_calls() -> None:
+def test_cores_of_this_machine_agree_with_system_calls() -> None:
     assert probe_processor()["usable_logical_cpus"] == len(os.sched_getaffinity(0))

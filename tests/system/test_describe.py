@@ -56,14 +56,14 @@ _FIELDS = [
 ]
 
 
-def test_all_fields_of_mlperf_are_texts_and_one_key_is_ours(tree: Path) -> None:
+def test_all_fields_are_mlperf_strings_except_hybridperf(tree: Path) -> None:
     found = describe(tree)
     assert sorted(found) == sorted([*_FIELDS, "hybridperf"])
     assert len(_FIELDS) == 33
     assert all(isinstance(found[name], str) for name in _FIELDS)
 
 
-def test_two_descriptions_of_this_machine_are_equal_and_fit_for_json() -> None:
+def test_descriptions_are_deterministic_and_json_serialisable() -> None:
     first = describe()
     assert first == describe()
     assert json.loads(json.dumps(first)) == first
@@ -115,7 +115,7 @@ def test_virtual_machines_count_their_virtual_processors(tree: Path, put: Put) -
     assert describe(tree)["host_processor_vcpu_count"] == "2"
 
 
-def test_numbers_for_people() -> None:
+def test_sizes_and_counts_are_formatted() -> None:
     assert counted(["a", "b", "a", ""]) == "2x a, 1x b"
     assert (gibibytes(None), gibibytes(3 << 29), gibibytes(1 << 40)) == ("", "1.5 GiB", "1024 GiB")
 
@@ -146,7 +146,7 @@ def test_names_of_systems_with_accelerators(gpus: Path, monkeypatch: pytest.Monk
     assert system_name(describe(gpus)) == "1x-nvidia-h200"
 
 
-def test_names_of_entries_that_are_too_long_are_cut_and_stay_apart() -> None:
+def test_long_entry_names_are_truncated_and_stay_unique() -> None:
     plans = [f"dp2-zero3-tp2-sp-pp2-interleaved-stages{n}-m4-rfull-bf16-compile" for n in (2, 3)]
     names = [entry_name("8x-nvidia-h200", plan) for plan in plans]
 
@@ -157,7 +157,7 @@ def test_names_of_entries_that_are_too_long_are_cut_and_stay_apart() -> None:
     assert all(NAME.fullmatch(name) and name.startswith("8x-nvidia-h200-dp2") for name in names)
 
 
-def test_rows_for_people_hold_only_what_is_known(gpus: Path) -> None:
+def test_only_known_values_have_rows(gpus: Path) -> None:
     rows = dict(show(describe(gpus) | {"system_name": "mine"}))
     assert rows["system"] == "mine"
     assert rows["accelerators"] == "2x NVIDIA H200 141 GiB"

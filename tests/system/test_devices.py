@@ -13,17 +13,19 @@ if TYPE_CHECKING:
     SetTorch = Callable[..., None]
 
 
-def test_gpus_come_first(gpus: Path) -> None:
+def test_gpus_are_preferred_to_cores(gpus: Path) -> None:
     assert usable_devices(gpus) == Devices("gpu", 2, "NVIDIA H200")
 
 
-def test_hidden_gpus_leave_the_cores(gpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_visible_gpus_the_cores_are_used(
+    gpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     found = usable_devices(gpus)
     assert (found.kind, found.count) == ("cpu", 4)
 
 
-def test_gpus_that_torch_cannot_use_leave_the_cores(
+def test_without_gpus_supported_by_torch_the_cores_are_used(
     gpus: Path, monkeypatch: pytest.MonkeyPatch, set_torch: SetTorch
 ) -> None:
     set_torch(toolkit="")

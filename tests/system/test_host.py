@@ -60,7 +60,7 @@ def test_disks_by_kind_without_loops_and_empty_drives(tree: Path, put: Put) -> N
     assert disks[0]["model"] == "SAMSUNG MZQL2"
 
 
-def test_the_file_system_is_that_of_the_innermost_latest_mount(tree: Path, put: Put) -> None:
+def test_the_file_system_is_that_of_the_innermost_last_mount(tree: Path, put: Put) -> None:
     put(
         {
             "proc/self/mountinfo": (
@@ -75,7 +75,7 @@ def test_the_file_system_is_that_of_the_innermost_latest_mount(tree: Path, put: 
     assert probe_storage(tree, Path("/mydata"))["filesystem"] == "ext4"
 
 
-def test_only_adapters_with_a_device_count(tree: Path, put: Put, link: Link) -> None:
+def test_only_adapters_with_a_device_are_listed(tree: Path, put: Put, link: Link) -> None:
     put(
         {
             "sys/class/net/ib0/type": "32",

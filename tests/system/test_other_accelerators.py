@@ -24,7 +24,7 @@ def _believe(
 
 
 @pytest.mark.parametrize("built", [{"xpu": "20250302"}, {"hip": "7.1"}])
-def test_what_torch_was_built_for_is_counted_and_named(
+def test_accelerators_of_the_torch_build_are_counted_and_named(
     built: dict[str, str], arm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _believe(monkeypatch, PLAIN | built, FOUR)  # type: ignore[arg-type]  # a part of a release
@@ -37,7 +37,9 @@ def test_what_torch_was_built_for_is_counted_and_named(
     }
 
 
-def test_what_torch_was_extended_for_is_counted(arm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accelerators_of_an_out_of_tree_backend_are_counted(
+    arm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: [group])
     _believe(monkeypatch, PLAIN, {"accelerators": 8, "accelerator": None})
 
@@ -45,7 +47,7 @@ def test_what_torch_was_extended_for_is_counted(arm: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("build", [{}, {"accelerators": 0}, {"accelerators": None}])
-def test_where_there_are_none_the_cores_are_used(
+def test_without_accelerators_the_cores_are_used(
     build: dict[str, object], arm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _believe(monkeypatch, PLAIN | {"hip": "7.1"}, build)
@@ -53,7 +55,9 @@ def test_where_there_are_none_the_cores_are_used(
     assert usable_devices(arm).kind == "cpu"
 
 
-def test_torch_is_not_asked_where_it_knows_none(arm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_is_not_imported_if_built_for_no_accelerator(
+    arm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _believe(monkeypatch, PLAIN, FOUR)
 
     assert usable_devices(arm).kind == "cpu"

@@ -49,7 +49,7 @@ _NOBODY = Guard(frozenset())
         "x" * 1001,
     ],
 )
-def test_texts_that_tell_too_much_are_dropped(text: str) -> None:
+def test_identifying_text_is_removed(text: str) -> None:
     assert _NOBODY.publishable(text) == ""
 
 
@@ -68,11 +68,11 @@ def test_texts_that_tell_too_much_are_dropped(text: str) -> None:
         "L1d 2x 32 KiB, L3 1x 32 MiB",
     ],
 )
-def test_facts_about_hardware_and_versions_pass(text: str) -> None:
+def test_hardware_and_version_names_are_kept(text: str) -> None:
     assert _NOBODY.publishable(text) == text
 
 
-def test_names_of_this_machine_are_dropped_wherever_they_stand() -> None:
+def test_names_of_this_machine_are_removed_anywhere_in_a_text() -> None:
     guard = Guard(frozenset({"gpu-farm-07", "al"}))
     assert guard.publishable("kernel for GPU-Farm-07x") == ""
     assert guard.publishable("by al") == ""
@@ -98,7 +98,7 @@ def test_scrub_reaches_every_depth_and_keeps_numbers() -> None:
     assert _NOBODY.scrub(value) == {"a": [{"b": ""}, 1, None], "c": "fine"}
 
 
-def test_environment_lets_only_listed_names_with_listed_values_through() -> None:
+def test_only_allow_listed_environment_variables_and_values_are_kept() -> None:
     environment = {
         "OMP_NUM_THREADS": "4",
         "CUDA_VISIBLE_DEVICES": "0,1",
@@ -187,7 +187,7 @@ def test_no_planted_secret_is_published(
     assert [s for s in secrets if s not in harmless and s.lower() in published] == []
 
 
-def test_the_real_machine_publishes_neither_its_host_nor_its_user_nor_its_folders() -> None:
+def test_the_description_of_this_machine_has_no_host_user_or_folder() -> None:
     published = json.dumps(describe()).lower()
     assert os.getcwd().lower() not in published  # noqa: PTH109
     assert f'"{os.uname().nodename.lower()}"' not in published
@@ -195,7 +195,7 @@ def test_the_real_machine_publishes_neither_its_host_nor_its_user_nor_its_folder
     assert str(os.environ.get("HOME", "/home")).lower() not in published
 
 
-def test_an_unknown_account_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_uid_without_an_account_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(_: int) -> None:
         raise KeyError
 

@@ -24,7 +24,7 @@ def test_versions_are_those_of_the_installed_packages(monkeypatch: pytest.Monkey
     assert "pytest" not in found["libraries"]
 
 
-def test_the_release_is_read_without_running_the_file(
+def test_the_version_file_is_read_without_executing_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "version.py").write_text(
@@ -44,7 +44,7 @@ def test_the_release_is_read_without_running_the_file(
 
 
 @pytest.mark.parametrize("content", [None, "not python ((", "__version__ = 3\n"])
-def test_a_missing_or_odd_release_is_empty(
+def test_a_missing_or_malformed_version_file_is_empty(
     content: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if content is not None:
@@ -53,7 +53,7 @@ def test_a_missing_or_odd_release_is_empty(
     assert set(torch_release().values()) == {"", None}
 
 
-def test_the_build_is_asked_for_in_another_process_once() -> None:
+def test_the_build_is_queried_once_in_a_subprocess() -> None:
     torch_build.cache_clear()
     found = torch_build()
     assert found["gloo_available"] is True
@@ -62,9 +62,7 @@ def test_the_build_is_asked_for_in_another_process_once() -> None:
 
 
 @pytest.mark.parametrize("output", ["", "no json", "[1"])
-def test_a_torch_that_does_not_answer_has_no_build(
-    output: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_build_of_a_broken_torch_is_empty(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*_: Any, **__: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess([], 0, stdout=output)
 

@@ -32,7 +32,7 @@ def test_bare_metal(xeon: Path) -> None:
         ({"proc/self/mountinfo": "1 0 0:1 / /mnt/docker rw - ext4 /dev/a rw"}, ""),
     ],
 )
-def test_containers_by_their_marks(
+def test_containers_are_detected(
     tree: Path, files: dict[str, str], container: str, put: Put
 ) -> None:
     put(files)
@@ -51,7 +51,7 @@ def test_only_known_hypervisors_are_named(
     assert (found["virtual_machine"], found["hypervisor"]) == (True, hypervisor)
 
 
-def test_without_flags_nothing_is_guessed(arm: Path, put: Put) -> None:
+def test_without_cpu_flags_virtualisation_is_unknown(arm: Path, put: Put) -> None:
     put({"sys/class/dmi/id/sys_vendor": "Microsoft Corporation"})
     found = probe_surroundings(arm)
     assert (found["virtual_machine"], found["hypervisor"]) == (None, "")

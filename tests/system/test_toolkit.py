@@ -22,7 +22,7 @@ _NAMES = [["GPU-aaa1", "MIG-111"], ["GPU-aab2"], ["GPU-ccc3"]]
         ("nonsense", []),
     ],
 )
-def test_the_rules_of_cuda_choose_the_gpus(
+def test_visible_gpus_follow_the_rules_of_cuda(
     setting: str | None, gpus: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

@@ -31,7 +31,7 @@ TEXT = task_path("resnet/laptop").read_text()
         ("count = 5", "count = 0", "runs.count at least 1, found 0"),
     ],
 )
-def test_what_no_task_can_have_is_refused(old: str, new: str, says: str) -> None:
+def test_values_out_of_bounds_are_refused(old: str, new: str, says: str) -> None:
     assert old in TEXT
     with pytest.raises(UserError) as refusal:
         parse_task(TEXT.replace(old, new, 1).encode(), "task.toml")
@@ -51,7 +51,7 @@ def test_a_task_is_named_by_its_name_or_by_its_file(tmp_path: Path) -> None:
         named_task("resnet/latpop")
 
 
-def test_data_that_no_loader_reads_are_refused() -> None:
+def test_an_unknown_data_source_is_refused() -> None:
     task = parse_task(TEXT.replace('name = "digits"', 'name = "letters"').encode(), "task.toml")
 
     with pytest.raises(UserError, match=r"expected data\.name to be one of .*, found 'letters'"):

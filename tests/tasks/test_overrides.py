@@ -37,7 +37,7 @@ def test_hyperparameters_have_dotted_keys(task: Task) -> None:
     assert {key.partition(".")[0] for key in table} == {"training", "optimizer"}
 
 
-def test_what_a_task_need_not_state_is_at_its_default(task: Task) -> None:
+def test_default_hyperparameters_are_those_a_task_may_omit(task: Task) -> None:
     """Logs written before a hyperparameter could be stated are judged by it."""
     defaults = default_hyperparameters()
     table = tomllib.loads(task_path("resnet/laptop").read_text())
@@ -65,13 +65,11 @@ def test_what_a_task_need_not_state_is_at_its_default(task: Task) -> None:
         ("optimizer.lr=" + "9" * 5000, "optimizer.lr", "9" * 5000),
     ],
 )
-def test_values_are_toml_and_bare_words_are_text(
-    task: Task, text: str, key: str, value: object
-) -> None:
+def test_values_are_toml_or_bare_words(task: Task, text: str, key: str, value: object) -> None:
     assert parse_overrides(task, [text]) == {key: value}
 
 
-def test_the_last_of_two_overrides_of_a_key_stands(task: Task) -> None:
+def test_the_last_override_of_a_key_is_used(task: Task) -> None:
     assert _changed(task, "optimizer.lr=0.2", "optimizer.lr=0.3").optimizer.lr == 0.3
 
 
@@ -86,7 +84,7 @@ def test_the_last_of_two_overrides_of_a_key_stands(task: Task) -> None:
         ("@=1", "'hybridperf list --json' shows the keys."),
     ],
 )  # fmt: skip
-def test_an_unknown_key_is_refused_with_the_nearest(task: Task, text: str, says: str) -> None:
+def test_an_unknown_key_is_refused_with_a_suggestion(task: Task, text: str, says: str) -> None:
     with pytest.raises(UserError) as refusal:
         parse_overrides(task, [text])
 
@@ -123,14 +121,14 @@ def test_a_value_of_the_wrong_type_or_size_is_refused(task: Task, text: str, say
     assert says in str(refusal.value)
 
 
-def test_only_what_has_classes_is_mixed() -> None:
+def test_mixup_requires_a_model_with_classes() -> None:
     with pytest.raises(
         UserError, match=r"training\.mixup = 0 where \[model\] states no whole number"
     ):
         _changed(find_task("bert/laptop"), "training.mixup=0.2")
 
 
-def test_only_what_is_overridden_changes(task: Task) -> None:
+def test_other_hyperparameters_are_unchanged(task: Task) -> None:
     changed = _changed(task, "optimizer.lr=0.05", "training.global_batch_size=1195")
 
     assert changed_hyperparameters(changed, task) == {
@@ -162,7 +160,9 @@ def test_only_what_is_overridden_changes(task: Task) -> None:
         ("training.mixup=0.2", False),
     ],
 )
-def test_the_closed_division_keeps_to_its_bounds(task: Task, text: str, allowed: bool) -> None:
+def test_the_closed_division_allows_values_within_bounds_only(
+    task: Task, text: str, allowed: bool
+) -> None:
     changed = _changed(task, text)
 
     findings = judge_division(changed, task, "closed")
@@ -172,7 +172,7 @@ def test_the_closed_division_keeps_to_its_bounds(task: Task, text: str, allowed:
     assert all(text.partition("=")[0] in finding.sentence for finding in findings)
 
 
-def test_the_open_division_admits_every_hyperparameter(task: Task) -> None:
+def test_the_open_division_allows_any_hyperparameter(task: Task) -> None:
     changed = _changed(task, "optimizer.momentum=0.5", "optimizer.lr=12.34567")
 
     assert judge_division(changed, task, "open") == []

@@ -40,7 +40,7 @@ def _with_schedule(task: Task, first: int, every: int, limit: int) -> list[tuple
         (5, 1, 4, []),
     ],
 )
-def test_blocks_end_at_the_first_evaluation_and_then_at_every_next(
+def test_each_block_ends_at_an_evaluation(
     task: Task, first: int, every: int, limit: int, blocks: list[tuple[int, int]]
 ) -> None:
     assert _with_schedule(task, first, every, limit) == blocks
@@ -65,7 +65,7 @@ def test_blocks_end_with_the_last_whole_batch_of_their_epochs(task: Task) -> Non
     assert [step for each in steps for step in each] == list(range(14 * 1195 // 32))
 
 
-def test_the_task_is_named_after_its_place_and_hashed(task: Task) -> None:
+def test_a_task_is_named_by_its_path_and_hashed(task: Task) -> None:
     content = task_path(task.name).read_bytes()
 
     assert task.sha256 == hashlib.sha256(content).hexdigest()
@@ -73,7 +73,7 @@ def test_the_task_is_named_after_its_place_and_hashed(task: Task) -> None:
 
 
 @pytest.mark.parametrize("name", task_names())
-def test_every_task_that_comes_with_the_suite_is_consistent(name: str) -> None:
+def test_tasks_of_the_suite_are_consistent(name: str) -> None:
     task = find_task(name)
 
     assert task.name == name
@@ -107,7 +107,7 @@ def test_mean_and_deviation_are_those_of_the_training_images(task: Task) -> None
         ("qqq", "found 'qqq'; 'hybridperf list' shows all."),
     ],
 )
-def test_an_unknown_task_is_refused_with_the_nearest_names(name: str, near: str) -> None:
+def test_an_unknown_task_is_refused_with_suggestions(name: str, near: str) -> None:
     with pytest.raises(UserError) as refusal:
         find_task(name)
 
@@ -118,13 +118,13 @@ def test_an_unknown_task_is_refused_with_the_nearest_names(name: str, near: str)
 
 
 @pytest.mark.parametrize("name", ["../tasks/resnet/laptop", "/etc/passwd", "", "resnet/laptop\0"])
-def test_a_name_is_no_path(name: str) -> None:
+def test_a_path_is_not_accepted_as_a_name(name: str) -> None:
     with pytest.raises(UserError):
         task_path(name)
 
 
 @pytest.mark.parametrize("content", [b"name = ", b"\xff", b"a = 1\na = 2"])
-def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_toml_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "task.toml"
     path.write_bytes(content)
 
@@ -135,7 +135,7 @@ def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> No
     assert str(refusal.value).startswith(f"{path}: expected a TOML file of UTF-8 text, found ")
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="No such file"):
         read_task(tmp_path / "absent.toml")
 
@@ -154,7 +154,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         ("minimum = 1\n", "minimum = 'one'\n", "closed.training.global_batch_size.minimum"),
     ],
 )
-def test_a_task_that_breaks_the_schema_is_refused(
+def test_a_task_that_violates_the_schema_is_refused(
     tmp_path: Path, old: str, new: str, says: str
 ) -> None:
     text = task_path("resnet/laptop").read_text()
@@ -181,7 +181,7 @@ def test_a_task_that_breaks_the_schema_is_refused(
         ),
     ],
 )
-def test_bounds_are_closed_on_both_sides(
+def test_bounds_include_their_ends(
     bound: Bound, admitted: list[float], refused: list[float], text: str
 ) -> None:
     assert [value for value in admitted if not bound.admits(value)] == []

@@ -37,14 +37,14 @@ class MaskedCharacters(MaskedTokens):
     def read(
         self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
     ) -> tuple[Tensor, ...]:
-        """Return inputs [batch, token, 3]."""
+        """Return inputs [batch, token, 3] of the blocks ``indices`` [batch]."""
         characters, order, replacements = self._windows(samples, indices, seed, epoch)
         targets = characters[:, : self._masked]
         characters[:, : self._masked] = np.where(replacements < 0, targets, replacements)
         return (_packed(characters, order),)
 
     def targets(self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int) -> Tensor:
-        """Return the characters to predict [batch, masked]."""
+        """Return the characters to predict [batch, masked] in the blocks ``indices`` [batch]."""
         characters, _, _ = self._windows(samples, indices, seed, epoch)
         return torch.from_numpy(characters[:, : self._masked].copy())
 

@@ -21,16 +21,16 @@ class MaskedTokens:
         return inputs
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the cross-entropy summed over the tokens to predict.
+        """Return the cross-entropy [] summed over the tokens to predict.
 
         ``outputs`` are logits [batch, masked, vocabulary], ``targets`` token IDs [batch, masked].
         """
         return functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="sum")
 
     def count(self, targets: Tensor) -> int:
-        """Return the number of tokens to predict."""
+        """Return the number of tokens to predict, the elements of ``targets`` [batch, masked]."""
         return targets.numel()
 
     def predictions(self, outputs: Tensor) -> Tensor:
-        """Return the most likely token [batch, masked] at each masked position."""
+        """Return the most likely tokens [batch, masked] for logits [batch, masked, vocabulary]."""
         return outputs.argmax(dim=2)

@@ -34,11 +34,14 @@ class SegmentPairs(MaskedTokens):
     def read(
         self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
     ) -> tuple[Tensor, ...]:
-        """Return inputs [batch, token, 3]."""
+        """Return inputs [batch, token, 3] of the pairs ``indices`` [batch]."""
         return (self.evaluation(self._draw(samples, indices, seed, epoch).inputs),)
 
     def targets(self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int) -> Tensor:
-        """Return targets [batch, 1 + masked]; the first one is the next-sentence label."""
+        """Return targets [batch, 1 + masked] of the pairs ``indices`` [batch].
+
+        The first of each pair is the next-sentence label, the others are token IDs.
+        """
         pairs = self._draw(samples, indices, seed, epoch)
         return torch.from_numpy(np.concatenate([pairs.relations[:, None], pairs.targets], axis=1))
 
@@ -54,7 +57,7 @@ class SegmentPairs(MaskedTokens):
         return torch.from_numpy(stored.astype(np.int64))
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss summed over pairs.
+        """Return the loss [] summed over pairs.
 
         It is the next-sentence cross-entropy plus the mean cross-entropy of the pair's masked
         tokens. ``outputs`` are [batch, 1 + masked, vocabulary], ``targets`` [batch, 1 + masked].
@@ -64,12 +67,12 @@ class SegmentPairs(MaskedTokens):
         return super().loss(outputs[:, 1:], targets[:, 1:]) / masked + relations
 
     def count(self, targets: Tensor) -> int:
-        """Return the number of pairs."""
+        """Return the number of pairs, the rows of ``targets`` [batch, 1 + masked]."""
         return len(targets)
 
     def predictions(self, outputs: Tensor) -> Tensor:
-        """Return the most likely token [batch, masked] at each masked position.
+        """Return the most likely tokens [batch, masked] for logits [batch, 1 + masked, vocabulary].
 
-        Next-sentence predictions are not evaluated.
+        Next-sentence predictions, the first row, are not evaluated.
         """
         return super().predictions(outputs[:, 1:])

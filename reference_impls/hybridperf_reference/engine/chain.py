@@ -69,7 +69,7 @@ class Objective(Protocol):
         """Return the first unit's inputs [batch, ...] from what `read` returned, on the device."""
 
     def targets(self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int) -> Tensor:
-        """Return the targets of the same samples as a host tensor [batch, ...].
+        """Return the targets of samples ``indices`` [batch] as a host tensor [batch, ...].
 
         Only ranks of the last stage need them, so this should decode no inputs.
         """
@@ -81,18 +81,23 @@ class Objective(Protocol):
         """
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the scalar loss, summed and not averaged over targets.
+        """Return the loss [] of ``outputs`` for ``targets``, both [batch, ...].
 
-        The mean over the global batch is this sum divided by the sum of `count`.
+        It is summed over targets: the mean over the global batch is this sum divided by the sum of
+        `count`.
         """
 
     def count(self, targets: Tensor) -> Tensor | int:
-        """Return the number of targets that `loss` sums over, which may vary between samples."""
+        """Return the number [] of ``targets`` [batch, ...] that `loss` sums over.
+
+        It may vary between samples.
+        """
 
     def predictions(self, outputs: Tensor) -> Tensor:
-        """Return the predicted classes, in the shape of the evaluation labels.
+        """Return the classes that ``outputs`` [batch, ...] predict, in the shape of the labels.
 
-        Each element counts as one prediction in the task's accuracy.
+        That is [batch], or [batch, label]. Each element counts as one prediction in the task's
+        accuracy.
         """
 
 
@@ -102,7 +107,8 @@ class Chain:
 
     units: tuple[Unit, ...]
     objective: Objective
-    example: Callable[[int], tuple[Tensor, Tensor]]  #: batch size -> synthetic data
+    example: Callable[[int], tuple[Tensor, Tensor]]
+    #: batch size -> synthetic inputs and targets, both [batch, ...]
 
     def parameter_names(self) -> list[str]:
         """Return the global names of all parameters, in the order of the units."""
@@ -126,7 +132,7 @@ class Chain:
         return torch.device("cpu" if built and small else "meta")
 
     def probe(self) -> tuple[list[nn.Module], Tensor]:
-        """Return copies of the units in evaluation mode, and a batch of one sample as their input.
+        """Return copies of the units in evaluation mode, and synthetic inputs [1, ...].
 
         Both are on `probe_device`.
         """
@@ -135,9 +141,9 @@ class Chain:
         return copies, self.example(1)[0].to(device)
 
     def boundaries(self) -> list[Tensor]:
-        """Return one sample's activations before each unit and after the last, as meta tensors.
+        """Return one sample's activations [...] before each unit and after the last.
 
-        The tensors have no batch dimension.
+        They are meta tensors, without a batch dimension.
         """
         modules, outputs = self.probe()
         samples = [outputs[0].to("meta")]

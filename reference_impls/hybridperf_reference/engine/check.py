@@ -31,7 +31,7 @@ _META = torch.device("meta")
 def check_chain(chain: Chain, boundaries: Sequence[Tensor], task: Task, plan: ParallelPlan) -> None:
     """Check that ``plan`` can train ``chain``.
 
-    ``boundaries`` are those of `Chain.boundaries`.
+    ``boundaries`` are the activations [...] of one sample that `Chain.boundaries` returns.
 
     Raises:
         UserError: exit status 2, with one sentence that states what does not fit.

@@ -53,7 +53,7 @@ class WholeModel:
         self._timed_backward = replicas.timed_backward(module)
 
     def step(self, inputs: Tensor | None, targets: Tensor | None) -> None:
-        """Accumulate the gradients of the mean loss over the micro-batches of a step."""
+        """Accumulate gradients over micro-batches of ``inputs`` and ``targets`` [batch, ...]."""
         assert inputs is not None, "this rank holds the first stage"
         assert targets is not None, "this rank holds the last stage"
         self._loss.begin_step(targets)

@@ -52,9 +52,10 @@ def flattened(
     device: torch.device | None = None,
     dtype: torch.dtype | None = None,
 ) -> Iterator[Tensor]:
-    """Yield a copy of all ``tensors`` in one, for one collective, and write it back at the end.
+    """Yield all ``tensors`` [...] as one copy [element], and write it back at the end.
 
-    The copy has one dimension, and the device and data type of the tensors unless stated.
+    A single collective then serves all of them. The copy has the device and data type of the
+    tensors unless stated.
     """
     flat = torch.cat([tensor.flatten() for tensor in tensors]).to(device=device, dtype=dtype)
     yield flat
@@ -63,7 +64,7 @@ def flattened(
 
 
 def gradient_norm(parameters: Iterable[nn.Parameter], stages: dist.ProcessGroup | None) -> Tensor:
-    """Return the L2 norm of the whole model's gradient, a scalar identical on every rank.
+    """Return the L2 norm [] of the whole model's gradient, identical on every rank.
 
     ``stages`` is the process group of the model's pipeline stages, None without a pipeline.
     """
@@ -86,8 +87,8 @@ def clip_gradients(
 ) -> Tensor:
     """Clip gradients in place to the norm ``most`` over the whole model (Pascanu et al. 2013).
 
-    Returns the norm before clipping, as `gradient_norm` does. If it is not finite, neither are the
-    clipped gradients.
+    Return the norm [] before clipping, as `gradient_norm` does. If it is not finite, neither are
+    the clipped gradients.
     """
     own = [parameter for parameter in parameters if parameter.grad is not None]
     norm = gradient_norm(own, stages)
@@ -98,7 +99,10 @@ def clip_gradients(
 
 
 def local_gradients(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
-    """Return the local shard of each parameter's gradient, placed as the parameter is."""
+    """Return the local shard [...] of each parameter's gradient, in the shape of the parameter's.
+
+    Every parameter must have a gradient.
+    """
     gradients = []
     for parameter in parameters:
         gradient = parameter.grad

@@ -135,10 +135,12 @@ class _TrainingReader(_Reader):
     def _parts(self, request: _Share) -> tuple[Tensor, ...]:
         """Return the parts of each epoch's samples, concatenated along the batch."""
         indices, epochs, seed = request
+        if epochs[0] == epochs[-1]:  # epochs of a batch never decrease
+            return self._of(indices, seed, int(epochs[0]))
         read = [
             self._of(indices[epochs == epoch], seed, epoch) for epoch in np.unique(epochs).tolist()
         ]
-        return read[0] if len(read) == 1 else tuple(map(torch.cat, zip(*read, strict=True)))
+        return tuple(map(torch.cat, zip(*read, strict=True)))
 
     def _of(self, indices: NDArray[Any], seed: int, epoch: int) -> tuple[Tensor, ...]:
         which = self._samples, indices, seed, epoch

@@ -32,7 +32,7 @@ class BatchLoss:
         self._replicas, self._parts = plan.dp, plan.dp * plan.microbatches
         self._alike: bool | None = None  # whether shapes determine the number of targets
         self._targets: Tensor | int = 0  # of the global batch
-        self._seen: list[Tensor] = []
+        self._seen: list[tuple[Tensor, float]] = []  # contributions, and the factor in each
 
     def begin_step(self, targets: Tensor) -> None:
         """Count the global batch's targets; ``targets`` [batch, ...] are those of this replica."""
@@ -48,15 +48,16 @@ class BatchLoss:
         self._targets = total.clamp(min=1)  # without targets the loss is 0
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return a micro-batch's contribution, times the number of replicas and the loss scale.
+        """Return a micro-batch's contribution [], times the number of replicas and the loss scale.
 
-        The gradient accumulated over micro-batches and averaged over replicas is then the scaled
-        gradient of the mean loss over the global batch.
+        ``outputs`` and ``targets`` are [micro-batch, ...]. The gradient accumulated over
+        micro-batches and averaged over replicas is then the scaled gradient of the mean loss over
+        the global batch.
         """
-        share = self._objective.loss(outputs, targets) / self._targets
-        self._seen.append(share.detach())
         factor = self._replicas * self._scale.factor
-        return share * factor if factor != 1 else share
+        contribution = self._objective.loss(outputs, targets) / (self._targets / factor)
+        self._seen.append((contribution.detach(), factor))
+        return contribution
 
     def collect(self) -> tuple[float | None, int]:
         """Return the mean loss since the last call and the number of non-finite contributions.
@@ -64,7 +65,9 @@ class BatchLoss:
         Both are identical on every rank. The mean is None if no contribution was finite.
         """
         device = self._mesh.device
-        losses = torch.stack(self._seen) if self._seen else torch.zeros(0, device=device)
+        losses = torch.zeros(0, device=device)
+        if self._seen:
+            losses = torch.stack([contribution / factor for contribution, factor in self._seen])
         self._seen.clear()
         finite = losses.isfinite()
         sums = torch.stack([losses[finite].sum(), finite.sum(), (~finite).sum()]).float()

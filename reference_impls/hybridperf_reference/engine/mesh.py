@@ -63,13 +63,13 @@ class Mesh:
             dist.barrier()
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
-        """Sum ``values`` over all ranks in place, and return them."""
+        """Sum ``values`` [...] over all ranks in place, and return them."""
         if dist.is_initialized():
             dist.all_reduce(values)
         return values
 
     def gather(self, values: torch.Tensor) -> list[torch.Tensor]:
-        """Return the ``values`` of every rank, in rank order; their shapes must be equal."""
+        """Return the ``values`` [...] of every rank, in rank order; all have the same shape."""
         if not dist.is_initialized():
             return [values]
         parts = [torch.empty_like(values) for _ in range(dist.get_world_size())]

@@ -22,12 +22,12 @@ __all__ = ["is_dtensor", "local_parts", "tensor_norms"]
 
 
 def is_dtensor(tensor: Tensor) -> TypeGuard[DTensor]:
-    """Return whether ``tensor`` is a DTensor, without importing DTensor, which takes seconds."""
+    """Return whether ``tensor`` [...] is a DTensor, without the seconds that importing it takes."""
     return hasattr(tensor, "placements")
 
 
 def local_parts(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Return the local shard of each tensor; writing to it writes to the tensor."""
+    """Return the local shard [...] of each tensor; writing to it writes to the tensor."""
     return [tensor if type(tensor) in _PLAIN else _local(tensor) for tensor in tensors]
 
 
@@ -39,9 +39,9 @@ _PLAIN = {Tensor, nn.Parameter}  # most tensors of most plans, several times a s
 
 
 def tensor_norms(parts: Sequence[Tensor], like: Sequence[Tensor]) -> Tensor:
-    """Return the L2 norms [tensor] of whole tensors, of which ``parts`` are the local shards.
+    """Return the L2 norms [tensor] of whole tensors, of which ``parts`` [...] are the local shards.
 
-    At least fp32. Each part is sharded as the tensor in ``like`` at its index. There is one
+    At least fp32. Each part is sharded as the tensor [...] in ``like`` at its index. There is one
     all-reduce for each process group that any tensor is sharded over; all its ranks must call this.
     """
     width = torch.promote_types(parts[0].dtype, torch.float32)

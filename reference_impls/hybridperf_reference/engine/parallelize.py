@@ -34,7 +34,7 @@ class Part:
     units: tuple[Unit, ...]
     stage: Stage  #: all of ``units``; owner of parameters, buffers and names
     modules: tuple[nn.Module, ...]  #: the rank's stages, wrapped for training
-    edges: tuple[Tensor, ...]  #: one sample before each stage and after the last
+    edges: tuple[Tensor, ...]  #: a sample [...] before each stage and after the last
 
 
 def build_data_parallel(
@@ -66,7 +66,7 @@ def parallelize(
 ) -> Part:
     """Build this rank's part of ``chain``, with one slice of units in ``cuts`` per stage.
 
-    ``boundaries`` are those of `Chain.boundaries`.
+    ``boundaries`` are the activations [...] of one sample that `Chain.boundaries` returns.
 
     Units are changed in place, in this order: tensor parallelism and BatchNorm mode change layers;
     precision, compilation and recomputation wrap ``forward``; the data-parallel strategy wraps
@@ -122,7 +122,7 @@ def parallelize(
 def finalize_gradients(part: Part, *, plan: ParallelPlan, mesh: Mesh) -> None:
     """Complete gradients within a replica, after the last backward pass of a step.
 
-    Reduces partial sums over tp, and updates the running statistics of deferred BatchNorm.
+    Reduce partial sums over tp, and update the running statistics of deferred BatchNorm.
     """
     if plan.tp > 1:
         finish_gradients(part.stage.parameters())

@@ -25,8 +25,9 @@ __all__ = ["cut_chain", "forward_flops", "minimax_partition"]
 def cut_chain(costs: Sequence[int], boundaries: Sequence[Tensor], stages: int) -> list[slice]:
     """Return one slice of units for each stage, minimizing the cost of the most expensive stage.
 
-    ``costs`` has one entry per unit. ``boundaries`` are samples before each unit and after the
-    last: stages begin only where these are floating-point, since no gradient flows through others.
+    ``costs`` has one entry per unit. ``boundaries`` are samples [...] before each unit and after
+    the last: stages begin only where these are floating-point, since no gradient flows through
+    others.
 
     Raises:
         UserError: exit status 2 if there are fewer such boundaries than the stages need.

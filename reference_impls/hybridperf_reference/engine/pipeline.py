@@ -29,6 +29,8 @@ __all__ = ["Pipeline"]
 class Pipeline:
     """Run the stages of one rank under the plan's schedule.
 
+    ``edges`` are a sample's activations [...] before each stage and after the last.
+
     Shapes are given explicitly, not inferred: shape inference runs the stage on uninitialized
     memory, which corrupts BatchNorm's running statistics (torch 2.11 to 2.13).
     """
@@ -74,7 +76,7 @@ class Pipeline:
         self._train.step(*arguments, target=own, return_outputs=False)
 
     def predict(self, inputs: Tensor | None, samples: int) -> Tensor | None:
-        """Return the outputs for ``inputs`` [batch, ...] on the last stage's rank, else None."""
+        """Return outputs for ``inputs``, both [batch, ...], on the last stage's rank, else None."""
         values, own, group = inputs, self._mesh.pp_rank, self._mesh.pp_group
         for number, module in self._modules.items():
             edge = self._edges[number]

@@ -75,7 +75,7 @@ class LossScale:
         return self._moves
 
     def unscale(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Divide the gradients of ``parameters`` in place by the factor."""
+        """Divide the gradients of ``parameters`` [...] in place by the factor."""
         gradients = [p.grad for p in parameters if p.grad is not None]
         _foreach_mul_(local_parts(gradients), 1 / self.factor)
 

@@ -108,8 +108,8 @@ class RngStreams:
 def draws_random_numbers(module: nn.Module, sample: Tensor, device: torch.device) -> bool:
     """Return whether a training pass of ``module`` draws from torch's generators.
 
-    ``sample`` is one of its inputs without the batch dimension. A copy of the module runs on it, on
-    ``device``, which is that of `Chain.probe`; if that fails, the answer is True.
+    ``sample`` [...] is one of its inputs without the batch dimension. A copy of the module runs on
+    it, on ``device``, which is that of `Chain.probe`; if that fails, the result is True.
     """
     small = device.type == "cpu"
     trial = copied_to(module, device).train()

@@ -52,7 +52,7 @@ def apply_tensor_parallelism(
     instead, and all-gathered before the next column-parallel layer (Korthikanti et al. 2022). A
     unit with row-parallel layers only slices its replicated inputs.
 
-    ``boundaries`` are unsplit samples before each unit, [token, ...] for units with split tokens.
+    ``boundaries`` are unsplit samples [...] before each unit, [token, ...] where tokens are split.
     """
     assert mesh.axes is not None
     axis = mesh.axes["tp"]
@@ -192,7 +192,8 @@ def sequence_parts(
 ) -> list[Tensor]:
     """Return this rank's part [token, ...] of a sample before each unit and after the last.
 
-    Without ``sp``, or between units that do not support it, the part is the whole sample.
+    ``boundaries`` are the whole samples [...]. Without ``sp``, or between units that do not support
+    it, the part is the whole sample.
     """
     if not plan.sp:
         return list(boundaries)

@@ -18,7 +18,7 @@ __all__ = ["affine", "draw_affine", "normalise"]
 
 
 def normalise(images: Tensor, *, data: Data, size_px: int) -> Tensor:
-    """Normalize and upscale bytes [batch, height, width] to [batch, 1, size_px, size_px]."""
+    """Normalize and upscale image bytes [batch, height, width] to [batch, 1, size_px, size_px]."""
     scaled = (images.unsqueeze(1).float() / 255 - data.mean) / data.std
     return functional.interpolate(scaled, size=size_px, mode="bilinear", align_corners=False)
 
@@ -41,7 +41,7 @@ def draw_affine(seed: int, epoch: int, samples: int, *, task: Task) -> NDArray[n
 def affine(images: Tensor, numbers: Tensor) -> Tensor:
     """Apply the affine maps ``numbers`` [batch, 6] to ``images`` [batch, channel, height, width].
 
-    Samples from outside of an image take the value of its border.
+    Return images of the same shape. Values from outside of an image are those of its border.
     """
     grid = functional.affine_grid(numbers.view(-1, 2, 3), list(images.shape), align_corners=False)
     return functional.grid_sample(images, grid, padding_mode="border", align_corners=False)

@@ -28,12 +28,12 @@ class ImageClassifier:
         )
 
     def targets(self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int) -> Tensor:
-        """Return the labels [batch]."""
+        """Return the labels [batch] of the images ``indices`` [batch]."""
         del seed, epoch  # labels are the same in every epoch
         return torch.from_numpy(samples.labels[indices])
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the cross-entropy summed over images.
+        """Return the cross-entropy [] summed over images.
 
         ``outputs`` are logits [batch, class]. ``targets`` are classes [batch], or probabilities
         with the shape of the logits.
@@ -42,11 +42,11 @@ class ImageClassifier:
         return loss
 
     def count(self, targets: Tensor) -> int:
-        """Return the number of images."""
+        """Return the number of images, the rows of ``targets`` [batch] or [batch, class]."""
         return len(targets)
 
     def predictions(self, outputs: Tensor) -> Tensor:
-        """Return the most likely class [batch] of each image."""
+        """Return the most likely class [batch] of each image for logits [batch, class]."""
         return outputs.argmax(dim=1)
 
 
@@ -75,7 +75,10 @@ class ImagesInMemory(ImageClassifier):
     def read(
         self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
     ) -> tuple[Tensor, ...]:
-        """Return image bytes [batch, ...] and augmentation parameters [batch, parameter]."""
+        """Return image bytes [batch, ...] and augmentation parameters [batch, parameter].
+
+        ``indices`` [batch] select the images.
+        """
         numbers = self._draw(seed, epoch, len(samples))[indices]
         return torch.from_numpy(samples.inputs[indices]), torch.from_numpy(numbers)
 
@@ -85,5 +88,5 @@ class ImagesInMemory(ImageClassifier):
         return self._moved(self._normalised(images), numbers)
 
     def evaluation(self, stored: Any) -> Tensor:
-        """Return normalized images [batch, channel, height, width]."""
+        """Return normalized images [batch, channel, height, width] for image bytes [batch, ...]."""
         return self._normalised(torch.from_numpy(stored))

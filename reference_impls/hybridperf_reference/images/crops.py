@@ -46,7 +46,10 @@ def _draw(seed: int, epoch: int, samples: int, *, task: Task) -> NDArray[np.int6
 
 
 def normalised(images: Tensor, task: Task) -> Tensor:
-    """Normalize bytes [batch, 3, height, width] by the task's means and standard deviations."""
+    """Return bytes [batch, 3, height, width] normalized by the task's means and deviations.
+
+    The result has the same shape, in fp32.
+    """
     means = _of_bytes(task.data.channel_means, images.device)
     return (images - means) / _of_bytes(task.data.channel_stds, images.device)
 

@@ -43,7 +43,11 @@ class EncodedImages(ImageClassifier):
     def read(
         self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
     ) -> tuple[Tensor, ...]:
-        """Return decoded, cropped image bytes [batch, 3, image_px, image_px]."""
+        """Return decoded, cropped images ``indices`` [batch]: bytes [batch, 3, image_px, image_px].
+
+        Raises:
+            RuntimeError: if an image cannot be decoded; the message names it.
+        """
         images = []
         with torch.random.fork_rng(devices=[]):
             for index, encoded in zip(indices, samples.inputs[indices], strict=True):
@@ -53,12 +57,16 @@ class EncodedImages(ImageClassifier):
         return (torch.stack(images),)
 
     def prepare(self, *stored: Tensor) -> Tensor:
-        """Return normalized images [batch, 3, image_px, image_px]."""
+        """Return normalized images [batch, 3, image_px, image_px] for bytes of the same shape."""
         (images,) = stored
         return normalised(images, self._task)
 
     def evaluation(self, stored: Any) -> Tensor:
-        """Return resized, center-cropped and normalized images [batch, 3, image_px, image_px]."""
+        """Return resized, center-cropped and normalized images [batch, 3, image_px, image_px].
+
+        Raises:
+            RuntimeError: as `read`.
+        """
         images = torch.stack([self._look(_decode(encoded)) for encoded in stored])
         return normalised(images, self._task)
 

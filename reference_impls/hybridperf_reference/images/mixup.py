@@ -36,21 +36,24 @@ class Mixup:
     def read(
         self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
     ) -> tuple[Tensor, ...]:
-        """Return what ``images`` reads of samples and of partners, and mixing weights [batch]."""
+        """Return what ``images`` reads of samples ``indices`` [batch] and of their partners.
+
+        The last tensor is the samples' mixing weights [batch].
+        """
         partners, shares = draw_partners(seed, epoch, len(samples), self._alpha)
         own = self._images.read(samples, indices, seed, epoch)
         others = self._images.read(samples, partners[indices], seed, epoch)
         return *own, *others, torch.from_numpy(shares[indices])
 
     def prepare(self, *stored: Tensor) -> Tensor:
-        """Return mixed images [batch, channel, height, width]."""
+        """Return mixed images [batch, channel, height, width] from what `read` returned."""
         *both, shares = stored
         half = len(both) // 2
         pairs = zip(both[:half], both[half:], strict=True)
         return _mixed(self._images.prepare(*map(torch.cat, pairs)), shares)
 
     def targets(self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int) -> Tensor:
-        """Return mixed class probabilities [batch, class]."""
+        """Return mixed class probabilities [batch, class] of the samples ``indices`` [batch]."""
         partners, shares = draw_partners(seed, epoch, len(samples), self._alpha)
         labels = torch.cat(
             [

@@ -22,7 +22,10 @@ __all__ = ["image_example", "image_objective"]
 def image_objective(task: Task, image_px: int) -> Objective:
     """Return the objective of ``task`` for images of ``image_px`` x ``image_px`` pixels.
 
-    With mixup if the task asks for it.
+    With mixup if the task states it.
+
+    Raises:
+        ValueError: if the task's data set has no images.
     """
     images, alpha = _base_objective(task, image_px), task.training.mixup
     if not alpha:

@@ -36,7 +36,11 @@ class Shape:
 
 
 def resnet_chain(task: Task) -> Chain:
-    """Build the task's ResNet: a stem, residual blocks and a head."""
+    """Build the task's ResNet: a stem, residual blocks and a head.
+
+    Raises:
+        UserError: exit status 2 if the task's ``[model]`` table does not fit `Shape`.
+    """
     shape = build(Shape, task.model, path=task.name, at="model")
     kind = {"bottleneck": Bottleneck, "basic": BasicBlock}[shape.block]
     units = [Unit("stem", _stem(shape))]

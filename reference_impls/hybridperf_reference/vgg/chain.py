@@ -35,7 +35,11 @@ class Shape:
 
 
 def vgg_chain(task: Task) -> Chain:
-    """Build the task's VGG: one unit per convolution and per layer of the classifier."""
+    """Build the task's VGG: one unit per convolution and per layer of the classifier.
+
+    Raises:
+        UserError: exit status 2 if the task's ``[model]`` table does not fit `Shape`.
+    """
     shape = build(Shape, task.model, path=task.name, at="model")
     units, channels = [], shape.channels
     for block, (width, depth) in enumerate(zip(shape.widths, shape.depths, strict=True), start=1):

@@ -77,7 +77,11 @@ class Head(nn.Module):
 
 
 def vit_chain(task: Task) -> Chain:
-    """Build the task's vision transformer: embeddings, encoder layers and a head."""
+    """Build the task's vision transformer: embeddings, encoder layers and a head.
+
+    Raises:
+        UserError: exit status 2 if the task's ``[model]`` table does not fit `Shape`.
+    """
     shape = build(Shape, task.model, path=task.name, at="model")
     units = [Unit("embeddings", Embeddings(shape))]
     for index in range(shape.layers):

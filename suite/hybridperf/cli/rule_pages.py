@@ -11,15 +11,16 @@ from hybridperf.rules.explain import explain, explain_all
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
 __all__ = ["print_rule", "print_rules"]
 
 
-def print_rules(options: argparse.Namespace) -> ExitCode:
+def print_rules(options: argparse.Namespace, ruleset: str | Path) -> ExitCode:
     """Print every rule of the ruleset, or those of the mode given."""
     rules = [
         each
-        for each in explain_all(options.ruleset)
+        for each in explain_all(ruleset)
         if options.mode in (None, "strict") or each.mode == options.mode
     ]
     if options.format == "json":
@@ -30,9 +31,9 @@ def print_rules(options: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-def print_rule(options: argparse.Namespace) -> ExitCode:
+def print_rule(options: argparse.Namespace, ruleset: str | Path) -> ExitCode:
     """Print one rule: its severity, what it checks, its source, remedy and parameters."""
-    found = explain(options.explain, options.ruleset)
+    found = explain(options.explain, ruleset)
     if options.format == "json":
         print_json(found.as_json())
         return ExitCode.OK

@@ -18,16 +18,18 @@ TOKEN: Final = WRITTEN.strip().encode()
 A_LOG: Final = "a log: a text file of at most 64 MiB with :::MLLOG lines"
 PUT_IT_THERE: Final = "put the log there as uncompressed UTF-8 text that you may read"
 _PIECE_BYTES: Final = 2**20
-_MOST_KEPT: Final = len(TOKEN) + LINE_CAP_BYTES + 2  # a maximal line, its \r and one byte
+_MOST_KEPT: Final = len(TOKEN) + 1 + LINE_CAP_BYTES + 2  # a maximal line, its \r and one byte
 _UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")  #: byte order marks
 
 Lines = tuple[list[int], list[bytes]]  #: line numbers, counted from 1, and their payloads
 
 
-def mllog_lines(path: Path, digest: hashlib._Hash | None = None) -> Iterator[Lines]:
+def mllog_lines(
+    path: Path, digest: hashlib._Hash | None = None, token: bytes = TOKEN
+) -> Iterator[Lines]:
     """Yield, per chunk of the file, the line numbers and payloads of its ``:::MLLOG`` lines.
 
-    A payload is the text after the first token of a line; lines without a token are skipped.
+    A payload is the text after the first ``token`` of a line; lines without one are skipped.
     Payloads longer than `LINE_CAP_BYTES` are truncated, but remain longer than that. ``digest`` is
     updated with the whole file.
 
@@ -44,10 +46,10 @@ def mllog_lines(path: Path, digest: hashlib._Hash | None = None) -> Iterator[Lin
                 _refuse_others(piece)
             block = rest + piece
             end = block.rfind(b"\n") + 1
-            yield _lines(block, end, number)
+            yield _lines(block, end, number, token)
             number += block.count(b"\n", 0, end)
-            rest = _unfinished(block[end:])
-    yield _lines(rest, len(rest), number)
+            rest = _unfinished(block[end:], token)
+    yield _lines(rest, len(rest), number, token)
 
 
 def _refuse_others(head: bytes) -> None:
@@ -56,24 +58,24 @@ def _refuse_others(head: bytes) -> None:
         raise ValueError(kind)
 
 
-def _lines(block: bytes, end: int, number: int) -> Lines:
+def _lines(block: bytes, end: int, number: int, token: bytes) -> Lines:
     find, count = block.find, block.count
     numbers, lines = list[int](), list[bytes]()
     done = 0
-    while (start := find(TOKEN, done, end)) >= 0:
+    while (start := find(token, done, end)) >= 0:
         number += count(b"\n", done, start)
         done = find(b"\n", start, end)
         if done < 0:
             done = end
         numbers.append(number)
-        lines.append(block[start + len(TOKEN) : done])
+        lines.append(block[start + len(token) : done])
     return numbers, lines
 
 
-def _unfinished(line: bytes) -> bytes:
+def _unfinished(line: bytes, token: bytes) -> bytes:
     """Return the part of an incomplete line to keep for the next chunk."""
     if len(line) <= _MOST_KEPT:
         return line
-    start = line.find(TOKEN)
+    start = line.find(token)
     # The end may hold the beginning of a token.
-    return line[1 - len(TOKEN) :] if start < 0 else line[start : start + _MOST_KEPT]
+    return line[1 - len(token) :] if start < 0 else line[start : start + _MOST_KEPT]

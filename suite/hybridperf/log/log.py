@@ -22,10 +22,10 @@ __all__ = [
     "TooMuchError",
 ]
 
-# Limits for all logs of a result together, to bound memory: a unit takes up to 45 bytes. The
-# largest result of rounds v2.0 and v2.1 has 50,000 lines, 10 MB and 1.3 million units.
-TEXT_CAP_BYTES: Final = 12 * 2**20
-UNITS_CAP: Final = 1_400_000
+# Limits to bound memory: a unit takes up to 45 bytes. The largest log of rounds v1.0 to v5.1 has
+# 3 MiB and 0.31 million units, the largest result 22 MiB and 2.6 million.
+_OF_A_LOG: Final = (12 * 2**20, 1_400_000)  #: bytes and units
+_OF_A_RESULT: Final = (48 * 2**20, 4_200_000)  #: of all its logs
 _LINE_BYTES: Final = 32  # overhead of a line
 KEY_UNITS: Final = 2
 OBJECT_UNITS: Final = 4  # in addition to its keys
@@ -79,10 +79,28 @@ class Log:
 
 
 class Budget:
-    """A limit on the memory and time taken by all logs of a result together."""
+    """A limit on the memory and time that the logs of a result may take."""
 
     def __init__(self) -> None:
-        self._bytes = self._units = 0
+        self._left_bytes, self._left_units = _OF_A_RESULT
+
+    def of_log(self) -> LogBudget:
+        """Return the budget of one of its logs."""
+        return LogBudget(self)
+
+    def _take(self, count_bytes: int, units: int) -> None:
+        self._left_bytes -= count_bytes
+        self._left_units -= units
+        if self._left_bytes < 0 or self._left_units < 0:
+            raise TooMuchError("more than 48 MiB, or too many values, in the logs of a result")
+
+
+class LogBudget:
+    """A limit on the memory and time that one log may take, within that of its result."""
+
+    def __init__(self, result: Budget) -> None:
+        self._result = result
+        self._left_bytes, self._left_units = _OF_A_LOG
 
     def take(self, payloads: Sequence[bytes]) -> list[int]:
         """Charge ``payloads`` to the budget and return the units of each.
@@ -96,12 +114,14 @@ class Budget:
             + (line.count(b",") + line.count(b"[") if b"[" in line else 0)
             for line in payloads
         ]
-        self._bytes += len(payloads) * _LINE_BYTES + sum(map(len, payloads))
-        self._units += sum(units)
-        if self._bytes > TEXT_CAP_BYTES or self._units > UNITS_CAP:
-            raise TooMuchError("more than 12 MiB, or too many values, in the lines of its logs")
+        count_bytes, total = len(payloads) * _LINE_BYTES + sum(map(len, payloads)), sum(units)
+        self._left_bytes -= count_bytes
+        self._left_units -= total
+        if self._left_bytes < 0 or self._left_units < 0:
+            raise TooMuchError("more than 12 MiB, or too many values, in the lines of a log")
+        self._result._take(count_bytes, total)  # noqa: SLF001 - of this module
         return units
 
 
 class TooMuchError(ValueError):
-    """Logs exceed the budget."""
+    """Logs exceed their budget."""

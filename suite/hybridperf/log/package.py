@@ -43,7 +43,7 @@ __all__ = [
 _RESULT: Final = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  #: of organisations and systems
 TASK_FILE: Final = "task.toml"  #: next to the logs of a user-defined task
-LOGS_CAP: Final = 10_000  #: logs per command; round v2.1 has 1,910
+LOGS_CAP: Final = 50_000  #: logs below one folder; ten rounds have 16,000
 PUT_BACK: Final = "restore what the harness wrote"  #: remedy for changed sealed files
 
 
@@ -138,7 +138,7 @@ def find_results(path: Path) -> list[Package]:
     ``path`` may be a result's folder, one organisation's submission, or a folder of those.
 
     Raises:
-        UserError: exit status 4 if there are more than `LOGS_CAP` logs.
+        UserError: exit status 2 if there are more than `LOGS_CAP` logs.
     """
     found = (package_at(folder) for folder in sorted(folders_of_logs(path, _RESULT)))
     packages = [package for package in found if package is not None]
@@ -149,7 +149,7 @@ def folders_of_logs(path: Path, name: re.Pattern[str]) -> set[Path]:
     """Return the folders at or below ``path`` with logs whose file name matches ``name``.
 
     Raises:
-        UserError: exit status 4 if there are more than `LOGS_CAP` logs.
+        UserError: exit status 2 if there are more than `LOGS_CAP` logs.
     """
     logs = 0
     folders: set[Path] = set()
@@ -161,7 +161,7 @@ def folders_of_logs(path: Path, name: re.Pattern[str]) -> set[Path]:
                 expected, found = f"at most {LOGS_CAP} logs below one folder", "more"
                 remedy = "name a part of it, such as the folder of one organisation"
                 finding = Finding("check.path", expected, found, remedy, path=str(path))
-                raise UserError(finding, ExitCode.ENVIRONMENT)
+                raise UserError(finding, ExitCode.USAGE)
     return {absolute(folder) for folder in folders}
 
 

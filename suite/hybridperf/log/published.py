@@ -5,7 +5,6 @@ Logs of this suite are read by the strict `hybridperf.log.reader`.
 
 from __future__ import annotations
 
-import enum
 import json
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -13,13 +12,12 @@ import msgspec
 
 from hybridperf.findings import Finding, Severity
 from hybridperf.log.lines import A_LOG, PUT_IT_THERE, TOKEN, mllog_lines
-from hybridperf.log.log import KEY_UNITS, OBJECT_UNITS, Budget, Entry, Log
+from hybridperf.log.log import KEY_UNITS, OBJECT_UNITS, Budget, Entry, Log, LogBudget
 from hybridperf.untrusted import (
     DEPTH_CAP,
     LINE_CAP_BYTES,
     TIME_CAP_MS,
     depth,
-    parse_object,
     reason,
 )
 
@@ -27,19 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["Absent", "read_published_log"]
+__all__ = ["read_published_log"]
 
 _MOST_SHOWN: Final = 10  # unreadable lines reported; further ones are counted
 _REMEDY: Final = "use an MLPerf logger, and let one process write each line"
-
-
-class Absent(enum.Enum):
-    """The value of a line without a ``value`` field, as distinct from null."""
-
-    ABSENT = "no value"
-
-    def __repr__(self) -> str:
-        return str(self.value)
 
 
 class _PlainEntry(Entry, kw_only=True, rename={"line": "line number, which no log gives"}):
@@ -54,28 +43,19 @@ _PLAIN_FIELDS: Final = 6
 _PLAIN_UNITS: Final = KEY_UNITS * _PLAIN_FIELDS + 2 * OBJECT_UNITS  # without metadata
 
 
-class _OddEntry(Entry, rename={"line": "line number, which no log gives"}):
-    """An entry with irregular types, which the checker also accepted."""
-
-    time_ms: int | float  # type: ignore[assignment]  # normalised later
-    event_type: object = ""  # type: ignore[assignment]  # as above
-    value: object = Absent.ABSENT
-    metadata: object = None  # type: ignore[assignment]  # as above
-    line: int = 0
-
-
 _DECODE: Final = msgspec.json.Decoder(_PlainEntry).decode
-_DECODE_ODD: Final = msgspec.json.Decoder(_OddEntry).decode
+_TOKEN: Final = TOKEN + b" "  #: what the checker looked for
+_FIELDS: Final = ("key", "time_ms", "value", "metadata")  #: that the checker read of every line
 
 
 def read_published_log(path: Path, name: str, budget: Budget | None = None) -> Log:
     """Read the log at ``path``, displayed as ``name``, and report errors as findings.
 
-    ``budget`` is shared by all logs of a result.
+    ``budget`` is that of all logs of a result together.
     """
-    reader = _Reader(Log(name), budget or Budget())
+    reader = _Reader(Log(name), (budget or Budget()).of_log())
     try:
-        for numbers, payloads in mllog_lines(path):
+        for numbers, payloads in mllog_lines(path, token=_TOKEN):
             reader.take(numbers, payloads)
     except (OSError, ValueError) as error:
         reader.log.findings.append(Finding("log.file", A_LOG, reason(error), PUT_IT_THERE, name))
@@ -85,7 +65,7 @@ def read_published_log(path: Path, name: str, budget: Budget | None = None) -> L
 class _Reader:
     """Parser of a log in chunks of lines."""
 
-    def __init__(self, log: Log, budget: Budget) -> None:
+    def __init__(self, log: Log, budget: LogBudget) -> None:
         self.log, self._budget = log, budget
         self._wrong = self._ambiguous = 0
 
@@ -118,7 +98,7 @@ class _Reader:
             # As many colons as keys and no array imply neither duplicate keys nor nesting.
             if weight != _PLAIN_UNITS + KEY_UNITS * len(entry.metadata):
                 unusual.append((line, entry, number))
-        if [1 for line, _, _ in unusual if _may_be_deep(line) or TOKEN in line]:
+        if [1 for line, _, _ in unusual if _may_be_deep(line) or _TOKEN in line]:
             raise ValueError
         for line, entry, number in unusual:
             if line.count(b":") != _PLAIN_FIELDS + _keys(entry.metadata) + _keys(entry.value):
@@ -129,39 +109,21 @@ class _Reader:
         for number, line in zip(numbers, payloads, strict=True):
             for payload in _parts(line):
                 try:
-                    self.log.entries.append(self._entry(payload, number))
+                    entry = _entry(payload, number)
                 except ValueError as error:
                     self._wrong += 1
                     if self._wrong <= _MOST_SHOWN:
                         self.log.findings.append(_unreadable(self.log.path, number, str(error)))
                 else:
+                    if entry is not None:
+                        self.log.entries.append(entry)
                     self._look_twice(payload, number)
-
-    def _entry(self, payload: bytes, line: int) -> Entry:
-        if len(payload) > LINE_CAP_BYTES:
-            raise ValueError(f"more than {LINE_CAP_BYTES} bytes")
-        if _may_be_deep(payload) and depth(payload.decode("latin-1")) > DEPTH_CAP:
-            raise ValueError(f"nesting deeper than {DEPTH_CAP}")
-        try:
-            entry = _decode_odd(payload)
-        except msgspec.MsgspecError as error:
-            raise ValueError(_explained(payload)) from error
-        if not -TIME_CAP_MS <= entry.time_ms <= TIME_CAP_MS:
-            raise ValueError(f"time_ms = {entry.time_ms!r:.80}, which is not a time")
-        return Entry(
-            key=entry.key,
-            time_ms=int(entry.time_ms),
-            event_type=entry.event_type if isinstance(entry.event_type, str) else "",
-            value=entry.value,
-            metadata=entry.metadata if isinstance(entry.metadata, dict) else {},
-            line=line,
-        )
 
     def _look_twice(self, payload: bytes, line: int) -> None:
         """Warn of duplicate keys in an object of the line; the checker used the last one."""
         try:
-            parse_object(payload.decode("latin-1"))
-        except ValueError as error:
+            json.loads(_text(payload), object_pairs_hook=_once)
+        except _DuplicateError as error:
             self._ambiguous += 1
             if self._ambiguous <= _MOST_SHOWN:
                 expected = "JSON without duplicate keys"
@@ -202,41 +164,77 @@ def _parts(line: bytes) -> Iterator[bytes]:
     Like the checker, treat a carriage return, as in progress bars, as the end of a line.
     """
     for number, part in enumerate(line.split(b"\r")):
-        if TOKEN in part:
-            yield part.rpartition(TOKEN)[2]
+        if _TOKEN in part:
+            yield part.rpartition(_TOKEN)[2]
         elif not number:
             yield part
 
 
-def _decode_odd(payload: bytes) -> _OddEntry:
-    try:
-        return _DECODE_ODD(payload)
-    except UnicodeDecodeError:  # the checker decoded logs as latin-1
-        return _DECODE_ODD(payload.decode("latin-1").encode())
+def _entry(payload: bytes, line: int) -> Entry | None:
+    """Parse a line that is not in the loggers' format; None if its key is not text.
 
+    Like the checker, decode it as latin-1, and accept NaN and infinity as values.
 
-def _explained(payload: bytes) -> str:
-    """Return the reason why a line cannot be parsed."""
+    Raises:
+        ValueError: if it is malformed, or its time is not one.
+    """
+    if len(payload) > LINE_CAP_BYTES:
+        raise ValueError(f"more than {LINE_CAP_BYTES} bytes")
+    text = _text(payload)
+    if _may_be_deep(payload) and depth(text) > DEPTH_CAP:
+        raise ValueError(f"nesting deeper than {DEPTH_CAP}")
     try:
-        fields = json.loads(payload.decode("latin-1"))
+        fields = json.loads(text)
     except json.JSONDecodeError as error:
-        return f"not JSON: {error.msg.removesuffix(' at')} at column {error.colno} after the token"
-    except ValueError:
-        return "a number out of range"
+        what = f"{error.msg.removesuffix(' at')} at column {error.colno} after the token"
+        raise ValueError(f"not JSON: {what}") from error
+    except ValueError as error:
+        raise ValueError("a number out of range") from error
     if not isinstance(fields, dict):
-        return "JSON that is not an object"
-    key, time_ms = fields.get("key"), fields.get("time_ms")
-    if not isinstance(key, str):
-        return f"key = {key!r:.80}, which is not text"
-    if isinstance(time_ms, bool) or not isinstance(time_ms, int | float):
-        return f"time_ms = {time_ms!r:.80}, which is not a time"
-    return "something that is not a number, or one out of range"
+        raise ValueError("JSON that is not an object")  # noqa: TRY004 - wrong text, not a wrong argument
+    if missing := [name for name in _FIELDS if name not in fields]:
+        raise ValueError(f"no {missing[0]}")
+    key, time_ms = fields["key"], fields["time_ms"]
+    plain = isinstance(time_ms, int | float) and not isinstance(time_ms, bool)
+    if not plain or not -TIME_CAP_MS <= time_ms <= TIME_CAP_MS:
+        raise ValueError(f"time_ms = {time_ms!r:.80}, which is not a time")
+    event, metadata = fields.get("event_type"), fields["metadata"]
+    return (
+        Entry(
+            key=key,
+            time_ms=int(time_ms),
+            event_type=event if isinstance(event, str) else "",
+            value=fields["value"],
+            metadata=metadata if isinstance(metadata, dict) else {},
+            line=line,
+        )
+        if isinstance(key, str)
+        else None
+    )
+
+
+class _DuplicateError(Exception):
+    """A key occurs twice in an object."""
+
+
+def _once(pairs: list[tuple[str, object]]) -> None:
+    if len({key for key, _ in pairs}) != len(pairs):
+        raise _DuplicateError("a duplicate key in one object")
+
+
+def _text(payload: bytes) -> str:
+    """Return the text of a line without the white space that latin-1 has at its ends."""
+    stripped = payload.decode("latin-1").strip().encode("latin-1")
+    try:
+        return stripped.decode()
+    except UnicodeDecodeError:
+        return stripped.decode("latin-1")
 
 
 def _unreadable(name: str, line: int | None, found: str) -> Finding:
     return Finding(
         "mlperf.line",
-        "one JSON object with key and time_ms after :::MLLOG",
+        "one JSON object with key, value, time_ms and metadata after :::MLLOG",
         found,
         _REMEDY,
         name,

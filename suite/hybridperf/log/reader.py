@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.findings import Finding, visible
 from hybridperf.log.chain import GENESIS, link, split_line
 from hybridperf.log.lines import A_LOG, PUT_IT_THERE, mllog_lines
-from hybridperf.log.log import Budget, Entry, Log
+from hybridperf.log.log import Budget, Entry, Log, LogBudget
 from hybridperf.untrusted import LINE_CAP_BYTES, TIME_CAP_MS, parse_object, reason
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ _EVENTS: Final = frozenset({"POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"})
 def read_log(path: Path, budget: Budget | None = None) -> Log:
     """Read the log at ``path`` and report errors as findings.
 
-    ``budget`` is shared by all logs of a result.
+    ``budget`` is that of all logs of a result together.
     """
-    reader = _Reader(Log(visible(str(path))), budget or Budget())
+    reader = _Reader(Log(visible(str(path))), (budget or Budget()).of_log())
     digest = hashlib.sha256()
     try:
         for numbers, lines in mllog_lines(path, digest):
@@ -40,7 +40,7 @@ def read_log(path: Path, budget: Budget | None = None) -> Log:
 class _Reader:
     """Parser of a log, line by line."""
 
-    def __init__(self, log: Log, budget: Budget) -> None:
+    def __init__(self, log: Log, budget: LogBudget) -> None:
         self._log, self._budget = log, budget
         self._counts: Counter[str] = Counter()  # findings by rule
         self._previous, self._hashes, self._lines = GENESIS, 0, 0

@@ -20,11 +20,12 @@ from hybridperf.log.published import read_published_log
 from hybridperf.untrusted import DOCUMENT_CAP_BYTES, parse_object, read_bounded, reason
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from hybridperf.log.package import Package
 
-__all__ = ["ROUND", "find_packages", "is_published", "read_package"]
+__all__ = ["ROUND", "find_packages", "is_published", "published_runs", "read_package"]
 
 #: folder name of a published round
 ROUND: Final = re.compile(r"training_results_v([0-9]{1,3})\.([0-9]{1,3})")
@@ -39,7 +40,7 @@ def find_packages(path: Path) -> list[Package]:
     rounds; each round is a separate root.
 
     Raises:
-        UserError: exit status 4 if there are too many logs.
+        UserError: exit status 2 if there are too many logs.
     """
     top = absolute(path)
     folders = folders_of_logs(path, _LOG)
@@ -58,17 +59,29 @@ def is_published(package: Package) -> bool:
 
 def read_package(package: Package) -> Result:
     """Read a result: strictly if it has this suite's manifests, else as MLPerf's checker does."""
-    if next(package.folder.glob("result_*.json"), None) is not None:
+    if _is_ours(package):
         return read_result(package)
-    paths = sorted(package.folder.glob(_GLOB), key=_natural)
-    budget = Budget()
-    runs = tuple(
-        SealedRun(number, read_published_log(path, package.name_of(path), budget), None)
-        for number, path in enumerate(paths)
-    )
+    runs = tuple(published_runs(package, Budget()))
     findings: list[Finding] = []
     system = _read_system(package, findings)
     return Result(package, runs, system, "", tuple(findings))
+
+
+def published_runs(package: Package, budget: Budget | None = None) -> Iterator[SealedRun]:
+    """Yield the runs of a result, each read when it is asked for, as `read_package` reads them.
+
+    ``budget`` is of all runs together, for callers that keep them.
+    """
+    if _is_ours(package):
+        yield from read_result(package).runs
+        return
+    paths = sorted(package.folder.glob(_GLOB), key=_natural)
+    for number, path in enumerate(paths):
+        yield SealedRun(number, read_published_log(path, package.name_of(path), budget), None)
+
+
+def _is_ours(package: Package) -> bool:
+    return next(package.folder.glob("result_*.json"), None) is not None
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:

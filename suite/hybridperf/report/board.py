@@ -6,11 +6,12 @@ import dataclasses
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING
 
 from hybridperf.findings import Finding, Severity
 from hybridperf.log.package import Result, find_results, read_result
-from hybridperf.rules.check import compared, judge_result
+from hybridperf.report.judged import UNFINISHED, own_validity
+from hybridperf.rules.check import Judged, compared, judge_result
 from hybridperf.score.official import Official, official_of
 from hybridperf.score.ranking import Decision, Standing, decide, standing_of, with_places
 
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
 
     from hybridperf.score.score import ResultScore
 
-__all__ = ["UNFINISHED", "Board", "Entry", "Row", "boards", "read_entries"]
-
-UNFINISHED: Final = frozenset({"result.run_count"})  #: errors that additional runs resolve
+__all__ = ["Board", "Entry", "Row", "boards", "read_entries"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class Entry:
         return not self.errors
 
     @property
-    def standing(self) -> Standing | Literal["invalid"]:
+    def standing(self) -> Standing:
         """Return whether the result is ranked, or else the category of the reason."""
         broken = {finding.rule for finding in self.errors}
         if broken - UNFINISHED:
@@ -92,10 +91,13 @@ def read_entries(root: Path) -> list[Entry]:
         UserError: as `find_results`.
     """
     results = [read_result(package) for package in find_results(root)]
-    return [
-        Entry(result, dataclasses.replace(official_of(result), trust=each.trust), each.findings)
-        for result, each in zip(results, compared(map(judge_result, results)), strict=True)
-    ]
+    judged = compared(map(judge_result, results))
+    return [_entry(result, each) for result, each in zip(results, judged, strict=True)]
+
+
+def _entry(result: Result, judged: Judged) -> Entry:
+    official = official_of(result, validity=own_validity(result, judged.findings))
+    return Entry(result, dataclasses.replace(official, trust=judged.trust), judged.findings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ from hybridperf.report.tables import leaderboard_csv, leaderboard_json
 from hybridperf.run.atomic import write_atomically
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["build_report"]
+__all__ = ["build_report", "write_files"]
 
 
 def build_report(root: Path, out: Path) -> list[Path]:
@@ -31,9 +32,18 @@ def build_report(root: Path, out: Path) -> list[Path]:
         "leaderboard.csv": leaderboard_csv,
         "leaderboard.json": leaderboard_json,
     }
+    return write_files(((name, make(leaderboards)) for name, make in makers.items()), out)
+
+
+def write_files(files: Iterable[tuple[str, str]], out: Path) -> list[Path]:
+    """Write pairs of name and text to the folder ``out``, each atomically; return their paths.
+
+    Raises:
+        OSError: if ``out`` cannot be written.
+    """
     out.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, make in makers.items():
-        write_atomically(out / name, make(leaderboards).encode())
+    for name, text in files:
+        write_atomically(out / name, text.encode())
         written.append(out / name)
     return written

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from hybridperf.findings import Severity, visible
+from hybridperf.findings import Finding, Severity, visible
+from hybridperf.rules.verdict import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hybridperf.findings import Finding
-    from hybridperf.rules.check import Verdict
+    from hybridperf.rules.verdict import ResultVerdict, Verdict
 
 __all__ = ["junit_xml"]
+
+_MOST_CHARACTERS: Final = 300  #: of why a result is invalid
 
 
 def junit_xml(verdict: Verdict) -> str:
     """Return JUnit XML with one test suite per result and one test case per log.
 
     A test case fails if a finding about its log is an error; warnings are its output. Each other
-    file or folder with findings has its own test case.
+    file or folder with findings has its own test case, and so has a result that is invalid as a
+    whole. What was not judged is skipped.
     """
     cases: dict[str, list[Finding]] = {log: [] for log in verdict.logs}
     for finding in verdict.findings:
         cases.setdefault(finding.path, []).append(finding)
+    for result in verdict.results:
+        if result.outcome is Outcome.INVALID and not _has_error(cases.get(result.package.name)):
+            cases.setdefault(result.package.name, []).append(_counted(result))
     logs = set(verdict.logs)
+    skipped = _skipped(verdict)
     groups: dict[str, list[tuple[str, list[Finding]]]] = {}
     for path, findings in cases.items():
         folder, _, name = path.rpartition("/")
@@ -34,21 +41,56 @@ def junit_xml(verdict: Verdict) -> str:
     name = f"hybridperf check by {verdict.ruleset}, {verdict.mode}"
     root = ET.Element("testsuites", name=visible(name))
     for place, group in groups.items():
-        root.append(_suite(place, group))
-    _count(root, [findings for group in groups.values() for _, findings in group])
+        root.append(_suite(place, group, skipped))
+    _count(root)
     ET.indent(root)
     # Character references for non-ASCII characters make the output independent of the locale.
     text: bytes = ET.tostring(root, encoding="us-ascii", xml_declaration=True)
     return text.decode()
 
 
-def _suite(place: str, group: Sequence[tuple[str, list[Finding]]]) -> ET.Element:
+def _has_error(findings: Sequence[Finding] | None) -> bool:
+    return any(each.severity is Severity.ERROR for each in findings or ())
+
+
+def _counted(result: ResultVerdict) -> Finding:
+    """Return the finding that says why a result is invalid by the count of its logs."""
+    remedy = "make the runs again that are invalid, and those that are missing"
+    found = result.why[:_MOST_CHARACTERS]
+    return Finding(
+        "result.count",
+        "as many valid runs as the rules ask for",
+        found,
+        remedy,
+        result.package.name,
+    )
+
+
+def _skipped(verdict: Verdict) -> dict[str, str]:
+    """Return the logs that neither pass nor fail, and why: the exit status does not count them."""
+    skipped = {}
+    for result in verdict.results:
+        for log in result.logs:
+            if log.outcome is Outcome.INVALID and result.outcome is Outcome.VALID:
+                skipped[log.path] = "counts as the slowest run of a valid result"
+    for log in verdict.all_logs:
+        if log.outcome is Outcome.NOT_JUDGED:
+            skipped[log.path] = "not judged: the ruleset has no rules for it"
+    return skipped
+
+
+def _suite(
+    place: str, group: Sequence[tuple[str, list[Finding]]], skipped: dict[str, str]
+) -> ET.Element:
     suite = ET.Element("testsuite", name=visible(place))
     for name, findings in group:
         case = ET.SubElement(suite, "testcase", classname=visible(place), name=visible(name))
         errors = [each for each in findings if each.severity is Severity.ERROR]
         warnings = [each for each in findings if each.severity is not Severity.ERROR]
-        if errors:
+        if (path := f"{place}/{name}" if place != "." else name) in skipped:
+            ET.SubElement(case, "skipped", message=skipped[path])
+            warnings = findings
+        elif errors:
             first = errors[0]
             failure = ET.SubElement(
                 case, "failure", type=visible(first.rule), message=first.sentence
@@ -56,14 +98,14 @@ def _suite(place: str, group: Sequence[tuple[str, list[Finding]]]) -> ET.Element
             failure.text = _lines(errors)
         if warnings:
             ET.SubElement(case, "system-out").text = _lines(warnings)
-    _count(suite, [findings for _, findings in group])
+    _count(suite)
     return suite
 
 
-def _count(element: ET.Element, cases: Sequence[Sequence[Finding]]) -> None:
-    failed = sum(any(each.severity is Severity.ERROR for each in findings) for findings in cases)
-    element.set("tests", str(len(cases)))
-    element.set("failures", str(failed))
+def _count(element: ET.Element) -> None:
+    element.set("tests", str(sum(1 for _ in element.iter("testcase"))))
+    element.set("failures", str(sum(1 for _ in element.iter("failure"))))
+    element.set("skipped", str(sum(1 for _ in element.iter("skipped"))))
     element.set("errors", "0")  # a checker that fails writes no XML
 
 

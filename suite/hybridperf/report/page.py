@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from hybridperf.report.board import Board
 
-__all__ = ["devices", "leaderboard_page", "machine_rows"]
+__all__ = ["devices", "digest", "environment", "leaderboard_page", "machine_rows", "source"]
 
 _STANDINGS = {
     "ranked": "",
@@ -42,9 +42,9 @@ _TEMPLATES = resources.files("hybridperf.report") / "templates"
 
 def leaderboard_page(boards: Sequence[Board]) -> str:
     """Return the HTML page of ``boards``."""
-    style, script = _source("page.css"), _source("page.js")
+    style, script = source("page.css"), source("page.js")
     policy = (
-        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
+        f"default-src 'none'; style-src '{digest(style)}'; script-src '{digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
     return (
@@ -60,8 +60,9 @@ def leaderboard_page(boards: Sequence[Board]) -> str:
     )
 
 
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
+def environment(**names: object) -> jinja2.Environment:
+    """Return the environment of the templates, which escapes all text, with ``names`` for them."""
+    made = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -70,49 +71,54 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.PackageLoader("hybridperf.report"),
         finalize=_finalize,
     )
-    environment.filters |= {
+    made.filters |= {
         "count": figures.count,
         "ratio": figures.ratio,
         "seconds": figures.seconds,
         "share": figures.share,
     }
-    environment.globals |= {
-        "attempts_of": evidence.attempts_of,
-        "device_count": device_count,
-        "devices": devices,
-        "evidence_of": evidence.evidence_of,
-        "hashes_of": evidence.hashes_of,
-        "loader_sentence": figures.loader_sentence,
-        "machine_rows": machine_rows,
-        "plan_chips": plan_chips,
-        "plan_ranks": plan_ranks,
-        "means_of": means_of,
-        "metrics": metrics_of("page"),
-        "rungs": RUNGS,
-        "reproduce_commands": evidence.reproduce_commands,
-        "seconds_range": figures.seconds_range,
-        "claimed_share": scaling_claims.claimed_share,
-        "curve_axes": curves.curve_axes,
-        "draw_axis": strip.draw_axis,
-        "draw_backdrop": curves.draw_backdrop,
-        "draw_bars": strip.draw_bars,
-        "draw_panel": curves.draw_panel,
-        "draw_scaling": scaling_claims.draw_scaling,
-        "draw_strip": strip.draw_strip,
-        "figure_by": scaling_claims.figure_by,
-        "metric_words": metric_words,
-        "scaling_groups": scaling_claims.scaling_groups,
-        "scaling_method": SCALING_METHOD,
-        "scaling_metrics": METRICS,
-        "standing_words": _STANDINGS,
-        "strip_scale": strip.strip_scale,
-        "why_scale": strip.why_scale,
-        "unknown": figures.UNKNOWN,
-    }
-    return environment
+    made.globals |= names
+    return made
 
 
-def _source(name: str) -> str:
+def _environment() -> jinja2.Environment:
+    return environment(
+        attempts_of=evidence.attempts_of,
+        device_count=device_count,
+        devices=devices,
+        evidence_of=evidence.evidence_of,
+        hashes_of=evidence.hashes_of,
+        loader_sentence=figures.loader_sentence,
+        machine_rows=machine_rows,
+        plan_chips=plan_chips,
+        plan_ranks=plan_ranks,
+        means_of=means_of,
+        metrics=metrics_of("page"),
+        rungs=RUNGS,
+        reproduce_commands=evidence.reproduce_commands,
+        seconds_range=figures.seconds_range,
+        claimed_share=scaling_claims.claimed_share,
+        curve_axes=curves.curve_axes,
+        draw_axis=strip.draw_axis,
+        draw_backdrop=curves.draw_backdrop,
+        draw_bars=strip.draw_bars,
+        draw_panel=curves.draw_panel,
+        draw_scaling=scaling_claims.draw_scaling,
+        draw_strip=strip.draw_strip,
+        figure_by=scaling_claims.figure_by,
+        metric_words=metric_words,
+        scaling_groups=scaling_claims.scaling_groups,
+        scaling_method=SCALING_METHOD,
+        scaling_metrics=METRICS,
+        standing_words=_STANDINGS,
+        strip_scale=strip.strip_scale,
+        why_scale=strip.why_scale,
+        unknown=figures.UNKNOWN,
+    )
+
+
+def source(name: str) -> str:
+    """Return the text of a file of the templates."""
     return (_TEMPLATES / name).read_text(encoding="utf-8")
 
 
@@ -121,9 +127,9 @@ def _finalize(value: object) -> object:
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _digest(source: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
-    return f"sha256-{digest}"
+def digest(text: str) -> str:
+    """Return the hash by which a content security policy allows the inline source ``text``."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 _MOST_ROWS: Final = 60

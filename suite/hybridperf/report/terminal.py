@@ -73,9 +73,7 @@ def table_text(
     rows = [list(row) for row in rows]
     columns = list(range(len(heads)))
     cells = [[head, *(row[index] for row in rows)] for index, head in enumerate(heads)]
-    numeric = [
-        all(cell[:1].isdigit() or cell in {"", "-"} for cell in column[1:]) for column in cells
-    ]
+    numeric = [_is_numeric(column[1:]) for column in cells]
     widths = [max(map(cell_len, column)) for column in cells]
     least = [
         width
@@ -108,7 +106,12 @@ def table_text(
 
 
 def _scores(table: Table, results: Sequence[Official], width: int) -> str:
-    metrics = [metric for metric in metrics_of(table) if any(metric.text(each) for each in results)]
+    rounds = len({each.score.edition for each in results})
+    metrics = [
+        metric
+        for metric in metrics_of(table)
+        if any(metric.text(each) for each in results) and (metric.name != "round" or rounds > 1)
+    ]
     rows = [[_cell(metric, each) for metric in metrics] for each in results]
     heads = [metric.heading for metric in metrics]
     text = table_text(heads, rows, width, [metric.keep for metric in metrics])
@@ -135,10 +138,18 @@ def _loaders(results: Iterable[Official]) -> Iterator[str]:
 
 
 def _without_score(results: Sequence[Official]) -> list[str]:
-    whys = [each.verdict.reason for each in results if each.minutes is None]
+    whys = [each.no_score[1] for each in results if each.minutes is None]
     return [
         f"{whys.count(why)} without official score: {visible(why)}" for why in dict.fromkeys(whys)
     ]
+
+
+def _is_numeric(column: Sequence[str]) -> bool:
+    """Tell whether most cells are numbers; words such as a reason may stand for some."""
+    numbers = sum(cell[:1].isdigit() for cell in column)
+    return 2 * numbers > sum(cell not in {"", "-"} for cell in column) or not any(
+        cell not in {"", "-"} for cell in column
+    )
 
 
 def _total(widths: Iterable[int]) -> int:

@@ -6,13 +6,13 @@ import dataclasses
 import functools
 import os
 import tomllib
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.evidence.trust import Trust
-from hybridperf.findings import Finding, Severity, visible
+from hybridperf.findings import Finding, visible
 from hybridperf.log import keys
 from hybridperf.log.package import PUT_BACK, TASK_FILE, SealedRun, find_results, read_result
 from hybridperf.log.reader import read_log
@@ -34,11 +34,19 @@ from hybridperf.rules.copies import copied_runs, traces_of
 from hybridperf.rules.ladder import signature_of, trust_of
 from hybridperf.rules.reading import unreadable_log
 from hybridperf.rules.rule import apply_all, bounded, of_scope
+from hybridperf.rules.verdict import (
+    RULESET,
+    ResultVerdict,
+    Verdict,
+    first_errors,
+    log_verdict,
+    result_verdict,
+)
 from hybridperf.tasks.registry import find_task, parse_task, task_names
 from hybridperf.untrusted import DOCUMENT_CAP_BYTES, exists, read_bounded, reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hybridperf.log.package import Package, Result
     from hybridperf.rules.copies import Trace
@@ -51,12 +59,12 @@ __all__ = [
     "Verdict",
     "check_path",
     "check_result",
+    "check_results",
     "compared",
     "judge_result",
     "nothing_to_check",
 ]
 
-RULESET: Final = "hybridperf-1.0"
 _REGISTERED: Final = (  # imported to register their rules
     log_rules,
     run_rules,
@@ -73,35 +81,6 @@ _REGISTERED: Final = (  # imported to register their rules
 _OF_ENDED_RUNS: Final = frozenset(
     {"log.time", "log.intervals", "log.order", "log.chain", "run.date", "run.manifest", "run.task"}
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The outcome of a check: the logs checked and all findings."""
-
-    path: str
-    logs: tuple[str, ...]
-    findings: tuple[Finding, ...]
-    ruleset: str = RULESET
-    mode: str = "strict"
-    results: tuple[Judged, ...] = ()  #: of this suite's ruleset
-
-    @property
-    def valid(self) -> bool:
-        """Tell whether no finding is an error."""
-        return not any(finding.severity is Severity.ERROR for finding in self.findings)
-
-    def as_json(self) -> dict[str, object]:
-        """Return the verdict in the documented JSON schema."""
-        wrong = {finding.path for finding in self.findings if finding.severity is Severity.ERROR}
-        return {
-            "valid": self.valid,
-            "ruleset": self.ruleset,
-            "mode": self.mode,
-            "logs": [{"path": log, "valid": log not in wrong} for log in self.logs],
-            "results": [{"path": each.name, **asdict(each.trust)} for each in self.results],
-            "findings": [finding.as_json() for finding in self.findings],
-        }
 
 
 def check_path(path: Path, jobs: int = 1) -> Verdict:
@@ -121,19 +100,27 @@ def check_path(path: Path, jobs: int = 1) -> Verdict:
             for finding in _check_run(run, own)
             if not finding.rule.startswith("run.manifest")
         ]
-        return Verdict(str(path), (run.log.path,), tuple(alone))
+        verdict = log_verdict(run.log.path, first_errors(alone).get(run.log.path))
+        return Verdict(str(path), (run.log.path,), tuple(alone), RULESET, alone=(verdict,))
     packages = find_results(path) if path.is_dir() else []
     if not packages:
         raise nothing_to_check(path)
-    results = compared(parallel_map(_judge_package, packages, jobs))
-    logs = tuple(log for each in results for log in each.logs)
-    findings = tuple(bounded(_found_in(packages, results), visible(str(path))))
-    return Verdict(str(path), logs, findings, results=tuple(results))
+    return check_results(packages, str(path), jobs)
 
 
-def _found_in(packages: list[Package], results: list[Judged]) -> Iterator[Finding]:
+def check_results(packages: Sequence[Package], path: str, jobs: int = 1) -> Verdict:
+    """Check results of this suite; ``path`` says what was checked."""
+    judged = compared(parallel_map(_judge_package, packages, jobs))
+    pairs = zip(packages, judged, strict=True)
+    results = tuple(_result_verdict(package, each) for package, each in pairs)
+    findings = tuple(bounded(_found_in(packages, judged), visible(path)))
+    logs = tuple(log for each in judged for log in each.logs)
+    return Verdict(path, logs, findings, RULESET, results=results)
+
+
+def _found_in(packages: Sequence[Package], judged: Iterable[Judged]) -> Iterator[Finding]:
     """Yield the findings of results and submissions."""
-    for each in results:
+    for each in judged:
         yield from each.findings
     for submission in submissions_of(packages):
         yield from apply_all(_ruleset("submission"), submission, path=submission.org)
@@ -147,6 +134,7 @@ class Judged:
     logs: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     trust: Trust = field(default_factory=Trust)
+    division: str = ""  #: as its logs state it
     traces: tuple[Trace, ...] = ()  #: of its runs, to find copies
 
 
@@ -158,9 +146,10 @@ def judge_result(result: Result) -> Judged:
     signature = signature_of(result)
     signed = signature is not None and signature.good
     logs = tuple(run.log.path for run in result.runs)
-    return Judged(
-        result.package.name, logs, findings, trust, tuple(traces_of(result, signed=signed))
-    )
+    named = [run.log.value(keys.SUBMISSION_DIVISION) for run in result.runs]
+    division = visible(next((each for each in named if isinstance(each, str)), ""))[:20]
+    traces = tuple(traces_of(result, signed=signed))
+    return Judged(result.package.name, logs, findings, trust, division, traces)
 
 
 def compared(judged: Iterable[Judged]) -> list[Judged]:
@@ -181,6 +170,15 @@ def compared(judged: Iterable[Judged]) -> list[Judged]:
 
 def _judge_package(package: Package) -> Judged:
     return judge_result(read_result(package))
+
+
+def _result_verdict(package: Package, judged: Judged) -> ResultVerdict:
+    wrong = first_errors(judged.findings)
+    logs = tuple(log_verdict(log, wrong.get(log)) for log in judged.logs)
+    whole = [each for each in judged.findings if each.path not in judged.logs]
+    # How many runs there are and may miss the target is a rule of its own.
+    verdict = result_verdict(package, RULESET, judged.division, logs, whole, (None, 0))
+    return dataclasses.replace(verdict, trust=judged.trust)
 
 
 def nothing_to_check(path: Path) -> UserError:

@@ -42,9 +42,13 @@ class Explanation:
         return asdict(self)
 
 
-def explain_all(ruleset: str) -> list[Explanation]:
-    """Describe the checks made while reading, then the rules of ``ruleset`` in its order."""
-    own = ruleset == RULESET
+def explain_all(source: str | Path) -> list[Explanation]:
+    """Describe the checks made while reading, then the rules of a ruleset in its order.
+
+    ``source`` is the name of a ruleset, or the file of one.
+    """
+    own = source == RULESET
+    ruleset = RULESET if own else load_ruleset(source).name
     found = [
         Explanation(
             name,
@@ -59,7 +63,7 @@ def explain_all(ruleset: str) -> list[Explanation]:
         for name, reading in READING.items()
         if (reading.ours if own else reading.rounds)
     ]
-    for name, parameters in _asked(ruleset).items():
+    for name, parameters in _asked(source).items():
         rule = RULES[name]
         checks = " ".join(inspect.cleandoc(rule.check.__doc__ or "").split())
         found.append(
@@ -77,14 +81,14 @@ def explain_all(ruleset: str) -> list[Explanation]:
     return found
 
 
-def explain(name: str, ruleset: str) -> Explanation:
+def explain(name: str, ruleset: str | Path) -> Explanation:
     """Describe the rule ``name`` of ``ruleset``, or else of the first other ruleset with it.
 
     Raises:
         UserError: exit status 2 if no ruleset has it; the message suggests similar names.
     """
     names = set[str]()
-    for each in dict.fromkeys([ruleset, *known_rulesets()]):
+    for each in dict.fromkeys([ruleset, RULESET, *reversed(known_rulesets())]):
         for explanation in explain_all(each):
             if explanation.rule == name:
                 return explanation
@@ -94,7 +98,7 @@ def explain(name: str, ruleset: str) -> Explanation:
     raise UserError(reason, ExitCode.USAGE)
 
 
-def _asked(ruleset: str) -> Mapping[str, Mapping[str, Any]]:
+def _asked(ruleset: str | Path) -> Mapping[str, Mapping[str, Any]]:
     """Return the parameters of the registered rules in ``ruleset``, by rule id."""
     if ruleset != RULESET:
         return load_ruleset(ruleset).strict

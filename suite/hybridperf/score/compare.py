@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from hybridperf.score.history import efficiency_of
 from hybridperf.score.metrics import row_of
 from hybridperf.score.permutation import Permutation, permutation_test
 from hybridperf.score.ranking import (
@@ -13,26 +14,18 @@ from hybridperf.score.ranking import (
     Decision,
     decide,
     means_of,
+    ratio_of_means,
     reached_runs,
     standing_of,
 )
-from hybridperf.score.welch import TEST, ratio_interval
+from hybridperf.score.welch import TEST
 
 if TYPE_CHECKING:
+    from hybridperf.score.context import Efficiency
     from hybridperf.score.interval import Interval
     from hybridperf.score.official import Official
 
-__all__ = ["Comparison", "Efficiency", "compare"]
-
-
-@dataclass(frozen=True, slots=True)
-class Efficiency:
-    """Efficiency of scaling from A's accelerators to B's; 1 is linear."""
-
-    accelerators: tuple[int, int]
-    #: end-to-end samples per second and accelerator, mean over the scored runs; B over A
-    by_throughput: float | None
-    by_time_to_train: float | None  #: accelerators times olympic mean time; A over B
+__all__ = ["Comparison", "compare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +76,10 @@ def compare(a: Official, b: Official) -> Comparison:
         a=a,
         b=b,
         decision=decision,
-        interval=ratio_interval(times_a, times_b) if times_a and times_b else None,
+        interval=ratio_of_means(a, b),
         permutation=permutation,
-        efficiency=_efficiency(a, b),
+        efficiency=efficiency_of(a, b),
         notes=(*_notes(a, b), *decision.notes, *_disagreement(decision, permutation)),
-    )
-
-
-def _efficiency(a: Official, b: Official) -> Efficiency | None:
-    if not a.accelerators or not b.accelerators or a.accelerators == b.accelerators:
-        return None
-    more = b.accelerators / a.accelerators
-    rates = a.score.throughput_samples_per_s, b.score.throughput_samples_per_s
-    minutes = a.olympic_minutes, b.olympic_minutes
-    return Efficiency(
-        (a.accelerators, b.accelerators),
-        rates[1] / rates[0] / more if rates[0] and rates[1] else None,
-        minutes[0] / minutes[1] / more if minutes[0] and minutes[1] else None,
     )
 
 
@@ -112,7 +92,7 @@ def _notes(a: Official, b: Official) -> list[str]:
         if missed := window - len(reached_runs(side)):
             notes.append(f"{name}: {missed} of {window} runs left out: missed the target")
         standing, why = standing_of(side)
-        if standing == "too fast":
+        if standing in {"too fast", "invalid"}:
             notes.append(f"{name}: no official score and no place: {why}")
     if a.division != b.division:
         notes.append(f"other division: {a.division or 'unknown'} and {b.division or 'unknown'}")

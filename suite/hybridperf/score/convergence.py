@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final
 
 from hybridperf.log import keys
 from hybridperf.tasks.mlperf import mlperf_benchmark
 from hybridperf.untrusted import COUNT_CAP, number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from hybridperf.log.log import Entry, Log
+    from hybridperf.tasks.mlperf import MlperfBenchmark
 
-__all__ = ["CountKey", "amount", "benchmark_of", "count_key", "samples_at"]
+__all__ = ["amount", "benchmark_of", "count_key", "samples_at", "samples_of"]
 
-#: the log key that gives training progress: ``epoch_num`` of each evaluation, or the final
-#: ``train_samples``
-CountKey = Literal["epoch_num", "train_samples"]
+_DECIMALS: Final = 3  #: of epochs, in reference points and in what is compared with them
 
 
 def benchmark_of(log: Log | None, folder: str) -> str:
@@ -26,46 +25,94 @@ def benchmark_of(log: Log | None, folder: str) -> str:
     return named if isinstance(named, str) and named else folder
 
 
-def count_key(logs: Sequence[Log], benchmark: str) -> CountKey:
-    """Return the log key that counts the training samples of a benchmark.
+def count_key(logs: Sequence[Log], name: str, edition: str = "") -> str:
+    """Return what counts the progress of ``logs``: metadata of evaluations, or a log key.
 
-    Some BERT submissions log a constant ``epoch_num``; ``train_samples`` is used for those.
+    ``name`` is that of the benchmark, and ``edition`` the round, if known. Some BERT submissions
+    log a constant ``epoch_num``; ``train_samples`` is used for those.
     """
-    if mlperf_benchmark(benchmark).epoch_num != "samples":
-        return "epoch_num"
-    numbers = [[_epoch(entry) for entry in log.all(keys.EVAL_ACCURACY)] for log in logs]
-    several = any(len(each) > 1 for each in numbers)
-    constant = len({number for each in numbers for number in each}) == 1
-    return "train_samples" if several and constant else "epoch_num"
+    benchmark = mlperf_benchmark(name, edition)
+    logged = [[entry.metadata for entry in log.all(keys.EVAL_ACCURACY)] for log in logs]
+    known = (
+        key for key in benchmark.progress if any(key in one for each in logged for one in each)
+    )
+    key = next(known, next(iter(benchmark.progress)))
+    if not benchmark.total:
+        return key
+    several = any(len(each) > 1 for each in logged)
+    constant = len({_count(one.get(key)) for each in logged for one in each}) == 1
+    return benchmark.total if several and constant else key
 
 
-def amount(log: Log, key: CountKey) -> float | None:
-    """Return the length of a run in its benchmark's unit, epochs or samples; None if unknown."""
-    if key == "train_samples":
-        return _count(log.value(keys.TRAIN_SAMPLES))
+def amount(log: Log, name: str, key: str, edition: str = "") -> float | None:
+    """Return the length of a run in its benchmark's unit, as ``key`` counts; None if unknown.
+
+    It is that of the last evaluation or, where several metrics make a target, of the first one
+    with all of them within their bounds.
+    """
+    benchmark = mlperf_benchmark(name, edition)
+    if key == benchmark.total:
+        value = log.value(key)
+        return _count(value[0] if isinstance(value, list) and len(value) == 1 else value)
+    if benchmark.metrics:
+        return min(_reached(log, benchmark, key), default=None)
     evaluations = log.all(keys.EVAL_ACCURACY)
-    return _epoch(evaluations[-1]) if evaluations else None
+    last = _count(evaluations[-1].metadata.get(key)) if evaluations else None
+    if last is None or benchmark.progress[key] in {"samples", "steps"}:
+        return last
+    return round(last, _DECIMALS)
 
 
-def samples_at(log: Log, benchmark: str, key: CountKey, evaluation: Entry) -> int | None:
+def samples_of(log: Log, name: str, key: str, edition: str = "") -> int | None:
+    """Return the number of samples that a run trained on, as ``key`` counts; None if unknown."""
+    benchmark = mlperf_benchmark(name, edition)
+    if key == benchmark.total or benchmark.metrics:
+        length = amount(log, name, key, edition)
+        return None if length is None else _samples(length, log, benchmark, key)
+    evaluations = log.all(keys.EVAL_ACCURACY)
+    return samples_at(log, name, key, evaluations[-1], edition) if evaluations else None
+
+
+def samples_at(log: Log, name: str, key: str, evaluation: Entry, edition: str = "") -> int | None:
     """Return the number of samples trained on before ``evaluation``; None if unknown."""
-    train, epoch = _count(log.value(keys.TRAIN_SAMPLES)), _epoch(evaluation)
-    if key == "train_samples":
+    benchmark = mlperf_benchmark(name, edition)
+    if key == benchmark.total:
         last = log.all(keys.EVAL_ACCURACY)[-1]
-        return int(train) if train and evaluation is last else None
-    if epoch is None:
-        return None
-    counted = mlperf_benchmark(benchmark).epoch_num
-    if counted == "samples":
-        return int(epoch)
-    if counted == "epochs":
-        return int(epoch * train) if train else None
+        return samples_of(log, name, key, edition) if evaluation is last else None
+    progress = _count(evaluation.metadata.get(key))
+    return None if progress is None else _samples(progress, log, benchmark, key)
+
+
+def _samples(progress: float, log: Log, benchmark: MlperfBenchmark, key: str) -> int | None:
+    unit = "samples" if key == benchmark.total else benchmark.progress[key]
+    if unit == "samples":
+        return int(progress / benchmark.tokens_per_sample)
     batch = _count(log.value(keys.GLOBAL_BATCH_SIZE))
-    return int(epoch * train // batch * batch) if train and batch and batch > 0 else 0
+    if unit == "steps":
+        return int(progress * batch) if batch else None
+    of_epoch = benchmark.epoch_samples or _count(log.value(keys.TRAIN_SAMPLES))
+    if not of_epoch:
+        return None if unit == "epochs" else 0
+    samples = (progress - benchmark.first_epoch) * of_epoch
+    if unit == "epochs":
+        return int(samples)
+    return int(samples // batch * batch) if batch and batch > 0 else 0
 
 
-def _epoch(entry: Entry) -> float | None:
-    return _count(entry.metadata.get("epoch_num"))
+def _reached(log: Log, benchmark: MlperfBenchmark, key: str) -> Iterator[float]:
+    """Yield the progress of each evaluation that reached the bounds of all metrics."""
+    found: dict[float, set[str]] = {}
+    for entry in log.all(keys.EVAL_ACCURACY):
+        progress, value = _count(entry.metadata.get(key)), number(entry.value)
+        metric = entry.metadata.get("metric")
+        bounds = benchmark.metrics.get(metric) if isinstance(metric, str) else None
+        if progress is None or value is None or bounds is None:
+            continue
+        if bounds[0] <= value <= bounds[1]:
+            found.setdefault(progress, set()).add(str(metric))
+    yield from (
+        progress for progress, names in found.items() if len(names) == len(benchmark.metrics)
+    )
 
 
 def _count(value: object) -> float | None:

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["TABLES", "Kind", "Metric", "Table"]
 
 Kind = Literal["text", "whole", "number", "truth", "list"]
-#: formatted tables: terminal tables of this suite's and MLPerf's results, HTML, Markdown, compare
-Table = Literal["ours", "mlperf", "page", "markdown", "compare"]
+#: formatted tables: terminal tables of this suite's and MLPerf's results, HTML and Markdown of this
+#: suite's, HTML of MLPerf's rounds, compare
+Table = Literal["ours", "mlperf", "page", "markdown", "site", "compare"]
 TABLES: Final[tuple[Table, ...]] = get_args(Table)
 
 
@@ -43,3 +44,10 @@ class Metric:
         if value is None or (isinstance(value, float) and not math.isfinite(value)):
             return ""
         return str(value) if isinstance(value, str | bool) else format(value, self.form)
+
+    def key(self, result: Official) -> str:
+        """Return the text by which a page's script sorts; "" if unknown."""
+        value = self.source(result)
+        if value is None or isinstance(value, list):
+            return self.text(result) if value else ""
+        return f"{value:.9g}" if isinstance(value, float) else str(value)

@@ -10,9 +10,11 @@ import math
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from hybridperf.score.context_metrics import EFFICIENCY, IMPROVEMENT, PUBLISHED
 from hybridperf.score.interval import METHOD
 from hybridperf.score.metric import Metric
 from hybridperf.score.ranking import standing_of
+from hybridperf.score.rcp_metrics import RCP
 
 if TYPE_CHECKING:
     from hybridperf.score.metric import Table
@@ -60,16 +62,19 @@ def _time(result: Official) -> str:
 
 def _official(result: Official) -> str:
     if result.minutes is None:
-        return ""
+        return result.no_score[0]
     return f"{result.minutes * 60:,.2f} s" if result.own else f"{result.minutes:.4f}"
 
 
 def _dropped(result: Official) -> str:
     """Return the numbers of the unscored runs, with the reason unless it is speed."""
     words = {"fastest": "", "slowest": "", "slowest: did not reach the target": " missed"}
-    return ", ".join(
-        f"{each['run']}{words.get(str(each['why']), ' not scored')}" for each in result.dropped
-    )
+
+    def word(why: str) -> str:
+        invalid = why.startswith("slowest: its log is invalid")
+        return words.get(why, " invalid" if invalid else " not scored")
+
+    return ", ".join(f"{each['run']}{word(str(each['why']))}" for each in result.dropped)
 
 
 def _runs(result: Official) -> str:
@@ -78,6 +83,8 @@ def _runs(result: Official) -> str:
 
 
 _TERMINAL: Final[tuple[Table, ...]] = ("ours", "mlperf")
+_ALL_RESULTS: Final[tuple[Table, ...]] = (*_TERMINAL, "site")
+_OF_MLPERF: Final[tuple[Table, ...]] = ("mlperf", "site")
 
 _ALL: Final = (
     Metric(
@@ -87,7 +94,7 @@ _ALL: Final = (
         kind="whole",
         heading="place",
         show=lambda result: str(result.place or ""),
-        tables=_TERMINAL,
+        tables=_ALL_RESULTS,
         keep=8,
     ),
     Metric(
@@ -103,12 +110,21 @@ _ALL: Final = (
         kind="text",
     ),
     Metric(
+        "round",
+        "round of MLPerf Training, by the name of the folder",
+        lambda result: result.score.edition or None,
+        kind="text",
+        heading="round",
+        tables=("mlperf",),
+        keep=9,
+    ),
+    Metric(
         "submitter",
         "organisation",
         attrgetter("score.org"),
         kind="text",
         heading="submitter",
-        tables=("mlperf",),
+        tables=_OF_MLPERF,
         keep=6,
     ),
     Metric(
@@ -179,7 +195,7 @@ _ALL: Final = (
         kind="whole",
         heading="accelerators",
         form=",d",
-        tables=("mlperf",),
+        tables=_OF_MLPERF,
         keep=5,
     ),
     Metric(
@@ -201,8 +217,8 @@ _ALL: Final = (
         better="lower",
         heading="olympic",
         form=".4f",
-        tables=("mlperf",),
-        keep=9,
+        tables=_OF_MLPERF,
+        keep=6,
     ),
     Metric(
         "interval_low_s",
@@ -211,7 +227,7 @@ _ALL: Final = (
         unit="s",
         heading="95 % interval",
         show=_interval,
-        tables=_TERMINAL,
+        tables=_ALL_RESULTS,
         keep=7,
     ),
     Metric(
@@ -234,7 +250,7 @@ _ALL: Final = (
         better="lower",
         heading="samples",
         form=",.0f",
-        tables=("ours", "mlperf", "compare"),
+        tables=("ours", "mlperf", "site", "compare"),
         keep=3,
     ),
     Metric(
@@ -246,7 +262,7 @@ _ALL: Final = (
         heading="samples/s",
         form=",.0f",
         keep=4,
-        tables=("ours", "mlperf", "page", "compare"),
+        tables=("ours", "mlperf", "page", "site", "compare"),
     ),
     Metric(
         "steady_samples_per_s",
@@ -307,7 +323,7 @@ _ALL: Final = (
         kind="whole",
         heading="runs",
         show=_runs,
-        tables=_TERMINAL,
+        tables=_ALL_RESULTS,
         keep=5,
     ),
     Metric(
@@ -329,7 +345,22 @@ _ALL: Final = (
         kind="list",
         heading="dropped",
         show=_dropped,
-        tables=_TERMINAL,
+        tables=_ALL_RESULTS,
+    ),
+    Metric(
+        "logs",
+        "how many logs are valid by the ruleset, or that none judged them",
+        lambda result: result.validity.words,
+        kind="text",
+        heading="logs",
+        tables=_OF_MLPERF,
+        keep=8,
+    ),
+    Metric(
+        "ruleset",
+        "that judged the logs",
+        lambda result: result.validity.ruleset or None,
+        kind="text",
     ),
     Metric(
         "rcp_factor",
@@ -337,56 +368,29 @@ _ALL: Final = (
         attrgetter("verdict.factor"),
         heading="RCP",
         form=".5f",
-        tables=_TERMINAL,
+        tables=_ALL_RESULTS,
         keep=3,
     ),
     Metric(
         "official_minutes",
-        "olympic_minutes times rcp_factor, where the test is not failed",
+        "olympic_minutes times rcp_factor; none where logs are invalid or the test is failed",
         attrgetter("minutes"),
         unit="min",
         better="lower",
         heading="official",
         show=_official,
-        tables=_TERMINAL,
-        keep=7,
+        tables=_ALL_RESULTS,
+        keep=9,
     ),
     Metric(
-        "rcp_mode",
-        "where the factor comes from: rules, compat or published",
-        attrgetter("mode"),
+        "no_score",
+        "why there is no official_minutes; empty where there is",
+        lambda result: result.no_score[1],
         kind="text",
     ),
-    Metric(
-        "rcp_passed",
-        "whether convergence was not too fast; unknown where nothing was tested",
-        attrgetter("verdict.passed"),
-        kind="truth",
-    ),
-    Metric(
-        "rcp_reason",
-        "what it was compared with, or why it was not",
-        attrgetter("verdict.how"),
-        kind="text",
-    ),
-    Metric(
-        "rcp_batch_size",
-        "of the runs that reached the target, where they agree",
-        attrgetter("batch_size"),
-        kind="whole",
-    ),
-    Metric(
-        "rcp_counted_by",
-        "key of the log by which convergence is counted",
-        attrgetter("counted_by"),
-        kind="text",
-    ),
-    Metric(
-        "rcp_mean",
-        "epochs or samples to converge, olympic mean, as the benchmark counts",
-        attrgetter("verdict.mean"),
-    ),
-    Metric("rcp_reference_mean", "the same of the reference", attrgetter("verdict.reference_mean")),
-    Metric("rcp_limit", "the lowest rcp_mean that passes", attrgetter("verdict.limit")),
+    *RCP,
+    *PUBLISHED,
+    *EFFICIENCY,
+    *IMPROVEMENT,
 )
 METRICS: Final[dict[str, Metric]] = {metric.name: metric for metric in _ALL}

@@ -9,23 +9,29 @@ from typing import TYPE_CHECKING
 from hybridperf.evidence.trust import Trust
 from hybridperf.findings import visible
 from hybridperf.log import keys
-from hybridperf.log.rounds import is_published
-from hybridperf.score.convergence import amount, count_key
-from hybridperf.score.olympic import fewest_runs
-from hybridperf.score.rcp import Verdict, judge, task_references
+from hybridperf.score.convergence import count_key
+from hybridperf.score.olympic import fewest_runs, too_many_missed
+from hybridperf.score.rcp_of_result import agreed_batch, convergence_of, published_factor
 from hybridperf.score.run_score import known_mean
-from hybridperf.score.score import runs_of_result, score_result
+from hybridperf.score.score import score_result
+from hybridperf.score.validity import Validity
+from hybridperf.system.catalog import find_accelerator
 from hybridperf.system.counts import accelerator_count
-from hybridperf.tasks.mlperf import mlperf_benchmark
-from hybridperf.untrusted import COUNT_CAP, RATIO_CAP, number, read_object, reason, whole
+from hybridperf.tasks.mlperf import availability
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hybridperf.log.package import Result
-    from hybridperf.score.rcp import Mode, RcpSet
+    from hybridperf.score.context import Context
+    from hybridperf.score.rcp import Mode, Verdict
+    from hybridperf.score.rcp_set import RcpSet
     from hybridperf.score.run_score import RunScore
     from hybridperf.score.score import ResultScore
 
 __all__ = ["Official", "Place", "official_of", "official_score"]
+
+_MOST_CHARACTERS = 120  #: of a name in a system description
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +51,20 @@ class Official:
 
     score: ResultScore
     division: str
+    system_name: str  #: as its description states
+    availability: str  #: cloud, on-premise, preview or research; "" if unknown
+    accelerator: str  #: as the catalogue names it, or else as described; the processor's if none
     accelerators: int | None
     evaluations: float | None  #: mean over the scored runs
-    counted_by: str  #: log key that measures convergence
+    counted_by: str  #: what measures convergence: metadata of evaluations, or a log key
     batch_size: int | None  #: global; None if the runs that reached the target differ
     mode: Mode
     verdict: Verdict
+    validity: Validity
     files: tuple[str, ...]  #: log file names, in the order of the runs
     trust: Trust = field(default_factory=Trust)  #: assigned by whoever checks the result too
     place: Place | None = None  #: assigned by `hybridperf.score.ranking.with_places`
+    context: Context | None = None  #: assigned by `hybridperf.score.history.with_context`
 
     @property
     def own(self) -> bool:
@@ -68,11 +79,34 @@ class Official:
 
     @property
     def minutes(self) -> float | None:
-        """Return the official score in minutes; None if unknown or if the RCP test fails."""
+        """Return the official score in minutes; None if there is none, as `no_score` says."""
         factor, minutes = self.verdict.factor, self.olympic_minutes
-        if minutes is None or factor is None or self.verdict.passed is False:
-            return None
-        return minutes * factor
+        return None if self.no_score[0] or minutes is None or factor is None else minutes * factor
+
+    @property
+    def accelerator_minutes(self) -> float | None:
+        """Return the official score times the number of accelerators; None if there is none."""
+        return self.minutes * self.accelerators if self.minutes and self.accelerators else None
+
+    @property
+    def no_score(self) -> tuple[str, str]:
+        """Return why there is no official score, in few words and in full; "" if there is one."""
+        score, invalid = self.score, [run for run in self.score.window if run.invalid]
+        if self.validity.broken:
+            return "invalid", self.validity.broken
+        if score.olympic_mean_s is None:
+            return "too few runs", f"fewer than {fewest_runs(score.drops)} runs"
+        if math.isinf(score.olympic_mean_s) and invalid:
+            logs = f"{len(invalid)} logs" if len(invalid) > 1 else "a log"
+            return (
+                "logs invalid",
+                f"{logs} invalid by {self.validity.ruleset}: {invalid[0].invalid}",
+            )
+        if math.isinf(score.olympic_mean_s):
+            return "target missed", too_many_missed(score.drops)
+        if self.verdict.passed is False:
+            return "RCP test failed", self.verdict.reason
+        return ("RCP not tested", self.verdict.reason) if self.verdict.factor is None else ("", "")
 
     @property
     def idle_share(self) -> float | None:
@@ -97,81 +131,80 @@ class Official:
 
 
 def official_of(
-    result: Result, references: RcpSet | None = None, mode: Mode | None = None
+    result: Result,
+    references: RcpSet | None = None,
+    mode: Mode | None = None,
+    validity: Validity | None = None,
 ) -> Official:
     """Score ``result`` and test its convergence against reference convergence points (RCPs).
 
     ``references`` default to those of the task. If both ``mode`` and ``references`` are None, a
-    result of a published round takes its factor from that round.
+    result of a published round takes its factor from that round. Logs that are invalid by
+    ``validity`` count as runs that missed the target.
     """
-    published = references is None and is_published(result.package)
+    score = score_result(result, validity)
+    published = references is None and score.edition
     chosen: Mode = mode or ("published" if published else "rules")
-    return official_score(result, score_result(result), references, chosen)
+    return official_score(result, score, references, chosen, validity)
 
 
 def official_score(
-    result: Result, score: ResultScore, references: RcpSet | None, mode: Mode = "rules"
+    result: Result,
+    score: ResultScore,
+    references: RcpSet | None,
+    mode: Mode = "rules",
+    validity: Validity | None = None,
 ) -> Official:
     """Return the official score of ``result``, given its ``score``."""
     own = bool(score.plan)
     if own and mode == "published":  # no round has published this suite's results
         mode = "rules"
     logs = [run.log for run in result.runs]
-    key = count_key(logs, score.benchmark)
-    window = [
-        (run, sealed.log)
-        for run, sealed in zip(score.runs, result.runs, strict=True)
-        if run.in_window
-    ]
-    reached = [(run, log) for run, log in window if run.completion == "reached"]
-    batches = {whole(log.value(keys.GLOBAL_BATCH_SIZE), 1, COUNT_CAP) for _, log in reached}
-    batch = batches.pop() if len(batches) == 1 else None
-    division = score.division if own else str((result.system or {}).get("division") or "")
-    division = division or score.division
-    amounts = [
-        math.inf if run.completion != "reached" else run.samples_to_target if own else took
-        for run, log in window
-        for took in [amount(log, key)]
-    ]
-    counting = [log for run, log in window if run.counts]
-    evaluations = [len(log.all(keys.EVAL_ACCURACY)) for log in counting]
+    key = count_key(logs, score.benchmark, score.edition)
+    system = result.system or {}
+    division = score.division if own else _division(system.get("division"))
+    division = division or _division(score.division)
+    scored = list(zip(score.runs, logs, strict=True))
+    evaluations = [len(log.all(keys.EVAL_ACCURACY)) for run, log in scored if run.counts]
+    reached = [log for run, log in scored if run.in_window and run.completion == "reached"]
     return Official(
         score=score,
         division=division,
+        system_name=_text(system, "system_name"),
+        availability=availability(system.get("status")),
+        accelerator=_accelerator(system),
         accelerators=accelerator_count(result.system),
         evaluations=known_mean(evaluations),
         counted_by=key,
-        batch_size=batch,
+        batch_size=agreed_batch(reached),
         mode=mode,
-        verdict=_published_factor(result)
+        verdict=published_factor(result)
         if mode == "published"
-        else _judge(score.benchmark, division, batch, amounts, references, mode),
+        else convergence_of(result, score, division, key, references, mode),
+        validity=validity or Validity(),
         files=tuple(log.path.rpartition("/")[2] for log in logs),
     )
 
 
-def _judge(
-    benchmark: str,
-    division: str,
-    batch: int | None,
-    amounts: list[float | None],
-    references: RcpSet | None,
-    mode: Mode,
-) -> Verdict:
-    if division.lower() == "open":
-        return Verdict(None, "the open division is not tested", factor=1.0)
-    points = (references or {}).get(benchmark) or task_references(benchmark)
-    runs = runs_of_result(benchmark)
-    known = [each for each in amounts if each is not None]
-    if not points and references is None:
-        return Verdict(None, "no reference points; name their folder with --rcp-set")
-    if not points or runs is None:
-        return Verdict(None, f"no reference points for {benchmark!r:.80}")
-    if batch is None:
-        return Verdict(None, "the runs log no global_batch_size, or differing ones")
-    if len(known) < len(amounts):
-        return Verdict(None, "a run does not log the epochs or samples it trained")
-    return judge(points, batch, known, runs, mlperf_benchmark(benchmark).drops, mode)
+def _division(stated: object) -> str:
+    """Return ``closed`` or ``open`` if a description or log means that, else what it states."""
+    if not isinstance(stated, str):
+        return ""
+    word = stated.strip(" /").casefold()
+    return "closed" if word in {"close", "closed"} else "open" if word == "open" else stated
+
+
+def _accelerator(system: Mapping[str, object]) -> str:
+    stated = _text(system, "accelerator_model_name")
+    if system.get("accelerators_per_node") in (0, "0") or not stated:
+        return _text(system, "host_processor_model_name")
+    known = find_accelerator(stated)
+    return known.name if known else stated
+
+
+def _text(system: Mapping[str, object], key: str) -> str:
+    value = system.get(key)
+    return value.strip()[:_MOST_CHARACTERS] if isinstance(value, str) else ""
 
 
 def _why(run: RunScore, score: ResultScore) -> str:
@@ -183,19 +216,6 @@ def _why(run: RunScore, score: ResultScore) -> str:
     if not counting:
         return f"not scored: fewer than {fewest_runs(score.drops)} runs"
     if run.completion == "missed":
-        return "slowest: did not reach the target"
+        what = f"its log is invalid: {run.invalid}" if run.invalid else "did not reach the target"
+        return f"slowest: {what}"
     return "fastest" if run.time_to_train_s <= min(counting) else "slowest"
-
-
-def _published_factor(result: Result) -> Verdict:
-    """Return the factor that MLPerf's tools wrote to ``scaling.json``; 1 if there is none."""
-    path = result.package.folder / "scaling.json"
-    try:
-        stated = read_object(path).get("scaling_factor")
-    except FileNotFoundError:
-        return Verdict(None, "published without scaling.json, so with 1", factor=1.0)
-    except (OSError, ValueError) as error:
-        return Verdict(None, f"scaling.json: {reason(error)}")
-    if (factor := number(stated, 1, RATIO_CAP)) is None:
-        return Verdict(None, f"scaling.json: a factor of {stated!r:.40}")
-    return Verdict(None, "as published in scaling.json", factor=float(factor))

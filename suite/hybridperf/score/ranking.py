@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Final, Literal
 
+from hybridperf.score.context import Why
 from hybridperf.score.official import Official, Place
-from hybridperf.score.olympic import fewest_runs, too_many_missed
-from hybridperf.score.welch import Welch, welch
+from hybridperf.score.welch import Welch, ratio_interval, welch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hybridperf.score.interval import Interval
     from hybridperf.score.run_score import RunScore
 
 __all__ = [
@@ -28,9 +29,9 @@ __all__ = [
     "Decision",
     "Means",
     "Standing",
-    "Why",
     "decide",
     "means_of",
+    "ratio_of_means",
     "reached_runs",
     "standing_of",
     "with_places",
@@ -42,8 +43,9 @@ CENSORED: Final = (
     "the difference does not hold once the runs that missed the target count as long as they took"
 )
 
-#: provisional: fewer runs than required; missed: more runs missed than the olympic mean drops
-Standing = Literal["ranked", "provisional", "missed", "too fast"]
+#: provisional: fewer runs than required; missed, invalid: more runs missed, or have invalid logs,
+#: than the olympic mean drops; invalid also: the result breaks a rule
+Standing = Literal["ranked", "provisional", "missed", "invalid", "too fast"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +59,6 @@ class Means:
     def seconds_per_sample(self) -> float | None:
         """Return the mean seconds per sample, evaluation included; None without samples."""
         return self.time_s / self.samples if self.samples > 0 else None
-
-
-@dataclass(frozen=True, slots=True)
-class Why:
-    """The ratio of mean times, factored into samples to target and seconds per sample."""
-
-    samples_ratio: float
-    seconds_per_sample_ratio: float  #: total time over total samples, B over A
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +99,7 @@ def decide(a: Official, b: Official) -> Decision:
         ratio=ratio,
         test=test,
         verdict=verdict,
-        why=_why(one, other),
+        why=_why(a, b),
         notes=notes,
     )
 
@@ -114,29 +108,31 @@ def standing_of(result: Official) -> tuple[Standing, str]:
     """Return whether ``result`` is eligible for a place, and the reason if it is not."""
     completed, required = len(result.score.completed), result.score.required_runs or 0
     mean_s = result.score.olympic_mean_s
+    _, reason = result.no_score
+    if result.validity.broken:
+        return "invalid", reason
     if completed < required:
         return "provisional", f"{completed} of {required} runs"
     if mean_s is None:
-        return "provisional", f"fewer than {fewest_runs(result.score.drops)} runs"
+        return "provisional", reason
     if math.isinf(mean_s):
-        return "missed", too_many_missed(result.score.drops)
-    if result.verdict.passed is False:
-        return "too fast", result.verdict.reason
-    return "ranked", ""
+        return "invalid" if any(run.invalid for run in result.score.window) else "missed", reason
+    return ("too fast", reason) if result.verdict.passed is False else ("ranked", "")
 
 
 def with_places(results: Sequence[Official]) -> list[Official]:
-    """Return ``results`` with their places within the same task, version and division.
+    """Return ``results`` with their places within the same round, task, version and division.
 
     A result's best place follows all results that `decide` finds faster, and its worst place
     precedes all that it finds slower; tied results may share places. P-values are not corrected
     for multiple comparisons.
     """
     placed = list(results)
-    groups: dict[tuple[str, str, str], list[int]] = {}
+    groups: dict[tuple[str, ...], list[int]] = {}
     for index, each in enumerate(results):
         if standing_of(each)[0] == "ranked":
-            key = (each.score.benchmark, each.score.version, each.division)
+            score = each.score
+            key = (score.edition, score.benchmark, score.version, each.division)
             groups.setdefault(key, []).append(index)
     for group in groups.values():
         faster, slower = dict.fromkeys(group, 0), dict.fromkeys(group, 0)
@@ -169,6 +165,12 @@ def means_of(result: Official) -> Means | None:
     )
 
 
+def ratio_of_means(a: Official, b: Official) -> Interval | None:
+    """Return the 95 % confidence interval of the mean time of ``b`` over that of ``a``."""
+    times = [[run.time_to_train_s for run in reached_runs(each)] for each in (a, b)]
+    return ratio_interval(*times) if all(times) else None
+
+
 def _verdict(
     times_a: Sequence[float], times_b: Sequence[float], test: Welch | None
 ) -> Literal["faster", "slower", "tie", "undecided"]:
@@ -186,8 +188,17 @@ def _with_missed(result: Official) -> list[float]:
     return times + [max(run.elapsed_s, *times) for run in missed]
 
 
-def _why(a: Means | None, b: Means | None) -> Why | None:
-    if a is None or b is None or min(a.time_s, a.samples, b.time_s, b.samples) <= 0:
+def _why(a: Official, b: Official) -> Why | None:
+    one, other = means_of(a), means_of(b)
+    if (
+        one is None
+        or other is None
+        or min(one.time_s, one.samples, other.time_s, other.samples) <= 0
+    ):
         return None
-    ratio = b.samples / a.samples
-    return Why(ratio, (b.time_s / b.samples) / (a.time_s / a.samples))
+    samples = other.samples / one.samples
+    seconds = (other.time_s / other.samples) / (one.time_s / one.samples)
+    if not a.accelerators or not b.accelerators:
+        return Why(samples, seconds)
+    more = b.accelerators / a.accelerators
+    return Why(samples, seconds, more, seconds * more)

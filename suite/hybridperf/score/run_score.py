@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
 from hybridperf.log import keys
-from hybridperf.score.convergence import CountKey, samples_at
+from hybridperf.score.convergence import samples_at, samples_of
 from hybridperf.untrusted import NUMBER_CAP, number, whole
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hybridperf.log.log import Entry, Log
     from hybridperf.log.package import SealedRun
 
-__all__ = ["CurvePoint", "RunScore", "known_mean", "score_run"]
+__all__ = ["CurvePoint", "RunScore", "known_mean", "score_run", "stopped_well"]
 
 Completion = Literal["reached", "missed", "ended"]
 
@@ -40,6 +40,7 @@ class RunScore:
     number: int
     completion: Completion  #: reached or missed the target, or ended externally
     outcome: str  #: as in the manifest, such as ``interrupted``
+    invalid: str  #: what makes the log invalid by the round's ruleset; "" if nothing is known to
     seed: int | None
     began_ms: int  #: first time stamp, which orders the runs; 0 if unknown
     time_to_train_s: float  #: run_start to run_stop; infinite if the target was missed
@@ -56,25 +57,35 @@ class RunScore:
     counts: bool = False  #: in the olympic mean
 
 
-def score_run(run: SealedRun, benchmark: str, key: CountKey) -> RunScore:
-    """Score one attempt at ``benchmark``; ``key`` is the log key that counts samples."""
+def score_run(
+    run: SealedRun,
+    benchmark: str,
+    key: str,
+    edition: str = "",
+    error: str | None = None,
+) -> RunScore:
+    """Score one attempt at ``benchmark``; ``key`` counts its samples.
+
+    ``error`` is what the ruleset of the round ``edition`` finds wrong with its log, "" for nothing
+    and None if it was not judged: a valid log reached the target, an invalid one did not.
+    """
     log = run.log
     start, stop = log.first(keys.RUN_START), log.first(keys.RUN_STOP)
-    status = stop.metadata.get("status") if stop else None
     cut = start is None or stop is None
     # Published MLPerf results have neither manifests nor ended attempts: a truncated log there is
     # a run that missed the target (MLPerf Training rules, section 12.1).
     ended = log.first(keys.ENDING) is not None or (cut and run.manifest is not None)
-    reached = status == "success" and not cut
+    reached = not cut and (stopped_well(log) if error is None else not error)
     completion: Completion = "ended" if ended else "reached" if reached else "missed"
-    curve = tuple(_curve(log, start, benchmark, key)) if start else ()
+    curve = tuple(_curve(log, start, benchmark, key, edition)) if start else ()
     elapsed_s = (stop.time_ms - start.time_ms) / 1000 if start and stop else math.inf
-    samples = curve[-1].samples if curve else 0
+    samples = samples_of(log, benchmark, key, edition) or 0
     began = start or (log.entries[0] if log.entries else None)
     return RunScore(
         number=run.number,
         completion=completion,
         outcome=str(run.fact("outcome") or completion),
+        invalid=error or "",
         seed=whole(log.value(keys.SEED)),
         began_ms=began.time_ms if began else 0,
         time_to_train_s=elapsed_s if completion == "reached" else math.inf,
@@ -94,6 +105,12 @@ def score_run(run: SealedRun, benchmark: str, key: CountKey) -> RunScore:
     )
 
 
+def stopped_well(log: Log) -> bool:
+    """Tell whether ``log`` states that its run reached the target."""
+    stop = log.first(keys.RUN_STOP)
+    return stop is not None and stop.metadata.get("status") == "success"
+
+
 def known_mean(values: Iterable[float | None]) -> float | None:
     """Return the mean of the ``values`` that are not None; None if all are."""
     known = [value for value in values if value is not None]
@@ -106,10 +123,10 @@ def _elapsed_s(log: Log, start: Entry | None, stop: Entry | None) -> float:
     return max(0.0, ((stop or log.entries[-1]).time_ms - start.time_ms) / 1000)
 
 
-def _curve(log: Log, start: Entry, benchmark: str, key: CountKey) -> Iterable[CurvePoint]:
+def _curve(log: Log, start: Entry, benchmark: str, key: str, edition: str) -> Iterable[CurvePoint]:
     for entry in log.all(keys.EVAL_ACCURACY):
         epoch, quality = whole(entry.metadata.get("epoch_num")), number(entry.value)
-        samples = samples_at(log, benchmark, key, entry)
+        samples = samples_at(log, benchmark, key, entry, edition)
         if epoch is not None and quality is not None and samples is not None:
             time_s = (entry.time_ms - start.time_ms) / 1000
             yield CurvePoint(time_s, epoch, samples, float(quality))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hybridperf.log import keys
+from hybridperf.log.rounds import ROUND
 from hybridperf.score.convergence import benchmark_of, count_key
 from hybridperf.score.interval import Interval, olympic_interval
 from hybridperf.score.olympic import fewest_runs, median_window, olympic_mean, scored
@@ -16,9 +17,10 @@ from hybridperf.tasks.registry import find_task, task_names
 from hybridperf.untrusted import COUNT_CAP, number, whole
 
 if TYPE_CHECKING:
-    from hybridperf.log.package import Result, SealedRun
+    from hybridperf.log.package import Package, Result, SealedRun
+    from hybridperf.score.validity import Validity
 
-__all__ = ["ResultScore", "runs_of_result", "score_result"]
+__all__ = ["ResultScore", "edition_of", "runs_of_result", "score_result"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class ResultScore:
     org: str
     system: str
     benchmark: str  #: the task's name, such as ``resnet/laptop``
+    edition: str  #: round of MLPerf, such as ``2.1``; empty for other results
     version: str  #: task version, with file and data hashes if needed; empty for MLPerf
     division: str
     plan: str
@@ -57,13 +60,29 @@ class ResultScore:
         return [run for run in self.runs if run.in_window]
 
 
-def score_result(result: Result) -> ResultScore:
-    """Score ``result`` and each of its attempts."""
+def edition_of(package: Package) -> str:
+    """Return the round of MLPerf that a result belongs to, by its folder's name or a link's."""
+    for root in (package.root, package.root.resolve()):
+        if match := ROUND.fullmatch(root.name):
+            return f"{int(match[1])}.{int(match[2])}"
+    return ""
+
+
+def score_result(result: Result, validity: Validity | None = None) -> ResultScore:
+    """Score ``result`` and each of its attempts.
+
+    A run whose log is invalid by ``validity`` counts as one that missed the target.
+    """
     first = result.runs[0] if result.runs else None
     benchmark = benchmark_of(first.log, result.package.benchmark) if first else ""
-    key = count_key([run.log for run in result.runs], benchmark)
+    edition = edition_of(result.package)
+    key = count_key([run.log for run in result.runs], benchmark, edition)
     required, drops = _required(first, benchmark), mlperf_benchmark(benchmark).drops
-    runs = _windowed([score_run(run, benchmark, key) for run in result.runs], required, drops)
+    scores = [
+        score_run(run, benchmark, key, edition, validity.error_of(run.number) if validity else None)
+        for run in result.runs
+    ]
+    runs = _windowed(scores, required, drops)
     window = [index for index, run in enumerate(runs) if run.in_window]
     times = [runs[index].time_to_train_s for index in window]
     counting: list[RunScore] = []
@@ -77,6 +96,7 @@ def score_result(result: Result) -> ResultScore:
         org=result.package.org,
         system=result.package.system,
         benchmark=benchmark,
+        edition=edition,
         version=_version(first, benchmark),
         division=str(first.log.value(keys.SUBMISSION_DIVISION) or "") if first else "",
         plan=str(first.log.value(keys.PLAN) or "") if first else "",

@@ -70,7 +70,7 @@ def ratio_interval(one: Sequence[float], other: Sequence[float]) -> Interval | N
 
     def rejected(scale: float) -> bool:
         test = welch(one, other, scale)
-        return test is None or abs(test.t) > t_quantile((1 + _LEVEL) / 2, test.degrees)
+        return test is None or test.p_value < 1 - _LEVEL
 
     high = ratio
     for _ in range(20):

@@ -1,44 +1,137 @@
-"""The catalogue of MLPerf Training's benchmarks: facts that do not depend on the round."""
+"""The catalogue of MLPerf Training's benchmarks, and of what its scoring tools do."""
 
 from __future__ import annotations
 
 import functools
+import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hybridperf.tasks.schema import build
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["MlperfBenchmark", "mlperf_benchmark"]
+__all__ = [
+    "MlperfBenchmark",
+    "OfficialTool",
+    "Unit",
+    "availability",
+    "lineage",
+    "mlperf_benchmark",
+    "official_tool",
+]
 
 _FILE: Final = Path(__file__).with_suffix(".toml")
 _OTHER: Final = "other"  #: the row of benchmarks that are not listed
+_MOST_CHARACTERS: Final = 80  #: of an availability
+
+#: of progress: samples, epochs, epochs that end with the last whole batch, or global batches
+Unit = Literal["samples", "epochs", "batches", "steps"]
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """The later name of a benchmark."""
+
+    to: str
+    since: str  #: the first round in which both names mean the same
 
 
 @dataclass(frozen=True, slots=True)
 class MlperfBenchmark:
-    """The facts about a benchmark that hold in every round of MLPerf Training."""
+    """The facts about a benchmark of MLPerf Training that scores need."""
 
     drops: int  #: runs that the olympic mean leaves out at either end
     runs: int | None = None  #: number of runs of a result; None if unknown
-    epoch_num: Literal["samples", "epochs", "batches"] = "batches"
-    #: unit of an evaluation's epoch_num; batches: epochs that end with their last whole batch
+    #: metadata of an evaluation that counts progress, the preferred one first, and its unit
+    progress: dict[str, Unit] = field(default_factory=lambda: {"epoch_num": "batches"})
+    total: str = ""  #: log key of the final amount, for logs whose progress stands still
+    epoch_samples: int | None = None  #: samples of an epoch; None: as logged in train_samples
+    first_epoch: int = 0  #: number of the epoch that training begins with
+    tokens_per_sample: int = 1  #: where progress counts tokens
+    metrics: dict[str, tuple[float, ...]] = field(default_factory=dict)  #: bounds by metric
+    grace: float = 0.0  #: amount by which the limit of a reference point may be missed
+    renamed: Renamed | None = None
+
+    @property
+    def epoch_num(self) -> Unit:
+        """Return the unit of an evaluation's epoch_num."""
+        return self.progress.get("epoch_num", "batches")
 
 
-def mlperf_benchmark(name: str) -> MlperfBenchmark:
-    """Return the facts about the benchmark ``name``, as logs spell it, also if it is not listed."""
-    catalogue = _catalogue()
+@dataclass(frozen=True, slots=True)
+class OfficialTool:
+    """What the official tool of a round does in the test against reference points."""
+
+    pruned_by: Literal["nothing", "limit", "mean"]
+    deviation_of: Literal["scored", "all"]
+    batch_size_of: Literal["last", "all"]
+    without_run_stop: Literal["left out", "missed"]
+
+
+def mlperf_benchmark(name: str, edition: str = "") -> MlperfBenchmark:
+    """Return the facts about the benchmark ``name``, as logs spell it, also if it is not listed.
+
+    ``edition`` is the round, such as ``2.1``; without it, changes from a round on do not count.
+    """
+    catalogue = _catalogue(edition)
     return catalogue.get(name, catalogue[_OTHER])
 
 
+def official_tool(edition: str = "") -> OfficialTool:
+    """Return what the official tool of round ``edition`` does; the newest tool without it."""
+    facts: dict[str, object] = {}
+    for row in _table()["tool"]:
+        if not edition or not facts or _reached(edition, row["since"]):
+            facts |= _without_since(row)
+    return build(OfficialTool, facts, path=_FILE.name, at="tool")
+
+
+def lineage(name: str, edition: str) -> str:
+    """Return the last name that the benchmark ``name`` of round ``edition`` had in any round.
+
+    Results of two rounds measure the same if this name is the same for both.
+    """
+    renamed = mlperf_benchmark(name, edition).renamed
+    return renamed.to if renamed is not None and _reached(edition, renamed.since) else name
+
+
+def availability(stated: object) -> str:
+    """Return where a system can be had, by the status in its description; "" if unknown."""
+    if not isinstance(stated, str):
+        return ""
+    words = re.sub(r"[^a-z0-9]+", " ", stated[:_MOST_CHARACTERS].casefold()).split()
+    text = " ".join(word for word in words if word != "available")
+    return str(_table()["availability"].get(text, ""))
+
+
+def _reached(edition: str, since: str) -> bool:
+    return bool(edition) and _number(edition) >= _number(since)
+
+
+def _number(edition: str) -> tuple[int, ...]:
+    return tuple(map(int, edition.split(".")))
+
+
 @functools.cache
-def _catalogue() -> Mapping[str, MlperfBenchmark]:
-    table = tomllib.loads(_FILE.read_text(encoding="utf-8"))
-    return {
-        name: build(MlperfBenchmark, facts, path=_FILE.name, at=name)
-        for name, facts in table.items()
-    }
+def _table() -> dict[str, Any]:
+    return tomllib.loads(_FILE.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def _catalogue(edition: str = "") -> Mapping[str, MlperfBenchmark]:
+    catalogue = {}
+    for name, row in _table()["benchmark"].items():
+        facts, changes = _without_since(row), row.get("since", {})
+        for since in sorted(changes, key=_number):
+            if _reached(edition, since):
+                facts |= changes[since]
+        catalogue[name] = build(MlperfBenchmark, facts, path=_FILE.name, at=name)
+    return catalogue
+
+
+def _without_since(row: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in row.items() if name != "since"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import tomllib
 from pathlib import Path
@@ -27,9 +28,13 @@ _ROOT = Path(__file__).parent
 
 def task_names() -> list[str]:
     """Return the names of all tasks of the suite, sorted."""
-    return sorted(
-        path.relative_to(_ROOT).with_suffix("").as_posix() for path in _ROOT.glob("*/*.toml")
-    )
+    return list(_names_in(_ROOT))
+
+
+@functools.cache  # rules ask for every log
+def _names_in(root: Path) -> tuple[str, ...]:
+    paths = root.glob("*/*.toml")
+    return tuple(sorted(path.relative_to(root).with_suffix("").as_posix() for path in paths))
 
 
 def find_task(name: str) -> Task:
@@ -86,6 +91,7 @@ def read_task(path: Path) -> Task:
     return parse_task(content, str(path))
 
 
+@functools.lru_cache(maxsize=64)  # rules ask for every log
 def parse_task(content: bytes, path: str) -> Task:
     """Parse the ``content`` of a task file; ``path`` is for error messages.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
@@ -15,6 +16,8 @@ from hybridperf.findings import Finding
 __all__ = ["build"]
 
 T = typing.TypeVar("T")
+
+_type_hints: Callable[[object], dict[str, object]] = functools.cache(typing.get_type_hints)
 
 
 def build(cls: type[T], table: Mapping[str, object], *, path: str, at: str = "") -> T:
@@ -25,7 +28,7 @@ def build(cls: type[T], table: Mapping[str, object], *, path: str, at: str = "")
     Raises:
         UserError: exit status 2, naming the key, the expected type and the value.
     """
-    hints = typing.get_type_hints(cls)
+    hints = _type_hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]  # callers pass dataclasses
     for key in table:
         if key not in fields:

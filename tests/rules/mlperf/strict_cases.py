@@ -232,7 +232,7 @@ CASES: Final[list[tuple[Callable[[Lines], object], str, Severity, str]]] = [
         metadata("run_stop", status="aborted"),
         "mlperf.stop",
         ERROR,
-        "expected status success, as the target was reached, found aborted, with 0.7210",
+        "expected status success, as the target was reached, found aborted, with 0.721",
     ),
     (metadata("run_stop", status=["?"]), "mlperf.stop", ERROR, "found ['?']"),
     (

@@ -66,6 +66,17 @@ def resnet(optimizer: dict[str, Any] = _LARS) -> Lines:
     return _log("resnet", values, 50_000, 1_281_167, evaluations)
 
 
+def tensors_of(benchmark: str) -> list[str]:
+    """Return the tensors whose initialisation logs of ``benchmark`` state."""
+    (tensors,) = (
+        demand.covers["tensor"]
+        for group in load_ruleset(RULESET).groups
+        for demand in group.demands.values()
+        if demand.covers and group.when["submission_benchmark"] == benchmark
+    )
+    return sorted(tensors)
+
+
 def _log(
     benchmark: str,
     hyperparameters: dict[str, Any],
@@ -73,11 +84,7 @@ def _log(
     train_samples: int,
     evaluations: Iterable[tuple[int, float]],
 ) -> Lines:
-    (tensors,) = (
-        each.covers["tensor"]
-        for each in load_ruleset(RULESET).demands
-        if each.covers and each.when["submission_benchmark"] == benchmark
-    )
+    tensors = tensors_of(benchmark)
     lines = [
         line("submission_benchmark", benchmark),
         line("submission_org", "o"),
@@ -89,7 +96,7 @@ def _log(
         *(line(key, value) for key, value in hyperparameters.items()),
         line("gradient_accumulation_steps", 1),
         line("seed", 4711),
-        *(line("weights_initialization", tensor=tensor) for tensor in sorted(tensors)),
+        *(line("weights_initialization", tensor=tensor) for tensor in tensors),
         line("train_samples", train_samples),
         line("eval_samples", eval_samples),
         line("init_stop"),

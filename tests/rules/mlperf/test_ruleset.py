@@ -6,16 +6,35 @@ from typing import Any
 
 import pytest
 
-from hybridperf.rules.mlperf.ruleset import known_rulesets, load_ruleset, unmet
+from hybridperf.rules.mlperf.constraints import unmet
+from hybridperf.rules.mlperf.ruleset import known_rulesets, load_ruleset
+
+ROUNDS = [name for name in known_rulesets() if name.startswith("mlperf")]
+#: tensors of each benchmark's model, and the rounds whose logs list them
+TENSORS = {
+    "bert": (398, "1.1 2.0 2.1"),
+    "dlrm": (9, "1.1 2.0 2.1"),
+    "maskrcnn": (21, "1.1 2.0 2.1"),
+    "minigo": (48, "1.1"),
+    "resnet": (161, "1.1 2.0 2.1"),
+    "rnnt": (7, "1.0 1.1 2.0 2.1"),
+    "unet3d": (50, "1.1 2.0 2.1"),
+}
 
 
-@pytest.mark.parametrize("name", [name for name in known_rulesets() if name.startswith("mlperf")])
+@pytest.mark.parametrize("name", ROUNDS)
 def test_every_ruleset_reads_and_covers_the_whole_models(name: str) -> None:
-    covers = [
-        len(words) for demand in load_ruleset(name).demands for words in demand.covers.values()
-    ]
+    edition = name.removeprefix("mlperf-training-").removesuffix(".0")
+    covers = {
+        group.when["submission_benchmark"]: len(set(words))
+        for group in load_ruleset(name).groups
+        for demand in group.demands.values()
+        for words in demand.covers.values()
+    }
 
-    assert sorted(covers) == [161, 398]
+    ssd = {"1.1": 119, "2.0": 89, "2.1": 89}.get(edition)
+    wanted = {each: count for each, (count, rounds) in TENSORS.items() if edition in rounds.split()}
+    assert covers == wanted | ({"ssd": ssd} if ssd else {})
 
 
 @pytest.mark.parametrize(
@@ -27,6 +46,19 @@ def test_every_ruleset_reads_and_covers_the_whole_models(name: str) -> None:
         ("above", 0, [1, 1e-9], [0, -1, "1", []]),
         ("below", 1, [0.9, float("-inf")], [1, float("nan"), None]),
         ("multiple_of", 0.001, [0.001, 0.3, 7, 0], [0.0005, 10**400, float("inf"), "1", None]),
+        ("maximum", 2.69, [2.69, -1], [2.7, float("nan"), "1", None]),
+        ("integer", True, [6, True], [6.0, "6", None]),
+        ("integral", True, [6, 6.000001, True], [6.1, float("inf"), "6", None]),
+        ("length", 2, [[1, 2], "ab"], [[1], 2, None]),
+        ("not_empty", True, ["x", 0, None], [""]),
+        ("has", ["a", "b"], [{"a": 1, "b": 2, "c": 3}], [{"a": 1}, [], 5, None]),
+        ("fields", {"a": {"above": 1}}, [{"a": 2}], [{"a": 1}, {"b": 2}, {"a": "2"}, [], None]),
+        (
+            "holds",
+            "whole(10 * (value[1] / 50 - 1))",
+            [[40, 50], [1, 55.0]],
+            [[1, 52], [1], 5, None],
+        ),
         (
             "doubled_or_halved_from",
             1e-4,

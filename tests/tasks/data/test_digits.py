@@ -64,7 +64,7 @@ def test_the_split_follows_the_published_rule(data: Data) -> None:
         assert part.inputs.reshape(len(part), -1).tolist() == grey
 
 
-def test_the_parts_are_disjoint_and_as_large_as_the_task_says(data: Data) -> None:
+def test_the_splits_are_disjoint_and_of_the_stated_sizes(data: Data) -> None:
     splits = load(data)
 
     # The source holds no image twice, so equal images would be the same sample.
@@ -76,7 +76,7 @@ def test_the_parts_are_disjoint_and_as_large_as_the_task_says(data: Data) -> Non
     assert train & held_out == set()
 
 
-def test_images_are_bytes_and_every_class_is_in_both_parts(data: Data) -> None:
+def test_images_are_bytes_and_every_class_is_in_both_splits(data: Data) -> None:
     for part in (load(data).train, load(data).evaluation):
         assert part.inputs.shape == (len(part), 8, 8)
         assert part.inputs.dtype == np.uint8
@@ -84,7 +84,7 @@ def test_images_are_bytes_and_every_class_is_in_both_parts(data: Data) -> None:
         assert set(part.labels.tolist()) == set(range(10))
 
 
-def test_data_that_is_here_passes_and_may_be_dropped_from_memory(data: Data) -> None:
+def test_present_data_is_accepted_and_can_be_dropped_from_the_page_cache(data: Data) -> None:
     check_data(data)
     drop_from_page_cache(data)
 

@@ -75,7 +75,7 @@ def _refused(data: Data) -> str:
     return str(refusal.value)
 
 
-def test_classes_are_counted_in_the_order_of_their_folders(folder: Path) -> None:
+def test_classes_are_numbered_in_the_order_of_folder_names(folder: Path) -> None:
     splits = load(PICTURES)
 
     assert splits.train.labels.tolist() == [0, 0, 0, 1, 1, 1]
@@ -86,7 +86,7 @@ def test_classes_are_counted_in_the_order_of_their_folders(folder: Path) -> None
     assert last.content == (folder / "val/bee/1.png").read_bytes()
 
 
-def test_shards_are_read_in_the_order_of_their_names(shards: Path) -> None:
+def test_shards_are_read_in_the_order_of_file_names(shards: Path) -> None:
     splits = load(PICTURES)
 
     assert splits.train.labels.tolist() == [0, 1, 0, 1, 0, 1]
@@ -95,7 +95,7 @@ def test_shards_are_read_in_the_order_of_their_names(shards: Path) -> None:
     assert [each.content for each in splits.evaluation.inputs[:1]] == [encoded(60)]
 
 
-def test_the_checksum_knows_names_and_sizes(folder: Path) -> None:
+def test_the_checksum_covers_names_and_sizes(folder: Path) -> None:
     before = check_data(PICTURES)
 
     (folder / "train/ape/0.png").write_bytes(encoded(7, size_px=64))
@@ -104,7 +104,7 @@ def test_the_checksum_knows_names_and_sizes(folder: Path) -> None:
     drop_from_page_cache(PICTURES)
 
 
-def test_nowhere_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_data_folder_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(DATA_VARIABLE, raising=False)
     says = _refused(PICTURES)
     assert f"found none; name it with --data-dir or in the variable {DATA_VARIABLE}." in says
@@ -116,7 +116,7 @@ def test_nowhere_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert f"expected {tmp_path}/train/<class>/ with images" in _refused(PICTURES)
 
 
-def test_an_empty_image_is_named_before_anything_starts(folder: Path) -> None:
+def test_an_empty_image_is_refused_by_name(folder: Path) -> None:
     (folder / "train/bee/1.png").write_bytes(b"")
 
     says = _refused(PICTURES)
@@ -125,7 +125,7 @@ def test_an_empty_image_is_named_before_anything_starts(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["._0.png", ".hidden.jpg"])
-def test_hidden_files_such_as_those_of_macos_are_no_images(folder: Path, name: str) -> None:
+def test_hidden_files_such_as_those_of_macos_are_ignored(folder: Path, name: str) -> None:
     before = check_data(PICTURES)
     (folder / "train/ape" / name).write_bytes(b"\0\5\x16\7")
     (folder / "train/.checkpoints").mkdir()
@@ -138,7 +138,7 @@ def test_hidden_files_such_as_those_of_macos_are_no_images(folder: Path, name: s
 
 
 @pytest.mark.parametrize("kind", ["folder", "broken link", "fifo"])
-def test_what_is_no_file_is_named(folder: Path, kind: str) -> None:
+def test_a_folder_or_broken_link_is_refused_by_name(folder: Path, kind: str) -> None:
     path = folder / "train/bee/1.png"
     path.unlink()
     if kind == "folder":
@@ -195,7 +195,7 @@ def test_images_are_decoded_once(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert prepare(PICTURES, lambda *_: None)
 
 
-def test_where_nothing_can_be_written_images_are_decoded_once_a_command(
+def test_in_a_read_only_folder_images_are_decoded_once_per_process(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -242,14 +242,14 @@ def test_missing_images_are_counted(folder: Path) -> None:
         require_readable(PICTURES)
 
 
-def test_a_shard_that_is_cut_off_is_named(shards: Path) -> None:
+def test_a_truncated_shard_is_refused_by_name(shards: Path) -> None:
     path = shards / "train-1.parquet"
     path.write_bytes(path.read_bytes()[:-100])
 
-    assert f"expected {path} to begin and end as a parquet file does" in _refused(PICTURES)
+    assert f"expected {path} to be a whole parquet file" in _refused(PICTURES)
 
 
-def test_a_damaged_shard_is_named(shards: Path) -> None:
+def test_a_damaged_shard_is_refused_by_name(shards: Path) -> None:
     for path in shards.glob("train*.parquet"):
         content = path.read_bytes()
         path.write_bytes(content[:4] + bytes(len(content) - 8) + content[-4:])
@@ -275,7 +275,7 @@ def test_an_image_that_is_damaged_or_of_another_size_is_named(folder: Path, cont
     assert f"an image of 32 x 32 pixels in {path}, found " in _refused(CIFAR)
 
 
-def test_cifar_10_as_torchvision_unpacks_it_is_checked_by_torchvision(
+def test_files_of_torchvision_are_verified_by_torchvision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torchvision")

@@ -56,7 +56,7 @@ def test_the_split_follows_the_published_rule(data: Data) -> None:
     assert _spelt(splits.evaluation.inputs) == "".join(held_out)
 
 
-def test_every_window_hides_as_many_characters_and_no_label_is_a_mask(data: Data) -> None:
+def test_every_window_has_the_same_number_of_masked_characters(data: Data) -> None:
     splits = load(data)
 
     assert splits.evaluation.inputs.shape == (data.eval_samples, WINDOW)
@@ -67,11 +67,11 @@ def test_every_window_hides_as_many_characters_and_no_label_is_a_mask(data: Data
     assert splits.train.inputs.max() < CHARACTERS
 
 
-def test_the_checksum_found_is_that_of_the_text(data: Data) -> None:
+def test_the_checksum_is_that_of_the_text(data: Data) -> None:
     assert check_data(data) == hashlib.sha256(_text().encode()).hexdigest()
 
 
-def test_another_edition_runs_too_and_is_known_by_its_checksum(data: Data) -> None:
+def test_another_edition_is_accepted_with_its_own_checksum(data: Data) -> None:
     other = dataclasses.replace(data, sha256="0" * 64)
 
     assert check_data(other) == check_data(data)
@@ -79,7 +79,7 @@ def test_another_edition_runs_too_and_is_known_by_its_checksum(data: Data) -> No
         check_data(dataclasses.replace(other, editions=None))
 
 
-def test_the_file_may_be_dropped_from_memory(data: Data) -> None:
+def test_the_file_can_be_dropped_from_the_page_cache(data: Data) -> None:
     drop_from_page_cache(data)
 
     assert len(load(data).train) == data.train_samples

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.cli.options import add_format, add_jobs
 from hybridperf.cli.printing import print_json, print_line
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.rules.check import RULESET, check_path
-from hybridperf.rules.mlperf.check_round import check_round, choose_ruleset
+from hybridperf.rules.check import RULESET
+from hybridperf.rules.mlperf.choose import choose_ruleset
 from hybridperf.rules.mlperf.ruleset import known_rulesets
+from hybridperf.rules.mlperf.targets import check_targets
 
 if TYPE_CHECKING:
     import argparse
 
-    from hybridperf.rules.check import Verdict
-    from hybridperf.rules.mlperf.check_round import Mode
+    from hybridperf.rules.verdict import Verdict
 
 __all__ = ["EXAMPLES", "add_arguments", "execute"]
 
@@ -26,21 +27,25 @@ hybridperf check runs
 hybridperf check runs --format junit > checked.xml
 hybridperf check --rules
 hybridperf check --explain log.chain
-hybridperf check training_results_v2.1 --ruleset mlperf-training-2.1.0 --mode as-published"""
-
-_MOST_SHOWN: Final = 3  # findings of a rule in a file
+hybridperf check training_results_v4.1 --jobs
+hybridperf check training_results_v*/NVIDIA --mode strict"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``hybridperf check``."""
     parser.add_argument(
-        "path", type=Path, nargs="?", help="log file, result folder, submission or round"
+        "paths",
+        type=Path,
+        nargs="*",
+        metavar="PATH",
+        help="log files, result folders, submissions or rounds",
     )
     parser.add_argument(
         "--ruleset",
         metavar="NAME",
-        help="rules to judge by, such as mlperf-training-2.1.0 (default: that of the round whose "
-        "folder training_results_v<round> the path is in or holds, else hybridperf-1.0)",
+        help="rules to judge by, such as mlperf-training-2.1.0, or the file of a ruleset "
+        "(default: that of the round whose folder training_results_v<round> a result is in, else "
+        "hybridperf-1.0)",
     )
     parser.add_argument(
         "--mode",
@@ -48,7 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="all rules, or those that the official checker of an MLPerf round applied "
         "(default: strict by our ruleset, as-published by one of MLPerf)",
     )
-    add_format(parser, "text", "json", "junit")
+    parser.add_argument("--verbose", action="store_true", help="print every finding")
+    add_format(parser, "text", "json", "junit", "mlperf")
     add_jobs(parser)
     about = parser.add_mutually_exclusive_group()
     about.add_argument("--rules", action="store_true", help="list the rules of the ruleset")
@@ -57,60 +63,57 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> ExitCode:
     """Print the findings and a summary, or the rules; exit status 3 if anything is invalid."""
-    if options.ruleset is None:
-        options.ruleset = RULESET if options.path is None else choose_ruleset(options.path)
-    _check_mode(options)
+    ruleset = None if options.ruleset is None else _ruleset(options.ruleset)
     if options.rules or options.explain is not None:
         from hybridperf.cli.rule_pages import print_rule, print_rules
 
-        return print_rules(options) if options.rules else print_rule(options)
-    if options.path is None:
+        if ruleset is None:
+            ruleset = choose_ruleset(options.paths[0]) if options.paths else RULESET
+        _check_mode(ruleset, options.mode)
+        printed = print_rules if options.rules else print_rule
+        return printed(options, ruleset)
+    if not options.paths:
         reason = "expected a log or a folder to check, found none; name its path"
         raise UserError(f"{reason}, or see 'hybridperf check --help'.", ExitCode.USAGE)
-    verdict = _verdict(options)
+    if options.mode == "as-published":  # before work that may take long
+        _check_mode(ruleset or choose_ruleset(options.paths[0]), options.mode)
+    verdict, warnings = check_targets(options.paths, ruleset, options.mode, options.jobs)
+    _check_mode(verdict.ruleset, options.mode)
+    for warning in warnings:
+        sys.stderr.write(f"hybridperf: {warning}\n")
+    _print(verdict, options)
+    return ExitCode.OK if verdict.valid else ExitCode.INVALID
+
+
+def _print(verdict: Verdict, options: argparse.Namespace) -> None:
     if options.format == "json":
         print_json(verdict.as_json())
     elif options.format == "junit":
         from hybridperf.report.junit import junit_xml
 
         print_line(junit_xml(verdict))
+    elif options.format == "mlperf":
+        from hybridperf.cli.package_checker import print_like_package_checker
+
+        print_like_package_checker(verdict)
     else:
-        _print_findings(verdict)
-        counts = Counter(finding.rule for finding in verdict.findings)
-        for rule, count in sorted(counts.items()):
-            print_line(f"  {count} x {rule}")
-        for each in verdict.results:
-            lacks = f"; {each.trust.lacks}" if each.trust.lacks else ""
-            print_line(f"{each.name}: {each.trust.words}{lacks}")
-        word = "valid" if verdict.valid else "INVALID"
-        logs = f"{len(verdict.logs)} log{'s' if len(verdict.logs) != 1 else ''}"
-        print_line(f"{options.path}: {word} by {verdict.ruleset}, {logs} checked")
-    return ExitCode.OK if verdict.valid else ExitCode.INVALID
+        from hybridperf.cli.check_screen import print_verdict
+
+        print_verdict(verdict, verbose=options.verbose)
 
 
-def _print_findings(verdict: Verdict) -> None:
-    """Print the first findings of each rule in each file, and how many more there are."""
-    seen: Counter[tuple[str, str]] = Counter()
-    for finding in verdict.findings:
-        seen[finding.rule, finding.path] += 1
-        if seen[finding.rule, finding.path] <= _MOST_SHOWN:
-            print_line(f"{finding.severity} {finding.rule} {finding.sentence}")
-    if more := sum(count - _MOST_SHOWN for count in seen.values() if count > _MOST_SHOWN):
-        print_line(f"  {more} more like these in the same files; --format json has all")
-
-
-def _verdict(options: argparse.Namespace) -> Verdict:
-    if options.ruleset == RULESET:
-        return check_path(options.path, options.jobs)
-    mode: Mode = options.mode or "as-published"
-    return check_round(options.path, options.ruleset, mode, options.jobs)
-
-
-def _check_mode(options: argparse.Namespace) -> None:
+def _ruleset(text: str) -> str | Path:
+    """Return the known ruleset or the file that ``text`` names."""
     known = known_rulesets()
-    if options.ruleset not in known:
-        reason = f"expected a ruleset out of {', '.join(known)}, found {options.ruleset!r:.80}"
-        raise UserError(f"{reason}; name one with --ruleset.", ExitCode.USAGE)
-    if options.ruleset == RULESET and options.mode == "as-published":
+    if text in known:
+        return text
+    if text.endswith(".toml") and os.path.lexists(text):
+        return Path(text)
+    reason = f"expected a ruleset out of {', '.join(known)}, or the file of one, found {text!r:.80}"
+    raise UserError(f"{reason}; name one with --ruleset.", ExitCode.USAGE)
+
+
+def _check_mode(ruleset: str | Path | None, mode: str | None) -> None:
+    if ruleset == RULESET and mode == "as-published":
         reason = f"expected --mode strict with ruleset {RULESET}, found as-published"
         raise UserError(f"{reason}; choose another ruleset with --ruleset.", ExitCode.USAGE)

@@ -118,6 +118,12 @@ def _lines(comparison: Comparison) -> Iterator[str]:
             f"why: samples to converge x {why.samples_ratio:.4f}, seconds per sample x "
             f"{why.seconds_per_sample_ratio:.4f}"
         )
+        if why.accelerator_seconds_per_sample_ratio and why.accelerators_ratio != 1:
+            yield (
+                f"  of which accelerator-seconds per sample x "
+                f"{why.accelerator_seconds_per_sample_ratio:.4f}, on x "
+                f"{why.accelerators_ratio:.4f} accelerators"
+            )
     yield f"means: {MEANS}"
     idle = [each.idle_share for each in (comparison.a, comparison.b)]
     if idle[0] is not None and idle[1] is not None:

@@ -1,14 +1,16 @@
-"""``hybridperf report``: write the leaderboard."""
+"""``hybridperf report``: write the leaderboard, or the site over rounds of MLPerf."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hybridperf.cli.options import add_jobs
 from hybridperf.cli.printing import print_line
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.report.build import build_report
+from hybridperf.report.site.build import build_site, published_packages
 from hybridperf.run.folder import environment_refusal
 
 if TYPE_CHECKING:
@@ -18,40 +20,58 @@ __all__ = ["EXAMPLES", "add_arguments", "execute"]
 
 EXAMPLES: Final = """\
 hybridperf report runs
-hybridperf report submissions --out reports"""
+hybridperf report submissions --out reports
+hybridperf report training_results_v* --out mlperf"""
+
+_SITE: Final = Path("mlperf_report")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``hybridperf report``."""
     parser.add_argument(
-        "path",
+        "paths",
         type=Path,
-        nargs="?",
-        default=Path("runs"),
-        help="submission, or folder of submissions (default: runs)",
+        nargs="*",
+        metavar="PATH",
+        default=[Path("runs")],
+        help="submission, folder of submissions, or rounds of MLPerf (default: runs)",
     )
     parser.add_argument(
         "--out",
         type=Path,
-        help="folder of the pages (default: report inside the submission's folder)",
+        help="folder of the pages (default: report inside the submission's folder; for rounds of "
+        f"MLPerf, {_SITE})",
     )
+    add_jobs(parser)
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
-    """Write the leaderboard's files and print their paths."""
-    if not options.path.is_dir():
+    """Write the pages and print their paths."""
+    for path in options.paths:
+        if not path.is_dir():
+            found = "a folder of submissions, or a round of MLPerf"
+            remedy = "make one with 'hybridperf run'"
+            finding = Finding("report.path", found, "none", remedy, path=str(path))
+            raise UserError(finding, ExitCode.ENVIRONMENT)
+    published = published_packages(options.paths)
+    if not published and len(options.paths) > 1:
         finding = Finding(
             "report.path",
-            "a folder of submissions",
-            "none",
-            "make one with 'hybridperf run'",
-            path=str(options.path),
+            "one folder of submissions, or rounds in folders training_results_v<round>",
+            f"{len(options.paths)} folders",
+            "name the folder that holds them",
+            path=str(options.paths[1]),
         )
-        raise UserError(finding, ExitCode.ENVIRONMENT)
-    out = options.out or options.path / "report"
+        raise UserError(finding, ExitCode.USAGE)
+    out = options.out or (_SITE if published else options.paths[0] / "report")
     try:
-        for path in build_report(options.path, out):
-            print_line(str(path))
+        written = (
+            build_site(published, out, options.jobs)
+            if published
+            else build_report(options.paths[0], out)
+        )
     except OSError as error:
         raise environment_refusal(error, out) from error
+    for path in written:
+        print_line(str(path))
     return ExitCode.OK

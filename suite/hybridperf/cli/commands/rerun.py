@@ -15,7 +15,7 @@ from hybridperf.evidence.signatures import RERUN, sign_file
 from hybridperf.findings import Finding, Severity
 from hybridperf.log.package import find_results, only_result, read_result
 from hybridperf.plan import ParallelPlan
-from hybridperf.report.board import UNFINISHED
+from hybridperf.report.judged import UNFINISHED
 from hybridperf.rules.check import check_result
 from hybridperf.run.atomic import canonical_json, write_atomically
 from hybridperf.run.provenance import code_facts

@@ -13,7 +13,7 @@ from hybridperf.errors import ExitCode
 from hybridperf.findings import Finding, Severity
 from hybridperf.log.package import Package, read_result
 from hybridperf.plan import ParallelPlan
-from hybridperf.report.board import UNFINISHED
+from hybridperf.report.judged import UNFINISHED
 from hybridperf.report.terminal import scores_text
 from hybridperf.rules.check import judge_result
 from hybridperf.run.coordinator import Coordinator, coordinating

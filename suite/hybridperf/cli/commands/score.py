@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,51 +11,51 @@ from hybridperf.cli.options import add_format, add_jobs
 from hybridperf.cli.printing import print_json, print_line, terminal_width
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
-from hybridperf.log.rounds import find_packages, read_package
 from hybridperf.parallel_map import parallel_map
+from hybridperf.report.judged import found_packages, judged_score
 from hybridperf.report.tables import metrics_markdown, score_rows, scores_csv, write_scores
 from hybridperf.report.terminal import scores_text
-from hybridperf.rules.check import Judged, compared, judge_result
 from hybridperf.run.folder import environment_refusal
-from hybridperf.score.official import official_of
+from hybridperf.score.history import with_context
 from hybridperf.score.ranking import with_places
-from hybridperf.score.rcp import read_rcp_set
+from hybridperf.score.rcp_set import read_rcp_sets
 
 if TYPE_CHECKING:
     import argparse
 
-    from hybridperf.log.package import Package
     from hybridperf.score.official import Official
-    from hybridperf.score.rcp import Mode, RcpSet
 
 __all__ = ["EXAMPLES", "add_arguments", "execute"]
 
 EXAMPLES: Final = """\
 hybridperf score runs
 hybridperf score submissions/hybridperf --out scores
-hybridperf score training_results_v2.1 --rcp-set rcps --rcp compat"""
+hybridperf score training_results_v2.1 --rcp-set rcps --rcp compat
+hybridperf score training_results_v* --format csv"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``hybridperf score``."""
     parser.add_argument(
-        "path",
+        "paths",
         type=Path,
-        nargs="?",
-        default=Path("runs"),
-        help="result folder, submission or round of MLPerf (default: runs)",
+        nargs="*",
+        metavar="PATH",
+        default=[Path("runs")],
+        help="result folders, submissions or rounds of MLPerf (default: runs)",
     )
     parser.add_argument(
         "--rcp-set",
         type=Path,
         metavar="FOLDER",
-        help="folder of MLCommons' reference convergence points, rcps_<benchmark>.json",
+        help="folder of MLCommons' reference convergence points, rcps_<benchmark>.json, or of "
+        "folders v<round> with them",
     )
     parser.add_argument(
         "--rcp",
         choices=("rules", "compat", "published"),
-        help="factor as the rules say, as the official tool computes, or as the round published "
-        "in scaling.json (default: rules; published for a round in a folder "
+        help="factor as the rules say, as the official tool of the round computes, or as the round "
+        "published in scaling.json (default: rules; published for a round in a folder "
         "training_results_v<round>, without --rcp-set)",
     )
     parser.add_argument(
@@ -75,20 +74,17 @@ def execute(options: argparse.Namespace) -> ExitCode:
     if options.columns:
         print_line(metrics_markdown())
         return ExitCode.OK
-    references = read_rcp_set(options.rcp_set) if options.rcp_set else None
-    scored = partial(_score, references=references, asked=options.rcp)
-    pairs = list(parallel_map(scored, find_packages(options.path), options.jobs))
-    judged = compared(each for _, each in pairs)
-    results = with_places(
-        [replace(each, trust=found.trust) for (each, _), found in zip(pairs, judged, strict=True)]
-    )
+    references = read_rcp_sets(options.rcp_set) if options.rcp_set else None
+    scored = partial(judged_score, references=references, mode=options.rcp)
+    packages = found_packages(options.paths)
+    results = with_context(with_places(list(parallel_map(scored, packages, options.jobs))))
     if not results:
         finding = Finding(
             "score.path",
             "results in <org>/results/<system>/<benchmark>",
             "none",
             "make some with 'hybridperf run'",
-            path=str(options.path),
+            path=", ".join(map(str, options.paths)),
         )
         raise UserError(finding, ExitCode.ENVIRONMENT)
     written = _write(results, options.out) if options.out else []
@@ -101,18 +97,6 @@ def execute(options: argparse.Namespace) -> ExitCode:
         for path in written:
             print_line(str(path))
     return ExitCode.OK
-
-
-def _score(
-    package: Package, references: RcpSet | None, asked: Mode | None
-) -> tuple[Official, Judged]:
-    """Score a result and find its rung; results of MLPerf's rounds are self-reported."""
-    result = read_package(package)
-    official = official_of(result, references, asked)
-    judged = judge_result(result) if official.own else Judged(package.name)
-    # No row shows the curves, which would take much memory for many results.
-    bare = tuple(replace(run, curve=()) for run in official.score.runs)
-    return replace(official, score=replace(official.score, runs=bare)), judged
 
 
 def _write(results: list[Official], folder: Path) -> list[Path]:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import math
+from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hybridperf.findings import Finding, Severity
-from hybridperf.rules.mlperf.ruleset import unmet
+from hybridperf.log import keys
+from hybridperf.rules.mlperf.constraints import is_comparable, unmet
+from hybridperf.rules.mlperf.evaluations import joined_evaluations
 from hybridperf.rules.reading import READING, unreadable_log
 from hybridperf.rules.rule import first_of, misspelt
 from hybridperf.untrusted import number
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from hybridperf.log.log import Entry, Log
-    from hybridperf.rules.mlperf.ruleset import Demand, Ruleset
+    from hybridperf.rules.mlperf.constraints import Constraints
+    from hybridperf.rules.mlperf.demand import Demand
+    from hybridperf.rules.mlperf.ruleset import Ruleset
 
 __all__ = ["judge"]
 
@@ -28,92 +34,238 @@ def judge(log: Log, ruleset: Ruleset) -> list[Finding]:
         return unreadable
     entries = log.by_key
     found = list(log.findings)
-    known = {demand.key for demand in ruleset.demands}
-    for demand in ruleset.demands:
-        if _applies(demand.when, entries):
-            found += _judge_key(log.path, demand, entries, known)
-    found += _judge_order(log.path, ruleset.order, entries)
-    for interval in ruleset.intervals:
-        if _applies(interval.when, entries) and {interval.first, interval.last} <= set(entries):
-            last = entries[interval.last][0]
-            took_ms = last.time_ms - entries[interval.first][0].time_ms
-            if took_ms > interval.most_minutes * 60_000:
-                expected = f"{interval.last} within {interval.most_minutes} min of {interval.first}"
-                took = f"{took_ms / 1000} s"
-                found.append(_wrong("mlperf.initialisation", log.path, expected, took, last))
-    return found
+    if join := ruleset.join_of(log):
+        joined, left_out = joined_evaluations(log, join)
+        entries = entries | {join.into: joined} if joined else entries
+        if left_out:
+            expected = f"{join.key} with {join.by} and the name of a metric in its metadata"
+            found.append(_wrong("mlperf.metadata", log.path, expected, "neither", left_out[0]))
+    for demand in ruleset.demands_on(log):
+        for finding in _judge_key(log, demand, entries, ruleset):
+            mild = demand.severity is not Severity.ERROR
+            found.append(replace(finding, severity=demand.severity) if mild else finding)
+    # That one key is before another is demanded of both.
+    orders = {each.expected: each for each in found if each.rule == "mlperf.order"}
+    return [each for each in found if each.rule != "mlperf.order" or orders[each.expected] is each]
 
 
-def _applies(when: Mapping[str, object], entries: _Entries) -> bool:
-    return all(key in entries and entries[key][0].value == value for key, value in when.items())
-
-
-def _judge_key(
-    path: str, demand: Demand, entries: _Entries, known: Collection[str]
-) -> Iterator[Finding]:
-    key, here = demand.key, entries.get(demand.key, [])
-    yield from _judge_count(path, demand, entries, known)
+def _judge_key(log: Log, demand: Demand, entries: _Entries, ruleset: Ruleset) -> Iterator[Finding]:
+    here = entries.get(demand.key, [])
     if not here:
+        if demand.least and not any(key in entries for key in demand.instead):
+            yield _missing(log.path, demand, entries, ruleset)
+        if demand.covers and not demand.least:
+            yield from _judge_coverage(log.path, demand, here)
         return
-    if demand.value and (wrong := [each for each in here if unmet(demand.value, each.value)]):
-        expected = f"{key} {unmet(demand.value, wrong[0].value)}"
-        found = f"{wrong[0].value!r:.80}{_also(wrong)}"
-        yield _wrong("mlperf.values", path, expected, found, wrong[0])
-    missed = unmet(demand.reached, here[0].value)
-    if missed and all(unmet(demand.reached, entry.value) for entry in here):
-        numbers = [each for entry in here if (each := number(entry.value)) is not None]
-        best = f"{max(numbers)!r:.80} as the highest" if numbers else "no number"
-        yield _wrong("mlperf.target", path, f"{key} {missed} once at least", best, here[-1])
-    for name, constraints in demand.metadata.items():
-        lacking = [
-            entry
-            for entry in here
-            if name not in entry.metadata
-            or (constraints and unmet(constraints, entry.metadata[name]))
-        ]
-        if lacking:
-            entry = lacking[0]
-            found = repr(entry.metadata[name])[:80] if name in entry.metadata else "none"
-            words = unmet(constraints, entry.metadata.get(name)) or ""
-            expected = f"{key} with {name} {words}".rstrip() + " in its metadata"
-            yield _wrong("mlperf.metadata", path, expected, f"{found}{_also(lacking)}", entry)
-    for name, tensors in demand.covers.items():
-        missing = sorted(tensors - {str(entry.metadata.get(name)) for entry in here})
-        if missing:
-            expected = f"{key} of all {len(tensors)} tensors"
-            yield _wrong("mlperf.tensors", path, expected, f"none of {first_of(missing)}")
+    yield from _judge_count(log.path, demand, here)
+    judged = here[:1] if demand.key.startswith("submission_") else here
+    if demand.value:
+        yield from _judge_values(log, demand, judged, entries)
+    if demand.reached:
+        yield from _judge_target(log.path, demand, here)
+    if demand.metadata or demand.first_metadata or demand.metadata_any:
+        yield from _judge_metadata(log, demand, here, entries)
+    if demand.covers:
+        yield from _judge_coverage(log.path, demand, here)
+    if demand.after or demand.before:
+        yield from _judge_order(log, demand, here, entries)
+    if demand.within:
+        yield from _judge_time(log, demand, here, entries)
 
 
-def _judge_count(
-    path: str, demand: Demand, entries: _Entries, known: Collection[str]
-) -> Iterator[Finding]:
-    key, here = demand.key, entries.get(demand.key, [])
-    if demand.occurs and not here and demand.instead not in entries:
-        often = "exactly once" if demand.occurs == "exactly_one" else "at least once"
-        either = f" or {demand.instead}" if demand.instead else ""
-        found = f"none{misspelt(key, entries, known)}"
-        yield _wrong("mlperf.keys", path, f"{key}{either} {often}", found)
-    elif demand.occurs == "exactly_one" and len(here) > 1:
+def _missing(path: str, demand: Demand, entries: _Entries, ruleset: Ruleset) -> Finding:
+    often = _often(demand.least, demand.most)
+    either = " or ".join([demand.key, *demand.instead])
+    found = f"none{misspelt(demand.key, entries, ruleset.keys)}"
+    return _wrong("mlperf.keys", path, f"{either} {often}", found)
+
+
+def _judge_count(path: str, demand: Demand, here: list[Entry]) -> Iterator[Finding]:
+    key, count = demand.key, len(here)
+    expected = f"{key} {_often(demand.least, demand.most)}"
+    if count < demand.least:
+        yield _wrong("mlperf.keys", path, expected, f"{count} times", here[-1])
+    elif demand.most is not None and count > demand.most:
         # The checker only warned of keys repeated with the same value.
-        differing = next((each for each in here if each.value != here[0].value), None)
+        first = here[0].value
+        differing = next((e for e in here if e.value is not first and e.value != first), None)
         values = "the same value" if differing is None else "differing values"
         severity = Severity.WARNING if differing is None else Severity.ERROR
-        found = f"{len(here)} times with {values}"
-        entry = differing or here[1]
-        yield _wrong("mlperf.keys", path, f"{key} exactly once", found, entry, severity)
+        found = f"{count} times with {values}"
+        entry = differing or here[demand.most]
+        yield _wrong("mlperf.keys", path, expected, found, entry, severity)
 
 
-def _judge_order(path: str, order: tuple[str, ...], entries: _Entries) -> Iterator[Finding]:
-    firsts = [entries[key][0] for key in order if key in entries]
-    for before, after in pairwise(firsts):
-        if after.line < before.line:
-            yield _wrong(
-                "mlperf.order", path, f"{before.key} before {after.key}", "the opposite", after
-            )
+def _often(least: int, most: int | None) -> str:
+    words = {1: "once", 2: "twice"}
+    if most is not None and most == least:
+        return "exactly " + words.get(least, f"{least} times")
+    if not least:
+        return "at most " + words.get(most or 0, f"{most} times")
+    return "at least " + words.get(least, f"{least} times")
 
 
-def _also(entries: list[Entry]) -> str:
-    return f" and on {len(entries) - 1} more lines" if len(entries) > 1 else ""
+def _judge_values(
+    log: Log, demand: Demand, here: list[Entry], entries: _Entries
+) -> Iterator[Finding]:
+    wrong = [
+        (entry, words)
+        for entry in here
+        if (words := unmet(demand.value, entry.value, _named(log, demand, entry, entries)))
+    ]
+    if wrong:
+        entry, words = wrong[0]
+        found = f"{entry.value!r:.80}{_also(len(wrong))}"
+        yield _wrong("mlperf.values", log.path, f"{demand.key} {words}", found, entry)
+
+
+def _named(log: Log, demand: Demand, entry: Entry, entries: _Entries) -> dict[str, object]:
+    """Return the last values before ``entry`` of the keys that the demand's formulas name."""
+    if not demand.names:
+        return {}
+    values: dict[str, object] = {}
+    for name in demand.names:
+        for other in entries.get(name, ()):
+            if not _precedes(log, other, entry):
+                break
+            values[name] = other.value
+    return values
+
+
+def _judge_target(path: str, demand: Demand, here: list[Entry]) -> Iterator[Finding]:
+    reached, best = demand.reached, False
+    for entry in here:
+        best = best or unmet(reached, entry.value) is None
+        if not is_comparable(reached, entry.value):  # the checker ended with an exception
+            found = f"{entry.value!r:.80}"
+            yield _wrong("mlperf.values", path, f"numbers as {demand.key}", found, entry)
+            return
+    if not best:
+        expected = f"{demand.key} {unmet(reached, math.nan)} once at least"
+        yield _wrong("mlperf.target", path, expected, _best(reached, here), here[-1])
+
+
+def _best(reached: Constraints, here: list[Entry]) -> str:
+    if "fields" in reached:
+        return f"{here[-1].value!r:.80} at the end"
+    numbers = [each for entry in here if (each := number(entry.value)) is not None]
+    if not numbers:
+        return "no number"
+    if "maximum" in reached:
+        return f"{min(numbers)!r:.80} as the lowest"
+    return f"{max(numbers)!r:.80} as the highest"
+
+
+def _judge_metadata(
+    log: Log, demand: Demand, here: list[Entry], entries: _Entries
+) -> Iterator[Finding]:
+    lacking: list[tuple[Entry, str, str]] = []
+    for position, entry in enumerate(here):
+        if demand.names:
+            values = _named(log, demand, entry, entries) | {"position": position}
+        else:
+            values = {}
+        if problem := _lacks(demand, entry.metadata, values, first=not position):
+            lacking.append((entry, *problem))
+    if lacking:
+        entry, words, found = lacking[0]
+        expected = f"{demand.key} with {words} in its metadata"
+        yield _wrong("mlperf.metadata", log.path, expected, f"{found}{_also(len(lacking))}", entry)
+
+
+def _lacks(
+    demand: Demand, metadata: Mapping[str, object], values: Mapping[str, object], *, first: bool
+) -> tuple[str, str] | None:
+    """Return what ``metadata`` should have and what it has, if it violates the demand."""
+    asked = dict(demand.metadata)
+    if first:
+        asked |= demand.first_metadata
+    for name, constraints in asked.items():
+        if name not in metadata:
+            words = unmet(constraints, None, values) or ""
+            return f"{name} {words}".rstrip(), "none"
+        if wrong := unmet(constraints, metadata[name], values):
+            return f"{name} {wrong}", f"{metadata[name]!r:.80}"
+    if demand.metadata_any and not any(name in metadata for name in demand.metadata_any):
+        return " or ".join(demand.metadata_any), "none"
+    for name, constraints in demand.metadata_if.items():
+        if name in metadata and (wrong := unmet(constraints, metadata[name], values)):
+            return f"{name} {wrong}", f"{metadata[name]!r:.80}"
+    for name, other in demand.metadata_with.items():
+        if name in metadata and other not in metadata:
+            return f"{other} beside {name}", "none"
+    return None
+
+
+def _judge_coverage(path: str, demand: Demand, here: list[Entry]) -> Iterator[Finding]:
+    """Compare the metadata of all lines with a list, in which each stands once."""
+    for name, wanted in demand.covers.items():
+        logged = Counter(str(entry.metadata[name]) for entry in here if name in entry.metadata)
+        if logged == Counter(wanted):
+            continue
+        missing, other = sorted(set(wanted) - set(logged)), sorted(set(logged) - set(wanted))
+        repeated = sorted(each for each, count in logged.items() if count > 1)
+        found = [
+            f"{word} {first_of([f'{each:.80}' for each in names])}"
+            for word, names in (("none of", missing), ("also", other), ("twice", repeated))
+            if names
+        ]
+        expected = f"{demand.key} of all {len(wanted)} {name}s, each once"
+        entry = next((e for e in here if str(e.metadata.get(name)) in {*other, *repeated}), None)
+        yield _wrong("mlperf.tensors", path, expected, ", ".join(found), entry)
+
+
+def _judge_order(
+    log: Log, demand: Demand, here: list[Entry], entries: _Entries
+) -> Iterator[Finding]:
+    for key in demand.after:
+        other = entries.get(key)
+        if other is None or not _precedes(log, other[0], here[0]):
+            found = "the opposite" if other else f"no {key}"
+            yield _wrong("mlperf.order", log.path, f"{key} before {demand.key}", found, here[0])
+    for key in demand.before:
+        other = entries.get(key)
+        if other and _precedes(log, other[0], here[-1]):
+            expected = f"{demand.key} before {key}"
+            yield _wrong("mlperf.order", log.path, expected, "the opposite", here[-1])
+
+
+def _judge_time(
+    log: Log, demand: Demand, here: list[Entry], entries: _Entries
+) -> Iterator[Finding]:
+    assert demand.within is not None
+    minutes = demand.within.minutes
+    for entry in here:
+        begun = [e for e in entries.get(demand.within.of, ()) if _precedes(log, e, entry)]
+        if not begun:
+            continue  # an error in the order
+        most = minutes["closed"]
+        if minutes["open"] != most:  # the checker learnt it from the line that states the division
+            stated = next(iter(entries.get(keys.SUBMISSION_DIVISION, ())), None)
+            if stated is None or not _precedes(log, stated, entry):
+                most = 0
+            elif stated.value == "open":
+                most = minutes["open"]
+        took_ms = entry.time_ms - min(each.time_ms for each in begun)
+        if took_ms >= most * 60_000:
+            expected = f"{demand.key} less than {most:g} min after {demand.within.of}"
+            found = f"{took_ms / 1000} s"
+            if not most:
+                expected = f"{keys.SUBMISSION_DIVISION} before {demand.key}, whose limit it sets"
+                found = "the opposite"
+            yield _wrong("mlperf.initialisation", log.path, expected, found, entry)
+            return
+
+
+def _precedes(log: Log, one: Entry, other: Entry) -> bool:
+    if one.line != other.line:
+        return one.line < other.line
+    # A carriage return ended a line for the checker, so that one line has several entries.
+    return next(each for each in log.entries if each is one or each is other) is one is not other
+
+
+def _also(count: int) -> str:
+    return f" and on {count - 1} more lines" if count > 1 else ""
 
 
 def _wrong(

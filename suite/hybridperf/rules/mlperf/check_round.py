@@ -1,22 +1,20 @@
-"""Check an MLPerf round: its logs (mode ``as-published``) or all files (mode ``strict``)."""
+"""Check MLPerf rounds: their logs (mode ``as-published``) or all files (mode ``strict``)."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, Severity, visible
 from hybridperf.log import keys
 from hybridperf.log.published import read_published_log
-from hybridperf.log.rounds import ROUND, find_packages, read_package
+from hybridperf.log.rounds import find_packages, published_runs, read_package
 from hybridperf.log.submission import submissions_of
 from hybridperf.parallel_map import parallel_map
 from hybridperf.rules import layout_rules, package_rules, plausibility_rules, system_rules
-from hybridperf.rules.check import RULESET, Verdict, nothing_to_check
+from hybridperf.rules.check import nothing_to_check
 from hybridperf.rules.mlperf import (
     clock_rules,
     evaluation_rules,
@@ -26,76 +24,40 @@ from hybridperf.rules.mlperf import (
     result_rules,
 )
 from hybridperf.rules.mlperf.as_published import judge
-from hybridperf.rules.mlperf.ruleset import known_rulesets, load_ruleset
+from hybridperf.rules.mlperf.ruleset import known_benchmarks, load_ruleset
+from hybridperf.rules.reading import READING
 from hybridperf.rules.rule import apply_all, bounded, of_scope
+from hybridperf.rules.verdict import (
+    LogVerdict,
+    Outcome,
+    ResultVerdict,
+    Verdict,
+    first_errors,
+    log_verdict,
+    result_verdict,
+)
 from hybridperf.untrusted import exists
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from hybridperf.log.log import Log
-    from hybridperf.log.package import Package, Result
+    from hybridperf.log.package import Package, Result, SealedRun
     from hybridperf.rules.mlperf.ruleset import Benchmark, Ruleset
 
 __all__ = [
     "Mode",
     "check_log_strictly",
+    "check_packages",
     "check_published_result",
     "check_result_strictly",
     "check_round",
     "check_submissions",
-    "choose_ruleset",
+    "judge_result",
 ]
 
 Mode = Literal["as-published", "strict"]
-
-
-def check_round(path: Path, ruleset: str, mode: Mode, jobs: int = 1) -> Verdict:
-    """Check the log ``path``, or every result in MLPerf's layout at or below the folder ``path``.
-
-    Raises:
-        UserError: exit status 4 if there is nothing to check.
-    """
-    if not exists(path) or not os.access(path, os.R_OK):
-        raise nothing_to_check(path)
-    rules = load_ruleset(ruleset)
-    if path.is_file():
-        log = read_published_log(path, visible(str(path)))
-        alone = judge(log, rules) if mode == "as-published" else check_log_strictly(log, rules)
-        return Verdict(str(path), (log.path,), tuple(alone), ruleset, mode)
-    packages = find_packages(path)
-    if not packages:
-        raise nothing_to_check(path)
-    names: list[str] = []
-
-    def found() -> Iterator[Finding]:
-        for logs, findings in parallel_map(
-            partial(_check, ruleset=ruleset, mode=mode), packages, jobs
-        ):
-            names.extend(logs)
-            yield from findings
-        if mode == "strict":
-            yield from check_submissions(packages, rules)
-
-    findings = tuple(bounded(found(), visible(str(path))))
-    return Verdict(str(path), tuple(names), findings, ruleset, mode)
-
-
-def _check(package: Package, ruleset: str, mode: Mode) -> tuple[list[str], list[Finding]]:
-    result = read_package(package)
-    names = [run.log.path for run in result.runs]
-    return names, check_published_result(result, load_ruleset(ruleset), mode)
-
-
-def check_published_result(result: Result, rules: Ruleset, mode: Mode) -> list[Finding]:
-    """Return the findings in a result; mode ``as-published`` checks its logs only."""
-    found = (
-        check_result_strictly(result, rules)
-        if mode == "strict"
-        else (finding for run in result.runs for finding in judge(run.log, rules))
-    )
-    return list(bounded(found, result.package.name))
-
 
 _REGISTERED: Final = (  # imported to register their rules
     clock_rules,
@@ -109,6 +71,158 @@ _REGISTERED: Final = (  # imported to register their rules
     system_rules,
     plausibility_rules,
 )
+
+
+def check_round(path: Path, ruleset: str | Path, mode: Mode, jobs: int = 1) -> Verdict:
+    """Check the log ``path``, or every result in MLPerf's layout at or below the folder ``path``.
+
+    ``ruleset`` is the name of a ruleset, or the file of one.
+
+    Raises:
+        UserError: exit status 4 if there is nothing to check.
+    """
+    if not exists(path) or not os.access(path, os.R_OK):
+        raise nothing_to_check(path)
+    if path.is_file():
+        return _check_log(path, load_ruleset(ruleset), mode)
+    packages = find_packages(path)
+    if not packages:
+        raise nothing_to_check(path)
+    return check_packages([(each, ruleset) for each in packages], mode, str(path), jobs)
+
+
+def check_packages(
+    packages: Sequence[tuple[Package, str | Path]], mode: Mode, path: str, jobs: int = 1
+) -> Verdict:
+    """Check results, each by a ruleset of its own; ``path`` says what was checked.
+
+    Every log is read once, and of few results at a time.
+    """
+    results: list[ResultVerdict] = []
+
+    def found() -> Iterator[Finding]:
+        for result, findings in parallel_map(partial(_check, mode=mode), packages, jobs):
+            results.append(result)
+            yield from findings
+        if mode == "strict":
+            for source in dict.fromkeys(source for _, source in packages):
+                judged = [
+                    package
+                    for (package, its), result in zip(packages, results, strict=True)
+                    if its == source and result.outcome is not Outcome.NOT_JUDGED
+                ]
+                yield from check_submissions(judged, load_ruleset(source))
+
+    findings = tuple(bounded(found(), visible(path)))
+    logs = tuple(log.path for result in results for log in result.logs)
+    names = " and ".join(dict.fromkeys(result.ruleset for result in results))
+    return Verdict(path, logs, findings, names, mode, tuple(results))
+
+
+def _check_log(path: Path, ruleset: Ruleset, mode: Mode) -> Verdict:
+    log = read_published_log(path, visible(str(path)))
+    name = log.first(keys.SUBMISSION_BENCHMARK)
+    value = None if name is None else name.value
+    others = known_benchmarks() | {path.absolute().parent.name}
+    if isinstance(value, str) and value in others and value not in ruleset.benchmarks:
+        why = f"no rules for {value:.60}"
+        alone = LogVerdict(log.path, Outcome.NOT_JUDGED, why)
+        return Verdict(str(path), (log.path,), (), ruleset.name, mode, alone=(alone,))
+    found = judge(log, ruleset) if mode == "as-published" else check_log_strictly(log, ruleset)
+    findings = tuple(found)
+    alone = log_verdict(log.path, first_errors(findings).get(log.path))
+    return Verdict(str(path), (log.path,), findings, ruleset.name, mode, alone=(alone,))
+
+
+def _check(each: tuple[Package, str | Path], mode: Mode) -> tuple[ResultVerdict, list[Finding]]:
+    package, source = each
+    ruleset = load_ruleset(source)
+    if mode == "as-published":
+        return judge_result(package, published_runs(package), ruleset)
+    result = read_package(package)
+    return judge_result(package, result.runs, ruleset, result)
+
+
+def judge_result(
+    package: Package,
+    runs: Iterable[SealedRun],
+    ruleset: Ruleset,
+    strictly: Result | None = None,
+) -> tuple[ResultVerdict, list[Finding]]:
+    """Return the verdict on the result of ``runs``, and the findings in it.
+
+    Each run is used once and may be read as it is asked for. ``strictly`` is the whole result, for
+    mode ``strict``.
+    """
+    judged = _Judged(package, ruleset)
+    for run in runs:
+        judged.take(run, [] if strictly else judge(run.log, ruleset))
+    if not judged.known:
+        return judged.verdict([], [], None), []
+    found = list(check_result_strictly(strictly, ruleset)) if strictly else judged.findings
+    paths = {log.path for log in judged.logs}
+    benchmark = ruleset.benchmarks[judged.known]
+    whole = [finding for finding in found if finding.path not in paths]
+    verdict = judged.verdict(found, whole, (benchmark.runs, benchmark.most_missed))
+    return verdict, list(bounded(found, package.name))
+
+
+class _Judged:
+    """What is known of a result's logs once they were read."""
+
+    def __init__(self, package: Package, ruleset: Ruleset) -> None:
+        self._package, self._ruleset = package, ruleset
+        self.logs: list[LogVerdict] = []
+        self.findings: list[Finding] = []
+        self._division = ""
+        self.known = package.benchmark if package.benchmark in ruleset.benchmarks else ""
+
+    def take(self, run: SealedRun, findings: list[Finding]) -> None:
+        log = run.log
+        name, division = log.value(keys.SUBMISSION_BENCHMARK), log.value(keys.SUBMISSION_DIVISION)
+        if not self.known and isinstance(name, str) and name in self._ruleset.benchmarks:
+            self.known = name
+        if not self._division and isinstance(division, str):
+            self._division = visible(division)[:20]
+        start = log.first(keys.RUN_START)
+        began_ms = None if start is None else start.time_ms
+        error = next((each for each in findings if each.severity is Severity.ERROR), None)
+        self.logs.append(log_verdict(log.path, error, missed=True, began_ms=began_ms))
+        self.findings += findings
+
+    def verdict(
+        self,
+        findings: list[Finding],
+        whole: list[Finding],
+        runs: tuple[int | None, int] | None,
+    ) -> ResultVerdict:
+        """Return the verdict on the result; ``whole`` are findings that are in no single log."""
+        logs = self.logs
+        if runs is None:
+            logs = [replace(log, outcome=Outcome.NOT_JUDGED, why="") for log in logs]
+        elif findings is not self.findings:
+            logs = [self._strictly(log, findings) for log in logs]
+        package, name = self._package, self._ruleset.name
+        return result_verdict(package, name, self._division, tuple(logs), whole, runs)
+
+    def _strictly(self, log: LogVerdict, findings: list[Finding]) -> LogVerdict:
+        errors = [
+            each for each in findings if each.path == log.path and each.severity is Severity.ERROR
+        ]
+        # Errors that the checker of the round found make a run count as the slowest.
+        beyond = [each for each in errors if each.rule not in READING]
+        error = next(iter(beyond or errors), None)
+        return log_verdict(log.path, error, missed=not beyond, began_ms=log.began_ms)
+
+
+def check_published_result(result: Result, rules: Ruleset, mode: Mode) -> list[Finding]:
+    """Return the findings in a result; mode ``as-published`` checks its logs only."""
+    found = (
+        check_result_strictly(result, rules)
+        if mode == "strict"
+        else (finding for run in result.runs for finding in judge(run.log, rules))
+    )
+    return list(bounded(found, result.package.name))
 
 
 def check_log_strictly(log: Log, ruleset: Ruleset) -> Iterator[Finding]:
@@ -147,49 +261,3 @@ def check_submissions(packages: list[Package], ruleset: Ruleset) -> Iterator[Fin
 def _benchmark_of(log: Log, ruleset: Ruleset) -> Benchmark | None:
     name = log.value(keys.SUBMISSION_BENCHMARK)
     return ruleset.benchmarks.get(name) if isinstance(name, str) else None
-
-
-def choose_ruleset(path: Path) -> str:
-    """Return the ruleset of the round in or around ``path``, or else that of this suite.
-
-    Raises:
-        UserError: exit status 2 if there are several rounds, if the round has no ruleset, or if no
-            folder names the round of MLPerf logs.
-    """
-    top = Path(os.path.realpath(path))  # tolerates symbolic link loops
-    inside = [*top.parents, top]
-    packages = find_packages(path) if path.is_dir() else []
-    names = {folder.name for folder in inside} | {package.root.name for package in packages}
-    rounds = {match[0]: match for match in map(ROUND.fullmatch, names) if match}
-    if len(rounds) > 1:
-        raise _refuse(path, "the logs of one round", " and ".join(sorted(rounds)))
-    for name, match in rounds.items():
-        ruleset = f"mlperf-training-{match[1]}.{match[2]}.0"
-        if ruleset not in known_rulesets():
-            raise _refuse(path, f"one of the rulesets {', '.join(known_rulesets())}", name)
-        return ruleset
-    if _is_of_mlperf(path, packages[0].folder if packages else None):
-        found = "logs of MLPerf, and no folder training_results_v<round> around them"
-        raise _refuse(path, "a ruleset", found)
-    return RULESET
-
-
-def _is_of_mlperf(path: Path, folder: Path | None) -> bool:
-    if folder is not None and next(folder.glob("result_*.json"), None) is not None:
-        return False
-    log = path if path.is_file() else next(folder.glob("result_*.txt"), None) if folder else None
-    if log is None:
-        return False
-    named = read_published_log(log, "").value(keys.SUBMISSION_BENCHMARK)
-    return any(
-        named in load_ruleset(ruleset).benchmarks
-        for ruleset in known_rulesets()
-        if ruleset != RULESET and isinstance(named, str)
-    )
-
-
-def _refuse(path: Path, expected: str, found: str) -> UserError:
-    remedy = "name a ruleset with --ruleset, such as mlperf-training-2.1.0"
-    return UserError(
-        Finding("check.ruleset", expected, found, remedy, path=str(path)), ExitCode.USAGE
-    )

@@ -25,8 +25,12 @@ if TYPE_CHECKING:
     "classification', shares of what was predicted",
     remedy="log accuracy as a number from 0 to 1",
 )
-def accuracy_is_a_share(log: Log, benchmark: Benchmark) -> Iterator[Deviation]:
+def accuracy_is_a_share(
+    log: Log, benchmark: Benchmark, *, shares: Sequence[str]
+) -> Iterator[Deviation]:
     """Accuracies are numbers from 0 to 1; the open division may measure something else."""
+    if benchmark.name not in shares:
+        return
     for entry in log.all(keys.EVAL_ACCURACY):
         value = number(entry.value)
         if value is None or not 0 <= value <= 1:
@@ -45,34 +49,35 @@ def accuracy_is_a_share(log: Log, benchmark: Benchmark) -> Iterator[Deviation]:
     remedy="stop at the first evaluation that reaches the target, and log the status of the run",
 )
 def target_stopped_the_clock(
-    log: Log, benchmark: Benchmark, *, statuses: Sequence[str]
+    log: Log, benchmark: Benchmark, *, statuses: Sequence[str], evaluated_later: Sequence[str]
 ) -> Iterator[Deviation]:
-    """A success, and only a success, ends with an evaluation that reached the target."""
+    """A success, and only a success, ends with an evaluation that reached the target.
+
+    Benchmarks that evaluate checkpoints after the run may log evaluations in any order.
+    """
     stop = log.first(keys.RUN_STOP)
     if stop is None:
         return
     status = stop.metadata.get("status")
     if status not in statuses:
         expected = f"run_stop with a status of {', '.join(statuses)}"
-        yield Deviation(expected, f"{status!r:.40}", stop.line)
+        severity = Severity.ERROR if status is None else Severity.WARNING
+        yield Deviation(expected, f"{status!r:.40}", stop.line, severity=severity)
     if division(log) == "open":
         return
-    evaluations = log.all(keys.EVAL_ACCURACY)
-    accuracies = [number(entry.value) for entry in evaluations]
-    reached = [
-        place
-        for place, accuracy in enumerate(accuracies)
-        if accuracy is not None and accuracy >= benchmark.quality
-    ]
+    evaluations = benchmark.evaluations(log)
+    reached = [place for place, each in enumerate(evaluations) if benchmark.reached_by(each.value)]
     if status != "success":
         if reached and status == "aborted":
-            found = f"aborted, with {accuracies[reached[0]]:.4f} in line"
-            found += f" {evaluations[reached[0]].line}"
+            first = evaluations[reached[0]]
+            found = f"aborted, with {first.value!r:.80} in line {first.line}"
             yield Deviation("status success, as the target was reached", found, stop.line)
         return
-    if not evaluations or accuracies[-1] is None or accuracies[-1] < benchmark.quality:
-        found = f"{evaluations[-1].value!r:.20}" if evaluations else "no evaluation"
-        expected = f"the last evaluation to reach {benchmark.quality:g}"
+    if reached and benchmark.name in evaluated_later:
+        return
+    if not evaluations or not benchmark.reached_by(evaluations[-1].value):
+        found = f"{evaluations[-1].value!r:.80}" if evaluations else "no evaluation"
+        expected = f"the last evaluation to be {benchmark.target_in_words}"
         yield Deviation(expected, found, evaluations[-1].line if evaluations else stop.line)
     if reached and (more := len(evaluations) - 1 - reached[0]):
         expected = "the clock to stop at the first evaluation that reaches the target"
@@ -90,11 +95,16 @@ def target_stopped_the_clock(
 def evaluated_on_all(log: Log, benchmark: Benchmark) -> Iterator[Deviation]:
     """Evaluations use as many samples as the reference's."""
     for entry in log.all(keys.EVAL_SAMPLES):
-        least = 1 if division(log) == "open" else benchmark.eval_samples
-        if (whole(entry.value) or 0) < least:
+        least = 1 if division(log) == "open" else benchmark.eval_samples or 1
+        if (_only(entry.value) or 0) < least:
             expected = f"eval_samples of at least {least:,}"
             yield Deviation(expected, f"{entry.value!r:.40}", entry.line)
             return
+
+
+def _only(value: object) -> int | None:
+    """Return ``value``, or the one item of a list, as int if it is whole."""
+    return whole(value[0] if isinstance(value, list) and len(value) == 1 else value)
 
 
 @rule(
@@ -102,19 +112,20 @@ def evaluated_on_all(log: Log, benchmark: Benchmark) -> Iterator[Deviation]:
     scope="mlperf.log",
     source="MLPerf Training rules, Quality measure, CLOSED: 'The quality measure must be evaluated "
     "at the same frequency (in terms of number of training items between test sets) ... the "
-    "required evaluation point may be rounded up to the nearest batch size'",
+    "required evaluation point may be rounded up to the nearest batch size'; BERT: every "
+    "0.05 * (230.23 * batch size + 3,000,000) samples, rounded down to a multiple of 25,000",
     remedy="evaluate as often as the benchmark's rule says for this batch size",
 )
-def evaluation_cadence(
-    log: Log, benchmark: Benchmark, *, skipped_steps: int
-) -> Iterator[Deviation]:
+def evaluation_cadence(log: Log, benchmark: Benchmark) -> Iterator[Deviation]:
     """Evaluations are as far apart as the batch size requires.
 
-    Later by no more than the steps that loss scaling may skip is a warning, since a step that
-    changes no weight may not have been counted; so is more often, and anything in the open
-    division, which may stop by whatever it likes.
+    As far apart as the formula says before it is rounded down is a warning; so are as many
+    evaluations as are due, one of them late; more often; and anything in the open division, which
+    may stop by whatever it likes.
     """
     cadence, batch = benchmark.cadence, whole(log.value(keys.GLOBAL_BATCH_SIZE))
+    if cadence is None:
+        return
     points = [whole(entry.metadata.get("epoch_num")) for entry in log.all(keys.EVAL_ACCURACY)]
     known = sorted({point for point in points if point is not None})
     if batch is None or batch < 1 or not known or None in points:
@@ -132,8 +143,9 @@ def evaluation_cadence(
     for wrong, worst in ((late, max), (early, min)):
         if wrong:
             gap, point = worst(wrong)
-            steps = 1 + skipped_steps
-            mild = gap <= every + steps * rounding or division(log) == "open"
+            near = gap <= cadence.unrounded(batch) + rounding
+            enough = len(known) >= known[-1] // (every + rounding)
+            mild = near or enough or division(log) == "open"
             yield Deviation(
                 f"an evaluation every {every:,} {benchmark.unit}{rounded}",
                 f"{gap:,} up to the one at {point:,}, and {len(wrong)} of {len(gaps)} that differ",
@@ -171,10 +183,13 @@ def _line_at(log: Log, point: int) -> int | None:
     remedy="number epochs from 1, and give BERT's evaluations the samples trained on as epoch_num",
 )
 def epochs_count_up(
-    log: Log, benchmark: Benchmark, *, numbered: Mapping[str, str]
+    log: Log, benchmark: Benchmark, *, numbered: Mapping[str, str], fractions: Sequence[str]
 ) -> Iterator[Deviation]:
-    """Epochs are whole numbers from 1, and those of evaluations increase."""
-    for key, name in numbered.items():
+    """Epochs are whole numbers from 1, and those of evaluations increase.
+
+    Benchmarks that are evaluated several times within an epoch number them in ``fractions``.
+    """
+    for key, name in numbered.items() if benchmark.name not in fractions else ():
         here = [entry for entry in log.all(key) if name in entry.metadata]
         wrong = [entry for entry in here if (whole(entry.metadata[name]) or 0) < 1]
         none = [entry for entry in wrong if whole(entry.metadata[name]) != 0]

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from hybridperf.findings import Severity
 from hybridperf.log import keys
-from hybridperf.rules.mlperf.ruleset import division, unmet
+from hybridperf.rules.mlperf.constraints import unmet
+from hybridperf.rules.mlperf.ruleset import division
 from hybridperf.rules.rule import Deviation, rule
 from hybridperf.untrusted import whole
 
@@ -51,11 +52,20 @@ def constraints_met(
 def trained_on_all(log: Log, benchmark: Benchmark) -> Iterator[Deviation]:
     """The number of training samples is whole, and the training set's where it is fixed."""
     for entry in log.all(keys.TRAIN_SAMPLES):
-        value = whole(entry.value)
+        listed = isinstance(entry.value, list) and len(entry.value) == 1
+        value = whole(entry.value[0] if isinstance(entry.value, list) and listed else entry.value)
         fixed = None if division(log) == "open" else benchmark.train_samples
         if value is None or value < 1 or fixed not in {None, value}:
             expected = "a whole number of at least 1" if fixed is None else f"{fixed:,}"
-            yield Deviation(f"train_samples = {expected}", f"{entry.value!r:.40}", entry.line)
+            batch = whole(log.value(keys.GLOBAL_BATCH_SIZE), 1)
+            # Batches of an epoch without the rest that fills none.
+            mild = None not in (value, fixed, batch) and value == fixed // batch * batch  # type: ignore[operator]  # no None
+            yield Deviation(
+                f"train_samples = {expected}",
+                f"{entry.value!r:.40}",
+                entry.line,
+                severity=Severity.WARNING if mild else None,
+            )
             return
 
 

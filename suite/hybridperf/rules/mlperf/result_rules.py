@@ -9,7 +9,7 @@ from hybridperf.findings import Severity
 from hybridperf.log import keys
 from hybridperf.rules.mlperf.ruleset import division
 from hybridperf.rules.rule import Deviation, rule
-from hybridperf.untrusted import number, whole
+from hybridperf.untrusted import whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,11 +29,13 @@ if TYPE_CHECKING:
 )
 def run_count(result: Result, benchmark: Benchmark) -> Iterator[Deviation]:
     """There are as many runs as the benchmark requires; more are scored by the median window."""
-    count = len(result.runs)
-    if count < benchmark.runs:
-        yield Deviation(f"{benchmark.runs} runs", str(count))
-    elif count > benchmark.runs:
-        expected = f"{benchmark.runs} runs, or a score from the window closest to the median"
+    count, asked = len(result.runs), benchmark.runs
+    if asked is None:
+        return
+    if count < asked:
+        yield Deviation(f"{asked} runs", str(count))
+    elif count > asked:
+        expected = f"{asked} runs, or a score from the window closest to the median"
         yield Deviation(expected, f"{count} runs", severity=Severity.WARNING)
 
 
@@ -49,15 +51,15 @@ def most_missed(result: Result, benchmark: Benchmark) -> Iterator[Deviation]:
     """No more runs missed the target than allowed, in the median window if there are more runs."""
     in_order = sorted(result.runs, key=_began)
     missed = [_missed(run.log, benchmark) for run in in_order]
-    windows = max(1, len(missed) - benchmark.runs + 1)
+    asked = benchmark.runs or len(missed)
+    windows = max(1, len(missed) - asked + 1)
     invalid = sum(
-        sum(missed[first : first + benchmark.runs]) > benchmark.most_missed
-        for first in range(windows)
+        sum(missed[first : first + asked]) > benchmark.most_missed for first in range(windows)
     )
     if windows - invalid <= windows // 2:  # invalid windows are the slowest
         numbers = [run.number for run, miss in zip(in_order, missed, strict=True) if miss]
-        expected = f"at most {benchmark.most_missed} run that misses the target"
-        within = f" in the median of {windows} windows of {benchmark.runs} runs"
+        expected = f"at most {benchmark.most_missed} runs that miss the target"
+        within = f" in the median of {windows} windows of {asked} runs"
         named = ", ".join(map(str, sorted(numbers)[:10]))
         yield Deviation(expected + (within if windows > 1 else ""), f"{len(numbers)}: {named}")
 
@@ -131,8 +133,7 @@ def _began(run: SealedRun) -> float:
 
 def _missed(log: Log, benchmark: Benchmark) -> bool:
     stop = log.first(keys.RUN_STOP)
-    accuracies = [number(entry.value) for entry in log.all(keys.EVAL_ACCURACY)]
-    reached = any(each is not None and each >= benchmark.quality for each in accuracies)
+    reached = any(benchmark.reached_by(entry.value) for entry in benchmark.evaluations(log))
     completed = stop is not None and stop.metadata.get("status") == "success"
     return not completed or not (reached or division(log) == "open")
 

@@ -1,65 +1,63 @@
-"""Load rulesets of MLPerf rounds, and evaluate their constraints."""
+"""Rulesets of MLPerf's rounds: which demands and rules hold for which logs."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-import math
-import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import Finding
 from hybridperf.log import keys
-from hybridperf.log.published import Absent
+from hybridperf.rules.mlperf.constraints import unmet
+from hybridperf.rules.mlperf.demand import Demand, parse_demand
+from hybridperf.rules.mlperf.evaluations import Join, joined_evaluations
+from hybridperf.rules.mlperf.merge import FOLDER, known_rulesets, merged_table
+from hybridperf.rules.rule import RULES
 from hybridperf.tasks.mlperf import mlperf_benchmark
 from hybridperf.tasks.schema import build
+from hybridperf.untrusted import DOCUMENT_CAP_BYTES, read_bounded, reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Mapping
+    from pathlib import Path
 
-    from hybridperf.log.log import Log
+    from hybridperf.log.log import Entry, Log
 
 __all__ = [
     "Benchmark",
     "Cadence",
-    "Demand",
-    "Interval",
+    "Group",
     "Ruleset",
     "division",
+    "known_benchmarks",
     "known_rulesets",
     "load_ruleset",
-    "unmet",
+    "parse_ruleset",
 ]
 
-_FOLDER: Final = Path(__file__).parents[1] / "rulesets"
-_NEAR: Final = 1e-9  # tolerance for integral quotients of floating-point numbers
-
-Constraints = dict[str, Any]  #: kind -> parameter; all must hold
+_DIVISIONS = ("closed", "open")
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
-    """The requirements for one key, in logs that have the values ``when``."""
+class Group:
+    """The demands on logs whose first lines with the keys of ``when`` have these values."""
 
-    when: Mapping[str, object]
-    key: str
-    occurs: str  #: "exactly_one", "at_least_one" or "" (any number)
-    instead: str  #: alternative key, or ""
-    value: Constraints  #: for every value
-    reached: Constraints  #: for at least one value
-    metadata: Mapping[str, Constraints]  #: required metadata of every entry, by name
-    covers: Mapping[str, frozenset[str]]  #: metadata name -> values that must all occur
+    when: Mapping[str, object]  #: a list: any of its values
+    demands: Mapping[str, Demand]
+    join: Join | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """The maximum time in minutes between the first entries of two keys."""
-
-    when: Mapping[str, object]
-    first: str
-    last: str
-    most_minutes: float
+    def applies(self, by_key: Mapping[str, list[Entry]]) -> bool:
+        """Tell whether the group is for a log with these entries."""
+        for key, wanted in self.when.items():
+            if not (here := by_key.get(key)):
+                return False
+            value = here[0].value
+            if value not in wanted if isinstance(wanted, list) else value != wanted:
+                return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +72,14 @@ class Cadence:
 
     def every(self, batch: int) -> int:
         """Return the distance at the global batch size ``batch``, in the benchmark's unit."""
+        return int(self.unrounded(batch) // self.quantum) * self.quantum
+
+    def unrounded(self, batch: int) -> Fraction:
+        """Return the distance at the global batch size ``batch`` before it is rounded down."""
         share, per_batch, base = (
             Fraction(str(each)) for each in (self.share, self.per_batch, self.base)
         )
-        return int(share * (per_batch * batch + base) // self.quantum) * self.quantum
+        return share * (per_batch * batch + base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,145 +87,193 @@ class Benchmark:
     """The parameters of a benchmark in a round, for mode ``strict``."""
 
     name: str
-    most_missed: int  #: maximum number of runs that miss the target
-    quality: float  #: quality target
-    eval_samples: int  #: minimum per evaluation in the closed division
-    cadence: Cadence
+    eval_samples: int | None = None  #: minimum per evaluation in the closed division
+    cadence: Cadence | None = None
     train_samples: int | None = None  #: None if logs do not state it
+    target: Demand | None = field(default=None, compare=False)  #: on evaluations, closed division
+    join: Join | None = field(default=None, compare=False)
 
     @property
-    def runs(self) -> int:
-        """Return the number of runs required for a result."""
-        runs = mlperf_benchmark(self.name).runs
-        assert runs is not None, f"{self.name} has no runs in the catalogue"
-        return runs
+    def runs(self) -> int | None:
+        """Return the number of runs required for a result; None if it is not known."""
+        return mlperf_benchmark(self.name).runs
+
+    @property
+    def most_missed(self) -> int:
+        """Return how many runs may miss the target: as many as the score drops at one end."""
+        return mlperf_benchmark(self.name).drops
 
     @property
     def unit(self) -> Literal["samples", "epochs"]:
         """Return the unit of ``epoch_num`` and of the cadence."""
         return "samples" if mlperf_benchmark(self.name).epoch_num == "samples" else "epochs"
 
+    @property
+    def target_in_words(self) -> str:
+        """Return the target, such as ``at least 0.72 and below 1.0``."""
+        return (self.target and unmet(self.target.reached, None)) or "any"
 
-@dataclass(frozen=True, slots=True)
+    def evaluations(self, log: Log) -> list[Entry]:
+        """Return the evaluations of ``log``; the metrics of one evaluation are joined."""
+        if self.join:
+            return joined_evaluations(log, self.join)[0]
+        return log.all(self.target.key if self.target else keys.EVAL_ACCURACY)
+
+    def reached_by(self, value: object) -> bool:
+        """Tell whether an evaluation's ``value`` reaches the target of the closed division."""
+        return self.target is None or unmet(self.target.reached, value) is None
+
+
+@dataclass(frozen=True)
 class Ruleset:
     """A pinned ruleset of an MLPerf round."""
 
-    order: tuple[str, ...]  #: required order of the first entries of these keys
-    intervals: tuple[Interval, ...]
-    demands: tuple[Demand, ...]
-    benchmarks: Mapping[str, Benchmark]  #: by name
+    name: str
+    source: str
+    groups: tuple[Group, ...]  #: of two that apply, the later replaces demands of the earlier
+    benchmarks: Mapping[str, Benchmark]  #: that it judges, by name
     strict: Mapping[str, dict[str, Any]]  #: rule id -> parameters, in mode ``strict``
+    untested: bool = False  #: no log of the round was at hand
+    _demands: dict[tuple[int, ...], tuple[Demand, ...]] = field(default_factory=dict, compare=False)
 
+    def demands_on(self, log: Log) -> tuple[Demand, ...]:
+        """Return the demands on ``log``: of each key those of the last group that has any."""
+        by_key = log.by_key
+        which = tuple(n for n, group in enumerate(self.groups) if group.applies(by_key))
+        if which not in self._demands:
+            self._demands[which] = _effective([self.groups[number] for number in which])
+        return self._demands[which]
 
-def known_rulesets() -> list[str]:
-    """Return the names of all rulesets, including this suite's."""
-    return sorted(path.stem for path in _FOLDER.glob("*.toml"))
+    def join_of(self, log: Log) -> Join | None:
+        """Return how the evaluations of ``log`` are joined, if they are."""
+        joins = [group.join for group in self.groups if group.join and group.applies(log.by_key)]
+        return joins[-1] if joins else None
+
+    @functools.cached_property
+    def keys(self) -> frozenset[str]:
+        """Return all keys that the ruleset names."""
+        return frozenset(key for group in self.groups for key in group.demands)
 
 
 @functools.cache
-def load_ruleset(name: str) -> Ruleset:
-    """Load the ruleset ``name`` of an MLPerf round, one of `known_rulesets`."""
-    path = _FOLDER / f"{name}.toml"
-    table = tomllib.loads(path.read_text(encoding="utf-8"))
-    if "same_as" in table:
-        return load_ruleset(table["same_as"])
-    demands = (
-        _demand(group["when"], key, asked)
-        for group in table["group"]
-        for key, asked in group["keys"].items()
-    )
-    intervals = tuple(Interval(**each) for each in table["interval"])
+def load_ruleset(source: str | Path) -> Ruleset:
+    """Load the ruleset of an MLPerf round: the name of one of `known_rulesets`, or a file.
+
+    Raises:
+        UserError: exit status 2 if the file cannot be read, or holds no ruleset.
+    """
+    if isinstance(source, str):
+        return parse_ruleset((FOLDER / f"{source}.toml").read_text(encoding="utf-8"))
+    try:
+        return parse_ruleset(read_bounded(source, DOCUMENT_CAP_BYTES).decode())
+    except UserError as refusal:
+        found = refusal.finding.found if refusal.finding else str(refusal)
+    except (OSError, ValueError) as error:  # TOML and formulas raise ValueError
+        found = reason(error)
+    remedy = "correct it as docs/rounds.md says, or name a ruleset of 'hybridperf check --help'"
+    finding = Finding("check.ruleset", "a ruleset", found, remedy, path=str(source))
+    raise UserError(finding, ExitCode.USAGE)
+
+
+@functools.cache
+def known_benchmarks() -> frozenset[str]:
+    """Return the benchmarks of all rulesets of MLPerf."""
+    names = (name for name in known_rulesets() if name.startswith("mlperf-"))
+    return frozenset(each for name in names for each in load_ruleset(name).benchmarks)
+
+
+def parse_ruleset(text: str) -> Ruleset:
+    """Build the ruleset that the TOML ``text`` states, with what it extends.
+
+    Raises:
+        ValueError: if it is not a ruleset; the message names what is wrong.
+    """
+    table = merged_table(text)
+    named = _benchmarks(table["benchmarks"])
+    names = {name for listed in named.values() for name in listed}
+    groups = [_group(each) for each in table["group"] if _is_for(each["when"], names)]
+    groups += [_choice(division, listed) for division, listed in named.items()]
+    groups.sort(key=lambda group: len(group.when))  # more specific ones replace others' demands
+    strict = table["strict"]["rules"]
+    if unknown := sorted(set(strict) - set(RULES)) if RULES else []:
+        raise ValueError(f"strict.rules.{unknown[0]!r:.40}, which is no rule")
     benchmarks = {
-        name: build(Benchmark, {"name": name, **facts}, path=path.name, at=f"benchmark.{name}")
-        for name, facts in table["benchmark"].items()
+        name: build(
+            Benchmark,
+            {"name": name, **table["benchmark"].get(name, {})},
+            path=str(table["name"]),
+            at=f"benchmark.{name}",
+        )
+        for name in sorted(names)
     }
     return Ruleset(
-        tuple(table["order"]), intervals, tuple(demands), benchmarks, table["strict"]["rules"]
+        str(table["name"]),
+        str(table["source"]),
+        tuple(groups),
+        {name: _with_target(each, groups) for name, each in benchmarks.items()},
+        strict,
+        bool(table["untested"]),
     )
 
 
-def unmet(constraints: Constraints, value: object) -> str | None:
-    """Return the constraints in words if ``value`` violates one, else None."""
-    if all(_KINDS[kind][0](value, parameter) for kind, parameter in constraints.items()):
-        return None
-    return " and ".join(
-        _KINDS[kind][1].format(", ".join(map(str, parameter)) if kind == "one_of" else parameter)
-        for kind, parameter in constraints.items()
-    )
+def _benchmarks(table: object) -> dict[str, list[str]]:
+    if not isinstance(table, dict) or set(table) != set(_DIVISIONS):
+        raise ValueError("expected a table 'benchmarks' with lists 'closed' and 'open'")
+    for listed in table.values():
+        if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+            raise ValueError(f"benchmarks = {listed!r:.80}, which is not a list of names")
+    return table
 
 
-def _demand(when: Mapping[str, object], key: str, asked: dict[str, Any]) -> Demand:
-    covers = {
-        name: frozenset(word for pattern in patterns for word in _spelled_out(pattern))
-        for name, patterns in asked.pop("covers", {}).items()
-    }
-    occurs, instead = asked.pop("occurs", ""), asked.pop("or", "")
-    value, reached = asked.pop("value", {}), asked.pop("reached", {})
-    demand = Demand(when, key, occurs, instead, value, reached, asked.pop("metadata", {}), covers)
-    assert not asked, f"{key}: {', '.join(asked)}"
-    assert occurs in {"", "exactly_one", "at_least_one"}, f"{key}: {occurs}"
-    used = (kind for each in (value, reached, *demand.metadata.values()) for kind in each)
-    assert set(used) <= set(_KINDS), key
-    return demand
+def _is_for(when: Mapping[str, object], names: set[str]) -> bool:
+    """Tell whether a group is for all benchmarks, or for one of ``names``."""
+    wanted = when.get(keys.SUBMISSION_BENCHMARK)
+    if wanted is None:
+        return True
+    return bool(names.intersection(wanted if isinstance(wanted, list) else [wanted]))
 
 
-def _spelled_out(pattern: str) -> Iterator[str]:
-    """Yield the expansions of ``{a,b}`` and ``{1..3}`` in ``pattern``."""
-    head, brace, rest = pattern.partition("{")
-    if not brace:
-        yield pattern
-        return
-    choice, _, tail = rest.partition("}")
-    first, dots, last = choice.partition("..")
-    words = map(str, range(int(first), int(last) + 1)) if dots else iter(choice.split(","))
-    ends = list(_spelled_out(tail))
-    yield from (f"{head}{word}{end}" for word in words for end in ends)
+def _choice(division: str, benchmarks: list[str]) -> Group:
+    """Return the demand that a log of ``division`` names one of ``benchmarks``."""
+    key = keys.SUBMISSION_BENCHMARK
+    asked = Demand(key, 1, 1, value={"one_of": benchmarks})
+    return Group({keys.SUBMISSION_DIVISION: division}, {key: asked})
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float)
+def _group(table: dict[str, Any]) -> Group:
+    demands: dict[str, Demand] = {}
+    for key, asked in table["keys"].items():
+        try:
+            demands[key] = parse_demand(key, asked)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"{key}: {error}") from error
+    join = table.get("join")
+    return Group(table["when"], demands, Join(**join) if join else None)
 
 
-def _is_plain_number(value: object) -> bool:
-    return _is_number(value) and not isinstance(value, bool)
+def _effective(groups: list[Group]) -> tuple[Demand, ...]:
+    """Return the demands of ``groups`` on each key: the last, and what lasts of earlier ones."""
+    last: dict[str, Demand] = {}
+    lasting: list[Demand] = []
+    for group in groups:
+        for key, demand in group.demands.items():
+            if key in last and (rest := last[key].lasting):
+                lasting.append(rest)
+            last[key] = demand
+    return (*lasting, *last.values())
 
 
-def _is_whole(value: object, least: int) -> bool:
-    return _is_plain_number(value) and value >= least and value % 1 == 0  # type: ignore[operator]  # a number, as checked
-
-
-def _is_multiple(value: object, unit: float) -> bool:
-    return _near_whole(_quotient(value, unit))
-
-
-def _is_doubled_or_halved(value: object, start: float) -> bool:
-    quotient = _quotient(value, start)
-    return 0 < quotient < math.inf and _near_whole(math.log2(quotient))
-
-
-def _quotient(value: object, divisor: float) -> float:
-    try:
-        return value / divisor if isinstance(value, int | float) else math.nan
-    except OverflowError:  # an integer too large for a float
-        return math.nan
-
-
-def _near_whole(number: float) -> bool:
-    return math.isfinite(number) and abs(number - round(number)) <= _NEAR * max(1.0, abs(number))
-
-
-_KINDS: Final[dict[str, tuple[Callable[[Any, Any], bool], str]]] = {
-    "present": (lambda value, _: value is not Absent.ABSENT, "present"),
-    "equals": (lambda value, other: bool(value == other), "equal to {}"),
-    "one_of": (lambda value, others: value in others, "one of {}"),
-    "number": (lambda value, _: _is_plain_number(value), "a number"),
-    "whole": (_is_whole, "a whole number of at least {}"),
-    "minimum": (lambda value, least: _is_number(value) and value >= least, "at least {}"),
-    "above": (lambda value, bound: _is_number(value) and value > bound, "above {}"),
-    "below": (lambda value, bound: _is_number(value) and value < bound, "below {}"),
-    "multiple_of": (_is_multiple, "a multiple of {}"),
-    "doubled_or_halved_from": (_is_doubled_or_halved, "{} doubled or halved any number of times"),
-}
+def _with_target(benchmark: Benchmark, groups: list[Group]) -> Benchmark:
+    """Return ``benchmark`` with the target that its logs of the closed division must reach."""
+    for group in reversed(groups):
+        if group.when.get(keys.SUBMISSION_DIVISION) != "closed" or not _is_for(
+            group.when, {benchmark.name}
+        ):
+            continue
+        for demand in group.demands.values():
+            if demand.reached:
+                return dataclasses.replace(benchmark, target=demand, join=group.join)
+    return benchmark
 
 
 def division(log: Log) -> Literal["closed", "open"]:

@@ -80,7 +80,7 @@ class EncodedImage:
 
 @dataclass(frozen=True, slots=True)
 class ImageFiles:
-    """Image files, read when indexed."""
+    """Image files [image], read when indexed by a slice or by indices [image]."""
 
     paths: Sequence[Path]
 
@@ -101,7 +101,7 @@ class ImageFiles:
 
 @dataclass(frozen=True, slots=True)
 class ImageRows:
-    """Rows of a table of encoded images, read when indexed."""
+    """Rows [image] of a table of encoded images, read when indexed as `ImageFiles` are."""
 
     table: Any  #: a `datasets.Dataset`
     column: str  #: name of the column with the images

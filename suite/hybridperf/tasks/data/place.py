@@ -46,7 +46,7 @@ def data_folder(data: Data) -> Path:
         raise refuse_data(data, expected, "none", remedy)
     folder = Path(named).absolute()
     if not folder.is_dir():
-        raise refuse_data(data, expected, f"no folder {folder}", "name another")
+        raise refuse_data(data, expected, f"no folder {folder}", "name an existing one")
     return folder
 
 
@@ -77,8 +77,8 @@ def require_whole(data: Data, path: Path, content: str) -> None:
     if status.st_size == 0:
         raise refuse_data(data, expected, "an empty file", remedy)
     if path.suffix == ".parquet" and not _is_whole_parquet(path):
-        expected = f"{path} to begin and end as a parquet file does"
-        raise refuse_data(data, expected, "a file cut off", "fetch it again")
+        expected = f"{path} to be a whole parquet file"
+        raise refuse_data(data, expected, "a truncated file", "fetch it again")
 
 
 def _is_whole_parquet(path: Path) -> bool:

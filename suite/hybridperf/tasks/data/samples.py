@@ -37,9 +37,9 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Inputs and labels, each with one row per sample."""
+    """Inputs [sample, ...] and labels, with one row per sample."""
 
-    inputs: Any  #: indexed by slice or index array, such as images [sample, height, width]
+    inputs: Any  #: indexed by a slice or indices [batch]: images [sample, height, width], or rows
     labels: NDArray[np.int64]  #: classes: [sample], or [sample, label] for several per sample
 
     def __len__(self) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from hybridperf.tasks.data.texts.pairs import TextBlocks
+from hybridperf.tasks.data.texts.pairs import TextBlocks, key_of, uniforms
 from hybridperf.tasks.data.texts.prepared import least_tokens
 from hybridperf.tasks.task import Text
 
@@ -43,7 +43,7 @@ def _whole(pairs: Pairs) -> NDArray[np.int64]:
     return placed
 
 
-def test_a_sample_is_class_segment_separator_segment_separator(blocks: TextBlocks) -> None:
+def test_a_sample_has_two_segments_between_special_tokens(blocks: TextBlocks) -> None:
     pairs = blocks.draw(EVERY, seed=1, epoch=1)
 
     assert pairs.inputs.shape == (SAMPLES, TOKENS, 3)
@@ -66,7 +66,7 @@ def test_a_sample_is_class_segment_separator_segment_separator(blocks: TextBlock
     assert 0.4 < follows / SAMPLES < 0.6
 
 
-def test_the_class_token_comes_first_then_what_is_to_be_predicted_by_place(
+def test_the_class_token_precedes_the_masked_tokens_in_order_of_position(
     blocks: TextBlocks,
 ) -> None:
     places = blocks.draw(EVERY, seed=1, epoch=1).inputs[:, :, 1].astype(np.int64)
@@ -78,7 +78,7 @@ def test_the_class_token_comes_first_then_what_is_to_be_predicted_by_place(
     assert counts[1:-1].min() > 0.5 * counts.mean()
 
 
-def test_of_what_is_to_be_predicted_most_is_masked_some_replaced_and_some_left(
+def test_of_tokens_to_predict_80_percent_are_masked_and_10_replaced(
     blocks: TextBlocks,
 ) -> None:
     pairs = blocks.draw(EVERY, seed=1, epoch=1)
@@ -92,7 +92,7 @@ def test_of_what_is_to_be_predicted_most_is_masked_some_replaced_and_some_left(
     assert np.abs(replaced.mean() / VOCABULARY - 0.5) < 0.06
 
 
-def test_special_tokens_are_predicted_only_where_there_is_nothing_else(tmp_path: Path) -> None:
+def test_special_tokens_are_predicted_only_if_there_are_no_others(tmp_path: Path) -> None:
     path = tmp_path / "tokens.u16"
     numbers = np.where(np.arange(COUNT) % 5, UNKNOWN, STREAM)
     path.write_bytes(numbers.astype("<u2").tobytes())
@@ -106,7 +106,7 @@ def test_special_tokens_are_predicted_only_where_there_is_nothing_else(tmp_path:
     assert not np.isin(targets, [FIRST]).any()
 
 
-def test_a_sample_is_the_same_in_whatever_batch_and_process(blocks: TextBlocks) -> None:
+def test_a_sample_does_not_depend_on_its_batch_or_process(blocks: TextBlocks) -> None:
     order = np.random.default_rng(0).permutation(SAMPLES)
     whole = blocks.draw(order, 3, 2)
     other: TextBlocks = pickle.loads(pickle.dumps(blocks))
@@ -118,7 +118,7 @@ def test_a_sample_is_the_same_in_whatever_batch_and_process(blocks: TextBlocks) 
         assert np.array_equal(part.relations, whole.relations[first : first + 70])
 
 
-def test_seeds_and_epochs_show_other_windows(blocks: TextBlocks) -> None:
+def test_seeds_and_epochs_have_different_windows(blocks: TextBlocks) -> None:
     first = _whole(blocks.draw(EVERY, 3, 2))
 
     for seed, epoch in ((3, 3), (4, 2), (2, 3)):
@@ -126,7 +126,7 @@ def test_seeds_and_epochs_show_other_windows(blocks: TextBlocks) -> None:
         assert (first[:, 1] == other[:, 1]).mean() < 0.05
 
 
-def test_what_is_held_out_is_fixed_and_its_windows_share_no_text(blocks: TextBlocks) -> None:
+def test_evaluation_samples_are_fixed_and_do_not_overlap(blocks: TextBlocks) -> None:
     pairs = blocks.held_out()
 
     assert np.array_equal(pairs.inputs, blocks.held_out().inputs)
@@ -137,9 +137,37 @@ def test_what_is_held_out_is_fixed_and_its_windows_share_no_text(blocks: TextBlo
     assert len(np.unique(np.concatenate(own))) == WINDOW * len(own)
 
 
-def test_the_least_text_is_enough(blocks: TextBlocks) -> None:
+def test_least_tokens_suffice_for_all_samples(blocks: TextBlocks) -> None:
     least = dataclasses.replace(blocks, samples=30, count=least_tokens(FORM, 30))
 
     assert least.count < COUNT
     for pairs in (least.draw(np.arange(30), 1, 1), least.held_out()):
         assert _whole(pairs).max() < 1000 + least.count
+
+
+#: the first outputs of SplitMix64 from state 0, as published with it
+SPLITMIX64 = (0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC)
+
+
+def test_uniforms_are_those_of_splitmix64() -> None:
+    expected = [(number >> 11) * 2.0**-53 for number in SPLITMIX64]
+
+    assert uniforms(0, np.array([0]), 4).tolist() == [expected]
+    assert uniforms(0, np.array([1, 0]), 2).tolist() == [expected[2:], expected[:2]]
+
+
+def test_uniforms_are_evenly_distributed_in_every_draw_and_sample() -> None:
+    numbers = uniforms(key_of(5, 7), np.arange(4000), 50)
+
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
+    assert np.abs(numbers.mean(axis=0) - 0.5).max() < 0.025
+    assert np.abs(numbers.mean(axis=1) - 0.5).max() < 0.21
+    assert np.abs(np.histogram(numbers, 16)[0] / numbers.size * 16 - 1).max() < 0.04
+    assert np.abs(np.corrcoef(numbers[:, :10].T) - np.eye(10)).max() < 0.08
+
+
+def test_seeds_and_epochs_have_different_keys() -> None:
+    keys = {key_of(seed, epoch, 1) for seed in range(30) for epoch in range(30)}
+
+    assert len(keys) == 900

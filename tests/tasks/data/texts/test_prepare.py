@@ -10,7 +10,7 @@ import pytest
 from hybridperf.errors import UserError
 from hybridperf.tasks.data import check_data, load, prepare
 from hybridperf.tasks.data.place import DATA_VARIABLE
-from hybridperf.tasks.data.texts.files import find_texts, read_pieces
+from hybridperf.tasks.data.texts.files import read_pieces
 from hybridperf.tasks.data.texts.vocabulary import VOCABULARY
 from tests.tasks.data.texts.test_source import nothing
 from tests.texts import SPECIAL, lines, text_data, wikitext, write_lines, write_vocabulary
@@ -26,8 +26,8 @@ def _tokens(folder: Path, split: str) -> list[int]:
     return numbers
 
 
-def _theirs(folder: Path, data: Data, *paths: str) -> list[int]:
-    """Return what transformers makes of files."""
+def _tokens_of_transformers(folder: Path, data: Data, *paths: str) -> list[int]:
+    """Return the tokens of files according to transformers."""
     transformers = pytest.importorskip("transformers")
     tokenizer = transformers.BertTokenizerFast(str(folder / VOCABULARY))
     pieces = [text for path in paths for text, _ in read_pieces(data, folder / path)]
@@ -35,7 +35,7 @@ def _theirs(folder: Path, data: Data, *paths: str) -> list[int]:
     return [number for numbers in each for number in numbers]
 
 
-def test_tokens_of_real_text_are_transformers_s(
+def test_tokens_of_real_text_are_those_of_transformers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, entries = wikitext(tmp_path)
@@ -47,15 +47,15 @@ def test_tokens_of_real_text_are_transformers_s(
         masked=19,
         samples=(1500, 1000),
     )
-    told: list[tuple[float, int, str]] = []
+    progress: list[tuple[float, int, str]] = []
 
-    prepare(data, lambda *numbers: told.append(numbers))
+    prepare(data, lambda *numbers: progress.append(numbers))
 
     train, held_out = _tokens(folder, "train"), _tokens(folder, "evaluation")
-    assert train == _theirs(folder, data, "wiki.train.tokens")
-    assert held_out == _theirs(folder, data, "wiki.valid.tokens")
-    assert told == sorted(told)
-    done, total, what = told[-1]
+    assert train == _tokens_of_transformers(folder, data, "wiki.train.tokens")
+    assert held_out == _tokens_of_transformers(folder, data, "wiki.valid.tokens")
+    assert progress == sorted(progress)
+    done, total, what = progress[-1]
     assert 0.99 * total < done <= total
     assert what == f"{len(train) + len(held_out):,} tokens"
     pairs = load(data).train.inputs.draw(np.arange(1500), 1, 1)
@@ -66,17 +66,19 @@ def test_tokens_of_real_text_are_transformers_s(
 @pytest.mark.parametrize(
     "line", ["[MASK] the [SEP] ship", "THE Ships' sea,sea", "the\u00a0sea\u200bnorth\tgull \u6d77"]
 )
-def test_tokens_of_odd_text_are_transformers_s(folder: Path, data: Data, line: str) -> None:
+def test_tokens_of_unusual_text_are_those_of_transformers(
+    folder: Path, data: Data, line: str
+) -> None:
     with (folder / "valid.txt").open("a", encoding="utf-8") as file:
         file.write(f"{line}\n")
 
     prepare(data, nothing)
 
-    assert _tokens(folder, "evaluation") == _theirs(folder, data, "valid.txt")
+    assert _tokens(folder, "evaluation") == _tokens_of_transformers(folder, data, "valid.txt")
     assert SPECIAL.index("[MASK]") not in _tokens(folder, "evaluation")
 
 
-def test_without_held_out_text_a_hundred_of_ten_thousand_pieces_are(
+def test_without_a_held_out_split_100_of_10000_pieces_are_held_out(
     folder: Path, data: Data
 ) -> None:
     (folder / "valid.txt").unlink()
@@ -94,7 +96,7 @@ def test_without_held_out_text_a_hundred_of_ten_thousand_pieces_are(
     assert train == ["ship"] * 9900 + ["sea"] * 4900
 
 
-def test_what_is_up_to_date_is_left_alone(folder: Path, data: Data) -> None:
+def test_prepared_text_is_not_prepared_again(folder: Path, data: Data) -> None:
     assert prepare(data, nothing)
     before = (folder / "hybridperf_tokens/train.u16").stat().st_mtime_ns
 
@@ -103,7 +105,7 @@ def test_what_is_up_to_date_is_left_alone(folder: Path, data: Data) -> None:
     assert (folder / "hybridperf_tokens/train.u16").stat().st_mtime_ns == before
 
 
-def test_what_was_interrupted_goes_on_with_the_file_it_was_at(folder: Path, data: Data) -> None:
+def test_an_interrupted_preparation_resumes_at_its_file(folder: Path, data: Data) -> None:
     prepare(data, nothing)
     whole, sha256 = _tokens(folder, "train"), check_data(data)
     other = text_data(write_vocabulary(folder))
@@ -120,7 +122,7 @@ def test_what_was_interrupted_goes_on_with_the_file_it_was_at(folder: Path, data
         prepare(other, stop)
     record = json.loads((folder / "hybridperf_tokens/record.json").read_text())
     assert (record["files_done"], record["train_sha256"]) == (1, "")
-    with pytest.raises(UserError, match="found those of 1 of 4 files; make them with"):
+    with pytest.raises(UserError, match="found the tokens of 1 of 4 files; make them with"):
         check_data(other)
 
     assert prepare(other, nothing)
@@ -130,7 +132,7 @@ def test_what_was_interrupted_goes_on_with_the_file_it_was_at(folder: Path, data
     assert check_data(other) == sha256
 
 
-def test_other_text_is_begun_anew(folder: Path, data: Data) -> None:
+def test_changed_text_is_prepared_again(folder: Path, data: Data) -> None:
     prepare(data, nothing)
     write_lines(folder / "train-1.txt", lines(70))
 
@@ -140,24 +142,9 @@ def test_other_text_is_begun_anew(folder: Path, data: Data) -> None:
     assert len(_tokens(folder, "train")) == len(text.split())
 
 
-def test_two_at_once_are_refused(folder: Path, data: Data) -> None:
+def test_a_second_preparation_at_the_same_time_is_refused(folder: Path, data: Data) -> None:
     (folder / "hybridperf_tokens").mkdir()
     with (folder / "hybridperf_tokens/lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(UserError, match="found another at it; wait for it to end"):
+        with pytest.raises(UserError, match="found one at work; wait until it ends"):
             prepare(data, nothing)
-
-
-def test_names_and_kinds_of_files(folder: Path, data: Data) -> None:
-    for name in ("training.md", "trained", "contrained.txt", "wiki.train.raw", "test.txt"):
-        (folder / name).write_text("the ship\n")
-    (folder / "more").mkdir()
-    (folder / "more/train.tokens").write_text("the ship\n")
-
-    found = find_texts(data, folder)
-
-    assert [path.name for path in found.evaluation] == ["valid.txt"]
-    names = [path.relative_to(folder).as_posix() for path in found.train]
-    assert names == sorted(
-        ["more/train.tokens", "train-0.txt", "train-1.txt", "train-2.txt", "wiki.train.raw"]
-    )

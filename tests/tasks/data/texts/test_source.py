@@ -1,4 +1,4 @@
-"""What is refused before a run, and what a run then reads."""
+"""What a run reads of prepared text, and what is refused before it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ COMMAND = "make them with 'hybridperf prepare TASK --data-dir FOLDER'"
 
 
 def nothing(done: float, total: int, what: str) -> None:
-    """Be told of progress."""
+    """Ignore progress."""
 
 
 def _refused(data: Data, *, prepared: bool = False) -> str:
-    with pytest.raises(UserError) as refusal:  # noqa: PT012 - whichever of the two sees it first
+    with pytest.raises(UserError) as refusal:  # noqa: PT012 - either call may raise
         check_data(data)
         if prepared:
             prepare(data, nothing)
@@ -38,7 +38,7 @@ def _refused(data: Data, *, prepared: bool = False) -> str:
     return str(refusal.value)
 
 
-def test_what_is_prepared_is_found_checked_and_read(data: Data) -> None:
+def test_prepared_text_is_checked_and_read(data: Data) -> None:
     prepare(data, nothing)
 
     assert len(check_data(data)) == 64
@@ -50,7 +50,7 @@ def test_what_is_prepared_is_found_checked_and_read(data: Data) -> None:
     assert splits.evaluation.labels.shape == (10, 2)
 
 
-def test_what_the_model_is_shown_of_held_out_text_holds_no_labels(data: Data) -> None:
+def test_evaluation_inputs_do_not_contain_the_labels(data: Data) -> None:
     prepare(data, nothing)
     many = dataclasses.replace(data, eval_samples=25)
 
@@ -66,7 +66,7 @@ def _save(path: Path, text: Sequence[str]) -> None:
 
 
 @pytest.mark.parametrize(("write", "suffix"), [(write_rows, ".parquet"), (_save, "")])
-def test_the_same_text_is_one_edition_however_it_is_kept(
+def test_the_checksum_is_the_same_for_every_format_of_the_text(
     folder: Path, data: Data, write: Callable[[Path, Sequence[str]], None], suffix: str
 ) -> None:
     prepare(data, nothing)
@@ -82,19 +82,17 @@ def test_the_same_text_is_one_edition_however_it_is_kept(
     assert np.array_equal(load(data).evaluation.inputs, read.evaluation.inputs)
 
 
-def test_text_that_is_not_prepared_or_changed_since_names_the_command(
-    folder: Path, data: Data
-) -> None:
+def test_text_that_is_unprepared_or_changed_is_refused(folder: Path, data: Data) -> None:
     assert f"found none; {COMMAND}." in _refused(data)
     prepare(data, nothing)
     check_data(data)
 
     write_lines(folder / "train-1.txt", lines(60))
 
-    assert f"found those of other text; {COMMAND}." in _refused(data)
+    assert f"found the tokens of other text; {COMMAND}." in _refused(data)
 
 
-def test_tokens_that_were_cut_off_or_lost_name_the_command(folder: Path, data: Data) -> None:
+def test_truncated_or_missing_tokens_are_refused(folder: Path, data: Data) -> None:
     prepare(data, nothing)
     tokens = folder / "hybridperf_tokens/train.u16"
     tokens.write_bytes(tokens.read_bytes()[:-2])
@@ -108,9 +106,7 @@ def test_tokens_that_were_cut_off_or_lost_name_the_command(folder: Path, data: D
 @pytest.mark.parametrize(
     "content", [b"", b"\xff", b"[]", b"{}", b"[" * 100_000, b'{"rule": 1e999}', b'"' + b"9" * 5000]
 )
-def test_a_record_that_is_none_is_as_good_as_no_tokens(
-    folder: Path, data: Data, content: bytes
-) -> None:
+def test_an_invalid_record_counts_as_no_record(folder: Path, data: Data, content: bytes) -> None:
     prepare(data, nothing)
     before = check_data(data)
     (folder / "hybridperf_tokens/record.json").write_bytes(content)
@@ -123,9 +119,9 @@ def test_a_record_that_is_none_is_as_good_as_no_tokens(
 def test_too_little_text_is_refused(data: Data) -> None:
     prepare(data, nothing)
 
-    says = _refused(dataclasses.replace(data, train_samples=4000))
+    message = _refused(dataclasses.replace(data, train_samples=4000))
 
-    assert f"expected at least {13 * 4001} tokens for 4000 train samples in" in says
+    assert f"expected at least {13 * 4001} tokens for 4000 train samples in" in message
 
 
 def _no_vocabulary(folder: Path) -> None:
@@ -149,7 +145,7 @@ def _not_utf_8(folder: Path) -> None:
     (folder / "train-2.txt").write_bytes(b"the ship\nthe \xe9t\xe9\n")
 
 
-def _parquet_cut_off(folder: Path) -> None:
+def _parquet_truncated(folder: Path) -> None:
     _no_text(folder)
     write_rows(folder / "train-0.parquet", lines(50))
     path = folder / "train-0.parquet"
@@ -157,33 +153,33 @@ def _parquet_cut_off(folder: Path) -> None:
 
 
 def _parquet_damaged(folder: Path) -> None:
-    _parquet_cut_off(folder)
+    _parquet_truncated(folder)
     path = folder / "train-0.parquet"
     path.write_bytes(b"PAR1" + bytes(900) + b"PAR1")
 
 
 @pytest.mark.parametrize(
-    ("harm", "says"),
+    ("damage", "message"),
     [
         (_no_vocabulary, "a vocabulary in {}/vocab.txt, found none; put the vocabulary of"),
         (_other_vocabulary, "{}/vocab.txt with SHA-256"),
-        (_no_text, "or a set that was saved there, found none; put some text there"),
+        (_no_text, "or a saved data set, found none; put some text there"),
         (_empty_file, "text in {}/train-2.txt, found an empty file"),
         (_not_utf_8, "UTF-8 text in line 2 of {}/train-2.txt, found the byte 0xe9"),
-        (_parquet_cut_off, "{}/train-0.parquet to begin and end as a parquet file does"),
+        (_parquet_truncated, "{}/train-0.parquet to be a whole parquet file"),
         (_parquet_damaged, "rows with the column text in {}/train-0.parquet"),
     ],
     ids=lambda value: value.__name__.strip("_") if callable(value) else "",
 )
-def test_what_is_wrong_with_a_file_is_one_sentence_naming_it(
-    folder: Path, data: Data, harm: Callable[[Path], None], says: str
+def test_a_missing_or_damaged_file_is_refused_by_name(
+    folder: Path, data: Data, damage: Callable[[Path], None], message: str
 ) -> None:
-    harm(folder)
+    damage(folder)
 
     with pytest.raises(UserError) as refusal:
         prepare(data, nothing)
 
-    assert says.format(folder) in str(refusal.value)
+    assert message.format(folder) in str(refusal.value)
     assert refusal.value.exit_code is ExitCode.ENVIRONMENT
     assert len(str(refusal.value).splitlines()) == 1
     with pytest.raises(UserError):
@@ -197,14 +193,14 @@ def test_a_vocabulary_of_another_length_is_refused(folder: Path) -> None:
         prepare(text_data(sha256, entries=94), nothing)
 
 
-def test_a_task_that_does_not_say_how_samples_are_made_is_refused(data: Data) -> None:
+def test_a_task_without_the_table_data_text_is_refused(data: Data) -> None:
     with pytest.raises(UserError) as refusal:
         check_data(dataclasses.replace(data, text=None))
 
     assert refusal.value.exit_code is ExitCode.USAGE
 
 
-def test_the_record_names_no_place(folder: Path, data: Data) -> None:
+def test_the_record_contains_no_absolute_path(folder: Path, data: Data) -> None:
     prepare(data, nothing)
 
     record = json.loads((folder / "hybridperf_tokens/record.json").read_text())

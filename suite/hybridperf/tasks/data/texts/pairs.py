@@ -11,7 +11,7 @@ separator.
 * ``masked`` tokens are to be predicted; special tokens are chosen only if there are no others. 80 %
   are masked, 10 % replaced by a random entry of the vocabulary and 10 % kept (Devlin et al. 2019).
 
-Random numbers depend on a key and the sample's index (`draws`). In training the key is made from
+Random numbers depend on a key and the sample's index (`uniforms`). In training the key is made from
 seed and epoch; in evaluation it is constant, and windows start at the beginning of their blocks.
 """
 
@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from hybridperf.tasks.data.texts.draws import key_of, uniforms
 from hybridperf.tasks.data.texts.prepared import window
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     from hybridperf.tasks.task import Text
 
-__all__ = ["Pairs", "TextBlocks"]
+__all__ = ["Pairs", "TextBlocks", "key_of", "uniforms"]
 
 _EVALUATION: Final = 0  #: from which the key of evaluation samples is made
 _MASK_SHARE, _REPLACE_SHARE = 0.8, 0.1
@@ -142,3 +141,31 @@ class TextBlocks:
 def _below(bound: int, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
     """Scale uniform ``numbers`` in [0, 1) to integers in [0, bound)."""
     return (numbers * bound).astype(np.int64)
+
+
+_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+_MIXES: Final = (
+    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
+    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
+)
+
+
+def key_of(*numbers: int) -> int:
+    """Hash ``numbers``, such as seed and epoch, to a key of 64 bits (NumPy's SeedSequence)."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])
+
+
+def uniforms(key: int, samples: NDArray[np.int64], draws: int) -> NDArray[np.float64]:
+    """Draw numbers [sample, draw], uniform in [0, 1), for the indices ``samples`` [sample].
+
+    Each depends on key, sample and draw only, not on earlier draws: SplitMix64 (Steele, Lea and
+    Flood 2014) hashes a counter. For draw j of sample i the counter is the key plus
+    (i x draws + j + 1) times the golden-ratio constant, modulo 2^64.
+    """
+    counters: NDArray[Any] = samples.astype(np.uint64)[:, None] * np.uint64(draws)
+    counters = counters + np.arange(1, draws + 1, dtype=np.uint64)
+    mixed: NDArray[Any] = counters * _GOLDEN + np.uint64(key)  # modulo 2^64
+    for shift, factor in _MIXES:
+        mixed = (mixed ^ (mixed >> shift)) * factor
+    mixed ^= mixed >> np.uint64(31)
+    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53

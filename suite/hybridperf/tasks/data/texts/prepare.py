@@ -49,23 +49,23 @@ def prepare_texts(data: Data, text: Text, progress: Progress) -> bool:
     prepared, begun = Prepared.beside(folder), begin_record(files, vocabulary)
     try:
         prepared.folder.mkdir(exist_ok=True)
-        with _alone(data, prepared.folder):
+        with _exclusive_lock(data, prepared.folder):
             record = prepared.read()
-            if record is None or not record.is_of(begun) or not prepared.holds(record):
+            if record is None or not record.same_source(begun) or not prepared.holds(record):
                 record = begun
             if record.complete:
                 return False
             paths = [(split, path) for split in SPLITS for path in getattr(files, split)]
-            _Preparation(data, vocabulary, prepared, paths, progress).go_on(record)
+            _Preparation(data, vocabulary, prepared, paths, progress).resume(record)
             return True
     except OSError as error:
-        expected = f"text that can be read, and room for tokens in {prepared.folder}"
-        remedy = "see to it and give the same command again: it resumes"
+        expected = f"readable text, and disk space for tokens in {prepared.folder}"
+        remedy = "correct that and repeat the command, which resumes"
         raise refuse_data(data, expected, str(error), remedy) from error
 
 
 @contextlib.contextmanager
-def _alone(data: Data, folder: Path) -> Iterator[None]:
+def _exclusive_lock(data: Data, folder: Path) -> Iterator[None]:
     """Hold an exclusive lock on ``folder``, which the kernel releases if the process dies.
 
     Raises:
@@ -75,10 +75,8 @@ def _alone(data: Data, folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            remedy = "wait for it to end"
-            raise refuse_data(
-                data, f"{folder} for this command", "another at it", remedy
-            ) from error
+            expected, remedy = f"no other command that prepares {folder}", "wait until it ends"
+            raise refuse_data(data, expected, "one at work", remedy) from error
         yield
 
 
@@ -98,7 +96,7 @@ class _Preparation:
         self._sizes = [path.stat().st_size for _, path in paths]
         self._holds_out = all(split == SPLITS[0] for split, _ in paths)
 
-    def go_on(self, record: Record) -> None:
+    def resume(self, record: Record) -> None:
         """Tokenise the files that are not done according to ``record``."""
         self._prepared.write(record)  # before tokens of other text are truncated
         with contextlib.ExitStack() as stack:

@@ -70,7 +70,7 @@ class Record:
         parts = (self.vocabulary_sha256, self.train_sha256, self.evaluation_sha256)
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
-    def is_of(self, other: Record) -> bool:
+    def same_source(self, other: Record) -> bool:
         """Return whether both records are of the same text, vocabulary and rule."""
         return all(
             getattr(self, key) == getattr(other, key)
@@ -128,13 +128,13 @@ class Prepared:
         Raises:
             UserError: exit status 4 if there is none, or it is incomplete or of other text.
         """
-        record, expected = self.read(), f"tokens of all text in {self.folder}"
+        record, expected = self.read(), f"the tokens of the text in {self.folder}"
         if record is None or not self.holds(record):
             raise refuse_data(data, expected, "none", _COMMAND)
-        if not record.is_of(begun):
-            raise refuse_data(data, expected, "those of other text", _COMMAND)
+        if not record.same_source(begun):
+            raise refuse_data(data, expected, "the tokens of other text", _COMMAND)
         if not record.complete:
-            done = f"those of {record.files_done} of {len(record.files)} files"
+            done = f"the tokens of {record.files_done} of {len(record.files)} files"
             raise refuse_data(data, expected, done, _COMMAND)
         return record
 

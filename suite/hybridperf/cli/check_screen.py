@@ -1,0 +1,98 @@
+"""Print verdicts for people: what was judged, findings by rule, and one line for each result."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.cli.printing import print_line, terminal_width
+from hybridperf.findings import visible
+from hybridperf.report.terminal import wrapped
+from hybridperf.rules.verdict import RULESET, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hybridperf.findings import Finding
+    from hybridperf.rules.verdict import ResultVerdict, Verdict
+
+__all__ = ["print_verdict"]
+
+_INDENT: Final = "    "
+_OUTCOMES: Final = (Outcome.INVALID, Outcome.NOT_JUDGED, Outcome.VALID)  #: the worst first
+_MOST_CHARACTERS: Final = 300  #: of why a result is invalid
+
+
+def print_verdict(verdict: Verdict, *, verbose: bool) -> None:
+    """Print ``verdict``; with ``verbose`` every finding, else the first of each rule."""
+    if verdict.results:
+        _print_counts(verdict)
+    if verbose:
+        for finding in verdict.findings:
+            _print_sentence(f"{finding.severity} {finding.rule} {finding.sentence}")
+    else:
+        _print_by_rule(verdict.findings)
+    for outcome in _OUTCOMES:
+        for result in verdict.results:
+            if result.outcome is outcome:
+                _print_result(result)
+    count = len(verdict.logs)
+    word = "valid" if verdict.valid else "INVALID"
+    logs = f"{count} log{'s' if count != 1 else ''} checked"
+    _print_sentence(f"{visible(verdict.path)}: {word} by {verdict.ruleset}, {logs}")
+
+
+def _print_counts(verdict: Verdict) -> None:
+    mode = "as the checker of the round" if verdict.mode == "as-published" else "strictly"
+    print_line(f"judged by {verdict.ruleset}, {mode}")
+    rows = {
+        "results": [result.outcome for result in verdict.results],
+        "logs": [log.outcome for log in verdict.all_logs],
+    }
+    for name, outcomes in rows.items():
+        counts = Counter(outcomes)
+        said = ", ".join(f"{counts[each]} {_word(each)}" for each in reversed(_OUTCOMES))
+        print_line(f"  {len(outcomes):6} {name}: {said}")
+
+
+def _print_by_rule(findings: Iterable[Finding]) -> None:
+    """Print the first finding of each rule and severity, and how many more there are."""
+    by_rule: dict[tuple[str, str], list[Finding]] = defaultdict(list)
+    for finding in findings:
+        by_rule[finding.severity, finding.rule].append(finding)
+    for (severity, rule), here in sorted(by_rule.items()):
+        _print_sentence(f"{severity} {rule} {here[0].sentence}")
+        if len(here) > 1:
+            places = len({finding.path for finding in here})
+            files = f"{places} file{'s' if places != 1 else ''}"
+            print_line(f"{_INDENT}{len(here) - 1} more of {rule}, in {files}; --verbose shows all")
+
+
+def _print_result(result: ResultVerdict) -> None:
+    valid = sum(log.outcome is Outcome.VALID for log in result.logs)
+    division = f" {result.division}" if result.division else ""
+    judged = result.outcome is not Outcome.NOT_JUDGED
+    logs = f"{valid} of {len(result.logs)} logs valid" if judged else f"{len(result.logs)} logs"
+    _print_sentence(f"{_word(result.outcome):10} {result.package.name}{division}, {logs}")
+    if result.why:
+        _print_sentence(f"{_INDENT}{visible(result.why)[:_MOST_CHARACTERS]}")
+    if result.ruleset == RULESET:
+        lacks = f"; {result.trust.lacks}" if result.trust.lacks else ""
+        _print_sentence(f"{_INDENT}{result.trust.words}{lacks}")
+
+
+def _print_sentence(text: str) -> None:
+    """Print ``text``, wrapped if people read it; programs find it on one line."""
+    if not (sys.stdout.isatty() or "COLUMNS" in os.environ):
+        print_line(text)
+        return
+    indent = text[: len(text) - len(text.lstrip())]
+    lines = wrapped(text.lstrip(), terminal_width() - len(_INDENT) - len(indent))
+    for number, line in enumerate(lines):
+        print_line(f"{indent}{_INDENT if number else ''}{line}")
+
+
+def _word(outcome: Outcome) -> str:
+    return "INVALID" if outcome is Outcome.INVALID else outcome.value

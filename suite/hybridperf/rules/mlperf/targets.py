@@ -1,0 +1,139 @@
+"""Check several paths at once, each result by the ruleset that fits it."""
+
+from __future__ import annotations
+
+import glob
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import Finding, visible
+from hybridperf.log.rounds import find_packages
+from hybridperf.rules.check import RULESET, check_path, check_results, nothing_to_check
+from hybridperf.rules.mlperf.check_round import check_packages, check_round
+from hybridperf.rules.mlperf.choose import choose_ruleset, round_of, ruleset_of_round
+from hybridperf.rules.mlperf.ruleset import load_ruleset
+from hybridperf.rules.verdict import Verdict
+from hybridperf.untrusted import exists
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hybridperf.log.package import Package
+    from hybridperf.rules.mlperf.check_round import Mode
+
+__all__ = ["check_targets"]
+
+
+@dataclass
+class _Targets:
+    """What is to be checked, and by which rulesets."""
+
+    logs: list[tuple[Path, str | Path]] = field(default_factory=list)
+    ours: list[Package] = field(default_factory=list)
+    rounds: list[tuple[Package, str | Path]] = field(default_factory=list)
+
+
+def check_targets(
+    paths: Sequence[Path], ruleset: str | Path | None, mode: Mode | None, jobs: int
+) -> tuple[Verdict, list[str]]:
+    """Check logs and results at or below ``paths``; return the verdict, and warnings.
+
+    Without ``ruleset``, a result is judged by that of the round whose folder it is in.
+
+    Raises:
+        UserError: exit status 4 if there is nothing to check; exit status 2 if there are too many
+            logs, if a ruleset does not fit what it should judge, or if none can be chosen.
+    """
+    paths = [each for path in paths for each in _expanded(path)]
+    if len(paths) == 1 and ruleset == RULESET:
+        _refuse_rounds(paths[0])
+        return check_path(paths[0], jobs), []
+    targets = _targets(paths, ruleset)
+    verdicts = [
+        check_path(path) if source == RULESET else check_round(path, source, mode or "as-published")
+        for path, source in targets.logs
+    ]
+    named = ", ".join(map(str, paths))
+    if targets.ours:
+        verdicts.append(check_results(targets.ours, named, jobs))
+    if targets.rounds:
+        verdicts.append(check_packages(targets.rounds, mode or "as-published", named, jobs))
+    verdict = verdicts[0] if len(verdicts) == 1 else _merged(verdicts, named)
+    if not verdict.judged:
+        raise _does_not_fit(verdict, named)
+    return verdict, list(_warnings(targets.rounds))
+
+
+def _expanded(path: Path) -> list[Path]:
+    """Return the paths that the pattern ``path`` stands for, where no file has that name."""
+    if exists(path) or not glob.has_magic(str(path)):
+        return [path]
+    return [Path(each) for each in sorted(glob.glob(str(path)))] or [path]  # noqa: PTH207 - Path.glob takes no absolute pattern
+
+
+def _targets(paths: Sequence[Path], ruleset: str | Path | None) -> _Targets:
+    targets = _Targets()
+    seen = set[Path]()
+    above = Path(os.path.commonpath([path.absolute() for path in paths]))
+    for path in paths:
+        if not exists(path) or not os.access(path, os.R_OK):
+            raise nothing_to_check(path)
+        if path.is_file():
+            targets.logs.append((path, ruleset or choose_ruleset(path)))
+            continue
+        if not (packages := find_packages(path)):
+            raise nothing_to_check(path)
+        chosen = choose_ruleset(path) if ruleset is None else ruleset
+        for package in packages:
+            if package.folder in seen:
+                continue
+            seen.add(package.folder)
+            named = replace(package, base=above) if len(paths) > 1 else package
+            source = chosen
+            if ruleset is None and (name := round_of(package)):
+                source = ruleset_of_round(name, path)
+            if source == RULESET:
+                targets.ours.append(named)
+            else:
+                targets.rounds.append((named, source))
+    return targets
+
+
+def _refuse_rounds(path: Path) -> None:
+    packages = find_packages(path) if path.is_dir() else []
+    name = next(filter(None, map(round_of, packages)), "")
+    if name:
+        found, remedy = f"{RULESET} for {name}", "leave --ruleset out, or name that of the round"
+        finding = Finding("check.ruleset", "a ruleset that fits", found, remedy, path=str(path))
+        raise UserError(finding, ExitCode.USAGE)
+
+
+def _warnings(rounds: Iterable[tuple[Package, str | Path]]) -> Iterable[str]:
+    """Yield one sentence for each round that is judged by the ruleset of another."""
+    for name, source in dict.fromkeys((round_of(package), source) for package, source in rounds):
+        if isinstance(source, str) and name and source != ruleset_of_round(name, Path(name)):
+            yield visible(f"{name} is judged by {source}, which is not the ruleset of that round")
+
+
+def _does_not_fit(verdict: Verdict, path: str) -> UserError:
+    unknown = sorted({result.package.benchmark for result in verdict.results})
+    named = ", ".join(unknown[:5]) or next((log.why for log in verdict.all_logs), "")
+    known = sorted(load_ruleset(verdict.ruleset).benchmarks) if " " not in verdict.ruleset else []
+    expected = f"results that {verdict.ruleset} has rules for: {', '.join(known)}"
+    remedy = "name the ruleset of their round with --ruleset"
+    return UserError(Finding("check.ruleset", expected, named, remedy, path=path), ExitCode.USAGE)
+
+
+def _merged(verdicts: Sequence[Verdict], path: str) -> Verdict:
+    return Verdict(
+        path,
+        tuple(log for each in verdicts for log in each.logs),
+        tuple(finding for each in verdicts for finding in each.findings),
+        " and ".join(dict.fromkeys(each.ruleset for each in verdicts)),
+        " and ".join(dict.fromkeys(each.mode for each in verdicts)),
+        tuple(result for each in verdicts for result in each.results),
+        tuple(log for each in verdicts for log in each.alone),
+    )

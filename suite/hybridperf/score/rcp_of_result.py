@@ -1,0 +1,106 @@
+"""Test the convergence of a result, or take the factor that its round published."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from hybridperf.log import keys
+from hybridperf.score.convergence import amount
+from hybridperf.score.rcp import Verdict, judge
+from hybridperf.score.rcp_points import RcpTest
+from hybridperf.score.rcp_set import task_references
+from hybridperf.score.run_score import stopped_well
+from hybridperf.score.score import runs_of_result
+from hybridperf.tasks.mlperf import mlperf_benchmark, official_tool
+from hybridperf.untrusted import COUNT_CAP, RATIO_CAP, number, read_object, reason, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hybridperf.log.log import Log
+    from hybridperf.log.package import Result
+    from hybridperf.score.rcp import Mode
+    from hybridperf.score.rcp_set import RcpSet
+    from hybridperf.score.run_score import RunScore
+    from hybridperf.score.score import ResultScore
+    from hybridperf.tasks.mlperf import OfficialTool
+
+__all__ = ["agreed_batch", "convergence_of", "published_factor"]
+
+
+def convergence_of(
+    result: Result,
+    score: ResultScore,
+    division: str,
+    key: str,
+    references: RcpSet | None,
+    mode: Mode,
+) -> Verdict:
+    """Test how fast ``result`` converged; ``key`` counts its progress.
+
+    By the rules, the runs that make the result are tested, and those of them that are invalid or
+    missed the target are the slowest. In mode ``compat``, MLPerf's results are tested like the
+    official tool of their round: all logs, by the status that they state.
+    """
+    if division == "open":
+        return Verdict(None, "the open division is not tested", factor=1.0)
+    benchmark = score.benchmark
+    facts, runs = mlperf_benchmark(benchmark, score.edition), runs_of_result(benchmark)
+    points = (references or {}).get(benchmark) or task_references(benchmark)
+    if not points and references is None:
+        return Verdict(None, "no reference points; name their folder with --rcp-set")
+    if not points or runs is None:
+        return Verdict(None, f"no reference points for {benchmark!r:.80}")
+    tool = official_tool(score.edition) if mode == "compat" else None
+    pairs = [(run, sealed.log) for run, sealed in zip(score.runs, result.runs, strict=True)]
+    if tool is None or score.plan:
+        window = [(run, log) for run, log in pairs if run.in_window]
+        batch = agreed_batch([log for run, log in window if run.completion == "reached"])
+        amounts = [_amount(run, log, score, key) for run, log in window]
+    else:
+        logs = [log for _, log in pairs]
+        batch = agreed_batch(logs[-1:] if tool.batch_size_of == "last" else logs)
+        amounts = [_stated(log, score, key) for log in logs if _is_tested(log, tool)]
+    known = [each for each in amounts if each is not None]
+    if batch is None:
+        return Verdict(None, "the runs log no global_batch_size, or differing ones")
+    if len(known) < len(amounts):
+        return Verdict(None, "a run does not log the epochs or samples it trained")
+    return judge(points, batch, known, RcpTest(runs, facts.drops, facts.grace, tool))
+
+
+def published_factor(result: Result) -> Verdict:
+    """Return the factor that MLPerf's tools wrote to ``scaling.json``; 1 if there is none."""
+    path = result.package.folder / "scaling.json"
+    try:
+        stated = read_object(path).get("scaling_factor")
+    except FileNotFoundError:
+        return Verdict(None, "published without scaling.json, so with 1", factor=1.0)
+    except (OSError, ValueError) as error:
+        return Verdict(None, f"scaling.json: {reason(error)}")
+    if (factor := number(stated, 1, RATIO_CAP)) is None:
+        return Verdict(None, f"scaling.json: a factor of {stated!r:.40}")
+    return Verdict(None, "as published in scaling.json", factor=float(factor))
+
+
+def agreed_batch(logs: Sequence[Log]) -> int | None:
+    """Return the global batch size that all ``logs`` state; None if they differ or state none."""
+    batches = {whole(log.value(keys.GLOBAL_BATCH_SIZE), 1, COUNT_CAP) for log in logs}
+    return batches.pop() if len(batches) == 1 else None
+
+
+def _amount(run: RunScore, log: Log, score: ResultScore, key: str) -> float | None:
+    if run.completion != "reached":
+        return math.inf
+    if score.plan:
+        return run.samples_to_target
+    return amount(log, score.benchmark, key, score.edition)
+
+
+def _stated(log: Log, score: ResultScore, key: str) -> float | None:
+    return amount(log, score.benchmark, key, score.edition) if stopped_well(log) else math.inf
+
+
+def _is_tested(log: Log, tool: OfficialTool) -> bool:
+    return tool.without_run_stop == "missed" or log.first(keys.RUN_STOP) is not None
