@@ -116,8 +116,9 @@ def main(folder: Path) -> None:
         for family, number in own:
             for other in range(len(PLANS[family])):
                 trainer = trainer_of(family, number, device, SEED + 1)
-                if goes_on := other == number or not FAMILIES[family].batch_norm:
+                if other == number:  # a third of the time, which the others need not take as well
                     trainer.warm_up()
+                goes_on = other == number or not FAMILIES[family].batch_norm
                 trainer.load(folder / f"{family}_{other}")
                 states = [state_of(trainer)]
                 if goes_on:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -59,8 +60,8 @@ def check_chain(chain: Chain, boundaries: Sequence[Tensor], task: Task, plan: Pa
             for module in modules
             for parameter in module._parameters.values()  # noqa: SLF001 - repeats shared ones
         )
-        for unit, sample in zip(chain.units, boundaries, strict=False):
-            _check_split(unit, sample, uses, plan)
+        for unit, (sample, after) in zip(chain.units, pairwise(boundaries), strict=True):
+            _check_split(unit, sample, after, uses, plan)
 
 
 def unused_parameters(chain: Chain) -> set[str]:
@@ -116,12 +117,17 @@ def _shared_tokens(units: Sequence[Unit], boundaries: Sequence[Tensor]) -> set[i
 
 
 def _check_split(
-    unit: Unit, sample: Tensor, uses: Mapping[Tensor | None, int], plan: ParallelPlan
+    unit: Unit,
+    sample: Tensor,
+    after: Tensor,
+    uses: Mapping[Tensor | None, int],
+    plan: ParallelPlan,
 ) -> None:
     """Run ``unit`` on the meta device with its linear layers split as on one tensor-parallel rank.
 
-    This finds what else has to be divisible, such as the number of attention heads. ``uses`` counts
-    the modules of the chain that hold each parameter.
+    This finds what else has to be divisible, such as the number of attention heads. ``sample`` and
+    ``after`` are one sample's activations before and after the unit. ``uses`` counts the modules
+    of the chain that hold each parameter.
 
     Raises:
         UserError: if a split weight is shared, the pass fails, or its output shape changes.
@@ -146,14 +152,13 @@ def _check_split(
     try:
         with torch.no_grad():
             outputs = part(sample.unsqueeze(0))
-            whole = copied_to(unit.module, _META).eval()(sample.unsqueeze(0))
     except (RuntimeError, ValueError) as error:
         found = str(error).partition("\n")[0]
         raise _refuse(
             plan, f"unit {unit.name!r} to work on a part of its features", found, "lower tp"
         ) from error
-    if outputs.shape != whole.shape:
-        expected = f"unit {unit.name!r} to return {tuple(whole.shape[1:])}, split as well"
+    if outputs.shape[1:] != after.shape:
+        expected = f"unit {unit.name!r} to return {tuple(after.shape)}, split as well"
         raise _refuse(
             plan, expected, f"{tuple(outputs.shape[1:])}", "declare other linears to split"
         )

@@ -55,7 +55,11 @@ class BatchLoss:
         the global batch.
         """
         factor = self._replicas * self._scale.factor
-        contribution = self._objective.loss(outputs, targets) / (self._targets / factor)
+        loss = self._objective.loss(outputs, targets)
+        if isinstance(self._targets, int):
+            contribution = loss / (self._targets / factor)  # one operation on the device, not two
+        else:
+            contribution = loss * factor / self._targets
         self._seen.append((contribution.detach(), factor))
         return contribution
 
