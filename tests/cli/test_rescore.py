@@ -11,7 +11,7 @@ import pytest
 from hybridperf.evidence.predictions import encoded, read_predictions
 from tests.evidence import keep_models
 from tests.packages import edit_manifest, write_result
-from tests.run.conftest import Bench, bench
+from tests.run.conftest import Bench, bench, finished
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,11 +90,12 @@ def test_another_version_of_the_task_is_refused(
 
 
 def test_a_real_models_weights_predict_again_and_no_others_do(bench: Bench, tmp_path: Path) -> None:
-    """One run of the reference; what it kept is scored again, elsewhere too, and damaged."""
+    """One epoch of the reference; what it kept is scored again, elsewhere too, and damaged."""
+    bench.change_task(epochs=1)
     kept = bench.command(
         *("run", "resnet/laptop", "--runs", "1", "--keep-weights", "--out", str(bench.out))
     )
-    assert kept.wait() == 0, kept.communicate()
+    assert finished(kept).code == 1  # it misses its target
     (weights,) = bench.out.rglob("weights_0_part_0.safetensors")
     folder = str(weights.parent)
 
@@ -117,4 +118,6 @@ def test_a_real_models_weights_predict_again_and_no_others_do(bench: Bench, tmp_
     damaged = bench.say("rescore", folder, "--weights", str(elsewhere))
     assert damaged.code == 3
     assert "expected weights with SHA-256" in damaged.sentence
+    assert bench.rules_broken() == set()
+    moved.rename(weights)
     assert bench.rules_broken() == {"result.weights"}

@@ -85,8 +85,9 @@ def too_good_predictions(package: Package) -> None:
     edit_manifest(package, RUN, rescoring=rescoring)
 
 
-def absent_weights(package: Package) -> None:
+def other_weights(package: Package) -> None:
     edit_manifest(package, RUN, weights=["weights_2_part_0.safetensors"])
+    (package.folder / "weights_2_part_0.safetensors").write_bytes(b"others")
 
 
 def forge_signature(package: Package) -> None:
@@ -143,7 +144,7 @@ PROVENANCE = [
     of_manifest(
         "predictions elsewhere", "result.predictions", predictions={"path": "../predictions"}
     ),
-    of_files("weights that are not there", absent_weights, "result.weights"),
+    of_files("weights that are others", other_weights, "result.weights"),
     of_manifest(
         "other data under the same names", "result.configuration", data_contents_sha256="0"
     ),

@@ -97,13 +97,15 @@ def predictions_kept(result: Result, task: Task) -> Iterator[Deviation]:
     remedy=PUT_BACK,
 )
 def weights_as_sealed(result: Result, task: Task) -> Iterator[Deviation]:
-    """Weights that are kept beside a log have the hashes and tensors that its manifest states."""
+    """Weights that are kept beside a log, and not elsewhere, have the hashes and tensors that its manifest states."""
     for run in result.runs:
         stated, hashes = run.fact("weights"), run.fact("weights_sha256")
         if not isinstance(stated, list) or not isinstance(hashes, dict):
             continue
         names = [name for name in stated if isinstance(name, str) and NAME.fullmatch(name)]
         paths = [result.package.folder / name for name in names]
+        if paths and not any(path.exists() for path in paths):
+            continue  # kept elsewhere
         expected = "the weights that the manifest names"
         try:
             digests, tensors = [*map(_sha256, paths)], read_tensors(paths)

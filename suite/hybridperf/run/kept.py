@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hybridperf.evidence.tensors import read_tensors
 from hybridperf.run.atomic import write_atomically
 from hybridperf.run.folder import add_hashes
-from hybridperf.run.provenance import code_facts, file_sha256
+from hybridperf.run.provenance import code_facts
 from hybridperf.tasks.data import data_contents
 from hybridperf.tasks.tensors import accepted_tensors
 from hybridperf.untrusted import reason
@@ -70,7 +70,7 @@ def keep_model(spec: RunSpec, package: Package) -> dict[str, object]:
         kept = {f"weights_{spec.attempt}_{path.name}": path for path in parts}
         for target, path in kept.items():
             shutil.copyfile(path, package.folder / target, follow_symlinks=False)
-            digests[target] = file_sha256(path)
+        # Their hashes are in the manifest alone: where they are large, they are kept elsewhere.
         facts["weights"] = sorted(kept)
     add_hashes(package, digests)
     return facts
