@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from hybridperf.log.writer import LogClock
+from hybridperf.run.prediction import PREDICTIONS
 from hybridperf.run.spec import RUN_VARIABLE, RunSpec
-from hybridperf.run.timed_run import TimedRun
 from hybridperf.tasks.data import load
 from hybridperf.tasks.registry import task_path
 from hybridperf_reference import predict
@@ -16,6 +16,7 @@ from hybridperf_reference.engine.mesh import build_mesh
 from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.images.classifier import ImageClassifier
 from hybridperf_reference.models import chain_of
+from tests.run.served import join, served
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,11 +52,12 @@ def test_the_fresh_process_answers_what_the_trainer_did(
             parameter.add_(torch.randn_like(parameter), alpha=0.1)  # a new model scores zero
         outputs = trainer._executor.predict(chain.objective.evaluation(held_out.inputs[:64]), 64)
     assert outputs is not None
-    with TimedRun(spec, rank=1) as run:
+    with served(spec) as server, join(server, spec) as run:
         run.save(trainer.weights())
+    spec.scoring.mkdir()
 
     predict.main()
 
-    answers = np.load(spec.predictions)
+    answers = np.load(spec.scoring / PREDICTIONS)
     assert len(answers) == len(held_out)
     assert np.array_equal(answers[:64], outputs.float().numpy())

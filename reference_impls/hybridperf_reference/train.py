@@ -1,4 +1,4 @@
-"""Train one run, as the module that torchrun starts on every rank."""
+"""Train one run, as the module that the harness starts on every rank."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def main(build: Build | None = None) -> None:
                 for block in run.blocks():
                     trainer.train(run.training_data(block))
                     run.track(trainer.statistics())
-                    run.report(trainer.evaluate(run.evaluation_data()), trainer.save)
+                    trainer.evaluate(run.evaluation_data())
+                    run.report(trainer.save)
         weights = trainer.weights()  # on every rank, since shards are gathered
         if mesh.replica == 0 and mesh.tp_rank == 0:
             run.save(weights, part=mesh.pp_rank)

@@ -63,7 +63,7 @@ def train_block(trainer: Trainer, family: str, block: Block) -> dict[str, Any]:
     """Train through ``block`` and return what this rank holds then."""
     task, splits = FAMILIES[family].task(), FAMILIES[family].splits()
     trainer.train(TrainingData(splits.train, task, SEED, block, on_batch=lambda: None))
-    trainer.evaluate(EvaluationData(splits.evaluation, on_batch=lambda: None))
+    trainer.evaluate(EvaluationData(splits.evaluation.inputs, on_batch=lambda: None))
     return state_of(trainer) | {"loss": trainer.statistics()["loss"]}
 
 

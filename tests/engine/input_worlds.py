@@ -11,13 +11,13 @@ import psutil
 import torch
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.run.access import EvaluationData
 from hybridperf_reference.engine.input import Input
 from hybridperf_reference.engine.mesh import join_ranks
 from hybridperf_reference.engine.reading import ReadingRole
 from hybridperf_reference.engine.timing import StepTimer
 from hybridperf_reference.engine.trainer import Trainer
 from tests.engine.families import FAMILIES, SEED
+from tests.engine.quality import quality_of
 from tests.engine.worlds import mesh_of
 
 if TYPE_CHECKING:
@@ -85,10 +85,9 @@ def run_plans(folder: Path, plans: Sequence[str]) -> None:
                 trainer = Trainer(chain, family.task(), plan, mesh_of(plan, device), SEED)
                 trainer.warm_up()
                 trainer.train(family.batches(splits))
-                held_out = EvaluationData(splits.evaluation, on_batch=lambda: None)
                 found = {
                     "statistics": trainer.statistics(),
-                    "quality": trainer.evaluate(held_out),
+                    "quality": quality_of(trainer, splits.evaluation),
                     "weights": {name: w.clone() for name, w in trainer.weights().items()},
                 }
                 trainer.close()

@@ -143,12 +143,12 @@ def source() -> Iterator[Input]:
 
 def _block(source: Input, number: int) -> tuple[set[int], set[int]]:
     """Train a block and evaluate; return the processes that read for each."""
-    data, evaluation = _data(Block(number, 1)), EvaluationData(SAMPLES, lambda: None)
+    data, evaluation = _data(Block(number, 1)), EvaluationData(SAMPLES.inputs, lambda: None)
     training = source.train(data, slice(0, 6), StepTimer(CPU))
     trained = {pid for _, inputs, _ in training if inputs is not None for pid in inputs[1].tolist()}
     evaluated: set[int] = set()
     seen = []
-    for chunk, inputs in source.evaluate(evaluation.samples.inputs, evaluation.chunks(0, 1, 3)):
+    for chunk, inputs in source.evaluate(evaluation.inputs, evaluation.chunks(0, 1, 3)):
         assert inputs is not None
         assert inputs[0].tolist() == list(range(20))[chunk]
         seen += inputs[0].tolist()

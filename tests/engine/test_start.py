@@ -34,7 +34,7 @@ with join_ranks(plan) as device:
     trainer = Trainer(chain_of(task, 1), task, plan, build_mesh(plan, device), 1)
     trainer.warm_up()
     samples = load(task.data).evaluation
-    trainer.evaluate(EvaluationData(samples, lambda: None))
+    trainer.evaluate(EvaluationData(samples.inputs, lambda: None))
     trainer.weights()
     told = [name for name in sys.argv[3].split() if name in sys.modules]
     os.write(1, " ".join(["imported:", *told]).encode() + b"\\n")  # at once, beside other ranks

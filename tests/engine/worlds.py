@@ -15,12 +15,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.run.access import EvaluationData
 from hybridperf_reference.engine.mesh import build_mesh, join_ranks
 from hybridperf_reference.engine.norms import is_dtensor
 from hybridperf_reference.engine.trainer import Trainer
 from tests.engine.families import FAMILIES, SEED, STEPS, Family
 from tests.engine.odd_models import ODD, OddModel
+from tests.engine.quality import quality_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,7 +63,7 @@ def run_plan(family: Family, plan: ParallelPlan, device: torch.device) -> dict[s
         return {
             "gradients": gradients,
             "statistics": trainer.statistics(),
-            "quality": trainer.evaluate(EvaluationData(splits.evaluation, on_batch=lambda: None)),
+            "quality": quality_of(trainer, splits.evaluation),
             "weights": {name: value.clone() for name, value in trainer.weights().items()},
         }
 

@@ -104,7 +104,7 @@ def test_neither_training_nor_evaluation_decodes_in_the_process_that_trains(
     training = dataclasses.replace(TASK.training, global_batch_size=10)
     task = dataclasses.replace(TASK, data=data, training=training)
     batches = TrainingData(some, task, 5, Block(1, 2), lambda: None)
-    held_out = EvaluationData(some, lambda: None)
+    held_out = EvaluationData(some.inputs, lambda: None)
 
     with (
         contextlib.closing(Input(objective, device, ReadingRole())) as source,

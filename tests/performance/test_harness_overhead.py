@@ -24,6 +24,7 @@ from hybridperf.log.writer import LogClock
 from hybridperf.plan import ParallelPlan
 from hybridperf.run.access import EvaluationData, TrainingData
 from hybridperf.run.attempt import write_head
+from hybridperf.run.channel import connect
 from hybridperf.run.spec import RunSpec
 from hybridperf.run.timed_run import TimedRun
 from hybridperf.tasks.data import load
@@ -42,15 +43,18 @@ EPOCHS, SEED = 60, 1
 SUPERVISOR = """
 import sys
 from pathlib import Path
-from hybridperf.run.spec import RunSpec
+from hybridperf.run.rank_server import RankServer
 from hybridperf.run.signals import StopRequest
+from hybridperf.run.spec import RunSpec
 from hybridperf.run.supervise import supervise
 class Nobody:
     def progress(self, progress): pass
 class Trainer:
     def poll(self): return None
-print("watching", flush=True)
-supervise(Trainer(), RunSpec.read(Path(sys.argv[1])), StopRequest(), Nobody())
+spec = RunSpec.read(Path(sys.argv[1]))
+server = RankServer(spec)
+print(server.address, flush=True)
+supervise(Trainer(), server, spec, StopRequest(), Nobody())
 """
 
 
@@ -76,17 +80,21 @@ def test_harness_overhead(one_core: None, benchmark: Any, tmp_path: Path) -> Non
     def bare(block: Block) -> None:
         trainer.train(TrainingData(splits.train, task, SEED, block, lambda: None))
         trainer.statistics()
-        trainer.evaluate(EvaluationData(splits.evaluation, lambda: None))
+        data = EvaluationData(splits.evaluation.inputs, lambda: None)
+        trainer.evaluate(data)
+        for chunk, classes in data.predicted:
+            (classes == splits.evaluation.labels[chunk]).mean()
 
     def inside(run: TimedRun, block: Block) -> None:
         trainer.train(run.training_data(block))
         run.track(trainer.statistics())
-        run.report(trainer.evaluate(run.evaluation_data()))
+        trainer.evaluate(run.evaluation_data())
+        run.report()
 
     def whole() -> None:
         with (
-            _supervisor(spec) as supervisor,
-            TimedRun(spec, 0) as run,
+            _supervisor(spec) as (supervisor, address),
+            TimedRun(connect(address, 0), 0, tmp_path) as run,
             run.clock(),
         ):
             before_s = sum(supervisor.cpu_times()[:2])
@@ -117,13 +125,13 @@ def test_harness_overhead(one_core: None, benchmark: Any, tmp_path: Path) -> Non
 
 
 @contextlib.contextmanager
-def _supervisor(spec: RunSpec) -> Iterator[psutil.Process]:
-    """Watch the run of ``spec`` from another process, as the harness does."""
+def _supervisor(spec: RunSpec) -> Iterator[tuple[psutil.Process, str]]:
+    """Serve the run of ``spec`` from another process, as the harness does; say where."""
     command = [sys.executable, "-c", SUPERVISOR, str(spec.path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as supervisor:
         assert supervisor.stdout is not None
-        supervisor.stdout.readline()
-        yield psutil.Process(supervisor.pid)
+        address = supervisor.stdout.readline().decode().strip()
+        yield psutil.Process(supervisor.pid), address
         supervisor.terminate()
 
 
@@ -154,5 +162,6 @@ def _spec(folder: Path) -> RunSpec:
         clock=LogClock(),
     )
     spec.write()
+    spec.work.mkdir()
     write_head(spec)
     return spec

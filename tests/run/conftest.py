@@ -102,11 +102,15 @@ class Bench:
 
     def strike(self, fault: str, *arguments: str, rank: int = 0, **keywords: Any) -> Finished:
         """Carry ``hybridperf run`` out with a fault that strikes once."""
-        once = self.out.parent / "once"
-        once.unlink(missing_ok=True)
         return self.run(
-            *arguments, FAULT=fault, FAULT_RANK=str(rank), FAULT_ONCE=str(once), **keywords
+            *arguments, FAULT=fault, FAULT_RANK=str(rank), FAULT_ONCE=str(self.note()), **keywords
         )
+
+    def note(self, name: str = "once") -> Path:
+        """Return an empty file, which trainers may write also from the sandbox."""
+        path = self.out.parent / name
+        path.write_text("")
+        return path
 
     def change_task(self, **limits: float) -> None:
         """Change numbers of the task, such as ``epochs``."""

@@ -4,7 +4,8 @@
 tasks (TASKS), a launch of one rank a node without torchrun (QUICK), which takes seconds less, the
 seed of every run (SEED), limits of time that take the place of the task's (LIMITS, as JSON), the
 model of this node's processor (PROCESSOR) and a digit that its code's hash is made of (CODE). A
-node that is gone is missed after eight seconds, a file that does not show after SHARED_S.
+node that is gone is missed after eight seconds, a file that does not show after SHARED_S. Faults
+(FAULT and others) reach trainers in the sandbox too, and the files where they note them.
 """
 
 from __future__ import annotations
@@ -14,31 +15,45 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.cli import main
 from hybridperf.run import (
     coordinator,
     launcher,
     participant,
+    predictor_server,
     provenance,
     request,
     run_set,
+    sandbox,
     spec,
 )
 from hybridperf.run.launcher import RankCommand
 from hybridperf.run.local_ranks import rank_environment
+from hybridperf.run.sandbox import policy_of
 from hybridperf.system.describe import describe
 from hybridperf.tasks import registry
 from hybridperf.tasks.registry import read_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from hybridperf.run.spec import RunSpec
+    from hybridperf.system.landlock import Policy
     from hybridperf.tasks.task import Task
 
 
+FAULTS: Final = {
+    "CHEAT",
+    "CHEAT_NAME",
+    "CHEAT_PORT",
+    "FAULT",
+    "FAULT_ONCE",
+    "FAULT_RANK",
+    "DAEMON",
+    "VICTIM",
+}
 PROCESSOR: Final = "host_processor_model_name"
 
 
@@ -61,6 +76,16 @@ def with_limits(read_task: Callable[[Path], Task]) -> Callable[[Path], Task]:
     return read
 
 
+def with_notes(policy_of: Callable[..., Policy]) -> Callable[..., Policy]:
+    """Return a function that lets the sandbox's processes write the files of their notes too."""
+    notes = [Path(os.environ[name]) for name in ("FAULT_ONCE", "DAEMON") if os.environ.get(name)]
+
+    def wider(run: RunSpec, *, writable: Iterable[Path], **keywords: Any) -> Policy:
+        return policy_of(run, writable=(*writable, *notes), **keywords)
+
+    return wider
+
+
 def one_hash(_: Path) -> str:
     """Return the same hash of all code: whoever runs the tests may be editing it."""
     return os.environ.get("CODE", "0") * 64
@@ -75,6 +100,9 @@ if __name__ == "__main__":
         (request, "read_task", with_limits(read_task)),
         (spec, "read_task", with_limits(read_task)),
         (participant, "_SHARED_S", float(os.environ.get("SHARED_S") or participant._SHARED_S)),
+        (launcher, "policy_of", with_notes(policy_of)),
+        (predictor_server, "policy_of", with_notes(policy_of)),
+        (sandbox, "_VARIABLES", sandbox._VARIABLES | FAULTS),
         (registry, "_ROOT", Path(os.environ.get("TASKS") or registry._ROOT)),
     ]
     if os.environ.get("QUICK"):

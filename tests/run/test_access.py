@@ -86,13 +86,13 @@ def test_the_order_is_that_of_seed_and_epoch_however_blocks_are_cut() -> None:
 def test_replicas_together_evaluate_each_sample_exactly_once(
     replicas: int, count: int, size: int
 ) -> None:
-    data = EvaluationData(_samples(count), lambda: None)
+    data = EvaluationData(np.arange(count), lambda: None)
 
     covered = [
         index
         for replica in range(replicas)
         for chunk in data.chunks(replica, replicas, size)
-        for index in data.samples.inputs[chunk].tolist()
+        for index in data.inputs[chunk].tolist()
     ]
 
     assert covered == list(range(count))
@@ -105,6 +105,6 @@ def test_every_batch_and_chunk_is_a_sign_of_progress() -> None:
     )
 
     assert len(list(training.batches())) == len(signs) == 12
-    evaluation = EvaluationData(_samples(10), lambda: signs.append(None))
+    evaluation = EvaluationData(np.arange(10), lambda: signs.append(None))
     assert len(list(evaluation.chunks(1, 2, 2))) == 3
     assert len(signs) == 15

@@ -128,8 +128,7 @@ def test_a_harness_killed_at_any_instant_leaves_a_state_from_which_it_goes_on(be
 
 
 def test_a_second_harness_in_the_folder_is_refused_and_the_first_unharmed(bench: Bench) -> None:
-    once = bench.out.parent / "once"
-    first = bench.start(FAULT="slow", FAULT_ONCE=str(once))
+    first = bench.start(FAULT="slow", FAULT_ONCE=str(bench.note()))
     bench.await_batches()
     second = bench.run()
     assert second.code == 4

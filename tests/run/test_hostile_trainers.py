@@ -38,7 +38,7 @@ def victim(tmp_path: Path) -> Path:
 def test_a_link_or_pipe_for_a_file_is_neither_followed_nor_waited_for(
     bench: Bench, victim: Path, fault: str, reason: str
 ) -> None:
-    done = bench.strike(fault, VICTIM=str(victim))
+    done = bench.strike(fault, "--mode", "open", VICTIM=str(victim))
 
     assert done.code == 4
     assert "is sealed as crashed: the trainer replaced " in done.sentence
@@ -47,11 +47,11 @@ def test_a_link_or_pipe_for_a_file_is_neither_followed_nor_waited_for(
     assert bench.outcomes() == ["crashed"]
     assert victim.read_text() == "nobody else's business"
     assert not any(victim.read_text() in path.read_text() for path in bench.out.rglob("*.txt"))
-    bench.assert_goes_on()
+    bench.assert_goes_on("--mode", "open")
 
 
 def test_what_a_trainer_writes_in_the_harnesss_files_is_not_believed(bench: Bench) -> None:
-    assert bench.strike("forge files").code == 0
+    assert bench.strike("forge files", "--mode", "open").code == 0
 
     (manifest,) = bench.manifests()
     assert manifest["plan"] == "dp=1"

@@ -62,9 +62,8 @@ class Pair:
 
     def strike(self, fault: str, **keywords: Any) -> list[Finished]:
         """Carry both out with a fault of rank 1 that strikes once."""
-        once = self.bench.out.parent / "once"
-        once.unlink(missing_ok=True)
-        return self.run(FAULT=fault, FAULT_RANK="1", FAULT_ONCE=str(once), **keywords)
+        once = str(self.bench.note())
+        return self.run(FAULT=fault, FAULT_RANK="1", FAULT_ONCE=once, **keywords)
 
     def hang(self) -> list[subprocess.Popen[str]]:
         """Start both, and return while rank 1 hangs in the second epoch and rank 0 waits for it."""

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from hybridperf.errors import ExitCode, UserError
@@ -30,14 +31,19 @@ from hybridperf.run.provenance import package_folder
 from hybridperf.run.pulse import Pulse, read_pulse
 from hybridperf.run.request import RunRequest
 from hybridperf.run.spec import RUN_VARIABLE, RunSpec
-from hybridperf.run.timed_run import OutOfTurnError, TimedRun
+from hybridperf.run.timed_run import OutOfTurnError
 from hybridperf.system.describe import describe
-from hybridperf.tasks.registry import task_path
+from hybridperf.tasks.data import load
+from hybridperf.tasks.registry import find_task, task_path
 from tests.run.conftest import FAULTY, ROOT, wait_until
+from tests.run.served import join, served
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from numpy.typing import NDArray
+
+    from hybridperf.run.timed_run import TimedRun
     from hybridperf.tasks.task import Block
 
 
@@ -206,8 +212,10 @@ def test_a_trainer_may_stand_in_the_current_folder(
 
 
 @pytest.fixture
-def run(spec: RunSpec) -> TimedRun:
-    return TimedRun(dataclasses.replace(spec, plan="dp=1"), rank=0)
+def run(spec: RunSpec) -> Iterator[TimedRun]:
+    alone = dataclasses.replace(spec, plan="dp=1")
+    with served(alone) as server:
+        yield join(server, alone)
 
 
 def _on_the_clock(act: Callable[[TimedRun, Block], object]) -> Callable[[TimedRun], None]:
@@ -220,9 +228,10 @@ def _on_the_clock(act: Callable[[TimedRun, Block], object]) -> Callable[[TimedRu
 
 
 def _report_twice(run: TimedRun, _: object) -> None:
-    run.evaluation_data()
-    run.report(0.5)
-    run.report(0.5)
+    data = run.evaluation_data()
+    data.predict(slice(0, len(data)), np.zeros(len(data), dtype=np.int64))
+    run.report()
+    run.report()
 
 
 @pytest.mark.parametrize(
@@ -230,14 +239,18 @@ def _report_twice(run: TimedRun, _: object) -> None:
     [
         (lambda run: run.training_data(run.task.blocks()[0]), "training data belongs to"),
         (lambda run: run.evaluation_data(), "evaluation data is for"),
-        (lambda run: run.report(1.0), "report() follows an evaluation"),
+        (lambda run: run.report(), "report() follows an evaluation"),
         (lambda run: [run.training_data(block) for block in run.blocks()], "training data belongs"),
         (lambda run: [run.evaluation_data() for _ in run.blocks()], "evaluation data is for"),
+        (
+            _on_the_clock(lambda run, _: [run.evaluation_data(), run.report()]),
+            "report() takes one prediction for every sample",
+        ),
         (
             _on_the_clock(lambda run, block: run.training_data(dataclasses.replace(block))),
             "training data belongs to",
         ),
-        (_on_the_clock(lambda run, _: run.report(1.0)), "report() follows an evaluation"),
+        (_on_the_clock(lambda run, _: run.report()), "report() follows an evaluation"),
         (
             _on_the_clock(lambda run, block: run.training_data(block)),
             "a block ended without report()",
@@ -253,9 +266,10 @@ def test_a_trainer_keeps_its_turn(
         act(run)
 
 
-def test_a_trainer_in_turn_writes_a_log_whose_intervals_pair(run: TimedRun) -> None:
+def test_a_trainer_in_turn_gets_a_log_whose_intervals_pair(spec: RunSpec) -> None:
+    spec = dataclasses.replace(spec, plan="dp=1")
     covered: list[slice] = []
-    with run:
+    with served(spec) as server, join(server, spec) as run:
         run.describe("note", {"a": 1})
         with run.clock():
             for block in run.blocks():
@@ -265,29 +279,51 @@ def test_a_trainer_in_turn_writes_a_log_whose_intervals_pair(run: TimedRun) -> N
                 evaluation = run.evaluation_data()
                 covered = [each for part in range(3) for each in evaluation.chunks(part, 3, 50)]
                 assert sum(each.stop - each.start for each in covered) == len(evaluation)
-                run.report(0.5 if block.first_epoch < 3 else 0.99)
-    log = read_log(run.spec.log)
+                labels = truth(evaluation.inputs)
+                if block.first_epoch < 3:
+                    labels[::2] += 1
+                evaluation.predict(slice(0, 2), labels[:2])
+                evaluation.predict(slice(2, len(labels)), labels[2:])
+                assert run.report() == (0.5 if block.first_epoch < 3 else 1)
+    log = read_log(spec.log)
     assert log.chained
     keys = [entry.key for entry in log.entries]
     evaluated = ["eval_start", "eval_stop", "eval_accuracy"]
     block_keys = ["block_start", "tracked_stats", "tracked_stats", *evaluated, "block_stop"]
     assert keys == ["note", "init_stop", "run_start", *block_keys * 3, "run_stop"]
     assert log.entries[-1].metadata["status"] == "success"
-    (begun,) = read_pulse(run.spec.pulse_of(0), 1)
+    (begun,) = read_pulse(spec.pulse_of(0), 1)
     assert begun == 1 + run.task.steps(block).stop + 3 * len(covered)
 
 
-def test_every_rank_has_the_same_batches_and_every_seed_its_own(spec: RunSpec) -> None:
-    orders = {}
-    for seed, rank in ((1, 0), (1, 1), (2, 1)):
-        timed = TimedRun(dataclasses.replace(spec, seed=seed, plan="dp=2"), rank)
-        with timed, timed.clock():
-            block = next(iter(timed.blocks()))
-            batches = [batch.indices.tolist() for batch in timed.training_data(block).batches()]
-        orders[seed, rank] = batches
-        assert len({index for batch in batches for index in batch}) == sum(map(len, batches))
-    assert orders[1, 0] == orders[1, 1]
-    assert orders[1, 0] != orders[2, 1]
+def truth(images: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return the classes of evaluation images, which come without them and in any order."""
+    held_out = load(find_task("resnet/laptop").data).evaluation
+    known = {
+        image.tobytes(): label
+        for image, label in zip(held_out.inputs, held_out.labels, strict=True)
+    }
+    return np.array([known[image.tobytes()] for image in images])
+
+
+def _order(spec: RunSpec, seed: int) -> tuple[list[list[int]], list[int]]:
+    """Return the batches of the first block of a run with ``seed``, and its evaluation samples."""
+    alone = dataclasses.replace(spec, seed=seed, plan="dp=1")
+    with served(alone) as server, join(server, alone) as run, run.clock():
+        block = next(iter(run.blocks()))
+        batches = [batch.indices.tolist() for batch in run.training_data(block).batches()]
+        return batches, run.evaluation_data().inputs.sum(axis=(1, 2)).tolist()
+
+
+def test_every_seed_has_its_own_batches_and_every_run_its_own_order_of_evaluation(
+    spec: RunSpec,
+) -> None:
+    one, again, other = _order(spec, 1), _order(spec, 1), _order(spec, 2)
+
+    assert len({index for batch in one[0] for index in batch}) == sum(map(len, one[0]))
+    assert one[0] == again[0] != other[0]
+    assert one[1] != again[1]
+    assert sorted(one[1]) == sorted(again[1])
 
 
 def _sleeper(order: Path, code: str = "import time; time.sleep(60)") -> subprocess.Popen[bytes]:

@@ -146,12 +146,12 @@ def test_a_server_that_was_killed_fails_the_scoring_and_another_one_takes_the_ne
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_nothing_that_a_predictor_started_outlives_its_scoring(
-    bench: Bench, tmp_path: Path, *, killed: bool
+    bench: Bench, *, killed: bool
 ) -> None:
-    daemon = tmp_path / "daemon"
+    daemon = bench.note("daemon")
     fault = "predict leaves a daemon"
     process = bench.start(FAULT=fault, DAEMON=str(daemon))
-    wait_until(lambda: daemon.exists() and daemon.read_text())
+    wait_until(daemon.read_text)
     if killed:
         process.kill()
 

@@ -50,7 +50,7 @@ def test_one_of_two_ranks_fails_and_all_end_together(
     assert f"is sealed as {outcome}: {reason}; what the ranks printed is in " in done.sentence
     bench.assert_settled()
     assert [(m["outcome"], m["reason"]) for m in bench.manifests()] == [(outcome, reason)]
-    bench.assert_goes_on("--plan", "dp=2")
+    bench.assert_goes_on("--plan", "dp=2", quick=False)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_run_that_cannot_go_on_is_ended_and_counted(
         (
             "predict answers words",
             {},
-            "none (predictions of shape (602,) and type <U21",
+            "none (no predictions: elements of type <U21",
         ),
     ],
 )
@@ -155,10 +155,3 @@ def test_the_wall_clock_may_be_set_back_during_a_run(bench: Bench) -> None:
     assert bench.strike("wall clock").code == 0
     bench.assert_settled()
     assert bench.rules_broken() == set()
-
-
-def test_a_log_whose_time_runs_back_is_invalid(bench: Bench) -> None:
-    done = bench.strike("log clock")
-    assert done.code == 3
-    assert "expected time stamps that never decrease, found a step back of 3" in done.out
-    assert bench.rules_broken() == {"log.time", "run.clocks"}

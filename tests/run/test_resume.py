@@ -44,10 +44,9 @@ def saving(bench: Bench) -> Bench:
 
 def interrupt(bench: Bench, number: signal.Signals, **keywords: Any) -> Any:
     """End the harness in the second epoch, and wait a while."""
-    once = bench.out.parent / "once"
-    once.unlink(missing_ok=True)
+    once = bench.note()
     process = bench.start(FAULT="hang", FAULT_ONCE=str(once), **keywords)
-    wait_until(once.exists)  # the trainer chooses its fault as it starts
+    wait_until(once.read_text)  # the trainer chooses its fault as it starts
     wait_until(lambda: any(checkpoint_folder(path, 1).is_dir() for path in checkpoints(bench)))
     bench.await_batches(43)  # the evaluation is in the log, and the second epoch has begun
     process.send_signal(number)

@@ -32,6 +32,7 @@ def spec(tmp_path: Path) -> RunSpec:
         clock=LogClock(),
     )
     order.log.touch()
+    order.work.mkdir()
     return order
 
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 FOLDER: Final = Path(os.environ["HYBRIDPERF_RUN"]).parent
 ORDER: Final[dict[str, Any]] = json.loads((FOLDER / "run.json").read_text())
 TASK: Final = tomllib.loads((FOLDER / ORDER["task_path"]).read_text())
-WEIGHTS: Final = FOLDER / "weights" / "part_0.safetensors"
-ANSWER: Final = FOLDER / "predictions.npy"
+WEIGHTS: Final = FOLDER / "work" / "weights" / "part_0.safetensors"
+ANSWER: Final = FOLDER / "scoring" / "predictions.npy"
 
 
 class Log:

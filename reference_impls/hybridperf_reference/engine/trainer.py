@@ -143,30 +143,25 @@ class Trainer:
             self._steps = batch.step + 1
             self._samples += len(batch.indices)
 
-    def evaluate(self, data: EvaluationData) -> float:
-        """Return the accuracy over all held-out labels, in [0, 1], identical on every rank.
-
-        Each replica evaluates its share of the samples.
-        """
+    def evaluate(self, data: EvaluationData) -> None:
+        """Predict the evaluation samples; each replica predicts its share of them."""
         objective, replicas = self._chain.objective, self._plan.dp
         self._update.drain()
         self._stage.eval()
-        counts = torch.zeros(2, dtype=torch.int64, device=self._mesh.device)  # correct, total
+        predicted: list[tuple[slice, Tensor]] = []
         most = -(-len(data) // replicas)
         passes = -(-most // _EVALUATION_CHUNK)  # of the replica with the largest share
         with torch.no_grad():
             chunks = data.chunks(self._mesh.replica, replicas, _EVALUATION_CHUNK)
-            for chunk, inputs in self._input.evaluate(data.samples.inputs, chunks):
+            for chunk, inputs in self._input.evaluate(data.inputs, chunks):
                 passes -= 1
                 outputs = self._executor.predict(inputs, chunk.stop - chunk.start)
-                if outputs is not None:
-                    labels = torch.from_numpy(data.samples.labels[chunk]).to(self._mesh.device)
-                    counts[0] += (objective.predictions(outputs) == labels).sum()
-                    counts[1] += labels.numel()
+                if outputs is not None and self._mesh.tp_rank == 0:  # others of tp have the same
+                    predicted.append((chunk, objective.predictions(outputs)))
             for _ in range(passes if self._plan.zero else 0):  # others gather this rank's shards
                 self._executor.predict(self._chain.example(1)[0].to(self._mesh.device), 1)
-        correct, counted = self._mesh.sum(counts).tolist()
-        return float(correct / counted)
+        for chunk, classes in predicted:  # only now: copying waits for an accelerator
+            data.predict(chunk, classes.cpu().numpy())
 
     def close(self) -> None:
         """End the worker processes that read samples; those that were started last until then."""

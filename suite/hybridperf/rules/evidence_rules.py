@@ -97,7 +97,7 @@ def predictions_kept(result: Result, task: Task) -> Iterator[Deviation]:
     remedy=PUT_BACK,
 )
 def weights_as_sealed(result: Result, task: Task) -> Iterator[Deviation]:
-    """Weights that are kept beside a log, and not elsewhere, have the hashes and tensors that its manifest states."""
+    """Weights that are kept beside a log have the hashes and tensors that its manifest states."""
     for run in result.runs:
         stated, hashes = run.fact("weights"), run.fact("weights_sha256")
         if not isinstance(stated, list) or not isinstance(hashes, dict):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -61,13 +61,14 @@ class TrainingData:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationData:
-    """The evaluation samples."""
+    """The inputs of the evaluation samples, and the predictions for them."""
 
-    samples: Samples
+    inputs: Any  #: indexed by slice, [sample, ...]; labels stay with the harness
     on_batch: Callable[[], None]
+    predicted: list[tuple[slice, NDArray[np.int64]]] = field(default_factory=list)
 
     def __len__(self) -> int:
-        return len(self.samples)
+        return len(self.inputs)
 
     def chunks(self, part: int, parts: int, size: int) -> Iterator[slice]:
         """Yield slices of at most ``size`` samples that cover part ``part`` of ``parts``.
@@ -78,3 +79,11 @@ class EvaluationData:
         for start in range(first, last, size):
             self.on_batch()
             yield slice(start, min(start + size, last))
+
+    def predict(self, chunk: slice, classes: NDArray[np.int64]) -> None:
+        """Predict the ``classes`` of the samples in ``chunk``, in the shape of their labels.
+
+        That is [sample], or [sample, label] for tasks with several labels per sample. Each sample
+        is predicted once, by one rank.
+        """
+        self.predicted.append((chunk, classes))

@@ -7,7 +7,9 @@ from the last file.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,7 +24,9 @@ from hybridperf.run.ending import Ending, Outcome
 from hybridperf.run.folder import attempt_folder
 from hybridperf.run.kept import keep_model
 from hybridperf.run.launcher import launch
+from hybridperf.run.machine import machine_start
 from hybridperf.run.processes import end_processes
+from hybridperf.run.rank_server import RankServer
 from hybridperf.run.rescore import rescore, weights_sha256
 from hybridperf.run.resume import reopen, resumable_epoch
 from hybridperf.run.seal import Sealed, remove_irregular_files, seal
@@ -34,6 +38,8 @@ from hybridperf.tasks.schema import build
 from hybridperf.untrusted import read_object
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hybridperf.log.package import Package
     from hybridperf.run.coordinator import Coordinator
     from hybridperf.run.predictor_server import PredictorServer
@@ -75,14 +81,27 @@ class Attempt:
         folder = attempt_folder(surroundings.package, number)
         return cls(RunSpec.read(folder / "run.json"), surroundings)
 
+    @property
+    def failed_with_machine(self) -> bool:
+        """Return whether the attempt ended because memory or disk ran out or the machine stopped.
+
+        It is then made again, with the same seed, and never published.
+        """
+        spec = self.spec
+        restarted = spec.machine_start not in {"", machine_start()}
+        ended = spec.machine_failed.exists()
+        return ended or (restarted and not spec.ending.exists() and resumable_epoch(spec) is None)
+
     def run(self) -> Sealed:
         """Launch, supervise, rescore and seal the run.
 
         Raises:
-            UserError: exit status 4 if the predictor was killed, 5 if interrupted while the attempt
-                can be resumed or is being rescored.
+            OSError: if the disk is full.
+            UserError: exit status 4 if the machine failed or the predictor was killed, 5 if
+                interrupted while the attempt can be resumed or is being rescored.
         """
         Path(self.spec.folder).mkdir()
+        self.spec.work.mkdir()
         write_head(self.spec)
         self.spec.write()  # from here on the attempt exists
         return self._end(self._supervised(resumed_at=0))
@@ -119,21 +138,48 @@ class Attempt:
     def _supervised(self, resumed_at: int) -> Ending:
         """Run the ranks of all nodes until they end; the log has ``resumed_at`` bytes before."""
         around = self.surroundings
-        around.peers.start(self.spec)
-        ranks = launch(self.spec)
-        return supervise(
-            ranks, self.spec, around.stop, around.observer, around.peers, resumed_at=resumed_at
-        )
+        with self._noting_full_disk(), contextlib.closing(RankServer(self.spec)) as server:
+            if self.spec.nodes > 1:
+                self.spec = dataclasses.replace(self.spec, channel=server.remote_address)
+                self.spec.write()
+            around.peers.start(self.spec)
+            return supervise(
+                launch(self.spec, server.address, server.scratch),
+                server,
+                self.spec,
+                around.stop,
+                around.observer,
+                around.peers,
+                resumed_at=resumed_at,
+            )
+
+    @contextlib.contextmanager
+    def _noting_full_disk(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+                self._note_machine_failed()
+            raise
+
+    def _note_machine_failed(self) -> None:
+        with contextlib.suppress(OSError):  # an empty file needs no space, or hardly any
+            self.spec.machine_failed.touch()
 
     def _end(self, ending: Ending) -> Sealed:
         """Seal the attempt, which has ended, unless it can be resumed.
 
         Raises:
-            UserError: exit status 5 if the attempt was interrupted and can be resumed.
+            UserError: exit status 4 if the machine failed, 5 if the attempt was interrupted and can
+                be resumed.
         """
         spec = self.spec
         if problem := remove_irregular_files(spec):
             ending = dataclasses.replace(ending, outcome=Outcome.CRASHED, reason=problem)
+        if ending.outcome is Outcome.ENVIRONMENT:
+            self._note_machine_failed()
+            again = "nothing is published; give the same command again to make it anew"
+            raise UserError(f"{self._name} failed: {ending.reason}; {again}.", ExitCode.ENVIRONMENT)
         if ending.outcome is Outcome.INTERRUPTED and (epoch := resumable_epoch(spec)) is not None:
             what = f"{self._name} was {ending.reason} after epoch {epoch}"
             again = "give the same command again to continue"
@@ -198,6 +244,8 @@ def write_head(spec: RunSpec) -> None:
         log.point(keys.CACHE_CLEAR, value=True)
         log.start(keys.INIT_START)
         log.point(keys.TASK, {"name": task.name, "version": task.version, "sha256": task.sha256})
+        log.point(keys.MODE, spec.mode)
+        log.point(keys.SANDBOX, spec.sandbox)
         log.point(keys.PLAN, str(plan))
         log.point(keys.SEED, spec.seed)
         for key, value in _mlperf_hyperparameters(task).items():

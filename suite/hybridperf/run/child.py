@@ -12,18 +12,23 @@ import gc
 import importlib
 import os
 import re
+import resource
 import runpy
 import signal
 import sys
 from typing import TYPE_CHECKING, Final
 
+from hybridperf.run.descendants import adopt_orphans, end_descendants
 from hybridperf.run.provenance import package_folder
+from hybridperf.system.landlock import Policy, enter_sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import FrameType
 
 __all__ = [
     "PARENT_VARIABLE",
+    "SANDBOX_VARIABLE",
     "become_module",
     "die_with_parent",
     "import_torch",
@@ -32,6 +37,7 @@ __all__ = [
 ]
 
 PARENT_VARIABLE: Final = "HYBRIDPERF_PARENT"  #: environment variable: expected parent process id
+SANDBOX_VARIABLE: Final = "HYBRIDPERF_SANDBOX"  #: environment variable: `Policy` as JSON
 _PR_SET_PDEATHSIG: Final = 1
 _OF_TRAINERS: Final = {"train", "predict"}
 _IMPORTS_TORCH: Final = re.compile(rb"^\s*(?:import|from) torch\b", re.MULTILINE)
@@ -52,12 +58,46 @@ def die_with_parent(notice: signal.Signals = signal.SIGKILL) -> None:
 
 
 def main() -> None:
-    """Run the module named by the first argument, with the remaining arguments as its own."""
+    """Run the module named by the first argument, with the remaining arguments as its own.
+
+    If the environment has a policy, the module runs in the sandbox, and this process stays outside
+    to end everything that it leaves.
+    """
+    if policy := os.environ.pop(SANDBOX_VARIABLE, None):
+        _stay_outside()
+        enter_sandbox(Policy.from_json(policy))
     die_with_parent()
     package, _, name = sys.argv[1].rpartition(".")
     if name in _OF_TRAINERS:
         import_torch(package)
     run_module()
+
+
+def _stay_outside() -> None:
+    """Fork and return in the new process; the old one waits for it, and ends as it does."""
+    adopt_orphans()
+    signal.signal(signal.SIGHUP, _end_all)
+    die_with_parent(notice=signal.SIGHUP)
+    inside = os.fork()
+    if inside == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        return
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the processes inside have got it too
+    code = os.waitstatus_to_exitcode(os.waitpid(inside, 0)[1])
+    end_descendants()
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with contextlib.suppress(OSError):  # of SIGKILL
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _end_all(number: int, _: FrameType | None) -> None:
+    """End with all descendants: the harness has ended."""
+    end_descendants()
+    os._exit(128 + number)
 
 
 def import_torch(trainer: str) -> None:

@@ -6,13 +6,18 @@ in `launcher_of`.
 
 from __future__ import annotations
 
+import compileall
 import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from hybridperf.run import child, local_ranks
+from hybridperf.run.channel import CHANNEL_VARIABLE
+from hybridperf.run.provenance import package_folder
+from hybridperf.run.sandbox import clean_environment, policy_of
 from hybridperf.run.spec import NODE_VARIABLE, RUN_VARIABLE
 from hybridperf.system.cpu import probe_processor
 
@@ -29,6 +34,7 @@ __all__ = [
     "launch",
     "launcher_of",
     "predictor_environment",
+    "python_command",
 ]
 
 
@@ -91,24 +97,59 @@ def launcher_of(spec: RunSpec) -> Launcher:
     return _LOCAL if spec.nodes == 1 else _TORCHRUN
 
 
-def launch(spec: RunSpec, node: int = 0) -> subprocess.Popen[bytes]:
-    """Start all ranks of the run ``spec`` on ``node``, which is this machine."""
+def launch(
+    spec: RunSpec, channel: str, scratch: Path | None = None, node: int = 0
+) -> subprocess.Popen[bytes]:
+    """Start all ranks of the run ``spec`` on ``node``, which is this machine.
+
+    ``channel`` is where they find the harness, and ``scratch`` the folder for their temporary
+    files if they run in a sandbox.
+    """
     ranks = spec.parallel_plan().ranks // spec.nodes
     command = launcher_of(spec).rank_command(spec, node)
+    own = {**command.environment, CHANNEL_VARIABLE: channel}
+    environment = _environment(spec, own, ranks, node)
+    if spec.sandboxed and scratch is not None:
+        _compile(spec.trainer)
+        policy = policy_of(spec, writable=(spec.work, scratch), ranks=ranks)
+        environment = clean_environment(environment, scratch)
+        environment[child.SANDBOX_VARIABLE] = policy.as_json()
     with spec.output_of(node).open("ab") as output:
         return subprocess.Popen(
-            [sys.executable, "-m", child.__name__, *command.module],
+            python_command(spec, child.__name__, *command.module),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=_environment(spec, command.environment, ranks, node),
+            env=environment,
+            cwd=scratch if spec.sandboxed else None,  # the harness's may not be readable
             start_new_session=True,  # Ctrl-C reaches only the harness, which ends all ranks
         )
 
 
-def predictor_environment(spec: RunSpec) -> dict[str, str]:
-    """Return the environment variables of the run's predictor, which may use all cores."""
-    return _environment(spec, {}, ranks=1, node=0)
+def python_command(spec: RunSpec, module: str, *arguments: str) -> list[str]:
+    """Return the command that runs ``module``; in a sandbox, isolated from the user's settings."""
+    if not spec.sandboxed:
+        return [sys.executable, "-m", module, *arguments]
+    top = package_folder(spec.trainer)
+    for _ in spec.trainer.split("."):
+        top = top.parent
+    places = [*(path or str(Path.cwd()) for path in sys.path), str(top)]
+    start = (
+        f"import sys; sys.path += [each for each in {places!r} if each not in sys.path]; "
+        f"from {module} import main; main()"
+    )
+    return [sys.executable, "-I", "-c", start, *arguments]
+
+
+def predictor_environment(spec: RunSpec, scratch: Path) -> dict[str, str]:
+    """Return the environment variables of predictors, which may use all cores."""
+    environment = _environment(spec, {}, ranks=1, node=0)
+    return clean_environment(environment, scratch) if spec.sandboxed else environment
+
+
+def _compile(trainer: str) -> None:
+    """Compile the trainer's code, whose processes cannot write what they compile."""
+    compileall.compile_dir(package_folder(trainer), quiet=2)
 
 
 def _environment(spec: RunSpec, own: Mapping[str, str], ranks: int, node: int) -> dict[str, str]:

@@ -230,7 +230,7 @@ class _Participant:
         spec = RunSpec.read(self._request.out.absolute() / call.run / "run.json")
         ranks = spec.parallel_plan().ranks
         end_processes(spec.path, self._rank)  # of an earlier process of this node
-        process, now = launch(spec, self._rank), call
+        process, now = launch(spec, spec.channel, node=self._rank), call
         try:
             while process.poll() is None and (now.turn, now.stage) == (call.turn, "start"):
                 if now.status is not None:

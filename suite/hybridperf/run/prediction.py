@@ -1,11 +1,12 @@
 """The predictor's side of rescoring: a new process that predicts from weights and inputs alone.
 
-It gets no labels, so the quality computed from its predictions is the harness's own.
+It gets no labels, and in the sandbox inputs in an order of their own, so the quality computed from
+its predictions is the harness's own.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from hybridperf.run.spec import RunSpec
 from hybridperf.tasks.data import load
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-__all__ = ["Prediction"]
+__all__ = ["INPUTS", "PREDICTIONS", "Prediction"]
+
+INPUTS: Final = "inputs.npy"  #: in the folder `RunSpec.scoring`
+PREDICTIONS: Final = "predictions.npy"  #: as above
 
 
 class Prediction:
@@ -32,7 +36,12 @@ class Prediction:
         return cls(RunSpec.from_environment())
 
     def inputs(self) -> Any:
-        """Load the inputs of the evaluation samples, in order."""
+        """Load the inputs of the evaluation samples, [sample, ...]."""
+        import numpy as np
+
+        handed_over = self._spec.scoring / INPUTS
+        if handed_over.exists():
+            return np.load(handed_over, allow_pickle=False)
         return load(self.task.data).evaluation.inputs
 
     def weights(self) -> dict[str, Tensor]:
@@ -52,10 +61,10 @@ class Prediction:
         return weights
 
     def answer(self, classes: NDArray[np.int64]) -> None:
-        """Save the predicted classes, which have the shape of the evaluation labels.
+        """Save the predicted classes of `inputs`, which have the shape of the evaluation labels.
 
         That is [sample], or [sample, label] for tasks with several labels per sample.
         """
         import numpy as np
 
-        np.save(self._spec.predictions, classes, allow_pickle=False)
+        np.save(self._spec.scoring / PREDICTIONS, classes, allow_pickle=False)

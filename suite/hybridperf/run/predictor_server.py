@@ -9,24 +9,26 @@ of one that has ended.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-import time
+import tempfile
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import psutil
-
 from hybridperf.run.child import become_module, die_with_parent, import_torch
-from hybridperf.run.launcher import predictor_environment
+from hybridperf.run.descendants import adopt_orphans, end_descendants
+from hybridperf.run.launcher import predictor_environment, python_command
 from hybridperf.run.processes import end_tree
+from hybridperf.run.sandbox import policy_of
 from hybridperf.run.spec import RUN_VARIABLE
+from hybridperf.system.landlock import Policy, enter_sandbox
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PredictorServer", "Scoring", "main"]
 
-_PR_SET_CHILD_SUBREAPER: Final = 36
 _ENDING_S: Final = 10.0  #: time to end a predictor and all that it started
 _PACKET_BYTES: Final = 2**16
 
@@ -46,6 +47,7 @@ class PredictorServer:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
+        self._scratch = Path()  # for temporary files and caches of predictors
         self._spec: RunSpec | None = None  # of the run whose scoring started the server
 
     def __enter__(self) -> Self:
@@ -67,20 +69,26 @@ class PredictorServer:
         assert self._socket is not None
         assert self._process is not None
         order = {"path": str(spec.path), "output": str(spec.output), "trainer": spec.predictor}
+        if spec.sandboxed:
+            readable = (spec.path, spec.weights)
+            writable = (spec.scoring, self._scratch)
+            order["policy"] = policy_of(spec, writable=writable, readable=readable).as_json()
         with contextlib.suppress(OSError):  # it has ended, which `Scoring.poll` notices
             self._socket.send(json.dumps(order).encode())
         return Scoring(self, self._process, self._socket)
 
     def _launch(self, spec: RunSpec) -> None:
         self._spec = spec
+        self._scratch = Path(tempfile.mkdtemp(prefix="hybridperf_"))
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, spec.output.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, spec.predictor],
+                python_command(spec, __name__, spec.predictor),
                 stdin=theirs.fileno(),
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=predictor_environment(spec),
+                env=predictor_environment(spec, self._scratch),
+                cwd=self._scratch if spec.sandboxed else None,
                 start_new_session=True,  # Ctrl-C reaches only the harness
             )
 
@@ -93,6 +101,7 @@ class PredictorServer:
             self._process.wait(_ENDING_S)
         if self._process.returncode != 0:  # killed, or did not end in time
             end_tree(self._process, self._spec.path)
+        shutil.rmtree(self._scratch, ignore_errors=True)
         self._process = self._socket = None
 
 
@@ -129,7 +138,7 @@ def main() -> None:
     """Serve the harness at the socket that is this process's standard input, until it closes."""
     # The socket closes when the harness ends; the server then ends what it started before itself.
     die_with_parent(notice=signal.SIGCONT)
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    adopt_orphans()
     import_torch(sys.argv[1])
     # Of OpenBLAS's threads, which it stops before a fork.
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
@@ -146,7 +155,7 @@ def main() -> None:
                 _predict(order)
                 return
             status = _await_end(predictor, harness)
-            _end_descendants()
+            end_descendants()
             with contextlib.suppress(OSError):  # the harness has ended, as the next packet says
                 harness.send(b"%d" % status)
 
@@ -158,6 +167,8 @@ def _predict(order: dict[str, Any]) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
+    if policy := order.get("policy"):
+        enter_sandbox(Policy.from_json(policy))
     become_module(f"{order['trainer']}.predict", {RUN_VARIABLE: order["path"]})
 
 
@@ -170,22 +181,6 @@ def _await_end(predictor: int, harness: socket.socket) -> int:
         os.kill(predictor, signal.SIGKILL)
     os.close(descriptor)
     return os.waitstatus_to_exitcode(os.waitpid(predictor, 0)[1])
-
-
-def _end_descendants() -> None:
-    """Kill all descendants; orphans among them have become children of this process."""
-    deadline_s = time.monotonic() + _ENDING_S / 2
-    while time.monotonic() < deadline_s:
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        left = psutil.Process().children(recursive=True)
-        if not left:
-            return
-        for process in left:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        time.sleep(0.001)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hybridperf.plan import ParallelPlan
+    from hybridperf.run.spec import Mode
     from hybridperf.tasks.task import Division, Task
 
 __all__ = ["RunRequest", "check_request", "package_of"]
@@ -48,6 +49,7 @@ class RunRequest:
     overrides: tuple[tuple[str, object], ...] = ()
     keep_weights: bool = False  #: keep the final weights beside each log
     nodes: Nodes = field(default_factory=Nodes)
+    mode: Mode = "sandboxed"  #: open: the trainer reads the data, and may write the log itself
 
     @property
     def launched(self) -> str:
@@ -69,6 +71,8 @@ class RunRequest:
             parts += ["--trainer", self.trainer]
         if self.division != "closed":
             parts += ["--division", self.division]
+        if self.mode == "open":
+            parts += ["--mode", self.mode]
         if self.nodes.count > 1:  # the rendezvous is not published
             parts += ["--nodes", str(self.nodes.count)]
         return shlex.join(parts)

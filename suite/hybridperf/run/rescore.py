@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
+import shutil
 import signal
 import time
 from dataclasses import dataclass
@@ -16,15 +16,18 @@ from hybridperf.log import keys
 from hybridperf.log.reader import read_log
 from hybridperf.run.atomic import write_atomically
 from hybridperf.run.ending import explain_crash, read_output
+from hybridperf.run.evaluation import Shuffle, read_predictions
 from hybridperf.run.kept import another_model
+from hybridperf.run.prediction import INPUTS, PREDICTIONS
 from hybridperf.run.provenance import file_sha256
 from hybridperf.tasks.data import load
-from hybridperf.untrusted import PREDICTIONS_CAP_BYTES, number, read_bounded
+from hybridperf.untrusted import number
 
 if TYPE_CHECKING:
     from hybridperf.run.predictor_server import PredictorServer
     from hybridperf.run.signals import StopRequest
     from hybridperf.run.spec import RunSpec
+    from hybridperf.tasks.data import Samples
 
 __all__ = ["Rescoring", "rescore", "weights_sha256"]
 
@@ -44,9 +47,10 @@ class Rescoring:
 
 
 def rescore(spec: RunSpec, server: PredictorServer, stop: StopRequest) -> Rescoring | None:
-    """Compute the quality of the final weights and compare it with the one reported last.
+    """Compute the quality of the final weights and compare it with the last evaluation's.
 
-    Returns None if ``stop`` was requested meanwhile.
+    Where the harness has the predictions of that evaluation, the new ones must be the same but for
+    a share of the task's tolerance. Returns None if ``stop`` was requested meanwhile.
 
     Raises:
         OSError: if the disk is full.
@@ -58,7 +62,8 @@ def rescore(spec: RunSpec, server: PredictorServer, stop: StopRequest) -> Rescor
     tolerance = task.quality.rescoring_tolerance
     if problem := another_model(spec):
         return Rescoring(reported, None, tolerance, problem)
-    spec.predictions.unlink(missing_ok=True)  # left by the trainer or an earlier predictor
+    held_out = load(task.data).evaluation
+    shuffle = _prepare(spec, held_out)
     process = server.start(spec)
     deadline_s = time.monotonic() + task.limits.initialisation_s
     try:
@@ -81,7 +86,21 @@ def rescore(spec: RunSpec, server: PredictorServer, stop: StopRequest) -> Rescor
         if (full := os.strerror(errno.ENOSPC)) in problem:  # no fault of the model
             raise OSError(errno.ENOSPC, full)
         return Rescoring(reported, None, tolerance, problem)
-    return _compare(spec, reported, tolerance)
+    return _compare(spec, reported, held_out, shuffle)
+
+
+def _prepare(spec: RunSpec, held_out: Samples) -> Shuffle | None:
+    """Make the predictor's folder, with inputs in an order of their own if it is handed them."""
+    import numpy as np
+
+    if spec.scoring.exists():
+        shutil.rmtree(spec.scoring)
+    spec.scoring.mkdir()
+    if spec.mode == "open":  # the predictor reads the data set itself
+        return None
+    shuffle = Shuffle(len(held_out))
+    np.save(spec.scoring / INPUTS, shuffle.apply(held_out.inputs), allow_pickle=False)
+    return shuffle
 
 
 def weights_sha256(spec: RunSpec) -> dict[str, str]:
@@ -89,19 +108,27 @@ def weights_sha256(spec: RunSpec) -> dict[str, str]:
     return {path.name: file_sha256(path) for path in sorted(spec.weights.glob("*.safetensors"))}
 
 
-def _compare(spec: RunSpec, reported: float, tolerance: float) -> Rescoring:
-    import numpy as np
-
-    labels = load(spec.task().data).evaluation.labels
+def _compare(
+    spec: RunSpec, reported: float, held_out: Samples, shuffle: Shuffle | None
+) -> Rescoring:
+    quality = spec.task().quality
+    tolerance, labels = quality.rescoring_tolerance, held_out.labels
     try:
-        content = io.BytesIO(read_bounded(spec.predictions, PREDICTIONS_CAP_BYTES))
-        classes = np.lib.format.read_array(content, allow_pickle=False)
-    except (OSError, ValueError, MemoryError) as error:
+        classes = read_predictions(spec.scoring / PREDICTIONS)
+    except (OSError, ValueError) as error:
         return Rescoring(reported, None, tolerance, f"no predictions: {error}")
-    if classes.shape != labels.shape or classes.dtype.kind not in "iu":
-        found = f"predictions of shape {classes.shape} and type {classes.dtype}"
-        return Rescoring(reported, None, tolerance, f"{found}, not {labels.shape} integers")
+    if classes.shape != labels.shape:
+        found = f"predictions of shape {classes.shape}, not {labels.shape}"
+        return Rescoring(reported, None, tolerance, found)
+    if shuffle is not None:
+        classes = shuffle.undo(classes)
     write_atomically(spec.final_predictions, encoded(classes))
-    quality = float((classes == labels).mean())
-    problem = "" if abs(quality - reported) <= tolerance else "the quality did not come back"
-    return Rescoring(reported, quality, tolerance, problem)
+    again = float((classes == labels).mean())
+    problem = "" if abs(again - reported) <= tolerance else "the quality did not come back"
+    if not problem and reported >= quality.target > again:
+        problem = "the model does not reach the target when it is scored again"
+    if not problem and spec.timed_predictions.exists():
+        differing = float((read_predictions(spec.timed_predictions) != classes).mean())
+        if differing > tolerance:
+            problem = f"{differing:.2%} of the predictions are not those of the last evaluation"
+    return Rescoring(reported, again, tolerance, problem)

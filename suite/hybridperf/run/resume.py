@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hybridperf.log import keys
 from hybridperf.log.reader import read_log
 from hybridperf.log.writer import LogClock, LogWriter
 from hybridperf.run.checkpoints import checkpoint_folder, sweep_checkpoints
+from hybridperf.run.machine import machine_start
 from hybridperf.run.provenance import code_hashes
 from hybridperf.untrusted import whole
 
@@ -19,20 +19,7 @@ if TYPE_CHECKING:
     from hybridperf.run.request import RunRequest
     from hybridperf.run.spec import RunSpec
 
-__all__ = ["machine_start", "reopen", "resumable_epoch", "same_request"]
-
-_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
-
-
-def machine_start() -> str:
-    """Return the kernel's boot id, which identifies the start of this machine's monotonic clock.
-
-    Empty if the system has none.
-    """
-    try:
-        return _BOOT.read_text().strip()
-    except OSError:
-        return ""
+__all__ = ["reopen", "resumable_epoch", "same_request"]
 
 
 def same_request(spec: RunSpec, request: RunRequest) -> bool:

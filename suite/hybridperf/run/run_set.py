@@ -28,10 +28,12 @@ from hybridperf.run.folder import (
     sealed_runs,
     sweep,
 )
+from hybridperf.run.machine import machine_start
 from hybridperf.run.predictor_server import PredictorServer
 from hybridperf.run.provenance import code_hashes
 from hybridperf.run.request import package_of
-from hybridperf.run.resume import machine_start, resumable_epoch, same_request
+from hybridperf.run.resume import resumable_epoch, same_request
+from hybridperf.run.sandbox import mode_of, sandbox_facts
 from hybridperf.run.seeds import draw_seed
 from hybridperf.run.signals import stop_on_signals
 from hybridperf.run.spec import RunSpec
@@ -97,10 +99,16 @@ def _carry_out(
     require_same_configuration(sealed_runs(package), request, task)
     require_unchanged(package)
     sealed_before = {run.number for run in sealed_runs(package)}
+    again: list[tuple[int, int]] = []  # seed, and how often it was tried before
     for number in left_behind(package):
         begun = (attempt_folder(package, number) / "run.json").exists()
         if not begun or number in sealed_before:
             shutil.rmtree(attempt_folder(package, number))
+            continue
+        attempt = Attempt.left_behind(number, around)
+        if attempt.failed_with_machine:
+            again.append((attempt.spec.seed, attempt.spec.retries + 1))
+            shutil.rmtree(attempt.spec.folder)
             continue
         sealed = _settle(number, request, task, around, observer)
         observer.sealed(sealed)
@@ -122,6 +130,7 @@ def _carry_out(
         number = runs[-1].number + 1 if runs else 0
         observer.begin(len(completed), request.runs, task)
         seed, provenance = draw_seed(package, runs, completed)
+        _, retries = again.pop() if again else (seed, 0)  # which had the same seed
         spec = RunSpec(
             folder=str(attempt_folder(package, number)),
             attempt=number,
@@ -130,6 +139,7 @@ def _carry_out(
             overrides=dict(request.overrides),
             plan=str(request.plan),
             seed=seed,
+            retries=retries,
             org=request.org,
             platform=package.system,
             division=request.division,
@@ -140,6 +150,8 @@ def _carry_out(
             rendezvous=peers.rendezvous(),
             provenance=provenance,
             keep_weights=request.keep_weights,
+            mode=mode_of(task, request.mode, request.nodes.count),
+            sandbox=sandbox_facts(request.mode, request.nodes.count),
         )
         peers.prepare(package, task, stop)
         sealed = Attempt(spec, around).run()

@@ -132,6 +132,9 @@ def _manifest(
         },
         "plan": spec.plan,
         "seed": spec.seed,
+        "retries": spec.retries,
+        "mode": spec.mode,
+        "sandbox": spec.sandbox,
         "overrides": spec.overrides,
         "org": spec.org,
         "platform": spec.platform,
@@ -163,7 +166,7 @@ def remove_irregular_files(spec: RunSpec) -> str:
 
 def _expected_files(spec: RunSpec) -> Iterator[Path]:
     """Yield the files that the harness reads or writes."""
-    yield from (spec.path, spec.log, spec.predictions, spec.ending)
+    yield from (spec.path, spec.log, spec.timed_predictions, spec.ending)
     for node in range(spec.nodes):
         yield from (spec.output_of(node), spec.pulse_of(node))
     if _kind(spec.weights) == "a folder":

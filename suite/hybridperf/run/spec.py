@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
@@ -19,8 +20,21 @@ from hybridperf.tasks.schema import build
 from hybridperf.tasks.task import Division, Task  # noqa: TC001 - as above
 from hybridperf.untrusted import read_object, reason
 
-__all__ = ["NODE_VARIABLE", "RUN_VARIABLE", "RunSpec", "this_node"]
+__all__ = [
+    "NODE_VARIABLE",
+    "RUN_VARIABLE",
+    "Mode",
+    "RunSpec",
+    "checkpoints_folder",
+    "pulse_file",
+    "this_node",
+    "weights_folder",
+    "work_folder",
+]
 
+#: sandboxed: samples reach ranks only on the clock, and labels to be predicted never; open: the
+#: data set is within their reach
+Mode = Literal["sandboxed", "open"]
 RUN_VARIABLE: Final = "HYBRIDPERF_RUN"  #: environment variable: path of the specification
 #: environment variable of a run's processes: node number and process id of the harness there
 NODE_VARIABLE: Final = "HYBRIDPERF_NODE"
@@ -35,7 +49,8 @@ def this_node() -> int:
 class RunSpec:
     """Everything that determines one run.
 
-    All files of the run are written to ``folder``.
+    All files of the run are in ``folder``. Only the harness writes there, but for the folders
+    ``work``, which is the trainer's, and ``scoring``, which is the predictor's.
     """
 
     folder: str
@@ -57,6 +72,10 @@ class RunSpec:
     provenance: dict[str, object] = field(default_factory=dict)
     keep_weights: bool = False  #: keep the final weights beside the log
     resumed: int | None = None  #: epoch of the checkpoint from which the run was resumed
+    retries: int = 0  #: attempts at this seed that failed with the machine before
+    mode: Mode = "open"
+    sandbox: dict[str, object] = field(default_factory=lambda: {"kind": "none"})
+    channel: str = ""  #: of the harness, for ranks of other nodes: TOKEN@HOST:PORT
 
     @classmethod
     def from_environment(cls) -> RunSpec:
@@ -115,6 +134,21 @@ class RunSpec:
         return self.task().trainer if self.division == "closed" else self.trainer
 
     @property
+    def sandboxed(self) -> bool:
+        """Return whether ranks and predictor run in a sandbox, even if the mode is open."""
+        return self.sandbox.get("kind") != "none"
+
+    @property
+    def weights_seed(self) -> int:
+        """Return the seed of the initial weights and of dropout, which ranks get first.
+
+        ``seed`` itself, that of the order of samples, cannot be found from it in time: trying all
+        of them takes days.
+        """
+        derived = hashlib.pbkdf2_hmac("sha256", b"%d" % self.seed, b"weights", 100_000, 4)
+        return int.from_bytes(derived) >> 1
+
+    @property
     def path(self) -> Path:
         """Return the file that holds this specification."""
         return Path(self.folder, "run.json")
@@ -125,8 +159,13 @@ class RunSpec:
         return Path(self.folder, "ending.json")
 
     @property
+    def machine_failed(self) -> Path:
+        """Return the file that marks an attempt which failed with the machine."""
+        return Path(self.folder, "machine_failed")
+
+    @property
     def log(self) -> Path:
-        """Return the log file, written by rank 0."""
+        """Return the log file."""
         return Path(self.folder, "log.txt")
 
     @property
@@ -142,19 +181,29 @@ class RunSpec:
         """
         return Path(self.folder, f"output_{node}.txt" if node else "output.txt")
 
+    @property
+    def timed_predictions(self) -> Path:
+        """Return the file with the predicted classes of the last timed evaluation."""
+        return Path(self.folder, "predictions.npy")
+
+    @property
+    def work(self) -> Path:
+        """Return the folder that the trainer may write: weights, checkpoints, scratch."""
+        return work_folder(Path(self.folder))
+
     def pulse_of(self, node: int) -> Path:
         """Return the file in which the ranks on ``node`` record their progress."""
-        return Path(self.folder, f"pulse_{node}.bin" if node else "pulse.bin")
+        return pulse_file(self.work, node)
 
     @property
     def weights(self) -> Path:
         """Return the folder of the final weights, in one safetensors file per part."""
-        return Path(self.folder, "weights")
+        return weights_folder(self.work)
 
     @property
     def checkpoints(self) -> Path:
         """Return the folder of the run's checkpoints."""
-        return Path(self.folder, "checkpoints")
+        return checkpoints_folder(self.work)
 
     @property
     def final_predictions(self) -> Path:
@@ -162,6 +211,26 @@ class RunSpec:
         return Path(self.folder, "final_predictions.npy")
 
     @property
-    def predictions(self) -> Path:
-        """Return the file in which the predictor saves its predicted classes."""
-        return Path(self.folder, "predictions.npy")
+    def scoring(self) -> Path:
+        """Return the folder of a rescoring: inputs from the harness, predictions for it."""
+        return Path(self.folder, "scoring")
+
+
+def work_folder(folder: Path) -> Path:
+    """Return the trainer's folder in the ``folder`` of an attempt."""
+    return folder / "work"
+
+
+def pulse_file(work: Path, node: int) -> Path:
+    """Return the file of ``work`` in which the ranks on ``node`` record their progress."""
+    return work / (f"pulse_{node}.bin" if node else "pulse.bin")
+
+
+def weights_folder(work: Path) -> Path:
+    """Return the folder of the final weights in ``work``."""
+    return work / "weights"
+
+
+def checkpoints_folder(work: Path) -> Path:
+    """Return the folder of the checkpoints in ``work``."""
+    return work / "checkpoints"

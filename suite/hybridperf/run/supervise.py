@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from hybridperf.log import keys
@@ -17,6 +18,7 @@ from hybridperf.run.ending import (
     read_output,
     tells_of_lost_peer,
 )
+from hybridperf.run.machine import MachineWatch
 from hybridperf.run.processes import end_tree
 from hybridperf.run.pulse import read_pulse
 from hybridperf.untrusted import LOG_CAP_BYTES, number, open_bounded, reason, whole
@@ -24,10 +26,10 @@ from hybridperf.untrusted import LOG_CAP_BYTES, number, open_bounded, reason, wh
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterator
-    from pathlib import Path
 
     from hybridperf.log.log import Entry
     from hybridperf.run.coordinator import Coordinator
+    from hybridperf.run.rank_server import RankServer
     from hybridperf.run.signals import StopRequest
     from hybridperf.run.spec import RunSpec
     from hybridperf.tasks.task import Limits
@@ -138,6 +140,7 @@ class _Watch:
 
 def supervise(
     process: subprocess.Popen[bytes],
+    server: RankServer,
     spec: RunSpec,
     stop: StopRequest,
     observer: Observer,
@@ -146,14 +149,16 @@ def supervise(
 ) -> Ending:
     """Wait until the run has ended, or end it; in both cases no process of it remains.
 
-    The log of a resumed run already has ``resumed_at`` bytes; its clock has not stopped since
-    run_start. ``peers`` coordinates the other nodes, if there are any.
+    Meanwhile ``server`` answers the ranks. The log of a resumed run already has ``resumed_at``
+    bytes; its clock has not stopped since run_start. ``peers`` coordinates the other nodes, if
+    there are any.
     """
     watch = _Watch(launched_s=time.monotonic(), offset=resumed_at)
+    machine = MachineWatch(Path(spec.folder))
     if resumed_at:
         watch.resumed_s = watch.launched_s - _elapsed_s(spec)
     try:
-        verdict = _await_end(process, spec, watch, stop, observer, peers)
+        verdict = _await_end(process, server, spec, watch, stop, observer, peers)
     finally:
         if peers is not None:
             peers.call_off()
@@ -167,11 +172,14 @@ def supervise(
     by_itself = verdict is None and not tells_of_lost_peer(own)
     if outcome is Outcome.CRASHED and (by_itself or tells_of_lost_peer(reason)):
         reason = own
+    if outcome is Outcome.CRASHED and (failure := machine.failure(process.returncode, reason)):
+        outcome, reason = Outcome.ENVIRONMENT, failure
     return watch.ending(outcome, reason)
 
 
 def _await_end(
     process: subprocess.Popen[bytes],
+    server: RankServer,
     spec: RunSpec,
     watch: _Watch,
     stop: StopRequest,
@@ -192,9 +200,12 @@ def _await_end(
             return Outcome.CRASHED, watch.problem
         if verdict := (peers and peers.trouble()) or _over_limit(watch, limits):
             return verdict
-        time.sleep(_POLL_S)
+        server.serve(_POLL_S)
+        watch.problem = watch.problem or server.problem
+    server.serve(0)
     watch.read(spec, ranks, peers)
-    return (Outcome.CRASHED, watch.problem) if watch.problem else None
+    problem = watch.problem or server.problem
+    return (Outcome.CRASHED, problem) if problem else None
 
 
 def _elapsed_s(spec: RunSpec) -> float:

@@ -1,34 +1,63 @@
 """The trainer's interface to a timed run.
 
-The harness decides the training loop, the clock, when to evaluate and when to stop.
+The harness decides the training loop, the clock, when to evaluate and when to stop. Ranks say over
+a channel what they have done; the harness stamps it, counts their predictions and writes the log.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import time
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from hybridperf.log import keys
-from hybridperf.log.writer import LogWriter
+import numpy as np
+
+from hybridperf.plan import ParallelPlan
 from hybridperf.run.access import EvaluationData, TrainingData
+from hybridperf.run.channel import (
+    CHANNEL_VARIABLE,
+    Describe,
+    Evaluate,
+    Predictions,
+    Ready,
+    Refusal,
+    Save,
+    Saved,
+    Start,
+    Track,
+    Verdict,
+    Welcome,
+    connect,
+)
 from hybridperf.run.checkpoints import begin_checkpoint, checkpoint_folder, complete_checkpoint
+from hybridperf.run.handover import shared
 from hybridperf.run.pulse import Pulse
-from hybridperf.run.spec import RunSpec, this_node
-from hybridperf.tasks.data import Splits, load
+from hybridperf.run.spec import (
+    RUN_VARIABLE,
+    checkpoints_folder,
+    pulse_file,
+    this_node,
+    weights_folder,
+    work_folder,
+)
+from hybridperf.tasks.data import Samples, load
+from hybridperf.tasks.overrides import apply_overrides
+from hybridperf.tasks.registry import read_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
     from types import TracebackType
 
     from torch import Tensor
 
-    from hybridperf.plan import ParallelPlan
+    from hybridperf.run.channel import Channel, Message
     from hybridperf.tasks.task import Block, Task
 
 __all__ = ["OutOfTurnError", "TimedRun"]
+
+Answer = TypeVar("Answer", Welcome, Start)
+_NOT_STARTED: Final = f"{CHANNEL_VARIABLE} is not set: start this trainer with 'hybridperf run'"
 
 
 class OutOfTurnError(RuntimeError):
@@ -38,27 +67,38 @@ class OutOfTurnError(RuntimeError):
 class TimedRun:
     """A timed training run, as used by each rank.
 
-    Every rank runs the same loop; rank 0 writes the log. The reported quality decides when the
-    run ends, so it must be equal on every rank.
+    Every rank runs the same loop; what rank 0 describes and tracks is logged.
     """
 
-    def __init__(self, spec: RunSpec, rank: int) -> None:
-        self.spec = spec
-        self.task: Task = spec.task()
-        self.plan: ParallelPlan = spec.parallel_plan()
-        self.seed = spec.seed
-        self._log = LogWriter(spec.log, spec.clock) if rank == 0 else None
-        self._pulse = Pulse(spec.pulse_of(this_node()), rank)
-        self._splits: Splits | None = None  # not None exactly while the clock runs
+    def __init__(self, channel: Channel, rank: int, folder: Path) -> None:
+        self._channel, self._rank = channel, rank
+        welcome = self._await(Welcome)
+        task = read_task(folder / welcome.task_path)
+        self.task: Task = apply_overrides(task, welcome.overrides)
+        self.plan = ParallelPlan.parse(welcome.plan)
+        self.seed = welcome.seed  #: of the initial weights, and of dropout
+        self.work = work_folder(folder)  #: folder that the trainer may write
+        self._resumed = welcome.resumed
+        self._pulse = Pulse(pulse_file(self.work, this_node()), rank)
+        self._start: Start | None = None  # not None exactly while the clock runs
+        self._train: Samples | None = None
+        self._held_out: object = None
         self._block: Block | None = None
-        self._block_start_s = 0.0
-        self._evaluating = False
-        self._reached = False
+        self._evaluation: EvaluationData | None = None  # of the current block, once it has begun
+        self._goes_on = True
 
     @classmethod
     def join(cls) -> Self:
-        """Return the run and the rank that the environment variables of this process name."""
-        return cls(RunSpec.from_environment(), int(os.environ.get("RANK", "0")))
+        """Return the run and the rank that the environment variables of this process name.
+
+        Raises:
+            RuntimeError: if the harness did not start this process.
+        """
+        if CHANNEL_VARIABLE not in os.environ:
+            raise RuntimeError(_NOT_STARTED)
+        rank = int(os.environ.get("RANK", "0"))
+        folder = Path(os.environ[RUN_VARIABLE]).parent
+        return cls(connect(os.environ[CHANNEL_VARIABLE], rank), rank, folder)
 
     def __enter__(self) -> Self:
         return self
@@ -70,39 +110,46 @@ class TimedRun:
         trace: TracebackType | None,
     ) -> None:
         self._pulse.close()
-        if self._log is not None:
-            self._log.close()
+        self._channel.close()
 
     @property
     def checkpoint(self) -> Path | None:
         """Return the folder of the checkpoint to load; None if the run starts from scratch."""
-        epoch = self.spec.resumed
-        return None if epoch is None else checkpoint_folder(self.spec.checkpoints, epoch)
+        folder = checkpoints_folder(self.work)
+        return None if self._resumed is None else checkpoint_folder(folder, self._resumed)
 
     def describe(self, key: str, value: object = None, **metadata: object) -> None:
         """Log a fact about the trainer's setup, such as its partition.
 
         A resumed run logs nothing here: its log has the same entries already.
         """
-        if self._log is not None and self.spec.resumed is None:
-            self._log.point(key, value, **metadata)
+        if self._rank == 0 and self._resumed is None:
+            self._channel.send(Describe(key, value, metadata))
 
     @contextlib.contextmanager
     def clock(self) -> Iterator[None]:
-        """Time the body: log run_start on entry, and run_stop with the run's status on exit.
+        """Time the body: the clock runs once all ranks are here, until the last evaluation.
 
-        A resumed run logs no second run_start. If the body raises, the harness logs run_stop with
-        the status aborted.
+        A resumed run's clock has not been stopped.
         """
-        if self._log is not None and self.spec.resumed is None:
-            self._log.stop(keys.INIT_STOP)
-            self._log.start(keys.RUN_START)
+        self._channel.send(Ready())
+        self._start = self._await(Start)
         self._pulse.beat()
-        self._splits = load(self.task.data)
+        self._read(self._start)
         yield
-        self._splits = None
-        if self._log is not None:
-            self._log.stop(keys.RUN_STOP, status="success" if self._reached else "aborted")
+        self._start = self._train = self._held_out = None
+
+    def _read(self, start: Start) -> None:
+        """Take the samples from shared memory, or read the data set."""
+        if start.train_inputs and start.train_labels and start.evaluation_inputs:
+            (memory,) = self._channel.descriptors
+            places = (start.train_inputs, start.train_labels, start.evaluation_inputs)
+            inputs, labels, self._held_out = (shared(place, memory) for place in places)
+            self._train = Samples(inputs, labels)
+            os.close(memory)
+        else:
+            splits = load(self.task.data)
+            self._train, self._held_out = splits.train, splits.evaluation.inputs
 
     def blocks(self) -> Iterator[Block]:
         """Yield the blocks of epochs to train, until the target or the limit of epochs is reached.
@@ -111,15 +158,12 @@ class TimedRun:
             OutOfTurnError: if a block ends without `report`.
         """
         for block in self.task.blocks():
-            if block.last_epoch <= (self.spec.resumed or 0):
+            if block.last_epoch <= (self._resumed or 0):
                 continue
-            self._block, self._block_start_s = block, time.monotonic()
-            if self._log is not None:
-                epochs = {"first_epoch_num": block.first_epoch, "epoch_count": block.epochs}
-                self._log.start(keys.BLOCK_START, **epochs)
+            self._block = block
             yield block
             self._require_report()
-            if self._reached:
+            if not self._goes_on:
                 return
 
     def _require_report(self) -> None:
@@ -132,35 +176,32 @@ class TimedRun:
         Raises:
             OutOfTurnError: outside of `clock`, or if ``block`` is not the current one.
         """
-        if self._splits is None or block is not self._block:
+        if self._start is None or self._train is None or block is not self._block:
             raise OutOfTurnError("training data belongs to the current block, on the clock")
-        return TrainingData(self._splits.train, self.task, self.seed, block, self._pulse.beat)
+        return TrainingData(self._train, self.task, self._start.seed, block, self._pulse.beat)
 
     def evaluation_data(self) -> EvaluationData:
-        """End the training of the current block, and return the evaluation samples.
+        """End the training of the current block, and return the inputs of evaluation samples.
+
+        Their order is the run's own. `EvaluationData.predict` takes the predictions.
 
         Raises:
             OutOfTurnError: outside of a block.
         """
-        if self._splits is None or self._block is None:
+        if self._start is None or self._block is None:
             raise OutOfTurnError("evaluation data is for the end of a block, on the clock")
-        self._evaluating = True
-        if self._log is not None:
-            samples = self.task.training.global_batch_size * len(self.task.steps(self._block))
-            rate = samples / (time.monotonic() - self._block_start_s)
-            epoch = self._block.last_epoch
-            self._log.point(keys.TRACKED_STATS, {"throughput": rate}, epoch_num=epoch)
-            self._log.start(keys.EVAL_START, epoch_num=epoch)
-        return EvaluationData(self._splits.evaluation, self._pulse.beat)
+        if self._rank == 0:
+            self._channel.send(Evaluate())
+        self._evaluation = EvaluationData(self._held_out, self._pulse.beat)
+        return self._evaluation
 
     def track(self, statistics: Mapping[str, object]) -> None:
         """Log statistics of the current block, such as the breakdown of its time."""
-        if self._log is not None and self._block is not None:
-            epoch = self._block.last_epoch
-            self._log.point(keys.TRACKED_STATS, dict(statistics), epoch_num=epoch)
+        if self._rank == 0 and self._block is not None:
+            self._channel.send(Track(dict(statistics)))
 
-    def report(self, quality: float, save: Callable[[Path], None] | None = None) -> None:
-        """Report the measured quality, a fraction, and end the block.
+    def report(self, save: Callable[[Path], None] | None = None) -> float:
+        """Hand this rank's predictions over, end the block, and return the quality of all ranks'.
 
         If the task requires checkpoints and the target is not reached, ``save`` is called on every
         rank first, with the folder to write to; on rank 0 it must return after all ranks have
@@ -169,28 +210,29 @@ class TimedRun:
         Raises:
             OutOfTurnError: if no evaluation is in progress.
         """
-        if self._block is None or not self._evaluating:
+        if self._block is None or self._evaluation is None:
             raise OutOfTurnError("report() follows an evaluation, once")
-        self._reached = quality >= self.task.quality.target
-        if save is not None and self.task.evaluation.checkpoint and not self._reached:
+        self._channel.send(_message_of(self._evaluation))
+        answer = self._receive()
+        if isinstance(answer, Save):
             self._save_checkpoint(self._block.last_epoch, save)
-        if self._log is not None:
-            epoch = self._block.last_epoch
-            self._log.stop(keys.EVAL_STOP, epoch_num=epoch)
-            self._log.point(keys.EVAL_ACCURACY, quality, epoch_num=epoch)
-            self._log.stop(keys.BLOCK_STOP, first_epoch_num=self._block.first_epoch)
-        self._block, self._evaluating = None, False
+            answer = self._receive()
+        assert isinstance(answer, Verdict), f"{answer} is no verdict"
+        self._goes_on = answer.goes_on
+        self._block = self._evaluation = None
+        return answer.quality
 
-    def _save_checkpoint(self, epoch: int, save: Callable[[Path], None]) -> None:
+    def _save_checkpoint(self, epoch: int, save: Callable[[Path], None] | None) -> None:
         """Save a checkpoint, before the evaluation is logged: so each logged one has its own."""
-        start_s = time.monotonic()
+        if save is None:
+            raise OutOfTurnError("the task requires checkpoints: report(save) takes a function")
         self._pulse.beat()
-        self.spec.checkpoints.mkdir(exist_ok=True)
-        save(begin_checkpoint(self.spec.checkpoints, epoch))
-        if self._log is not None:
-            complete_checkpoint(self.spec.checkpoints, epoch)
-            seconds = time.monotonic() - start_s
-            self._log.point(keys.CHECKPOINT, {"seconds": seconds}, epoch_num=epoch)
+        folder = checkpoints_folder(self.work)
+        folder.mkdir(exist_ok=True)
+        save(begin_checkpoint(folder, epoch))
+        if self._rank == 0:
+            complete_checkpoint(folder, epoch)
+        self._channel.send(Saved())
         self._pulse.beat()
 
     def save(self, weights: Mapping[str, Tensor], part: int = 0) -> None:
@@ -199,13 +241,46 @@ class TimedRun:
         Raises:
             OutOfTurnError: inside of `clock`.
         """
-        if self._splits is not None:
+        if self._start is not None:
             raise OutOfTurnError("save() follows the clock")
         from safetensors.torch import save_file
 
-        self.spec.weights.mkdir(exist_ok=True)
+        folder = weights_folder(self.work)
+        folder.mkdir(exist_ok=True)
         # safetensors rejects tensors that share storage, as those of a stage may.
         plain = {
             name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()
         }
-        save_file(plain, self.spec.weights / f"part_{part}.safetensors")
+        save_file(plain, folder / f"part_{part}.safetensors")
+
+    def _await(self, kind: type[Answer]) -> Answer:
+        answer = self._receive()
+        assert isinstance(answer, kind), f"{answer} is no {kind.__name__}"
+        return answer
+
+    def _receive(self) -> Message:
+        """Return the harness's answer.
+
+        Raises:
+            OutOfTurnError: if the harness refuses what this rank sent.
+        """
+        message = self._channel.receive()
+        if isinstance(message, Refusal):
+            raise OutOfTurnError(message.reason)
+        return message
+
+
+def _message_of(evaluation: EvaluationData) -> Predictions:
+    """Return the predictions of a rank, with adjacent chunks joined."""
+    parts = sorted(evaluation.predicted, key=lambda part: part[0].start)
+    chunks: list[tuple[int, ...]] = []
+    for chunk, classes in parts:
+        if len(classes) != chunk.stop - chunk.start:
+            message = f"{len(classes)} predictions for {chunk.stop - chunk.start} samples"
+            raise ValueError(message)
+        if chunks and chunks[-1][1] == chunk.start:
+            chunks[-1] = (chunks[-1][0], chunk.stop)
+        else:
+            chunks.append((chunk.start, chunk.stop))
+    payload = b"".join(np.ascontiguousarray(each, np.int64).tobytes() for _, each in parts)
+    return Predictions(tuple(chunks), payload)

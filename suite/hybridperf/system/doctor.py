@@ -21,6 +21,7 @@ from hybridperf.system import files, nvml
 from hybridperf.system.accelerators import probe_accelerators
 from hybridperf.system.describe import gibibytes
 from hybridperf.system.host import available_bytes
+from hybridperf.system.landlock import landlock_abi, why_no_landlock
 from hybridperf.system.software import torch_folder, torch_release
 from hybridperf.system.toolkit import judge_toolkit
 from hybridperf.tasks.data import check_data
@@ -209,6 +210,7 @@ def examine_resources(out: Path | None = None, root: Path = Path("/")) -> Iterat
     yield _memory(root)
     yield _shared_memory(root)
     yield _loopback()
+    yield _sandbox()
     yield _clock(root)
 
 
@@ -277,6 +279,18 @@ def _loopback() -> Diagnosis:
         not problem,
         problem or "ranks can meet on this machine",
         "Bring the loopback interface up with 'ip link set lo up', or allow it in the sandbox.",
+    )
+
+
+def _sandbox() -> Diagnosis:
+    reason = why_no_landlock()
+    return _judge(
+        "sandbox",
+        not reason,
+        reason or f"Landlock, ABI {landlock_abi()}",
+        "Use Linux 6.12 or newer with Landlock, and in a container allow its system calls: "
+        "results of runs without a sandbox prove less.",
+        needed=False,
     )
 
 

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybridperf.log.writer import LogClock
 from hybridperf.run.pulse import read_pulse
 
 if TYPE_CHECKING:
@@ -31,10 +30,9 @@ def chosen() -> str:
     if not fault or os.environ.get("RANK", "0") != os.environ.get("FAULT_RANK", "0"):
         return ""
     if once := os.environ.get("FAULT_ONCE"):
-        try:
-            Path(once).touch(exist_ok=False)
-        except FileExistsError:
+        if Path(once).read_text():
             return ""
+        Path(once).write_text(fault)
     return fault
 
 
@@ -51,40 +49,39 @@ def strike(fault: str, run: TimedRun) -> None:
     elif fault == "leave":
         sys.exit(0)
     elif fault == "fill the disk":
-        with Path(run.spec.folder, "filler").open("wb", buffering=0) as file:
+        with (run.work / "filler").open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(4096))
     elif fault == "link the log":
-        run.spec.log.unlink()
-        run.spec.log.symlink_to(os.environ["VICTIM"])
+        (run.work.parent / "log.txt").unlink()
+        (run.work.parent / "log.txt").symlink_to(os.environ["VICTIM"])
     elif fault == "pipe for a log":
-        run.spec.log.unlink()
-        os.mkfifo(run.spec.log)
+        (run.work.parent / "log.txt").unlink()
+        os.mkfifo(run.work.parent / "log.txt")
     elif fault == "pipe for the output":
-        run.spec.output.unlink()
-        os.mkfifo(run.spec.output)
+        (run.work.parent / "output.txt").unlink()
+        os.mkfifo(run.work.parent / "output.txt")
     elif fault == "forge files":
         text = json.dumps({"reported": 1.0, "quality": 1.0, "tolerance": 0.01, "problem": ""})
-        Path(run.spec.folder, "rescoring.json").write_text(text)
-        forged = json.loads(run.spec.path.read_text()) | {"seed": 1, "plan": "dp=8"}
-        run.spec.path.write_text(json.dumps(forged))
+        (run.work.parent / "rescoring.json").write_text(text)
+        order = run.work.parent / "run.json"
+        forged = json.loads(order.read_text()) | {"seed": 1, "plan": "dp=8"}
+        order.write_text(json.dumps(forged))
         ending = {"outcome": "success", "reason": "", "initialisation_s": 0.1, "run_s": 98765}
-        Path(run.spec.folder, "ending.json").write_text(json.dumps(ending))
+        (run.work.parent / "ending.json").write_text(json.dumps(ending))
     elif fault == "tell secrets":
         raise Boom(f"no file {os.environ['VICTIM']} with password hunter2")
     elif fault == "wall clock":
         behind_s = time.time() - HOUR_MS / 1000
         time.time = lambda: behind_s
         time.time_ns = lambda: int(behind_s * 1e9)
-    elif fault == "log clock" and run._log is not None:
-        run._log._clock = LogClock(run.spec.clock.wall_ms - HOUR_MS)
 
 
 def meet(run: TimedRun) -> None:
     """Wait until every rank has come as far as this one, as a collective would."""
     ranks, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     while True:
-        nodes = [read_pulse(run.spec.pulse_of(node), ranks) for node in range(run.spec.nodes)]
+        nodes = [read_pulse(path, ranks) for path in run.work.glob("pulse*.bin")]
         counts = [max(each) for each in zip(*nodes, strict=True)]
         if min(counts) >= counts[rank]:
             return

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hybridperf.run.prediction import Prediction
+from hybridperf.run.prediction import PREDICTIONS, Prediction
 from hybridperf.run.spec import RunSpec
 from tests.trainers.faulty.faults import Boom, chosen
 from tests.trainers.nearest.memory import Memory
@@ -34,18 +34,18 @@ if __name__ == "__main__":
             os.execve(sys.executable, [sys.executable, "-c", sleep, os.environ["DAEMON"]], {})
         os._exit(0)
     if fault == "predict leaves a daemon":
-        while not Path(os.environ["DAEMON"]).exists():
+        while not Path(os.environ["DAEMON"]).read_text():
             time.sleep(0.01)
     if fault == "predict answers nothing":
         sys.exit(0)
     if fault == "predict answers an empty file":
-        spec.predictions.touch()
+        (spec.scoring / PREDICTIONS).touch()
         sys.exit(0)
     memory.load(spec)
     classes = memory.answer(prediction.inputs())
     if fault == "predict answers too few":
         classes = classes[:-1]
     if fault == "predict answers words":
-        np.save(spec.predictions, classes.astype(str))
+        np.save(spec.scoring / PREDICTIONS, classes.astype(str))
         sys.exit(0)
     prediction.answer(classes)

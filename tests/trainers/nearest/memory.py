@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from hybridperf.run.spec import weights_folder
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -38,11 +40,12 @@ class Memory:
         nearest: NDArray[np.int64] = distances.argmin(axis=1)
         return self.labels[nearest]
 
-    def save(self, spec: RunSpec) -> None:
+    def save(self, work: Path) -> None:
         """Hand the samples over as weights."""
-        spec.weights.mkdir(exist_ok=True)
+        folder = weights_folder(work)
+        folder.mkdir(exist_ok=True)
         tensors: dict[str, NDArray[Any]] = {"images": self.images, "labels": self.labels}
-        save_file(tensors, spec.weights / "part_0.safetensors")
+        save_file(tensors, folder / "part_0.safetensors")
 
     def checkpoint(self, folder: Path) -> None:
         """Write down how much is known."""

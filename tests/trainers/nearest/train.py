@@ -16,6 +16,6 @@ if __name__ == "__main__":
                 count = round(SHARES[min(block.last_epoch, len(SHARES)) - 1] * len(data.samples))
                 memory.fill(data.samples.inputs[:count], data.samples.labels[:count])
                 held_out = run.evaluation_data()
-                correct = memory.answer(held_out.samples.inputs) == held_out.samples.labels
-                run.report(float(correct.mean()))
-        memory.save(run.spec)
+                held_out.predict(slice(0, len(held_out)), memory.answer(held_out.inputs))
+                run.report()
+        memory.save(run.work)

@@ -68,13 +68,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rendezvous", metavar="HOST:PORT", help="node 0, and a port that is free there"
     )
+    parser.add_argument(
+        "--mode",
+        choices=("sandboxed", "open"),
+        default="sandboxed",
+        help="open: run the trainer outside of the sandbox, for one that reads the data or writes "
+        "the log itself; its results prove less (default: sandboxed, where kernel and data allow)",
+    )
     add_format(parser, "text", "json")
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
     """Make the missing runs, then score and check the result; other nodes than 0 take part."""
     nodes = Nodes.named(options.nodes, options.node_rank, options.rendezvous)
-    request = dataclasses.replace(request_of(options), nodes=nodes)
+    request = dataclasses.replace(request_of(options), nodes=nodes, mode=options.mode)
     if nodes.rank > 0:
         if options.format != "json":
             where = f"node {nodes.rank} of {nodes.count} at {nodes.rendezvous}"

@@ -17,6 +17,7 @@ from hybridperf.tasks.data.topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from hybridperf.tasks.data.samples import Progress
     from hybridperf.tasks.task import Data
@@ -26,7 +27,9 @@ __all__ = [
     "Splits",
     "check_data",
     "data_contents",
+    "data_files",
     "drop_from_page_cache",
+    "in_memory",
     "load",
     "prepare",
     "require_readable",
@@ -50,12 +53,21 @@ def check_data(data: Data) -> str:
     return _source(data).check(data)
 
 
+def data_files(data: Data) -> list[Path]:
+    """Return the files that hold the samples.
+
+    Raises:
+        UserError: exit status 4 if they are missing.
+    """
+    return _source(data).files(data)
+
+
 def drop_from_page_cache(data: Data) -> None:
     """Drop the data files from the page cache, so that a run reads them from storage.
 
     Source: MLPerf Training rules, 6.1.
     """
-    for path in _source(data).files(data):
+    for path in data_files(data):
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -70,6 +82,11 @@ def data_contents(data: Data) -> str:
         UserError: exit status 4 if they are missing.
     """
     return contents_sha256(_source(data).files(data))
+
+
+def in_memory(data: Data) -> bool:
+    """Return whether the inputs of the samples are arrays, which processes can share."""
+    return _source(data).in_memory
 
 
 def load(data: Data) -> Splits:

@@ -23,6 +23,8 @@ _SIZE_PX: Final = 32
 class Cifar10(Source):
     """60,000 colour images of 32 x 32 pixels in ten classes, 10,000 of them held out."""
 
+    in_memory = True
+
     def files(self, data: Data) -> list[Path]:
         """Return the files that contain the images.
 

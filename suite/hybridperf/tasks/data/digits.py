@@ -21,6 +21,8 @@ __all__ = ["Digits"]
 class Digits(Source):
     """Images of 8 x 8 pixels; in each class, images 0, 3, 6, ... in file order are held out."""
 
+    in_memory = True
+
     def files(self, data: Data) -> list[Path]:  # noqa: ARG002 - there is one file
         """Return the data file, found without importing scikit-learn, which takes seconds.
 

@@ -57,6 +57,8 @@ class Splits:
 class Source(Protocol):
     """A source of samples."""
 
+    in_memory: bool = False  #: whether inputs are arrays, which `read` reads as a whole
+
     def files(self, data: Data) -> list[Path]:
         """Return the files that contain the samples.
 

@@ -34,8 +34,10 @@ _OTHER, _LINE_FEED, _FIRST = 1, 2, 3
 class Topics(Source):
     """Blocks of text to train on, and masked windows to evaluate."""
 
+    in_memory = True
+
     def files(self, data: Data) -> list[Path]:
-        """Return the file of the module with the texts.
+        """Return the file of the module with the texts, and those that Python compiled it to.
 
         Raises:
             UserError: exit status 4 if this Python does not have it.
@@ -46,7 +48,7 @@ class Topics(Source):
         if path is None or not path.exists():
             expected = "the module pydoc_data.topics of Python's standard library"
             raise refuse_data(data, expected, "none", "use a Python with its whole library")
-        return [path]
+        return [path, *sorted((path.parent / "__pycache__").glob(f"{path.stem}.*"))]
 
     def check(self, data: Data) -> str:
         """Return the SHA-256 of the text, which differs from version to version of Python.

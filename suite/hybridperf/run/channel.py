@@ -1,0 +1,302 @@
+"""The channel between the harness and a rank: one table of messages, and how they are sent.
+
+A frame is the length of a JSON object and of a payload, the object, and the payload. Whatever comes
+from a rank is untrusted: only messages of `FROM_RANK` within the limits are taken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import socket
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.errors import UserError
+from hybridperf.tasks.schema import build
+from hybridperf.untrusted import LINE_CAP_BYTES, parse_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "CHANNEL_VARIABLE",
+    "FROM_HARNESS",
+    "FROM_RANK",
+    "Array",
+    "Channel",
+    "ChannelError",
+    "Describe",
+    "Evaluate",
+    "Join",
+    "Message",
+    "Predictions",
+    "Ready",
+    "Refusal",
+    "Save",
+    "Saved",
+    "Start",
+    "Track",
+    "Verdict",
+    "Welcome",
+    "connect",
+]
+
+CHANNEL_VARIABLE: Final = "HYBRIDPERF_CHANNEL"
+#: environment variable: TOKEN@PATH of the harness's socket, TOKEN@HOST:PORT from other machines
+_LENGTHS: Final = struct.Struct("!IQ")  # of the JSON object and of the payload, in bytes
+_MOST_DESCRIPTORS: Final = 4
+_PART_BYTES: Final = 2**18  #: read at once
+
+
+class ChannelError(Exception):
+    """Raised when the other side is gone, or sends what is no message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The first message of a rank."""
+
+    rank: int
+    token: str  #: of the run, which its processes find in their environment
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """A fact about the trainer's setup, for the log."""
+
+    key: str
+    value: object = None
+    metadata: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The rank is initialised; the run starts when all ranks are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """Statistics of the current block, for the log."""
+
+    statistics: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """The training of the current block has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """The rank's part of an evaluation: the payload has the classes, int64, of all ``chunks``."""
+
+    chunks: tuple[tuple[int, ...], ...]  #: [chunk]: first sample, and the one after the last
+    payload: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The rank has written its part of the checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """What a rank needs to initialise."""
+
+    task_path: str  #: as in `RunSpec`
+    overrides: dict[str, object]
+    plan: str
+    seed: int  #: of the initial weights and of dropout
+    resumed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An array in shared memory."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int  #: in bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The clock runs. With arrays, their memory comes as a file descriptor."""
+
+    seed: int  #: of the order of samples, and of augmentation
+    train_inputs: Array | None = None  #: None if the rank reads the data set itself
+    train_labels: Array | None = None
+    evaluation_inputs: Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Every rank is to write its part of the checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The quality that the harness counted, and whether the run goes on."""
+
+    quality: float
+    goes_on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The rank sent a message out of turn."""
+
+    reason: str
+
+
+Message = (
+    Join
+    | Describe
+    | Ready
+    | Track
+    | Evaluate
+    | Predictions
+    | Saved
+    | Welcome
+    | Start
+    | Save
+    | Verdict
+    | Refusal
+)
+Table = dict[str, type[Message]]
+FROM_RANK: Final[Table] = {
+    each.__name__: each for each in (Join, Describe, Ready, Track, Evaluate, Predictions, Saved)
+}
+FROM_HARNESS: Final[Table] = {
+    each.__name__: each for each in (Welcome, Start, Save, Verdict, Refusal)
+}
+
+
+class Channel:
+    """One end of a connection; ``expected`` are the messages that the other end may send.
+
+    The end that expects `FROM_HARNESS` also takes file descriptors.
+    """
+
+    def __init__(self, connection: socket.socket, expected: Mapping[str, type[Message]]) -> None:
+        self._socket, self._expected = connection, expected
+        self.most_payload_bytes = 0  #: that may come with one message
+        self._buffer = bytearray()
+        self.descriptors: list[int] = []  #: received so far
+
+    def fileno(self) -> int:
+        """Return the file descriptor of the socket, for `select`."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def send(self, message: Message, descriptor: int | None = None) -> None:
+        """Send ``message``, with an open file descriptor if the other end is on this machine.
+
+        Raises:
+            ChannelError: if the other end is gone or does not read.
+        """
+        fields = {
+            name: _plain(getattr(message, name)) for name in message.__slots__ if name != "payload"
+        }
+        payload = getattr(message, "payload", b"")
+        text = json.dumps({"message": type(message).__name__, **fields}, allow_nan=False).encode()
+        frame = _LENGTHS.pack(len(text), len(payload)) + text + payload
+        try:
+            sent = 0 if descriptor is None else socket.send_fds(self._socket, [frame], [descriptor])
+            self._socket.sendall(memoryview(frame)[sent:])
+        except OSError as error:
+            raise ChannelError(f"the other end is gone: {error.strerror}") from error
+
+    def receive(self) -> Message:
+        """Wait for the next message and return it.
+
+        Raises:
+            ChannelError: as `read` and `next_message`.
+        """
+        while (message := self.next_message()) is None:
+            self.read()
+        return message
+
+    def read(self) -> None:
+        """Read what has arrived, or wait until something does.
+
+        Raises:
+            ChannelError: if the other end is gone.
+        """
+        try:
+            if self._expected is FROM_HARNESS:
+                part, taken, _, _ = socket.recv_fds(self._socket, _PART_BYTES, _MOST_DESCRIPTORS)
+                self.descriptors += taken
+            else:
+                part = self._socket.recv(_PART_BYTES)
+        except OSError as error:
+            raise ChannelError(f"the other end is gone: {error.strerror}") from error
+        if not part:
+            raise ChannelError("the other end is gone")
+        self._buffer += part
+
+    def next_message(self) -> Message | None:
+        """Return the next message that has arrived whole, or None.
+
+        Raises:
+            ChannelError: if what arrived is no message that this end expects.
+        """
+        if len(self._buffer) < _LENGTHS.size:
+            return None
+        text_bytes, payload_bytes = _LENGTHS.unpack_from(self._buffer)
+        if text_bytes > LINE_CAP_BYTES or payload_bytes > self.most_payload_bytes:
+            raise ChannelError(f"a message of {text_bytes} + {payload_bytes} bytes")
+        start = _LENGTHS.size + text_bytes
+        end = start + payload_bytes
+        if len(self._buffer) < end:
+            return None
+        text, payload = bytes(self._buffer[_LENGTHS.size : start]), bytes(self._buffer[start:end])
+        del self._buffer[:end]
+        try:
+            return self._parse(text, payload)
+        except (ValueError, UserError) as error:
+            raise ChannelError(f"what is no message: {error}") from error
+
+    def _parse(self, text: bytes, payload: bytes) -> Message:
+        fields = parse_object(text.decode())
+        name = fields.pop("message", None)
+        kind = self._expected.get(str(name))
+        if kind is None:
+            raise ValueError(f"its name is {name!r:.40}")
+        message = build(kind, fields, path="channel")
+        if isinstance(message, Predictions):
+            return dataclasses.replace(message, payload=payload)
+        if payload:
+            raise ValueError(f"{name} with a payload")
+        return message
+
+
+def connect(address: str, rank: int) -> Channel:
+    """Join the run at ``address``, the value of `CHANNEL_VARIABLE`, as ``rank``.
+
+    Raises:
+        ChannelError: if nothing listens there.
+    """
+    token, _, place = address.partition("@")
+    try:
+        if place.startswith("/"):
+            connection = socket.socket(socket.AF_UNIX)
+            connection.connect(place)
+        else:
+            host, _, port = place.rpartition(":")
+            connection = socket.create_connection((host, int(port)))
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except OSError as error:
+        raise ChannelError(f"nothing listens at {place}: {error.strerror}") from error
+    channel = Channel(connection, FROM_HARNESS)
+    channel.send(Join(rank, token))
+    return channel
+
+
+def _plain(value: object) -> object:
+    return dataclasses.asdict(value) if isinstance(value, Array) else value

@@ -1,0 +1,106 @@
+"""The evaluation of a run: labels stay here, inputs are shuffled, and predictions are counted."""
+
+from __future__ import annotations
+
+import io
+import secrets
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from hybridperf.run.atomic import write_atomically
+from hybridperf.untrusted import PREDICTIONS_CAP_BYTES, read_bounded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+__all__ = ["Evaluation", "Shuffle", "read_predictions", "save_predictions"]
+
+_SECRET_BITS: Final = 128
+
+
+class Shuffle:
+    """An order of the evaluation samples that nobody can predict."""
+
+    def __init__(self, samples: int) -> None:
+        self._order = np.random.default_rng(secrets.randbits(_SECRET_BITS)).permutation(samples)
+
+    def apply(self, inputs: NDArray[Any]) -> NDArray[Any]:
+        """Return ``inputs`` [sample, ...] in this order."""
+        shuffled: NDArray[Any] = inputs[self._order]
+        return shuffled
+
+    def undo(self, shuffled: NDArray[Any]) -> NDArray[Any]:
+        """Return what `apply` was given."""
+        inputs = np.empty_like(shuffled)
+        inputs[self._order] = shuffled
+        return inputs
+
+
+class Evaluation:
+    """The labels of the evaluation samples, and the predictions that ranks send in parts."""
+
+    def __init__(self, labels: NDArray[np.int64], shuffle: Shuffle | None) -> None:
+        self._labels, self._shuffle = labels, shuffle
+        self._predicted = np.zeros_like(labels)
+        self._covered = np.zeros(len(labels), dtype=bool)
+
+    def begin(self) -> None:
+        """Forget the predictions of the evaluation before."""
+        self._covered[:] = False
+
+    def take(self, chunks: Sequence[tuple[int, ...]], payload: bytes) -> str:
+        """Take a rank's predictions; return what is wrong with them, or ``""``."""
+        width = int(np.prod(self._labels.shape[1:], dtype=int))
+        wanted, place = 0, 0
+        for chunk in chunks:
+            if len(chunk) != 2 or not 0 <= chunk[0] <= chunk[1] <= len(self._labels):
+                return f"predictions for the samples {list(chunk)!r:.40} of {len(self._labels)}"
+            wanted += chunk[1] - chunk[0]
+        if len(payload) != wanted * width * self._labels.itemsize:
+            return f"{len(payload)} bytes of predictions for {wanted} samples"
+        classes = np.frombuffer(payload, np.int64).reshape(wanted, *self._labels.shape[1:])
+        for first, last in chunks:
+            if self._covered[first:last].any():
+                return f"two predictions for a sample from {first} to {last - 1}"
+            self._predicted[first:last] = classes[place : place + last - first]
+            self._covered[first:last] = True
+            place += last - first
+        return ""
+
+    def quality(self) -> float | None:
+        """Return the share of right predictions, or None if some sample has none."""
+        if not self._covered.all():
+            return None
+        return float((self.predictions() == self._labels).mean())
+
+    def predictions(self) -> NDArray[np.int64]:
+        """Return the predicted classes in the order of the data set."""
+        return self._predicted if self._shuffle is None else self._shuffle.undo(self._predicted)
+
+
+def save_predictions(path: Path, classes: NDArray[np.int64]) -> None:
+    """Write predicted ``classes`` to the file ``path``."""
+    content = io.BytesIO()
+    np.lib.format.write_array(content, classes, allow_pickle=False)
+    write_atomically(path, content.getvalue())
+
+
+def read_predictions(path: Path) -> NDArray[np.int64]:
+    """Read the predicted classes in the file ``path``, which may be of a trainer's making.
+
+    Raises:
+        OSError: if there is no such file.
+        ValueError: if it is not a regular file, too large, or does not hold integers.
+    """
+    content = io.BytesIO(read_bounded(path, PREDICTIONS_CAP_BYTES))
+    try:
+        classes = np.lib.format.read_array(content, allow_pickle=False)
+    except MemoryError as error:
+        raise ValueError(str(error)) from error
+    if classes.dtype.kind not in "iu":
+        raise ValueError(f"elements of type {classes.dtype}, not integers")
+    return classes.astype(np.int64, copy=False)

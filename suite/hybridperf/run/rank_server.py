@@ -1,0 +1,354 @@
+"""The harness's end of the channels: it keeps the clock, the schedule, the labels and the log.
+
+Ranks say what they have done, in the order of `TimedRun`; each message is stamped when it arrives.
+What is out of turn is refused. Only this process writes the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import selectors
+import shutil
+import socket
+import struct
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from hybridperf.log import keys
+from hybridperf.log.writer import LogWriter
+from hybridperf.run.channel import (
+    FROM_RANK,
+    Channel,
+    ChannelError,
+    Describe,
+    Evaluate,
+    Join,
+    Predictions,
+    Ready,
+    Refusal,
+    Save,
+    Saved,
+    Start,
+    Track,
+    Verdict,
+    Welcome,
+)
+from hybridperf.run.evaluation import Evaluation, Shuffle, save_predictions
+from hybridperf.run.handover import share
+from hybridperf.tasks.data import in_memory, load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hybridperf.run.channel import Message
+    from hybridperf.run.spec import RunSpec
+    from hybridperf.tasks.data import Splits
+
+__all__ = ["RankServer"]
+
+#: keys of the suite that a trainer may log; it may also log keys of its own
+_OF_TRAINERS: Final = {keys.FLOAT32_MATH, keys.PARTITION, keys.WEIGHTS_INITIALIZATION}
+_OF_HARNESS: Final = {
+    value for name, value in vars(keys).items() if name.isupper() and isinstance(value, str)
+} - _OF_TRAINERS
+_RESERVED: Final = {"self", "key", "value"}  #: no names of metadata
+_MOST_LINES: Final = 100_000  #: of the log, written for a trainer
+_SEND_TIMEOUT: Final = struct.pack("ll", 5, 0)  #: seconds, microseconds
+
+
+class RankServer:
+    """Listens for the ranks of the run ``spec``, and answers them whenever `serve` is called.
+
+    A rank that breaks the protocol ends the run: `problem` then says why.
+    """
+
+    def __init__(self, spec: RunSpec) -> None:
+        self.problem = ""
+        self._spec, self._task = spec, spec.task()
+        self._ranks = spec.parallel_plan().ranks
+        self._log: LogWriter | None = None  # opened by the first rank: others write it themselves
+        self._lines = 0
+        self._channels: dict[int, Channel] = {}  # by rank
+        self._waiting: set[int] = set()  # ranks whose part of the current step has come
+        self._phase: Literal["initialising", "training", "evaluating", "saving", "stopped"]
+        self._phase = "initialising"
+        self._blocks = [
+            block for block in self._task.blocks() if block.last_epoch > (spec.resumed or 0)
+        ]
+        self._block_start_s = self._save_start_s = self._quality = 0.0
+        self._evaluation: Evaluation | None = None
+        # Only this machine's ranks can share memory. Others read the samples themselves; listing
+        # them may take long, so it is done before the clock starts.
+        self._hands_over = in_memory(self._task.data) and spec.nodes == 1
+        self._splits = None if self._hands_over else load(self._task.data)
+        self._token = secrets.token_hex(16)
+        self._folder = Path(tempfile.mkdtemp(prefix="hybridperf_"))  # of mode 0700
+        self.scratch.mkdir()
+        self._selector = selectors.DefaultSelector()
+        self._listeners = [socket.socket(socket.AF_UNIX)]
+        self._listeners[0].bind(str(self._folder / "channel"))
+        if spec.nodes > 1:
+            both = socket.has_dualstack_ipv6()
+            family = socket.AF_INET6 if both else socket.AF_INET
+            self._listeners.append(
+                socket.create_server(("", 0), family=family, dualstack_ipv6=both)
+            )
+        for listener in self._listeners:
+            listener.listen(self._ranks)
+            listener.setblocking(False)
+            self._selector.register(listener, selectors.EVENT_READ)
+
+    @property
+    def address(self) -> str:
+        """Return the value of `CHANNEL_VARIABLE` for ranks of this machine."""
+        return f"{self._token}@{self._folder / 'channel'}"
+
+    @property
+    def remote_address(self) -> str:
+        """Return the value of `CHANNEL_VARIABLE` for ranks of other nodes; ``""`` without any."""
+        if self._spec.nodes == 1:
+            return ""
+        host = self._spec.rendezvous.rpartition(":")[0]
+        return f"{self._token}@{host}:{self._listeners[1].getsockname()[1]}"
+
+    @property
+    def scratch(self) -> Path:
+        """Return the folder for temporary files and caches of ranks, which ends with the run."""
+        return self._folder / "scratch"
+
+    @property
+    def joined(self) -> bool:
+        """Return whether any rank has joined."""
+        return bool(self._channels)
+
+    def close(self) -> None:
+        """Close the connections and the log."""
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]  # channels and sockets
+        self._selector.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._log is not None:
+            self._log.close()
+
+    def serve(self, timeout_s: float) -> None:
+        """Answer the messages that come within ``timeout_s``."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            left_s = max(0.0, deadline_s - time.monotonic())
+            ready = self._selector.select(left_s)
+            for key, _ in ready:
+                if isinstance(key.fileobj, Channel):
+                    self._read(key.fileobj, key.data)
+                else:
+                    self._accept(key.fileobj)
+            if self.problem or not (ready if timeout_s == 0 else left_s):
+                return
+
+    def _accept(self, listener: Any) -> None:
+        with contextlib.suppress(OSError):  # it has gone again
+            connection, _ = listener.accept()
+            connection.setblocking(True)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_TIMEOUT)
+            if connection.family != socket.AF_UNIX:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._selector.register(Channel(connection, FROM_RANK), selectors.EVENT_READ)
+
+    def _read(self, channel: Channel, rank: int | None) -> None:
+        """Read from ``channel``, which is of ``rank`` once that has joined."""
+        try:
+            channel.read()
+        except ChannelError:  # it has ended, which is the supervisor's business
+            self._selector.unregister(channel)
+            channel.close()
+            return
+        try:
+            while (message := channel.next_message()) is not None:
+                if rank is None:
+                    rank = self._join(channel, message)
+                    self._selector.modify(channel, selectors.EVENT_READ, rank)
+                else:
+                    self._take(rank, message)
+        except ChannelError as error:
+            who = "a process" if rank is None else f"rank {rank}"
+            self.problem = self.problem or f"{who} sent {error}"
+
+    def _join(self, channel: Channel, message: Message) -> int:
+        if not (isinstance(message, Join) and secrets.compare_digest(message.token, self._token)):
+            raise ChannelError("another message than its token first")
+        if not 0 <= message.rank < self._ranks or message.rank in self._channels:
+            raise ChannelError(f"the number of another rank, {message.rank}")
+        if self._log is None:
+            self._log = LogWriter(self._spec.log, self._spec.clock)
+        self._channels[message.rank] = channel
+        spec = self._spec
+        self._answer(
+            message.rank,
+            Welcome(
+                task_path=spec.task_path,
+                overrides=spec.overrides,
+                plan=spec.plan,
+                seed=spec.weights_seed,
+                resumed=spec.resumed,
+            ),
+        )
+        return message.rank
+
+    def _take(self, rank: int, message: Message) -> None:
+        """Carry out a message of ``rank``, or refuse it in the phase in which the run is."""
+        match self._phase, message:
+            case _, Describe():
+                self._describe(rank, message)
+            case (("training" | "evaluating"), Track()):
+                self._track(rank, message)
+            case "initialising", Ready():
+                self._await_all(rank, self._start)
+            case "training", Evaluate():
+                self._evaluate(rank)
+            case "evaluating", Evaluate() if rank != 0:
+                pass
+            case (("training" | "evaluating"), Predictions()):
+                self._count(message)
+                self._await_all(rank, self._conclude)
+            case "saving", Saved():
+                self._await_all(rank, self._note_checkpoint)
+            case _:
+                name = type(message).__name__
+                self._answer(rank, Refusal(f"{name} while {self._phase}"))
+
+    def _answer(self, rank: int, message: Message, descriptor: int | None = None) -> None:
+        with contextlib.suppress(ChannelError):  # it has ended, which is the supervisor's business
+            self._channels[rank].send(message, descriptor)
+
+    def _answer_all(self, message: Message, descriptor: int | None = None) -> None:
+        for rank in self._channels:
+            self._answer(rank, message, descriptor)
+
+    def _await_all(self, rank: int, proceed: Callable[[], None]) -> None:
+        """Note that ``rank`` has done its part of a step, and ``proceed`` when all have."""
+        if rank in self._waiting:
+            raise ChannelError("its part of a step twice")
+        self._waiting.add(rank)
+        if len(self._waiting) == self._ranks:
+            self._waiting.clear()
+            proceed()
+
+    @property
+    def _logged(self) -> LogWriter:
+        assert self._log is not None, "opened when a rank joined"
+        return self._log
+
+    def _state(self, key: str, value: object, metadata: dict[str, object]) -> None:
+        """Log what the trainer states."""
+        self._lines += 1
+        if self._lines > _MOST_LINES:
+            raise ChannelError(f"more than {_MOST_LINES} lines for the log")
+        if reserved := metadata.keys() & _RESERVED:
+            raise ChannelError(f"metadata called {min(reserved)}")
+        self._logged.point(key, value, **metadata)
+
+    def _describe(self, rank: int, message: Describe) -> None:
+        if message.key in _OF_HARNESS:
+            raise ChannelError(f"a line that only the harness writes, {message.key}")
+        if rank == 0 and self._spec.resumed is None:  # else the log has the same entries already
+            self._state(message.key, message.value, message.metadata)
+
+    def _track(self, rank: int, message: Track) -> None:
+        if rank == 0:
+            epoch = self._blocks[0].last_epoch
+            self._state(keys.TRACKED_STATS, message.statistics, {"epoch_num": epoch})
+
+    def _start(self) -> None:
+        """Start the clock, read the samples, and hand them over."""
+        if self._spec.resumed is None:
+            self._logged.stop(keys.INIT_STOP)
+            self._logged.start(keys.RUN_START)
+        splits = self._splits or load(self._task.data)
+        labels = splits.evaluation.labels
+        for channel in self._channels.values():
+            channel.most_payload_bytes = labels.nbytes
+        if self._hands_over:
+            self._hand_over(splits)
+        else:
+            self._evaluation = Evaluation(labels, None)
+            self._answer_all(Start(self._spec.seed))
+        self._begin_block()
+
+    def _hand_over(self, splits: Splits) -> None:
+        """Send ``splits`` without the labels to be predicted, whose samples are shuffled."""
+        shuffle = Shuffle(len(splits.evaluation))
+        self._evaluation = Evaluation(splits.evaluation.labels, shuffle)
+        places, descriptor = share(
+            {
+                "train_inputs": splits.train.inputs,
+                "train_labels": splits.train.labels,
+                "evaluation_inputs": shuffle.apply(splits.evaluation.inputs),
+            }
+        )
+        self._answer_all(Start(self._spec.seed, **places), descriptor)
+        os.close(descriptor)
+
+    def _begin_block(self) -> None:
+        block = self._blocks[0]
+        self._phase, self._block_start_s = "training", time.monotonic()
+        self._logged.start(
+            keys.BLOCK_START, first_epoch_num=block.first_epoch, epoch_count=block.epochs
+        )
+
+    def _evaluate(self, rank: int) -> None:
+        if rank != 0:
+            return
+        block = self._blocks[0]
+        self._phase = "evaluating"
+        samples = self._task.training.global_batch_size * len(self._task.steps(block))
+        rate = samples / (time.monotonic() - self._block_start_s)
+        epoch = block.last_epoch
+        self._logged.point(keys.TRACKED_STATS, {"throughput": rate}, epoch_num=epoch)
+        self._logged.start(keys.EVAL_START, epoch_num=epoch)
+
+    def _count(self, message: Predictions) -> None:
+        assert self._evaluation is not None, "the run has started"
+        if not self._waiting:
+            self._evaluation.begin()
+        if problem := self._evaluation.take(message.chunks, message.payload):
+            raise ChannelError(problem)
+
+    def _conclude(self) -> None:
+        """Count the predictions of all ranks, and let them save a checkpoint if one is due."""
+        assert self._evaluation is not None, "the run has started"
+        quality = self._evaluation.quality()
+        if quality is None or self._phase != "evaluating":
+            self._answer_all(Refusal("report() takes one prediction for every sample"))
+            return
+        self._quality = quality
+        if self._task.evaluation.checkpoint and quality < self._task.quality.target:
+            self._phase, self._save_start_s = "saving", time.monotonic()
+            self._answer_all(Save())
+        else:
+            self._decide()
+
+    def _note_checkpoint(self) -> None:
+        """Log the checkpoint before the evaluation: so each logged one has its own."""
+        seconds, epoch = time.monotonic() - self._save_start_s, self._blocks[0].last_epoch
+        self._logged.point(keys.CHECKPOINT, {"seconds": seconds}, epoch_num=epoch)
+        self._decide()
+
+    def _decide(self) -> None:
+        """Log the evaluation, and whether the run goes on or stops."""
+        block, log = self._blocks.pop(0), self._logged
+        reached = self._quality >= self._task.quality.target
+        goes_on = not reached and bool(self._blocks)
+        log.stop(keys.EVAL_STOP, epoch_num=block.last_epoch)
+        log.point(keys.EVAL_ACCURACY, self._quality, epoch_num=block.last_epoch)
+        log.stop(keys.BLOCK_STOP, first_epoch_num=block.first_epoch)
+        if goes_on:
+            self._begin_block()
+        else:
+            self._phase = "stopped"
+            log.stop(keys.RUN_STOP, status="success" if reached else "aborted")
+            assert self._evaluation is not None, "the run has started"
+            save_predictions(self._spec.timed_predictions, self._evaluation.predictions())
+        self._answer_all(Verdict(self._quality, goes_on))

@@ -1,0 +1,163 @@
+"""The sandbox of ranks and predictors: what they may read, write and connect to.
+
+They read the interpreter, the libraries and the trainer's package, but neither results nor, if the
+harness hands samples over, the task's data; they write folders of their own. One rank has no TCP,
+several have the ports that the kernel assigns. From Landlock's ABI 6 on, signals and abstract
+sockets end at its border. UDP, accelerators and ``/dev/shm`` are not restricted.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+import sys
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.run.provenance import package_folder
+from hybridperf.system.landlock import Policy, landlock_abi, why_no_landlock
+from hybridperf.tasks.data import data_files, in_memory
+from hybridperf.tasks.data.place import DATA_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from hybridperf.run.spec import Mode, RunSpec
+    from hybridperf.tasks.task import Task
+
+__all__ = ["clean_environment", "mode_of", "policy_of", "sandbox_facts"]
+
+_SYSTEM: Final = (
+    *("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/opt", "/nix/store", "/gnu"),
+    *("/etc", "/proc", "/sys", "/run/nvidia-persistenced", "/run/nscd", "/run/opengl-driver"),
+)
+_DEVICES: Final = (
+    *("null", "zero", "full", "random", "urandom", "tty", "shm", "dri", "kfd", "infiniband"),
+    *("nvidia*", "accel*", "mqueue", "hugepages"),
+)
+_VARIABLES: Final = {
+    *("PATH", "LD_LIBRARY_PATH", "LANG", "LANGUAGE", "TZ", "CC", "CXX", "SLURM_JOB_ID"),
+    *("CUDA_HOME", "CUDA_PATH", "ROCM_PATH"),
+}
+_PREFIXES: Final = (
+    *("LC_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ONEDNN_", "DNNL_", "ATEN_"),
+    *("MALLOC_", "TORCH", "PYTORCH_", "TRITON_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_"),
+    *("NCCL_", "GLOO_", "HIP_", "ROCR_", "HSA_", "MIOPEN_", "RCCL_", "HYBRIDPERF_"),
+    *("RANK", "LOCAL_", "ROLE_", "GROUP_", "WORLD_SIZE", "MASTER_"),
+)
+
+
+def mode_of(task: Task, asked: Mode, nodes: int) -> Mode:
+    """Return the mode of a run: ``sandboxed`` if nothing but the clock lets samples in.
+
+    ``asked`` is the user's choice. Samples that ranks read themselves, several nodes and a kernel
+    without Landlock make it ``open``.
+    """
+    closed = asked == "sandboxed" and nodes == 1 and in_memory(task.data) and landlock_abi() > 0
+    return "sandboxed" if closed else "open"
+
+
+def sandbox_facts(asked: Mode, nodes: int) -> dict[str, object]:
+    """Return what log and manifest say about the sandbox of a run."""
+    if asked == "open":
+        return {"kind": "none", "reason": "open mode was asked for"}
+    if nodes > 1:
+        return {"kind": "none", "reason": "ranks of several nodes communicate freely"}
+    if reason := why_no_landlock():
+        return {"kind": "none", "reason": reason}
+    facts: dict[str, object] = {"kind": "landlock", "abi": landlock_abi()}
+    places = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+    if importlib.machinery.PathFinder.find_spec("sitecustomize", places):
+        facts["sitecustomize"] = True  # code that runs before the trainer's
+    return facts
+
+
+def policy_of(
+    spec: RunSpec, *, writable: Iterable[Path], readable: Iterable[Path] = (), ranks: int = 1
+) -> Policy:
+    """Return the policy for processes of the run ``spec``, of ``ranks`` ranks on this machine.
+
+    They may write the folders ``writable``, and read the data set only if they must.
+    """
+    hands_over = spec.mode == "sandboxed"
+    data = [path.resolve() for path in _data(spec)]
+    denied = [Path(spec.folder).resolve().parent, *(data if hands_over else ())]
+    tops = [_top_folder(package) for package in (spec.trainer, spec.predictor)]
+    roots = {
+        *(Path(each) for each in (*_SYSTEM, *_interpreter(), *sys.path[1:])),
+        *(Path(each) for each in os.environ.get("LD_LIBRARY_PATH", "").split(":") if each),
+        Path(__file__).parents[1],
+        *tops,
+    }
+    allowed, listed = set[Path](), {top.parent.resolve() for top in tops}
+    for root in roots:
+        if root.is_absolute() and root.exists():
+            _carve(root.resolve(), denied, allowed, listed)
+    task = Path(spec.folder, spec.task_path).resolve()
+    devices = (path for name in _DEVICES for path in Path("/dev").glob(name))
+    return Policy(
+        readable=_texts({*allowed, task, *readable, *(() if hands_over else data)}),
+        listed=_texts(listed),
+        writable=_texts(writable),
+        devices=_texts(devices),
+        ports=_assigned_ports() if ranks > 1 else None,
+    )
+
+
+def _top_folder(package: str) -> Path:
+    """Return the folder of the package that holds ``package``, or of itself if none does."""
+    folder = package_folder(package)
+    return folder.parents[package.count(".") - 1] if "." in package else folder
+
+
+def clean_environment(environment: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    """Return the variables of ``environment`` that reach a sandboxed process.
+
+    Its home and all its caches are in the folder ``scratch``.
+    """
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name in _VARIABLES or name.startswith(_PREFIXES)
+    }
+    places = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+    return {**kept, **dict.fromkeys((*places, "CUDA_CACHE_PATH"), str(scratch))}
+
+
+def _carve(root: Path, denied: list[Path], allowed: set[Path], listed: set[Path]) -> None:
+    """Add to ``allowed`` all that is in ``root`` but not in ``denied``, and its names."""
+    inside = [path for path in denied if path.is_relative_to(root)]
+    if not inside:
+        if not any(root.is_relative_to(path) for path in denied):
+            allowed.add(root)
+        return
+    if root in inside:
+        return
+    listed.add(root)
+    for child in root.iterdir():
+        real = child.resolve()
+        # What a link leads to outside of the root counts only if it is a root itself.
+        if real.is_relative_to(root) and real.exists():
+            _carve(real, inside, allowed, listed)
+
+
+def _data(spec: RunSpec) -> Iterator[Path]:
+    """Yield the files and folders that hold the task's data."""
+    yield from data_files(spec.task().data)
+    if folder := os.environ.get(DATA_VARIABLE):
+        yield Path(folder)
+
+
+def _interpreter() -> set[str]:
+    return {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
+
+
+def _assigned_ports() -> tuple[int, int]:
+    """Return the first and last TCP port that the kernel assigns by itself."""
+    first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    return int(first), int(last)
+
+
+def _texts(paths: Iterable[Path]) -> tuple[str, ...]:
+    return tuple(sorted(map(str, paths)))

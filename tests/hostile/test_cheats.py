@@ -1,0 +1,318 @@
+"""Cheats of a trainer under an honest operator, on a kernel with Landlock: none counts.
+
+Each stops at the rung *re-scored*: the sandbox, the harness's own count, or the rescoring.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import secrets
+import socket
+import struct
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from hybridperf.log import keys
+from hybridperf.log.reader import read_log
+from hybridperf.log.writer import LogClock
+from hybridperf.run.channel import (
+    Channel,
+    Describe,
+    Evaluate,
+    Predictions,
+    Ready,
+    Refusal,
+    Saved,
+    Start,
+    Track,
+    Welcome,
+    connect,
+)
+from hybridperf.run.rank_server import RankServer
+from hybridperf.run.spec import RunSpec
+from hybridperf.system.landlock import landlock_abi
+from hybridperf.tasks.data import load
+from hybridperf.tasks.registry import find_task, task_path
+from tests.run.conftest import ROOT, Bench, bench, wait_until
+from tests.run.served import served
+from tests.trainers.cheat.attempts import ATTEMPTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["bench"]  # a fixture
+
+CHEAT = "tests.trainers.cheat"
+SAMPLES = find_task("resnet/laptop").data.eval_samples
+pytestmark = pytest.mark.skipif(
+    landlock_abi() < 6, reason="needs Landlock with its scopes (Linux 6.12)"
+)
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What became of every attempt, made on the clock of a run beside a sealed one."""
+    folder = tmp_path_factory.mktemp("cheat")
+    bench = Bench(folder / "out", ROOT / "suite/hybridperf/tasks")
+    note, name = bench.note(), f"hybridperf_{secrets.token_hex(8)}"
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.socket(socket.AF_UNIX) as abstract,
+    ):
+        abstract.bind(f"\0{name}")
+        abstract.listen()
+        port = str(server.getsockname()[1])
+        assert bench.run(trainer=CHEAT, CHEAT="nothing").code == 0
+        done = bench.run(
+            trainer=CHEAT,
+            runs=2,
+            CHEAT="tries everything",
+            CHEAT_PORT=port,
+            CHEAT_NAME=name,
+            FAULT_ONCE=str(note),
+        )
+    assert done.code == 0, done
+    bench.assert_settled()
+    assert bench.outcomes() == ["success", "success"]
+    found: dict[str, str] = json.loads(note.read_text())
+    return found
+
+
+@pytest.mark.parametrize("name", ATTEMPTS)
+def test_what_the_sandbox_forbids_fails(tried: dict[str, str], name: str) -> None:
+    # Links across the border fail as those across devices do.
+    assert tried[name] in {"PermissionError", "CalledProcessError", "OSError"}, tried[name]
+
+
+@pytest.mark.parametrize(
+    ("cheat", "code", "reason"),
+    [
+        ("predicts the labels that it brought", 3, "the quality did not come back"),
+        ("predicts from the data set", 3, "PermissionError"),
+        ("changes the weights while it predicts", 3, "PermissionError"),
+        ("writes the log while it predicts", 3, "PermissionError"),
+        ("trains after the clock", 3, "the quality did not come back"),
+        ("saves another model", 3, "% of the predictions are not those of the last evaluation"),
+        ("stops after one epoch", 4, "report() takes one prediction for every sample"),
+        ("a pipe for weights", 4, "the trainer replaced work/weights/part_0.safetensors"),
+    ],
+)
+def test_a_model_that_is_not_the_one_evaluated_on_the_clock_does_not_count(
+    bench: Bench, cheat: str, code: int, reason: str
+) -> None:
+    labels = ROOT / "tests/trainers/cheat/labels.npy"
+    if "brought" in cheat:
+        np.save(labels, load(find_task("resnet/laptop").data).evaluation.labels)
+    if cheat == "saves another model":  # which is about as good
+        path = bench.tasks / "resnet/laptop.toml"
+        text = path.read_text().replace(
+            "rescoring_tolerance = 0.0034", "rescoring_tolerance = 0.02"
+        )
+        path.write_text(text.replace("target = 0.98", "target = 0.9"))
+    try:
+        done = bench.run(trainer=CHEAT, CHEAT=cheat)
+    finally:
+        labels.unlink(missing_ok=True)
+
+    assert done.code == code
+    assert reason in done.sentence
+    bench.assert_settled()
+    assert bench.outcomes() == ["refused" if code == 3 else "crashed"]
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> RunSpec:
+    return RunSpec(
+        folder=str(tmp_path),
+        attempt=0,
+        task_path=str(task_path("resnet/laptop")),
+        trainer=CHEAT,
+        overrides={},
+        plan="dp=1",
+        seed=7,
+        org="local",
+        platform="here",
+        division="closed",
+        clock=LogClock(),
+    )
+
+
+@pytest.fixture
+def server(spec: RunSpec) -> Iterator[RankServer]:
+    with served(spec) as server:
+        yield server
+    while CHANNELS:
+        CHANNELS.pop().close()
+
+
+CHANNELS: list[Channel] = []  #: to be closed
+
+
+def joined(address: str, rank: int = 0) -> Channel:
+    """Join as ``rank``."""
+    CHANNELS.append(connect(address, rank))
+    return CHANNELS[-1]
+
+
+def begun(server: RankServer) -> Channel:
+    """Return the channel of a rank whose clock runs."""
+    channel = joined(server.address)
+    assert isinstance(channel.receive(), Welcome)
+    channel.send(Ready())
+    assert isinstance(channel.receive(), Start)
+    return channel
+
+
+def whole(classes: int = SAMPLES) -> Predictions:
+    return Predictions(((0, SAMPLES),), bytes(8 * classes))
+
+
+BEFORE_THE_START: Any = [Predictions(()), Evaluate(), Track({"loss": 0}), Saved()]
+BEFORE_THE_EVALUATION: Any = [Saved(), Ready(), whole()]
+
+
+@pytest.mark.parametrize("message", BEFORE_THE_START, ids=lambda message: type(message).__name__)
+def test_what_comes_before_the_clock_starts_is_refused(server: RankServer, message: Any) -> None:
+    channel = joined(server.address)
+    channel.receive()
+
+    channel.send(message)
+
+    assert isinstance(channel.receive(), Refusal)
+
+
+@pytest.mark.parametrize(
+    "message", BEFORE_THE_EVALUATION, ids=lambda message: type(message).__name__
+)
+def test_what_comes_before_the_evaluation_is_refused(server: RankServer, message: Any) -> None:
+    channel = begun(server)
+
+    channel.send(message)
+
+    assert isinstance(channel.receive(), Refusal)
+
+
+def test_a_second_evaluation_without_training_is_refused(server: RankServer) -> None:
+    channel = begun(server)
+    channel.send(Evaluate())
+    channel.send(Evaluate())
+
+    answer = channel.receive()
+
+    assert answer == Refusal("Evaluate while evaluating")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [keys.RUN_START, keys.RUN_STOP, keys.EVAL_ACCURACY, keys.SEED, keys.PLAN, keys.MODE],
+)
+def test_a_trainer_writes_no_line_of_the_harness(
+    server: RankServer, spec: RunSpec, key: str
+) -> None:
+    channel = begun(server)
+
+    channel.send(Describe(key, 1))
+
+    wait_until(lambda: server.problem)
+    assert server.problem == f"rank 0 sent a line that only the harness writes, {key}"
+    assert all(entry.value != 1 for entry in read_log(spec.log).all(key))
+
+
+@pytest.mark.parametrize(
+    ("predictions", "problem"),
+    [
+        (whole(SAMPLES - 1), f"{8 * SAMPLES - 8} bytes of predictions for {SAMPLES} samples"),
+        (Predictions(((-1, SAMPLES),)), "predictions for the samples [-1, "),
+        (Predictions(((0, SAMPLES + 1),)), "predictions for the samples [0, "),
+        (Predictions(((5, 3),)), "predictions for the samples [5, 3]"),
+        (Predictions(((1,),)), "predictions for the samples [1]"),
+        (Predictions(((0, 9), (8, 12)), bytes(8 * 13)), "two predictions for a sample from 8"),
+        (whole(SAMPLES + 1), f"a message of 48 + {8 * SAMPLES + 8} bytes"),
+    ],
+)
+def test_predictions_that_are_not_one_for_each_sample_end_the_run(
+    server: RankServer, predictions: Predictions, problem: str
+) -> None:
+    channel = begun(server)
+    channel.send(Evaluate())
+
+    channel.send(predictions)
+
+    wait_until(lambda: server.problem)
+    assert server.problem.startswith(f"rank 0 sent {problem}")
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        struct.pack("!IQ", 2**31, 0),
+        struct.pack("!IQ", 2, 2**40) + b"{}",
+        struct.pack("!IQ", 2, 0) + b"[]",
+        struct.pack("!IQ", 3, 0) + b"\xff\xff\xff",
+        struct.pack("!IQ", 23, 0) + b'{"message": "Verdict"}\n',
+        struct.pack("!IQ", 29, 0) + b'{"message": "Ready", "x": 1}\n',
+    ],
+)
+def test_what_is_no_message_ends_the_run(server: RankServer, frame: bytes) -> None:
+    channel = begun(server)
+
+    with socket.socket(fileno=os.dup(channel.fileno())) as connection:
+        connection.sendall(frame)
+
+    wait_until(lambda: server.problem)
+    assert server.problem.startswith("rank 0 sent ")
+
+
+@pytest.mark.parametrize(("rank", "right_token"), [(0, True), (1, True), (-1, True), (0, False)])
+def test_nobody_joins_as_another_rank(server: RankServer, rank: int, *, right_token: bool) -> None:
+    begun(server)
+    address = server.address if right_token else f"x{server.address}"
+
+    joined(address, rank)
+
+    wait_until(lambda: server.problem)
+    assert server.problem.startswith("a process sent ")
+
+
+def test_the_seed_of_the_order_comes_with_the_start(server: RankServer, spec: RunSpec) -> None:
+    channel = joined(server.address)
+    welcome = channel.receive()
+    assert isinstance(welcome, Welcome)
+    assert welcome.seed == spec.weights_seed != spec.seed
+    channel.send(Ready())
+
+    start = channel.receive()
+
+    assert isinstance(start, Start)
+    assert start.seed == spec.seed
+    assert read_log(spec.log).first(keys.RUN_START) is not None
+    other = dataclasses.replace(spec, seed=spec.seed + 1)
+    assert other.weights_seed != spec.weights_seed
+
+
+def test_time_in_which_the_harness_reads_no_message_counts(spec: RunSpec) -> None:
+    """A harness that is stopped, as on a kernel without scopes, measures more and not less."""
+    spec.work.mkdir()
+    with (
+        contextlib.closing(RankServer(spec)) as server,
+        contextlib.closing(connect(server.address, 0)) as channel,
+    ):
+        server.serve(0.1)
+        channel.send(Ready())
+        server.serve(0.5)
+        channel.send(Evaluate())
+        channel.send(whole())
+        time.sleep(0.4)
+        server.serve(0.1)
+    log = read_log(spec.log)
+    start, stop = log.first(keys.RUN_START), log.first(keys.EVAL_STOP)
+    assert start is not None
+    assert stop is not None
+    assert stop.time_ms - start.time_ms >= 400
