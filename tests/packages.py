@@ -229,6 +229,8 @@ def _manifest(
         "org": spec.org,
         "platform": spec.platform,
         "division": spec.division,
+        "mode": spec.mode,
+        "sandbox": spec.sandbox,
         "log": {"path": path.name, "sha256": _sha256(path)},
         "system": {"path": package.system_file.name, "sha256": _sha256(package.system_file)},
         "code": {"version": "0.1.0", "suite_sha256": "a" * 64, "trainer_sha256": "b" * 64},

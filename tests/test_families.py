@@ -22,7 +22,7 @@ FAMILIES = pytest.mark.parametrize("name", LAPTOP)
 
 
 @FAMILIES
-def test_the_seed_alone_decides_the_weights(name: str) -> None:
+def test_the_weights_depend_on_the_seed_only(name: str) -> None:
     task = find_task(name)
 
     first, same, other = (Stage(chain_of(task, seed).units).state_dict() for seed in (1, 1, 2))
@@ -45,7 +45,7 @@ def test_no_unit_changes_its_input_in_place(name: str) -> None:
 
 
 @FAMILIES
-def test_boundaries_have_the_shapes_and_types_that_come_out(name: str) -> None:
+def test_boundaries_have_the_shapes_and_types_of_outputs(name: str) -> None:
     chain = chain_of(find_task(name), seed=0)
     outputs, _ = chain.example(3)
 
@@ -58,14 +58,14 @@ def test_boundaries_have_the_shapes_and_types_that_come_out(name: str) -> None:
 
 
 @FAMILIES
-def test_what_tensor_parallelism_may_split_are_linears(name: str) -> None:
+def test_layers_to_split_are_linear(name: str) -> None:
     for unit in chain_of(find_task(name), seed=0).units:
         for linear in unit.split:
             assert isinstance(unit.module.get_submodule(linear), nn.Linear)
 
 
 @FAMILIES
-def test_what_a_plan_may_divide_is_what_the_task_declares(name: str) -> None:
+def test_the_task_declares_what_its_chain_allows_plans_to_split(name: str) -> None:
     task = find_task(name)
     chain, declared = chain_of(task, seed=0), task.parallel
     modules = [module for unit in chain.units for module in unit.module.modules()]
@@ -150,7 +150,7 @@ def _read(objective: Objective, *which: Any) -> tuple[torch.Tensor, ...]:
 
 
 @FAMILIES
-def test_answers_have_the_shape_of_the_labels(name: str) -> None:
+def test_predictions_have_the_shape_of_the_labels(name: str) -> None:
     task = find_task(name)
     chain, held_out = chain_of(task, seed=0), load(task.data).evaluation
     outputs = chain.objective.evaluation(held_out.inputs[:5])
@@ -162,7 +162,7 @@ def test_answers_have_the_shape_of_the_labels(name: str) -> None:
     assert chain.objective.predictions(outputs).shape == held_out.labels[:5].shape
 
 
-def test_a_family_that_does_not_exist_is_named() -> None:
+def test_an_unknown_family_is_refused_by_name() -> None:
     task = dataclasses.replace(find_task("vit/laptop"), name="gpt/laptop")
 
     with pytest.raises(ValueError, match="no model family 'gpt'"):

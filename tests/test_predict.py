@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_the_fresh_process_answers_what_the_trainer_did(
+def test_a_new_process_predicts_what_the_trainer_did(
     precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = RunSpec(

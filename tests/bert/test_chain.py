@@ -38,7 +38,7 @@ def _full(hidden: int, layers: int, heads: int, **numbers: object) -> Task:
     [(768, 12, 12, 110_106_428), (1024, 24, 16, 336_226_108)],
     ids=["BERT-base", "BERT-Large"],
 )
-def test_sizes_are_the_published_ones_and_a_decoder_of_its_own(
+def test_sizes_are_the_published_ones_plus_an_untied_decoder(
     hidden: int, layers: int, heads: int, published: int
 ) -> None:
     parameters, gflop = size_of(_full(hidden, layers, heads))
@@ -58,7 +58,7 @@ def test_sizes_are_the_published_ones_and_a_decoder_of_its_own(
         ("bert_large/cluster", (24, 1024, 16, 4096, 512)),
     ],
 )
-def test_the_tasks_models_have_transformers_s_parameters(
+def test_models_of_the_tasks_have_the_parameters_of_transformers(
     name: str, config: tuple[int, int, int, int, int]
 ) -> None:
     models = pytest.importorskip("transformers.models.bert.modeling_bert")
@@ -88,7 +88,7 @@ def test_the_tasks_models_have_transformers_s_parameters(
     assert {key: value.shape for key, value in ours.items()} == shapes
 
 
-def test_the_definition_is_transformers_s() -> None:
+def test_outputs_are_those_of_transformers() -> None:
     """With its weights, the chain computes what transformers' model does, in another order."""
     models = pytest.importorskip("transformers.models.bert.modeling_bert")
     config = models.BertConfig(
@@ -119,7 +119,7 @@ def test_the_definition_is_transformers_s() -> None:
     assert torch.allclose(outputs[:, 0, :2], relation, rtol=1e-4, atol=1e-5)
 
 
-def test_normalised_first_or_last_is_not_the_same_but_of_one_shape() -> None:
+def test_pre_norm_and_post_norm_differ_with_equal_shapes() -> None:
     numbers = {"vocabulary": 50, "tokens": 12, "masked": 3, "sentences": False, "dropout": 0.0}
     first, last = (
         chain_of(_full(16, 2, 4, norm_first=choice, **numbers), seed=0) for choice in (True, False)

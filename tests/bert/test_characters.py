@@ -19,7 +19,7 @@ def _read(seed: int = 1, epoch: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
     return objective.prepare(*objective.read(*which)), objective.targets(*which)
 
 
-def test_a_sample_is_a_window_of_its_block_with_what_to_predict_in_front() -> None:
+def test_a_sample_is_a_window_of_its_block_with_tokens_to_predict_first() -> None:
     inputs, targets = _read()
 
     assert inputs.shape == (400, TOKENS, 3)
@@ -33,7 +33,7 @@ def test_a_sample_is_a_window_of_its_block_with_what_to_predict_in_front() -> No
         assert any(window == block[start : start + TOKENS].tolist() for start in starts)
 
 
-def test_of_what_is_to_be_predicted_most_is_masked_some_replaced_and_some_left() -> None:
+def test_of_characters_to_predict_80_percent_are_masked_and_10_replaced() -> None:
     inputs, targets = _read()
     shown = inputs[:, :MASKED, 0]
 
@@ -42,7 +42,7 @@ def test_of_what_is_to_be_predicted_most_is_masked_some_replaced_and_some_left()
     assert (inputs[:, MASKED:, 0] != MASK).all()
 
 
-def test_epochs_and_seeds_show_other_windows() -> None:
+def test_epochs_and_seeds_have_different_windows() -> None:
     first = _read()
 
     for other in (_read(epoch=2), _read(seed=2)):
@@ -51,7 +51,7 @@ def test_epochs_and_seeds_show_other_windows() -> None:
         assert same < 0.05
 
 
-def test_evaluation_puts_the_masked_places_first_in_their_order() -> None:
+def test_evaluation_puts_masked_positions_first_in_order() -> None:
     windows = BLOCKS[:3, :TOKENS].copy()
     places = np.array([[0, 7, 9, 20, 31], [1, 2, 3, 4, 5], [6, 12, 18, 24, 30]])
     np.put_along_axis(windows, places, MASK, axis=1)
@@ -64,7 +64,7 @@ def test_evaluation_puts_the_masked_places_first_in_their_order() -> None:
         assert all(window[place] == character for character, place, _ in tokens)
 
 
-def test_loss_and_predictions_are_of_every_masked_character() -> None:
+def test_loss_and_predictions_cover_every_masked_character() -> None:
     objective = MaskedCharacters(TOKENS, MASKED)
     outputs, targets = torch.randn(4, MASKED, CHARACTERS), torch.randint(CHARACTERS, (4, MASKED))
 

@@ -52,7 +52,7 @@ def _read(
     return OBJECTIVE.prepare(*OBJECTIVE.read(*which)), OBJECTIVE.targets(*which)
 
 
-def test_a_batch_is_what_the_harness_drew_with_the_relation_first(samples: Samples) -> None:
+def test_targets_are_the_relation_followed_by_the_masked_tokens(samples: Samples) -> None:
     indices = np.array([7, 3, 50])
 
     inputs, targets = _read(samples, indices)
@@ -66,7 +66,7 @@ def test_a_batch_is_what_the_harness_drew_with_the_relation_first(samples: Sampl
         assert (part.shape, part.dtype) == (synthetic.shape, synthetic.dtype)
 
 
-def test_the_loss_is_that_of_words_and_of_relations(samples: Samples) -> None:
+def test_the_loss_adds_masked_token_and_next_sentence_losses(samples: Samples) -> None:
     _, targets = _read(samples, np.arange(8))
     outputs = torch.randn(8, 1 + MASKED, VOCABULARY)
 
@@ -83,7 +83,7 @@ def test_the_loss_is_that_of_words_and_of_relations(samples: Samples) -> None:
     assert torch.allclose(torch.stack(parts).sum() / OBJECTIVE.count(targets), expected)
 
 
-def test_predictions_are_of_words_alone(samples: Samples) -> None:
+def test_predictions_exclude_the_next_sentence_row(samples: Samples) -> None:
     chain = chain_of(task_of("bert/laptop", MODEL, ("embeddings", "layers.0", "head")), 0)
     held_out = samples.inputs.held_out()
 

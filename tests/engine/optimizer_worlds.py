@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hybridperf.tasks.registry import find_task
-from hybridperf_reference.engine.gradients import clip_gradients, finish_gradients
+from hybridperf_reference.engine.gradients import clip_gradients, reduce_partial_gradients
 from hybridperf_reference.engine.norms import is_dtensor
 from hybridperf_reference.engine.optim import build_optimizer
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 STEPS = 3
 BATCH = 8
 _SGD = find_task("resnet/laptop").optimizer
-FACTS: dict[str, Optimizer] = {
+CONFIG: dict[str, Optimizer] = {
     "sgd": _SGD,
     "adamw": dataclasses.replace(_SGD, name="adamw", lr=0.01, weight_decay=0.1),
     "lars": dataclasses.replace(_SGD, name="lars", lr=1.0, trust_coefficient=0.02),
@@ -67,27 +67,27 @@ class Model(nn.Module):
         return outputs
 
 
-def train(model: nn.Module, facts: Optimizer, replica: int, replicas: int) -> list[int]:
+def train(model: nn.Module, config: Optimizer, replica: int, replicas: int) -> list[int]:
     """Train on this replica's share; return how many collectives each optimiser step took."""
     from torch.distributed.tensor.debug import CommDebugMode
 
-    optimizer = build_optimizer(model, facts)
+    optimizer = build_optimizer(model, config)
     torch.manual_seed(5)
     counts = []
     for _ in range(STEPS):
         inputs = torch.randn(BATCH, 4, 5).chunk(replicas)[replica]
         model(inputs).square().mean().backward()
         with CommDebugMode() as collectives:
-            finish_gradients(model.parameters())
-            if facts.clip_norm:
-                clip_gradients(model.parameters(), facts.clip_norm, stages=None)
+            reduce_partial_gradients(model.parameters())
+            if config.clip_norm:
+                clip_gradients(model.parameters(), config.clip_norm, stages=None)
             optimizer.step()
         counts.append(collectives.get_total_counts())
         optimizer.zero_grad()
     return counts
 
 
-def spread(model: Model, layout: str) -> tuple[int, int]:
+def distribute(model: Model, layout: str) -> tuple[int, int]:
     """Spread ``model`` over the ranks; return which replica this rank is part of, of how many."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -148,9 +148,9 @@ def main(folder: Path) -> None:
     dist.init_process_group("gloo")
     found = {}
     for layout in LAYOUTS[dist.get_world_size()]:
-        for name, facts in FACTS.items():
+        for name, config in CONFIG.items():
             model = Model()
-            counts = train(model, facts, *spread(model, layout))
+            counts = train(model, config, *distribute(model, layout))
             found[layout, name] = (weights(model), counts)
     if dist.get_rank() == 0:
         torch.save(found, folder / "found.pt")

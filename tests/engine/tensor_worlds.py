@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hybridperf.plan import ParallelPlan
 from hybridperf_reference.engine.chain import Unit
-from hybridperf_reference.engine.gradients import finish_gradients
+from hybridperf_reference.engine.gradients import reduce_partial_gradients
 from hybridperf_reference.engine.mesh import build_mesh, join_ranks
 from hybridperf_reference.engine.tensor import apply_tensor_parallelism, sum_token_gradients
 from tests.engine.worlds import whole
@@ -140,7 +140,7 @@ def main(folder: Path) -> None:
                 unit, inputs = build(name, TOKENS + sp)  # one more token: parts are unequal
                 apply_tensor_parallelism([unit], [inputs[0]], [0], plan=plans[sp], mesh=mesh)
                 parts = compute(unit, inputs)
-                finish_gradients(unit.module.parameters())
+                reduce_partial_gradients(unit.module.parameters())
                 if sp:
                     sum_token_gradients([unit], mesh=mesh)
                 found[name, sp] = parts | gradients(unit)

@@ -103,7 +103,7 @@ def test_deferred_statistics_are_those_of_all_samples_of_a_step(
 
 
 @every_layer
-def test_deferred_layers_normalise_by_micro_batch(build: Callable[[], nn.Module]) -> None:
+def test_deferred_layers_normalize_by_micro_batch(build: Callable[[], nn.Module]) -> None:
     batch = batches()[0]
 
     outputs = under(DEFERRED, build)(batch)
@@ -112,7 +112,7 @@ def test_deferred_layers_normalise_by_micro_batch(build: Callable[[], nn.Module]
 
 
 @every_layer
-def test_shared_layers_compute_what_torch_does(build: Callable[[], nn.Module]) -> None:
+def test_synchronized_layers_compute_what_torch_does(build: Callable[[], nn.Module]) -> None:
     shared, plain = under(SHARED, build).double(), nn.Sequential(build()).train().double()
     found = []
     for module in (shared, plain):
@@ -129,7 +129,7 @@ def test_shared_layers_compute_what_torch_does(build: Callable[[], nn.Module]) -
 
 
 @pytest.mark.parametrize("mean", [100, 1000])
-def test_shared_layers_lose_no_digits_where_means_are_large(mean: float) -> None:
+def test_synchronized_layers_are_accurate_for_large_means(mean: float) -> None:
     inputs, exact = batches(mean)[0].requires_grad_(), batches(mean)[0].double().requires_grad_()
     weights = torch.linspace(-1, 1, 5)
 
@@ -150,7 +150,7 @@ def test_shared_layers_lose_no_digits_where_means_are_large(mean: float) -> None
         assert torch.allclose(statistics[name].double(), value.double(), rtol=1e-6), name
 
 
-def test_two_replicas_lose_no_digits_where_means_are_large(tmp_path: Path) -> None:
+def test_two_replicas_are_accurate_for_large_means(tmp_path: Path) -> None:
     """Compare with fp64: torch's own layer in one process errs by 3e-6 at mean 100 in fp32."""
     run_ranks(2, synchronize, tmp_path, output=tmp_path / "printed.txt")
 

@@ -87,7 +87,7 @@ def ranks_of(family: str, number: int) -> int:
 
 
 @pytest.mark.parametrize(("family", "saved", "under"), PAIRS)
-def test_every_plan_goes_on_from_the_checkpoint_of_every_other(
+def test_every_plan_resumes_from_the_checkpoint_of_every_other(
     folder: Path, family: str, saved: int, under: int
 ) -> None:
     before, after = read(folder, f"{family}_{saved}", ranks_of(family, saved))
@@ -109,7 +109,7 @@ def test_a_checkpoint_of_another_model_is_refused(folder: Path) -> None:
         _load(folder / "resnet_0", "vit")
 
 
-def test_damage_that_one_rank_finds_is_told_by_all(folder: Path) -> None:
+def test_damage_found_by_one_rank_is_raised_on_all(folder: Path) -> None:
     told = [(folder / f"damaged_rank_{rank}.txt").read_text() for rank in (0, 1)]
 
     assert told[0] == told[1]
@@ -170,13 +170,13 @@ def test_a_damaged_file_is_named(
     assert "\n" not in says
 
 
-def test_the_sums_are_those_of_sha256sum(saved: Path) -> None:
+def test_checksums_are_in_the_format_of_sha256sum(saved: Path) -> None:
     checked = subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=saved, check=False)
 
     assert checked.returncode == 0
 
 
-def test_a_tensor_of_another_shape_is_named(saved: Path) -> None:
+def test_a_tensor_of_another_shape_is_refused_by_name(saved: Path) -> None:
     stage = Stage(FAMILIES["resnet"].chain().units)
     name, parameter = next(iter(stage.named_parameters()))
     parameter.data = torch.zeros(1, *parameter.shape)

@@ -5,7 +5,7 @@ import torch
 from hybridperf_reference.engine.elementwise import AdamW
 
 
-def test_a_loaded_step_lies_where_the_fused_kernel_reads_it() -> None:
+def test_a_loaded_step_count_is_on_the_device_of_its_parameter() -> None:
     """Checkpoints come by way of the host; meta stands for a device that is not the host."""
     weight = torch.nn.Linear(2, 3, bias=False, device="meta").weight
     optimizer = AdamW([{"params": [weight]}], lr=0.1, betas=(0.9, 0.99), epsilon=1e-8)

@@ -40,17 +40,17 @@ def gradients(module: nn.Module, step: int) -> dict[str, Tensor]:
     return {name: torch.randn_like(p) for name, p in module.named_parameters() if name != "still"}
 
 
-@pytest.mark.parametrize("facts", EVERY, ids=lambda facts: facts.name)
-def test_five_steps_follow_the_papers_formulas(facts: Optimizer) -> None:
+@pytest.mark.parametrize("config", EVERY, ids=lambda config: config.name)
+def test_five_steps_follow_the_papers_formulas(config: Optimizer) -> None:
     torch.manual_seed(0)
     module = Small().double()
-    optimizer = build_optimizer(module, facts)
-    reference = REFERENCES[facts.name](facts)
+    optimizer = build_optimizer(module, config)
+    reference = REFERENCES[config.name](config)
     names = [name for name, _ in module.named_parameters() if name != "still"]
     weights = {name: module.get_parameter(name).detach().numpy().copy() for name in names}
 
     for step in range(5):
-        lr = facts.lr / (step + 1)
+        lr = config.lr / (step + 1)
         for group in optimizer.param_groups:
             group["lr"] = lr
         drawn = gradients(module, step)
@@ -66,14 +66,14 @@ def test_five_steps_follow_the_papers_formulas(facts: Optimizer) -> None:
     assert torch.equal(module.still, torch.ones(2, 2, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("facts", EVERY, ids=lambda facts: facts.name)
-def test_gradients_are_left_as_they_were(facts: Optimizer) -> None:
+@pytest.mark.parametrize("config", EVERY, ids=lambda config: config.name)
+def test_a_step_does_not_change_gradients(config: Optimizer) -> None:
     module = Small()
     drawn = gradients(module, 1)
     for name, gradient in drawn.items():
         module.get_parameter(name).grad = gradient.clone()
 
-    build_optimizer(module, facts).step()
+    build_optimizer(module, config).step()
 
     for name, gradient in drawn.items():
         left = module.get_parameter(name).grad

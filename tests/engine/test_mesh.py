@@ -9,7 +9,7 @@ from hybridperf.plan import ParallelPlan
 from hybridperf_reference.engine.mesh import build_mesh, coordinates, join_ranks, local_device
 
 
-def test_too_few_ranks_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_few_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
 
     with (
@@ -19,7 +19,7 @@ def test_too_few_ranks_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
-def test_one_rank_needs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_rank_has_no_process_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     plan = ParallelPlan()
 
@@ -42,7 +42,9 @@ def test_one_rank_needs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
         ("dp=4,zero=1,shard=2,tp=2,order=tp-dp-pp", [0, 4, 1, 5, 2, 6, 3, 7]),
     ],
 )
-def test_ranks_lie_on_the_axes_in_the_order_of_the_plan(text: str, ranks: list[int]) -> None:
+def test_ranks_are_numbered_over_the_axes_in_the_order_of_the_plan(
+    text: str, ranks: list[int]
+) -> None:
     plan = ParallelPlan.parse(text)
     places = itertools.product(range(plan.pp), range(plan.dp), range(plan.tp))
 
@@ -52,5 +54,5 @@ def test_ranks_lie_on_the_axes_in_the_order_of_the_plan(text: str, ranks: list[i
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
-def test_without_an_accelerator_the_processor_is_the_device() -> None:
+def test_without_an_accelerator_the_device_is_the_cpu() -> None:
     assert local_device() == torch.device("cpu")

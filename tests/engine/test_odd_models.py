@@ -171,17 +171,17 @@ def test_an_odd_model_is_trained_as_in_one_process(
 REFUSED = {
     "tied:pp=2": "neither pp, zero nor sp where units share a parameter, nor dp with tp",
     "tied:dp=2,zero=1": "neither pp, zero nor sp where units share a parameter, nor dp with tp",
-    "tied_encoders:tp=2": "linears of their own weights to split in unit 'u1'",
+    "tied_encoders:tp=2": "split linear layers of unit 'u1' to share no weights",
     "tied_encoders:tp=2,sp=on": "neither pp, zero nor sp where units share a parameter",
     "bare:microbatches=2,bn=deferred": "BatchNorm in the model where bn is given",
-    "bare:tp=2": "a model that declares linears to split for tp",
-    "encoders:tp=4": "unit 'u1' to work on a part of its features",
+    "bare:tp=2": "a model that declares linear layers to split for tp",
+    "encoders:tp=4": "unit 'u1' to run with a part of its features",
     "integers:pp=4": "at most 3 stages, between which units pass floating-point numbers",
 }
 
 
 @pytest.mark.parametrize("item", REFUSED)
-def test_a_plan_that_the_chain_does_not_bear_out_is_refused(item: str) -> None:
+def test_a_plan_that_does_not_fit_the_chain_is_refused(item: str) -> None:
     """Whatever the task declares: it says of these what is not so."""
     name, _, text = item.partition(":")
     plan, here = ParallelPlan.parse(text), Mesh(torch.device("cpu"), None)
@@ -193,7 +193,7 @@ def test_a_plan_that_the_chain_does_not_bear_out_is_refused(item: str) -> None:
     assert json.dumps(text)[1:-1] in str(refusal.value) or "pp=4" in text
 
 
-def test_a_model_of_which_nothing_is_trained_is_refused() -> None:
+def test_a_model_without_trainable_parameters_is_refused() -> None:
     chain, here = ODD["bare"].chain(), Mesh(torch.device("cpu"), None)
     for unit in chain.units:
         unit.module.requires_grad_(requires_grad=False)

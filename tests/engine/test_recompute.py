@@ -49,7 +49,7 @@ UNITS: dict[str, Callable[[], nn.Module]] = {
 
 @pytest.mark.parametrize("bn", ["micro", "deferred"])
 @pytest.mark.parametrize("build", UNITS.values(), ids=UNITS)
-def test_gradients_and_buffers_are_those_without(build: Callable[[], nn.Module], bn: str) -> None:
+def test_recomputation_keeps_gradients_and_buffers(build: Callable[[], nn.Module], bn: str) -> None:
     found = []
     for every in (0, 1):
         torch.manual_seed(0)

@@ -55,7 +55,7 @@ def masks(
     return [mask for _ in range(2) for mask in module(ONES).split(1)]
 
 
-def test_ranks_of_a_tp_group_drop_alike_what_is_whole_and_only_that() -> None:
+def test_ranks_of_a_tp_group_share_dropout_masks_of_replicated_activations_only() -> None:
     first, second = masks(tp_rank=0), masks(tp_rank=1)
 
     assert [torch.equal(*pair) for pair in zip(first, second, strict=True)] == [
@@ -65,7 +65,7 @@ def test_ranks_of_a_tp_group_drop_alike_what_is_whole_and_only_that() -> None:
     ] * 2
 
 
-def test_regions_micro_batches_units_replicas_steps_and_seeds_each_drop_others() -> None:
+def test_each_region_micro_batch_unit_replica_step_and_seed_has_its_own_masks() -> None:
     drawn = [
         *masks(),
         *masks(seed=4),
@@ -78,7 +78,7 @@ def test_regions_micro_batches_units_replicas_steps_and_seeds_each_drop_others()
     assert not any(torch.equal(one, other) for one, other in itertools.combinations(drawn, 2))
 
 
-def test_two_replicas_drop_what_one_drops_in_twice_as_many_micro_batches() -> None:
+def test_two_replicas_have_the_masks_of_one_with_twice_the_micro_batches() -> None:
     plan, mesh = ParallelPlan(microbatches=4), Mesh(torch.device("cpu"), None)
     streams, module = RngStreams(3, plan, mesh), Applied(functional.dropout)
     streams.seed_passes({0: module}, split=[])
@@ -91,14 +91,14 @@ def test_two_replicas_drop_what_one_drops_in_twice_as_many_micro_batches() -> No
     assert all(map(torch.equal, one, two))
 
 
-def test_a_step_drops_the_same_whatever_was_drawn_before() -> None:
+def test_the_masks_of_a_step_do_not_depend_on_earlier_draws() -> None:
     first = masks(step=5)
     torch.rand(1000)
 
     assert all(map(torch.equal, first, masks(step=5)))
 
 
-def test_a_repeated_pass_drops_what_the_first_one_dropped() -> None:
+def test_recomputation_repeats_the_masks_of_the_first_pass() -> None:
     streams = RngStreams(3, ParallelPlan(microbatches=2), Mesh(torch.device("cpu"), None))
     module = Applied(functional.dropout)
     streams.seed_passes({0: module}, split=[])
@@ -117,7 +117,7 @@ def test_a_repeated_pass_drops_what_the_first_one_dropped() -> None:
         assert torch.equal(each.grad, output)
 
 
-def test_evaluation_leaves_the_generator_alone() -> None:
+def test_evaluation_does_not_seed_the_generator() -> None:
     streams = RngStreams(3, ParallelPlan(), Mesh(torch.device("cpu"), None))
     module = nn.Dropout().eval()
     streams.seed_passes({0: module}, split=[])
@@ -157,7 +157,7 @@ def test_units_that_draw_random_numbers_are_found(
         assert torch.equal(value, before[name])
 
 
-def test_a_unit_that_reads_values_can_be_tried_on_the_cpu_alone() -> None:
+def test_a_unit_that_reads_values_is_probed_on_the_cpu_only() -> None:
     module, sample = Applied(lambda x: x * float(x.sum())), torch.empty(4, 8, device="meta")
 
     assert not draws_random_numbers(module, sample, torch.device("cpu"))

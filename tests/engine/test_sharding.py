@@ -27,7 +27,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 @pytest.mark.parametrize("plan", NARROW)
 @pytest.mark.parametrize("model", MODELS)
-def test_weights_gathered_in_bf16_compute_what_autocast_does(
+def test_weights_gathered_in_bf16_give_the_results_of_autocast(
     trained: Found, model: str, plan: str
 ) -> None:
     (found, _, statistics), (expected, _, beside) = trained[model, plan], trained[model, ALONE]
@@ -41,7 +41,7 @@ def test_weights_gathered_in_bf16_compute_what_autocast_does(
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_bf16_halves_the_bytes_of_what_autocast_computes_in_it(trained: Found, model: str) -> None:
+def test_bf16_halves_the_bytes_gathered(trained: Found, model: str) -> None:
     narrow, wide = trained[model, "dp=2,zero=3,precision=bf16"][1], trained[model, WIDE][1]
 
     assert wide.keys() == {"float32"}

@@ -8,7 +8,7 @@ from hybridperf_reference.engine.stage import Stage
 from hybridperf_reference.models import chain_of
 
 
-def test_stages_hold_the_names_that_the_whole_chain_has() -> None:
+def test_stages_keep_the_parameter_names_of_the_chain() -> None:
     chain = chain_of(find_task("resnet/laptop"), seed=0)
 
     whole = Stage(chain.units).state_dict()
@@ -25,7 +25,7 @@ def test_stages_hold_the_names_that_the_whole_chain_has() -> None:
     }
 
 
-def test_stages_one_after_the_other_compute_what_the_whole_does() -> None:
+def test_consecutive_stages_compute_what_the_whole_chain_does() -> None:
     chain = chain_of(find_task("resnet/laptop"), seed=0)
     inputs, _ = chain.example(4)
 
@@ -38,7 +38,7 @@ def test_stages_one_after_the_other_compute_what_the_whole_does() -> None:
     assert outputs.is_contiguous()
 
 
-def test_gradients_to_the_stage_before_can_be_sent() -> None:
+def test_gradients_for_the_previous_stage_are_contiguous() -> None:
     """What crosses a link is contiguous, whatever layout the stage computes in."""
     chain = chain_of(find_task("resnet/laptop"), seed=0)
     inputs = torch.randn(2, 64, 16, 16, requires_grad=True)

@@ -48,7 +48,7 @@ def test_small_models_are_probed_on_the_host_with_the_same_result_as_on_meta(
     chain_ = chain_of(find_task(name), 1)
     flops, boundaries = forward_flops(chain_), chain_.boundaries()
 
-    monkeypatch.setattr(chain, "SMALL", 0)
+    monkeypatch.setattr(chain, "MOST_CPU_PARAMETERS", 0)
 
     assert chain_.probe()[1].device.type == "meta"
     assert forward_flops(chain_) == flops
@@ -61,7 +61,7 @@ def test_small_models_are_probed_on_the_host_with_the_same_result_as_on_meta(
     ("task", "plan"),
     [("resnet/laptop", "dp=1"), ("resnet/laptop", "dp=2"), ("vit/laptop", "microbatches=2")],
 )
-def test_a_rank_imports_nothing_that_it_does_not_use(task: str, plan: str, tmp_path: Path) -> None:
+def test_a_rank_imports_only_what_its_plan_uses(task: str, plan: str, tmp_path: Path) -> None:
     script = tmp_path / "trains.py"
     script.write_text(TRAINS)
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]

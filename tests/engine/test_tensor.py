@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("name", "sp"),
     [*((name, False) for name in CASES), *((name, True) for name in SHARING_TOKENS)],
 )
-def test_a_split_unit_computes_what_a_whole_one_does(
+def test_a_split_unit_computes_what_the_whole_unit_does(
     folder: Path, name: str, sp: bool, rank: int
 ) -> None:
     found = torch.load(folder / f"rank_{rank}.pt", weights_only=True)[name, sp]

@@ -51,7 +51,7 @@ def test_every_step_waits_for_the_slowest_loader() -> None:
     assert spent["bubble"] == pytest.approx(2 / 16)
 
 
-def test_what_took_no_time_has_no_rate() -> None:
+def test_parts_that_took_no_time_have_no_rate() -> None:
     timer = _timer(input=1, step=1, compute=1)
 
     spent = time_breakdown(timer, samples=10, plan=ParallelPlan.parse("dp=1"), mesh=Mesh(CPU, None))

@@ -194,7 +194,7 @@ def test_a_plan_computes_what_one_process_does(
     assert_computed(item, worlds.found(ranks, number))
 
 
-def test_plans_that_nobody_chose_compute_what_one_process_does(worlds: Worlds) -> None:
+def test_random_plans_compute_what_one_process_does(worlds: Worlds) -> None:
     assert len(worlds.random) == BUDGET
     for number, item in enumerate(worlds.random, start=len(items(RANKS))):
         assert_computed(item, worlds.found(RANKS, number))
@@ -212,7 +212,9 @@ def test_gradients_are_exchanged_in_bf16(worlds: Worlds, item: str) -> None:
 @pytest.mark.parametrize(
     ("ranks", "item"), [(r, item) for r, some in AGAIN.items() for item in some]
 )
-def test_the_same_plan_and_seed_give_the_same_bits(worlds: Worlds, ranks: int, item: str) -> None:
+def test_the_same_plan_and_seed_are_bitwise_reproducible(
+    worlds: Worlds, ranks: int, item: str
+) -> None:
     numbers = [number for number, each in enumerate(items(ranks)) if each == item]
 
     first, again = (worlds.found(ranks, number) for number in numbers)

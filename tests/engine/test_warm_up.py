@@ -54,7 +54,7 @@ def assert_same_bits(warm: dict[str, torch.Tensor], cold: dict[str, torch.Tensor
         ("resnet", "sgd", "precision=fp16"),
     ],
 )
-def test_training_after_a_warm_up_is_bit_by_bit_what_it_is_without(
+def test_training_is_bitwise_identical_with_and_without_a_warm_up(
     family: str, optimizer: Optimizer, plan: str
 ) -> None:
     cold = trained(family, optimizer, plan, CPU, warm=False)
@@ -76,7 +76,7 @@ def test_a_warm_up_is_undone_on_every_rank(
         assert_same_bits(warm, cold)
 
 
-def test_a_warm_up_has_the_optimiser_take_a_step() -> None:
+def test_a_warm_up_runs_the_optimizer() -> None:
     family = FAMILIES["vit"]
     plan = ParallelPlan()
     mesh = build_mesh(plan, CPU)

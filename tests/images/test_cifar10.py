@@ -94,7 +94,7 @@ def _pictures() -> Task:
     return _subset(find_task("resnet50/cluster"))
 
 
-def test_real_class_folders_are_read_as_they_are(folder: Path) -> None:
+def test_real_class_folders_are_read(folder: Path) -> None:
     splits = load(_cifar())
 
     assert splits.train.inputs.shape == (120, 32, 32, 3)
@@ -109,9 +109,7 @@ def test_real_class_folders_are_read_as_they_are(folder: Path) -> None:
     assert np.abs(shares - means).max() < 0.1  # they look like the images that the task states
 
 
-def test_the_workstation_s_model_trains_on_real_images_and_is_sealed(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_the_workstation_model_trains_on_real_images(folder: Path, tmp_path: Path) -> None:
     text = task_path("resnet/workstation").read_text()
     for old, new in {
         'name = "resnet/workstation"': 'name = "resnet/subset"',
@@ -233,7 +231,7 @@ def test_an_empty_file_is_named_before_anything_starts(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [_cut, lambda _: b"not an image\n"])
-def test_a_picture_that_a_worker_cannot_decode_is_what_the_crash_is_put_down_to(
+def test_a_crash_is_attributed_to_the_image_that_a_worker_cannot_decode(
     folder: Path, capfd: pytest.CaptureFixture[str], damage: Damage
 ) -> None:
     pytest.importorskip("torchvision")

@@ -32,7 +32,7 @@ def _inputs(task: Task, epoch: int = 1) -> torch.Tensor:
     return objective.prepare(*objective.read(*which))
 
 
-def test_images_are_normalised_channel_by_channel() -> None:
+def test_images_are_normalized_by_channel() -> None:
     inputs = ColourImages(TASK).evaluation(SAMPLES.inputs[:3])
 
     means, stds = TASK.data.channel_means, TASK.data.channel_stds
@@ -41,13 +41,13 @@ def test_images_are_normalised_channel_by_channel() -> None:
         assert np.allclose(inputs[:, channel].numpy(), expected, atol=1e-5)
 
 
-def test_without_augmentation_training_sees_what_evaluation_does() -> None:
+def test_without_augmentation_training_images_are_those_of_evaluation() -> None:
     still = _inputs(_task("none", flip=False))
 
     assert torch.equal(still, ColourImages(TASK).evaluation(SAMPLES.inputs))
 
 
-def test_every_other_image_is_mirrored() -> None:
+def test_every_other_image_is_flipped() -> None:
     still, mirrored = (_inputs(_task("none", flip=flip)) for flip in (False, True))
 
     same = [torch.equal(*pair) for pair in zip(still, mirrored, strict=True)]
@@ -56,7 +56,7 @@ def test_every_other_image_is_mirrored() -> None:
     assert 10 < sum(same) < 30
 
 
-def test_a_crop_is_a_part_of_the_image_with_a_black_border() -> None:
+def test_a_crop_is_part_of_the_padded_image() -> None:
     still, cropped = (_inputs(_task(crop, flip=False)) for crop in ("none", "padded"))
     padded = torch.nn.functional.pad(still, [4] * 4)
 
@@ -73,7 +73,7 @@ def test_a_crop_is_a_part_of_the_image_with_a_black_border() -> None:
     assert len({each[0] for each in found}) > 20
 
 
-def test_another_epoch_is_another_crop() -> None:
+def test_crops_differ_between_epochs() -> None:
     task = _task("padded", flip=True)
 
     assert torch.equal(_inputs(task), _inputs(task))

@@ -40,7 +40,7 @@ def samples() -> Samples:
     return Samples(rows, np.array([3, 1, 4, 1], dtype=np.int64))
 
 
-def test_images_of_any_size_and_kind_become_inputs_of_one_shape() -> None:
+def test_images_of_any_size_and_mode_become_inputs_of_one_shape() -> None:
     objective, some = EncodedImages(TASK, 64), samples()
 
     which = some, np.array([2, 0, 1, 3]), 1, 1
@@ -54,7 +54,7 @@ def test_images_of_any_size_and_kind_become_inputs_of_one_shape() -> None:
     assert objective.evaluation(some.inputs[:3]).shape == (3, 3, 64, 64)
 
 
-def test_what_is_drawn_for_a_sample_depends_on_seed_epoch_and_sample_alone() -> None:
+def test_the_crop_of_a_sample_depends_on_seed_epoch_and_sample_only() -> None:
     objective, some = EncodedImages(TASK, 64), samples()
 
     (together,) = objective.read(some, np.array([0, 1, 2]), 1, 1)
@@ -70,7 +70,7 @@ def test_what_is_drawn_for_a_sample_depends_on_seed_epoch_and_sample_alone() -> 
     assert torch.equal(torch.rand(1), drawn), "the process's own numbers are left alone"
 
 
-def test_evaluation_looks_at_the_middle() -> None:
+def test_evaluation_crops_the_center() -> None:
     pixels = np.zeros((256, 256, 3), dtype=np.uint8)
     pixels[16:-16, 16:-16] = 200
     bordered = encoded(pixels, "RGB")

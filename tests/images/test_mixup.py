@@ -55,7 +55,7 @@ KINDS = ["digits", "cifar10", "pictures"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_input_is_its_own_image_and_its_partners_in_their_shares(kind: str) -> None:
+def test_an_input_mixes_its_image_and_its_partner_by_their_weights(kind: str) -> None:
     task, samples, size_px = _case(kind)
     mixed, plain = (image_objective(_mixing(task, alpha), size_px) for alpha in (ALPHA, 0.0))
 
@@ -76,7 +76,7 @@ def test_an_input_is_its_own_image_and_its_partners_in_their_shares(kind: str) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_replicas_see_what_one_process_does(kind: str) -> None:
+def test_two_replicas_train_on_the_mixtures_of_one_process(kind: str) -> None:
     task, samples, size_px = _case(kind)
 
     def read(indices: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -99,7 +99,7 @@ def test_two_replicas_see_what_one_process_does(kind: str) -> None:
     torch.testing.assert_close(gradient, halves[0] + halves[1])
 
 
-def test_evaluation_and_predictions_are_left_alone() -> None:
+def test_evaluation_and_predictions_are_not_mixed() -> None:
     task, samples, size_px = _case("cifar10")
     mixed, plain = (image_objective(_mixing(task, alpha), size_px) for alpha in (ALPHA, 0.0))
     outputs = torch.randn(4, 10)
@@ -109,7 +109,7 @@ def test_evaluation_and_predictions_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_label_smoothing_and_mixing_add_up(smoothing: float) -> None:
+def test_label_smoothing_applies_to_mixed_labels(smoothing: float) -> None:
     """The loss of a mixture is the mixture of its two labels' smoothed losses."""
     task, samples, size_px = _case("digits")
     training = dataclasses.replace(task.training, label_smoothing=smoothing)
@@ -130,7 +130,7 @@ def test_label_smoothing_and_mixing_add_up(smoothing: float) -> None:
     assert mixed.loss(outputs, targets).item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_shares_are_of_the_beta_distribution_and_partners_of_the_whole_set() -> None:
+def test_weights_follow_the_beta_distribution_and_partners_the_whole_set() -> None:
     partners, shares = draw_partners(1, 1, 20_000, 0.2)
 
     # Beta(a, a) has the mean 1/2 and the variance 1 / (4 (2a + 1)).
@@ -146,7 +146,7 @@ def test_shares_are_of_the_beta_distribution_and_partners_of_the_whole_set() -> 
 
 
 @pytest.mark.parametrize("alpha", [1e-300, 1e-3, 100.0])
-def test_every_allowed_alpha_gives_shares(alpha: float) -> None:
+def test_every_allowed_alpha_gives_valid_weights(alpha: float) -> None:
     _, shares = draw_partners(1, 1, 1_000, alpha)
 
     assert np.isfinite(shares).all()

@@ -123,15 +123,15 @@ def test_each_violated_constraint_is_a_finding(text: str, rules: list[str]) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "rule", "says"),
+    ("text", "rule", "message"),
     [
-        ("sync=blocking", "replicas", "replicas (dp > 1) for sync=blocking to work on"),
-        ("zero=1", "replicas", "replicas (dp > 1) for zero=1 to work on"),
+        ("sync=blocking", "replicas", "replicas (dp > 1) for sync=blocking"),
+        ("zero=1", "replicas", "replicas (dp > 1) for zero=1"),
         ("dp=2,zero=1,sync=blocking", "sync", "sync=overlapped with zero"),
         ("dp=2,pp=2,zero=2", "zero", "it reduces gradients once a step, as zero=1 does"),
         ("dp=2,shard=2", "shard", "zero where shard is given"),
-        ("dp=4,zero=3,shard=3", "shard", "shard to divide dp=4"),
-        ("dp=2,zero=3,shard=4", "shard", "and to be less"),
+        ("dp=4,zero=3,shard=3", "shard", "shard to be a divisor of dp=4 below it"),
+        ("dp=2,zero=3,shard=4", "shard", "shard to be a divisor of dp=2 below it"),
         ("dp=2,offload=cpu", "offload", "zero where offload is given"),
         ("sp=on", "sp", "tp > 1 for sp"),
         ("tp=3", "tp", "tp to divide the 8 heads or features that the model splits"),
@@ -146,22 +146,22 @@ def test_each_violated_constraint_is_a_finding(text: str, rules: list[str]) -> N
         ("pp=2,schedule=zbv,compile=on", "split_backward", "a compiled backward pass cannot"),
         ("pp=2,schedule=zbv,recompute=full", "split_backward", "would recompute"),
         ("dp=2,pp=2,schedule=zbv,zero=1,bn=sync", "split_backward", "its collectives cannot"),
-        ("gradients=bf16", "replicas", "replicas (dp > 1) for gradients=bf16 to work on"),
+        ("gradients=bf16", "replicas", "replicas (dp > 1) for gradients=bf16"),
         ("dp=2,tp=2,order=dp-pp-tp", "order", "order to move axes of more than one rank"),
-        ("bn=sync", "replicas", "replicas (dp > 1) for bn=sync to work on"),
-        ("bn=deferred", "bn", "more than one micro-batch for bn=deferred to put together"),
+        ("bn=sync", "replicas", "replicas (dp > 1) for bn=sync"),
+        ("bn=deferred", "bn", "more than one micro-batch for bn=deferred to merge"),
     ],
 )
 def test_incorrect_combinations_are_refused_with_the_reason(
-    text: str, rule: str, says: str
+    text: str, rule: str, message: str
 ) -> None:
     findings = ParallelPlan.parse(text).check(ROOMY)
 
-    assert [finding.rule for finding in findings if says in finding.expected] == [f"plan.{rule}"]
+    assert [finding.rule for finding in findings if message in finding.expected] == [f"plan.{rule}"]
 
 
 @pytest.mark.parametrize(
-    ("facts", "text", "says"),
+    ("config", "text", "message"),
     [
         ({"tokens": None}, "tp=2,sp=on", "units that work token by token for sp"),
         ({"tokens": 5}, "tp=4,sp=on", "a part of the 5 tokens of a sample for each rank under sp"),
@@ -171,14 +171,14 @@ def test_incorrect_combinations_are_refused_with_the_reason(
     ],
 )
 def test_plans_that_the_model_does_not_support_are_refused(
-    facts: dict[str, object], text: str, says: str
+    config: dict[str, object], text: str, message: str
 ) -> None:
     findings = ParallelPlan.parse(text).check(
-        dataclasses.replace(ROOMY, **facts)  # type: ignore[arg-type]  # the rows above are typed
+        dataclasses.replace(ROOMY, **config)  # type: ignore[arg-type]  # the rows above are typed
     )
 
     assert len(findings) == 1
-    assert says in findings[0].expected
+    assert message in findings[0].expected
 
 
 def test_a_finding_states_the_numbers_and_the_remedy() -> None:

@@ -97,7 +97,7 @@ _SCHEDULE = "expected schedule to be one of 1f1b, gpipe, interleaved, zbv, found
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("", f"{_PAIRS} ''; write \"dp=2,pp=2\"."),
         ("dp", f"{_PAIRS} 'dp'; write"),
@@ -140,12 +140,12 @@ _SCHEDULE = "expected schedule to be one of 1f1b, gpipe, interleaved, zbv, found
         ),
     ],
 )
-def test_an_invalid_text_is_refused_in_one_sentence(text: str, says: str) -> None:
+def test_an_invalid_text_is_refused_in_one_sentence(text: str, message: str) -> None:
     with pytest.raises(UserError) as refusal:
         ParallelPlan.parse(text)
 
     assert refusal.value.exit_code is ExitCode.USAGE
-    assert str(refusal.value).startswith(f"plan {text!r}: {says}")
+    assert str(refusal.value).startswith(f"plan {text!r}: {message}")
     assert refusal.value.finding is not None
     assert refusal.value.finding.rule == "plan.text"
 

@@ -47,7 +47,7 @@ def test_sizes_are_the_published_ones(
 
 
 @pytest.mark.parametrize("block", ["basic", "bottleneck"])
-def test_the_definition_is_torchvision_s(block: str) -> None:
+def test_outputs_are_those_of_torchvision(block: str) -> None:
     """With its weights, the chain computes what torchvision's model does."""
     models = pytest.importorskip("torchvision.models.resnet")
     kind = {"basic": models.BasicBlock, "bottleneck": models.Bottleneck}[block]
@@ -64,20 +64,20 @@ def test_the_definition_is_torchvision_s(block: str) -> None:
     assert torch.allclose(run(chain, images), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_laptop_s_model_has_the_size_that_the_task_states() -> None:
+def test_the_laptop_model_has_the_stated_size() -> None:
     stage = Stage(chain_of(TASK, seed=0).units)
 
     assert sum(parameter.numel() for parameter in stage.parameters()) == 509_306
 
 
-def test_units_are_those_that_the_task_declares() -> None:
+def test_units_are_those_of_the_task() -> None:
     other = dataclasses.replace(TASK, units=("stem", "head"))
 
     with pytest.raises(ValueError, match="declares the units"):
         chain_of(other, seed=0)
 
 
-def test_a_bottleneck_begins_as_its_shortcut() -> None:
+def test_a_bottleneck_is_initialized_as_its_shortcut() -> None:
     chain = chain_of(TASK, seed=0)
 
     blocks = [unit.module for unit in chain.units if isinstance(unit.module, Bottleneck)]
@@ -86,7 +86,7 @@ def test_a_bottleneck_begins_as_its_shortcut() -> None:
     assert all(not block.bn3.weight.any() for block in blocks)
 
 
-def test_boundaries_have_the_shapes_that_come_out() -> None:
+def test_boundaries_have_the_shapes_of_outputs() -> None:
     chain = chain_of(TASK, seed=0)
 
     assert [tuple(sample.shape) for sample in chain.boundaries()] == [
@@ -100,7 +100,7 @@ def test_boundaries_have_the_shapes_that_come_out() -> None:
     ]
 
 
-def test_unknown_numbers_of_a_model_are_refused() -> None:
+def test_unknown_keys_of_a_model_are_refused() -> None:
     other = dataclasses.replace(TASK, model=TASK.model | {"depth": 3})
 
     with pytest.raises(UserError, match=r"model\.depth"):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from hybridperf.log.rounds import find_packages, read_package
+from hybridperf.report.judged import judged, judged_score
 from hybridperf.score.metrics import row_of
 from hybridperf.score.official import Official, official_of, official_score
 from hybridperf.score.rcp_of_result import convergence_of
@@ -142,6 +143,39 @@ def test_what_the_official_tool_computed_comes_out(
     assert {name for name in wrong if (edition, "/".join(name)) not in _exceptions()} == set(), (
         wrong
     )
+
+
+@pytest.mark.parametrize("edition", EDITIONS)
+def test_by_our_own_verdicts_the_same_results_have_a_score(rounds: Path, edition: str) -> None:
+    """Judging and scoring in one pass say what the official tools of the round say."""
+    by_name = {
+        Name(row["submitter"], row["system"], row["benchmark"]): row
+        for row in rows(f"v{edition}_scores.csv")
+    }
+    wrong, seen = list[object](), 0
+    for package in find_packages(rounds / f"training_results_v{edition}"):
+        found = judged_score(package)
+        row = by_name[Name(package.org, package.system, package.benchmark)]
+        valid = len(found.score.runs) - len(found.validity.errors or ())
+        if not _same(found.minutes, row["official_minutes"]):
+            wrong.append((package.name, found.minutes, row["official_minutes"]))
+        if found.validity.ruleset != f"mlperf-training-{edition}.0" or valid != int(
+            row["valid_runs"]
+        ):
+            wrong.append((package.name, found.validity.words, row["valid_runs"]))
+        seen += 1
+
+    assert wrong == []
+    assert seen >= 12
+
+
+def test_what_is_kept_of_a_log_is_enough_for_its_score(rounds: Path) -> None:
+    (package, *_) = find_packages(rounds / "training_results_v4.0")
+    result, validity = judged(package)
+    whole = official_of(read_package(package), validity=validity)
+
+    assert row_of(official_of(result, validity=validity)) == row_of(whole)
+    assert sum(len(run.log.entries) for run in result.runs) < 5_000
 
 
 def test_every_exception_is_one(rounds: Path) -> None:

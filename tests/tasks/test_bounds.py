@@ -17,12 +17,24 @@ TEXT = task_path("resnet/laptop").read_text()
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("old", "new", "message"),
     [
         ('name = "resnet/laptop"', 'name = "laptop"', "expected name = family/tier"),
         ('name = "resnet/laptop"', 'name = "../laptop"', "found '../laptop'"),
         ('name = "resnet/laptop"', 'name = "a/b/c"', "found 'a/b/c'"),
         ('"layer1.0", ', '"stem", ', "units with a name each, no two the same"),
+        (
+            '"head"]',
+            '"{heads}"]',
+            "{key} in units to name a whole number, or a list of them, in [model]",
+        ),
+        ('"head"]', '"{stem}"]', "in [model], found '{stem}'"),
+        ('"head"]', '"{width}{classes}"]', "in [model], found '0{classes}'"),
+        (
+            '"head"]\n\n[model]',
+            '"{n}"]\n\n[model]\nn = 9999999999',
+            "at most 10000 units, found more",
+        ),
         ("every_epochs = 1", "every_epochs = 0", "evaluation.every_epochs at least 1, found 0"),
         ("epochs = 14\n", "epochs = 1000000000\n", "limits.epochs from 1 to 100000"),
         ("first_epoch = 1", "first_epoch = 15", "evaluation.first_epoch from 1 to 14, found 15"),
@@ -31,14 +43,14 @@ TEXT = task_path("resnet/laptop").read_text()
         ("count = 5", "count = 0", "runs.count at least 1, found 0"),
     ],
 )
-def test_values_out_of_bounds_are_refused(old: str, new: str, says: str) -> None:
+def test_values_out_of_bounds_are_refused(old: str, new: str, message: str) -> None:
     assert old in TEXT
     with pytest.raises(UserError) as refusal:
         parse_task(TEXT.replace(old, new, 1).encode(), "task.toml")
 
     assert refusal.value.exit_code is ExitCode.USAGE
     assert str(refusal.value).startswith("task.toml: expected ")
-    assert says in str(refusal.value)
+    assert message in str(refusal.value)
 
 
 def test_a_task_is_named_by_its_name_or_by_its_file(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.tasks.data import load
 from hybridperf.tasks.overrides import hyperparameters
-from hybridperf.tasks.registry import find_task, read_task, task_names, task_path
+from hybridperf.tasks.registry import find_task, parse_task, read_task, task_names, task_path
 from hybridperf.tasks.task import Bound, Evaluation, Task
 
 if TYPE_CHECKING:
@@ -187,3 +188,24 @@ def test_bounds_include_their_ends(
     assert [value for value in admitted if not bound.admits(value)] == []
     assert [value for value in refused if bound.admits(value)] == []
     assert str(bound) == text
+
+
+@pytest.mark.parametrize(
+    ("units", "numbers", "expected"),
+    [
+        ('"layers.{layers}", "head"', "layers = 2", ("layers.0", "layers.1", "head")),
+        ('"conv{depths}"', "depths = [1, 2]", ("conv1.0", "conv2.0", "conv2.1")),
+        ('"stem", "{layers}.mlp"', "layers = 1", ("stem", "0.mlp")),
+    ],
+)
+def test_units_are_numbered_as_the_model_states(
+    units: str, numbers: str, expected: tuple[str, ...]
+) -> None:
+    text = task_path("vit/cluster").read_text()
+    text = re.sub(r"units = .*", f"units = [{units}]", text)
+    text = re.sub(r"layers = .*", numbers, text)
+
+    task = parse_task(text.encode(), "task.toml")
+
+    assert task.units == expected
+    assert dataclasses.replace(task, version=2).units == expected

@@ -38,7 +38,7 @@ def test_sizes_are_the_published_ones(depths: list[int], parameters: float, gflo
     assert size_of(_full(depths)) == (parameters, gflop)
 
 
-def test_the_definition_is_torchvision_s() -> None:
+def test_outputs_are_those_of_torchvision() -> None:
     """With its weights, the chain computes what torchvision's layers do."""
     models = pytest.importorskip("torchvision.models.vgg")
     theirs = models.make_layers([8, "M", 16, 16, "M"])
@@ -65,7 +65,7 @@ def test_the_definition_is_torchvision_s() -> None:
     assert torch.allclose(run(chain, images), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_the_classifier_s_first_layer_may_be_split_by_rows() -> None:
+def test_the_first_layer_of_the_classifier_is_row_parallel() -> None:
     chain = chain_of(_full([1, 1], widths=[4, 4], hidden=8, pooled_px=2), seed=0)
 
     assert {unit.name: dict(unit.split) for unit in chain.units if unit.split} == {

@@ -43,7 +43,7 @@ def test_sizes_are_the_published_ones(
     assert size_of(_full(*numbers)) == (parameters, gflop)
 
 
-def test_the_definition_is_torchvision_s() -> None:
+def test_outputs_are_those_of_torchvision() -> None:
     """With its weights, the chain computes what torchvision's model does."""
     models = pytest.importorskip("torchvision.models.vision_transformer")
     theirs = models.VisionTransformer(32, 8, 2, 4, 16, 64, num_classes=5).eval()

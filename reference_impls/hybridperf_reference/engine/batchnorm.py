@@ -85,7 +85,7 @@ class _BatchNormForward(abc.ABC):
         if not replaced.calls:
             raise UserError(
                 f"{type(layer).__name__} does not call torch.nn.functional.batch_norm, so its "
-                "statistics cannot be taken otherwise; use bn=micro",
+                "statistics cannot be replaced; use bn=micro",
                 ExitCode.USAGE,
             )
         return outputs

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from hybridperf.tasks.data import Samples
 
-__all__ = ["SMALL", "Chain", "Objective", "Split", "Unit", "copied_to"]
+__all__ = ["MOST_CPU_PARAMETERS", "Chain", "Objective", "Split", "Unit", "copied_to"]
 
-SMALL = 2**24  #: parameters up to which `Chain.probe` runs on the CPU; laptop tasks have fewer
+MOST_CPU_PARAMETERS = 2**24  #: of a model that `Chain.probe` runs on the CPU
 
 Split = Literal["column", "row"]  #: of a linear layer: by output or by input features
 
@@ -122,13 +122,13 @@ class Chain:
     def probe_device(self) -> torch.device:
         """Return the device on which copies of the units run to examine them.
 
-        For a model with more than `SMALL` parameters it is the meta device, which needs no memory
-        and no computation. Else it is the CPU, where a pass takes milliseconds: meta tensors import
-        parts of torch's compiler, which takes seconds.
+        For a model with more than `MOST_CPU_PARAMETERS`, such as those of cluster tasks, it is the
+        meta device, which needs no memory and no computation. Else it is the CPU, where a pass
+        takes milliseconds: meta tensors import parts of torch's compiler, which takes seconds.
         """
         parameters = [p for unit in self.units for p in unit.module.parameters()]
         built = not any(parameter.is_meta for parameter in parameters)
-        small = sum(parameter.numel() for parameter in parameters) <= SMALL
+        small = sum(parameter.numel() for parameter in parameters) <= MOST_CPU_PARAMETERS
         return torch.device("cpu" if built and small else "meta")
 
     def probe(self) -> tuple[list[nn.Module], Tensor]:

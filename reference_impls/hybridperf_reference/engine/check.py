@@ -137,7 +137,7 @@ def _check_split(
         linear = unit.module.get_submodule(name)
         assert isinstance(linear, nn.Linear)
         if uses[linear.weight] > 1:
-            expected = f"linears of their own weights to split in unit {unit.name!r}"
+            expected = f"split linear layers of unit {unit.name!r} to share no weights"
             raise _refuse(plan, expected, f"{name}.weight is shared", "untie it, or drop tp")
         by_rows, by_columns = (plan.tp if kind == each else 1 for each in ("row", "column"))
         split = nn.Linear(
@@ -155,12 +155,12 @@ def _check_split(
     except (RuntimeError, ValueError) as error:
         found = str(error).partition("\n")[0]
         raise _refuse(
-            plan, f"unit {unit.name!r} to work on a part of its features", found, "lower tp"
+            plan, f"unit {unit.name!r} to run with a part of its features", found, "lower tp"
         ) from error
     if outputs.shape[1:] != after.shape:
-        expected = f"unit {unit.name!r} to return {tuple(after.shape)}, split as well"
+        expected = f"unit {unit.name!r} to return the shape {tuple(after.shape)} when split"
         raise _refuse(
-            plan, expected, f"{tuple(outputs.shape[1:])}", "declare other linears to split"
+            plan, expected, f"{tuple(outputs.shape[1:])}", "declare other linear layers to split"
         )
 
 

@@ -56,15 +56,15 @@ def leave_out_compiler() -> None:
 
 @contextlib.contextmanager
 def compiler_left_out() -> Iterator[None]:
-    """Stand in for ``torch._dynamo`` in the body, unless it has been imported already.
+    """Replace ``torch._dynamo`` in the body by a stub, unless it has been imported already.
 
     The constructor of DistributedDataParallel imports the compiler only to read one setting.
     """
     if "torch._dynamo" in sys.modules:
         yield
         return
-    answers = SimpleNamespace(get_optimize_ddp_mode=lambda: "ddp_optimizer")  # the default
-    vars(torch)["_dynamo"] = SimpleNamespace(utils=answers)
+    settings = SimpleNamespace(get_optimize_ddp_mode=lambda: "ddp_optimizer")  # the default
+    vars(torch)["_dynamo"] = SimpleNamespace(utils=settings)
     try:
         yield
     finally:

@@ -12,7 +12,7 @@ import torch
 from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
-from hybridperf_reference.engine.layerwise import changes_of
+from hybridperf_reference.engine.layerwise import group_updates
 from hybridperf_reference.engine.norms import local_parts
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Sgd(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 - no closures are used
         """Update every parameter that has a gradient."""
-        for group in changes_of(self):
+        for group in group_updates(self):
             options = group.options
             momenta: list[Tensor | None] = [None] * len(group.parameters)
             if options["momentum"]:
@@ -79,7 +79,7 @@ class AdamW(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 - no closures are used
         """Update every parameter that has a gradient."""
-        for group in changes_of(self):
+        for group in group_updates(self):
             options = group.options
             states = [self.state[p] or self._begin(p) for p in group.parameters]
             beta1, beta2 = options["betas"]

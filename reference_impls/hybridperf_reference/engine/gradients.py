@@ -20,11 +20,17 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-__all__ = ["clip_gradients", "finish_gradients", "flattened", "gradient_norm", "local_gradients"]
+__all__ = [
+    "clip_gradients",
+    "flattened",
+    "gradient_norm",
+    "local_gradients",
+    "reduce_partial_gradients",
+]
 
 
-def finish_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """All-reduce gradients that are partial sums, in one call per process group and data type.
+def reduce_partial_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """All-reduce gradients [...] that are partial sums, by process group and data type.
 
     Under sequence parallelism each rank computes the gradients of replicated parameters, such as
     those of a LayerNorm, from its own tokens only. They have the placement ``Partial``, and
@@ -108,7 +114,7 @@ def local_gradients(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
         gradient = parameter.grad
         assert gradient is not None
         if type(gradient) is not Tensor and is_dtensor(parameter) and is_dtensor(gradient):
-            assert gradient.placements == parameter.placements, "finish_gradients() comes first"
+            assert gradient.placements == parameter.placements, "reduce_partial_gradients() first"
         gradients.append(gradient)
     return local_parts(gradients)
 

@@ -15,7 +15,12 @@ from torch import (
     _foreach_sqrt_,
 )
 
-from hybridperf_reference.engine.layerwise import Changes, changes_of, layer_norms, scale_layers
+from hybridperf_reference.engine.layerwise import (
+    GroupUpdate,
+    group_updates,
+    layer_norms,
+    scale_layers,
+)
 from hybridperf_reference.engine.norms import local_parts
 
 if TYPE_CHECKING:
@@ -54,7 +59,7 @@ class Lamb(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 - no closures are used
         """Update every parameter that has a gradient."""
-        groups = changes_of(self)
+        groups = group_updates(self)
         for group in groups:
             self._compute_directions(group)
         for group, (weights, changes) in zip(groups, layer_norms(groups), strict=True):
@@ -62,7 +67,7 @@ class Lamb(torch.optim.Optimizer):
             scale_layers(group, torch.where(known, weights / changes, 1.0))
             _foreach_add_(group.weights, group.tensors, alpha=-group.options["lr"])
 
-    def _compute_directions(self, group: Changes) -> None:
+    def _compute_directions(self, group: GroupUpdate) -> None:
         """Replace the gradients of ``group`` by the update direction u, and advance its moments."""
         options = group.options
         states = [self.state[parameter] for parameter in group.parameters]

@@ -11,7 +11,12 @@ from torch import (
     _foreach_mul_,
 )
 
-from hybridperf_reference.engine.layerwise import Changes, changes_of, layer_norms, scale_layers
+from hybridperf_reference.engine.layerwise import (
+    GroupUpdate,
+    group_updates,
+    layer_norms,
+    scale_layers,
+)
 from hybridperf_reference.engine.norms import local_parts
 
 if TYPE_CHECKING:
@@ -51,7 +56,7 @@ class Lars(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 - no closures are used
         """Update every parameter that has a gradient."""
-        groups = changes_of(self)
+        groups = group_updates(self)
         for group, (weights, gradients) in zip(groups, layer_norms(groups), strict=True):
             options = group.options
             rates = weights / (gradients + options["weight_decay"] * weights + options["epsilon"])
@@ -62,7 +67,7 @@ class Lars(torch.optim.Optimizer):
             scale_layers(group, torch.where(known, options["trust_coefficient"] * rates, 1.0))
             self._apply_momentum(group)
 
-    def _apply_momentum(self, group: Changes) -> None:
+    def _apply_momentum(self, group: GroupUpdate) -> None:
         """Update velocities and weights of ``group`` from its scaled gradients."""
         options = group.options
         for parameter in group.parameters:

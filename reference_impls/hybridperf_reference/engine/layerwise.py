@@ -14,11 +14,14 @@ if TYPE_CHECKING:
 
     from torch.optim import Optimizer
 
-__all__ = ["Changes", "changes_of", "layer_norms", "scale_layers"]
+__all__ = ["GroupUpdate", "group_updates", "layer_norms", "scale_layers"]
 
 
-class Changes:
-    """Updates of one parameter group: at first gradients, then transformed by the optimizer."""
+class GroupUpdate:
+    """The update of one parameter group: its gradients, which the optimizer transforms.
+
+    ``weights`` and ``tensors`` are local shards [...] of parameters and updates, in one order.
+    """
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
@@ -32,13 +35,13 @@ class Changes:
         return [number for number, p in enumerate(self.parameters) if p.dim() > 1]
 
 
-def changes_of(optimizer: Optimizer) -> list[Changes]:
-    """Return the gradients of each parameter group that has any."""
-    groups = [Changes(options) for options in optimizer.param_groups]
+def group_updates(optimizer: Optimizer) -> list[GroupUpdate]:
+    """Return an update of each parameter group that has gradients, not yet transformed."""
+    groups = [GroupUpdate(options) for options in optimizer.param_groups]
     return [group for group in groups if group.parameters]
 
 
-def layer_norms(groups: Sequence[Changes]) -> list[tuple[Tensor, Tensor]]:
+def layer_norms(groups: Sequence[GroupUpdate]) -> list[tuple[Tensor, Tensor]]:
     """Return, for each group, the norms of its layers' weights and of their updates, both [layer].
 
     All norms of all groups are computed together, to share collectives as in `tensor_norms`.
@@ -56,7 +59,7 @@ def layer_norms(groups: Sequence[Changes]) -> list[tuple[Tensor, Tensor]]:
     return list(zip(weights.split(sizes), changes.split(sizes), strict=True))
 
 
-def scale_layers(group: Changes, ratios: Tensor) -> None:
+def scale_layers(group: GroupUpdate, ratios: Tensor) -> None:
     """Multiply the update of each layer in place by its ratio in ``ratios`` [layer]."""
     for number, ratio in zip(group.layers, ratios.unbind(), strict=True):
         group.tensors[number].mul_(ratio)

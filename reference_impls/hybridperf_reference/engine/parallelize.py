@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hybridperf_reference.engine.batchnorm import apply_batch_norm, commit_statistics
 from hybridperf_reference.engine.data_parallel import Blocking, DataParallel, Overlapped
-from hybridperf_reference.engine.gradients import finish_gradients
+from hybridperf_reference.engine.gradients import reduce_partial_gradients
 from hybridperf_reference.engine.precision import DTYPES, apply_precision
 from hybridperf_reference.engine.recompute import apply_recompute
 from hybridperf_reference.engine.rng import draws_random_numbers
@@ -125,7 +125,7 @@ def finalize_gradients(part: Part, *, plan: ParallelPlan, mesh: Mesh) -> None:
     Reduce partial sums over tp, and update the running statistics of deferred BatchNorm.
     """
     if plan.tp > 1:
-        finish_gradients(part.stage.parameters())
+        reduce_partial_gradients(part.stage.parameters())
     if plan.sp:
         from hybridperf_reference.engine.tensor import sum_token_gradients
 

@@ -65,22 +65,22 @@ class LossScale:
     """
 
     def __init__(self, dtype: torch.dtype, patience: int = 2000) -> None:
-        self._moves = dtype == torch.float16
+        self._is_dynamic = dtype == torch.float16
         self._patience, self.good_steps = patience, 0
-        self.factor = 65536.0 if self._moves else 1.0
+        self.factor = 65536.0 if self._is_dynamic else 1.0
 
     @property
-    def moves(self) -> bool:
-        """Return whether the loss is scaled, and the factor adapts."""
-        return self._moves
+    def is_dynamic(self) -> bool:
+        """Return whether the loss is scaled by a factor that adapts."""
+        return self._is_dynamic
 
     def unscale(self, parameters: Iterable[nn.Parameter]) -> None:
         """Divide the gradients of ``parameters`` [...] in place by the factor."""
         gradients = [p.grad for p in parameters if p.grad is not None]
         _foreach_mul_(local_parts(gradients), 1 / self.factor)
 
-    def admits(self, norm: float) -> bool:
-        """Return whether to take a step with gradients of this norm, and adapt the factor."""
+    def adapt(self, norm: float) -> bool:
+        """Adapt the factor to gradients of this norm; return whether to take the step."""
         finite = math.isfinite(norm)
         self.good_steps = self.good_steps + 1 if finite else 0
         if not finite:

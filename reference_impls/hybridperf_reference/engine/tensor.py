@@ -158,7 +158,7 @@ class _Redistribute:
         shape = list(values.shape)
         if self._tokens is not None:
             shape[1] = self._tokens
-        spread = DTensor.from_local(
+        distributed = DTensor.from_local(
             values.contiguous(),  # matches the strides below
             self._axis,
             [self._source],
@@ -166,7 +166,7 @@ class _Redistribute:
             shape=torch.Size(shape),
             stride=torch.empty(shape, device="meta").stride(),
         )
-        return spread.redistribute(placements=[self._target])
+        return distributed.redistribute(placements=[self._target])
 
     def before(self, _: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
         """As a forward pre-hook, redistribute the module's inputs."""

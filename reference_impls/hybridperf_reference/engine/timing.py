@@ -47,7 +47,7 @@ class StepTimer:
             yield item
 
     def mark(self) -> Any:
-        """Return the present time: a device event, or seconds of the CPU's clock."""
+        """Return the current time: a device event, or seconds of the CPU's clock."""
         if self._device.type == "cpu":
             return time.perf_counter()
         event = torch.Event(self._device, enable_timing=True)

@@ -201,7 +201,7 @@ class Trainer:
         """
         progress = load_checkpoint(folder, self._stage, self._update.optimizer)
         self._steps, self._update.scale.good_steps = progress.step, progress.good_steps
-        if self._update.scale.moves:
+        if self._update.scale.is_dynamic:
             self._update.scale.factor = progress.loss_scale
 
     def statistics(self) -> dict[str, object]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from hybridperf_reference.engine.gradients import clip_gradients, gradient_norm
+from hybridperf_reference.engine.learning_rate import learning_rate
 from hybridperf_reference.engine.optim import build_optimizer
 from hybridperf_reference.engine.precision import DTYPES, LossScale
-from hybridperf_reference.engine.schedule import learning_rate
 
 if TYPE_CHECKING:
     from torch import nn
@@ -51,13 +51,13 @@ class SynchronousUpdate:
         """
         self._replicas.before_step()
         config, parameters, stages = self._task.optimizer, self._parameters, self._mesh.pp_group
-        if self.scale.moves:
+        if self.scale.is_dynamic:
             self.scale.unscale(parameters)
         if config.clip_norm:
             self._gradient_norm = clip_gradients(parameters, config.clip_norm, stages=stages)
-        elif self.scale.moves or measure:
+        elif self.scale.is_dynamic or measure:
             self._gradient_norm = gradient_norm(parameters, stages=stages)
-        if not self.scale.moves or self.scale.admits(self._gradient_norm.item()):
+        if not self.scale.is_dynamic or self.scale.adapt(self._gradient_norm.item()):
             rate = learning_rate(step, self._task.steps_per_epoch, config)
             for group in self.optimizer.param_groups:
                 group["lr"] = rate

@@ -60,17 +60,19 @@ class ImagesInMemory(ImageClassifier):
         task: Task,
         *,
         draw: Callable[[int, int, int], NDArray[Any]],
-        normalised: Callable[[Tensor], Tensor],
-        moved: Callable[[Tensor, Tensor], Tensor],
+        normalise: Callable[[Tensor], Tensor],
+        augment: Callable[[Tensor, Tensor], Tensor],
     ) -> None:
         """Take the functions that draw augmentation parameters, normalize images and augment them.
 
-        ``draw`` takes seed, epoch and number of samples, and returns [sample, parameter].
+        ``draw`` returns [sample, parameter] for a seed, an epoch and a number of samples;
+        ``normalise`` images [batch, channel, height, width] for bytes [batch, ...]; ``augment``
+        images of the same shape for those images and their parameters [batch, parameter].
         """
         super().__init__(task)
         # The random numbers of an epoch are drawn at once, and used batch by batch.
         self._draw = functools.lru_cache(maxsize=1)(draw)
-        self._normalised, self._moved = normalised, moved
+        self._normalise, self._augment = normalise, augment
 
     def read(
         self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
@@ -85,8 +87,8 @@ class ImagesInMemory(ImageClassifier):
     def prepare(self, *stored: Tensor) -> Tensor:
         """Return normalized, augmented images [batch, channel, height, width]."""
         images, numbers = stored
-        return self._moved(self._normalised(images), numbers)
+        return self._augment(self._normalise(images), numbers)
 
     def evaluation(self, stored: Any) -> Tensor:
         """Return normalized images [batch, channel, height, width] for image bytes [batch, ...]."""
-        return self._normalised(torch.from_numpy(stored))
+        return self._normalise(torch.from_numpy(stored))

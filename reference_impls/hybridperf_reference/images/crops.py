@@ -30,7 +30,9 @@ class ColourImages(ImagesInMemory):
         def normalise(images: Tensor) -> Tensor:
             return normalised(images.permute(0, 3, 1, 2), task)
 
-        super().__init__(task, draw=partial(_draw, task=task), normalised=normalise, moved=_cropped)
+        super().__init__(
+            task, draw=partial(_draw, task=task), normalise=normalise, augment=_cropped
+        )
 
 
 def _draw(seed: int, epoch: int, samples: int, *, task: Task) -> NDArray[np.int64]:

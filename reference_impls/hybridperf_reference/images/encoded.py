@@ -35,8 +35,8 @@ class EncodedImages(ImageClassifier):
         train: list[nn.Module] = [v2.RandomResizedCrop(image_px, antialias=True)]
         if task.training.flip:
             train.append(v2.RandomHorizontalFlip())
-        self._train = v2.Compose(train)
-        self._look = v2.Compose(
+        self._augment = v2.Compose(train)
+        self._center_crop = v2.Compose(
             [v2.Resize(round(image_px / _SHARE), antialias=True), v2.CenterCrop(image_px)]
         )
 
@@ -53,7 +53,7 @@ class EncodedImages(ImageClassifier):
             for index, encoded in zip(indices, samples.inputs[indices], strict=True):
                 numbers = np.random.SeedSequence([seed, epoch, 1, int(index)])
                 torch.default_generator.manual_seed(int(numbers.generate_state(1)[0]))
-                images.append(self._train(_decode(encoded)))
+                images.append(self._augment(_decode(encoded)))
         return (torch.stack(images),)
 
     def prepare(self, *stored: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ class EncodedImages(ImageClassifier):
         Raises:
             RuntimeError: as `read`.
         """
-        images = torch.stack([self._look(_decode(encoded)) for encoded in stored])
+        images = torch.stack([self._center_crop(_decode(encoded)) for encoded in stored])
         return normalised(images, self._task)
 
 

@@ -48,10 +48,11 @@ def _print_counts(verdict: Verdict) -> None:
     mode = "as the checker of the round" if verdict.mode == "as-published" else "strictly"
     print_line(f"judged by {verdict.ruleset}, {mode}")
     rows = {
-        "results": [result.outcome for result in verdict.results],
-        "logs": [log.outcome for log in verdict.all_logs],
+        "result": [result.outcome for result in verdict.results],
+        "log": [log.outcome for log in verdict.all_logs],
     }
-    for name, outcomes in rows.items():
+    for noun, outcomes in rows.items():
+        name = f"{noun}{'s' if len(outcomes) != 1 else ''}"
         counts = Counter(outcomes)
         said = ", ".join(f"{counts[each]} {_word(each)}" for each in reversed(_OUTCOMES))
         print_line(f"  {len(outcomes):6} {name}: {said}")

@@ -101,7 +101,11 @@ class _Reader:
         if [1 for line, _, _ in unusual if _may_be_deep(line) or _TOKEN in line]:
             raise ValueError
         for line, entry, number in unusual:
-            if line.count(b":") != _PLAIN_FIELDS + _keys(entry.metadata) + _keys(entry.value):
+            colons, value = line.count(b":"), entry.value
+            shallow = len(value) if isinstance(value, dict) else 0
+            if colons == _PLAIN_FIELDS + len(entry.metadata) + shallow:
+                continue
+            if colons != _PLAIN_FIELDS + _keys(entry.metadata) + _keys(value):
                 self._look_twice(line, number)
         return entries
 

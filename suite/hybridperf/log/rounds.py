@@ -20,7 +20,7 @@ from hybridperf.log.published import read_published_log
 from hybridperf.untrusted import DOCUMENT_CAP_BYTES, parse_object, read_bounded, reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from hybridperf.log.package import Package
@@ -57,11 +57,14 @@ def is_published(package: Package) -> bool:
     return any(ROUND.fullmatch(root.name) for root in (package.root, package.root.resolve()))
 
 
-def read_package(package: Package) -> Result:
-    """Read a result: strictly if it has this suite's manifests, else as MLPerf's checker does."""
-    if _is_ours(package):
+def read_package(package: Package, runs: Iterable[SealedRun] | None = None) -> Result:
+    """Read a result: strictly if it has this suite's manifests, else as MLPerf's checker does.
+
+    ``runs`` are those of one of MLPerf's, if they were read before.
+    """
+    if runs is None and _is_ours(package):
         return read_result(package)
-    runs = tuple(published_runs(package, Budget()))
+    runs = tuple(published_runs(package, Budget()) if runs is None else runs)
     findings: list[Finding] = []
     system = _read_system(package, findings)
     return Result(package, runs, system, "", tuple(findings))

@@ -55,7 +55,7 @@ def _constraint(rule: str, refused: str, why: str) -> Callable[[Reasons], Reason
 
 @_constraint(
     "ranks",
-    "more ranks than the devices take",
+    "more ranks than the devices allow",
     "one rank on an accelerator, at most four on a processor core",
 )
 def _devices(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
@@ -69,7 +69,7 @@ def _devices(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
         )
 
 
-@_constraint("units", "more stages than the model has units", "a stage has one unit at least")
+@_constraint("units", "more stages than the model has units", "a stage has at least one unit")
 def _units(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if plan.pipeline_stages > config.units:
         yield (
@@ -114,7 +114,7 @@ def _microbatches(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 @_constraint(
     "tied",
     "`pp`, `zero`, `sp`, or `dp` with `tp` where units share a parameter",
-    "its gradient would have parts in two places",
+    "parts of its gradient would be computed on different ranks",
 )
 def _tied(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if config.tied and (plan.pp > 1 or plan.zero or plan.sp or (plan.dp > 1 and plan.tp > 1)):
@@ -139,7 +139,7 @@ def _replicas(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     }
     for found, is_stated in stated.items():
         if plan.dp == 1 and is_stated:
-            yield f"replicas (dp > 1) for {found} to work on", "dp=1", f"drop {found}"
+            yield f"replicas (dp > 1) for {found}", "dp=1", f"drop {found}"
 
 
 @_constraint("sync", "`zero` with `sync=blocking`", "sharding reduces gradients itself")
@@ -176,28 +176,30 @@ def _shard(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
         yield "zero where shard is given", f"shard={plan.shard}", "add zero=3"
     elif plan.shard >= plan.dp or plan.dp % plan.shard:
         yield (
-            f"shard to divide dp={plan.dp}, and to be less",
+            f"shard to be a divisor of dp={plan.dp} below it",
             f"shard={plan.shard}",
             "choose a divisor of dp",
         )
 
 
-@_constraint("offload", "`offload` without `zero`, or on the processor", "there is nothing to move")
+@_constraint(
+    "offload", "`offload` without `zero`, or without an accelerator", "nothing would be offloaded"
+)
 def _offload(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if plan.offload == "cpu" and not plan.zero:
         yield "zero where offload is given", "offload=cpu", "add zero=3"
     elif plan.offload == "cpu" and config.device_kind == "cpu":
-        yield "an accelerator to offload from", "the processor", "drop offload"
+        yield "an accelerator to offload from", "a CPU", "drop offload"
 
 
 @_constraint(
     "tp",
-    "`tp` that does not divide heads or features, or where the model declares none to split",
+    "`tp` that does not divide heads or features, or where the model declares no layers to split",
     "a head is not split",
 )
 def _tensor(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if plan.tp > 1 and not config.tensor_sizes:
-        yield "a model that declares linears to split for tp", "none", "drop tp"
+        yield "a model that declares linear layers to split for tp", "none", "drop tp"
     for size in config.tensor_sizes:
         if size % plan.tp:
             yield (
@@ -210,11 +212,11 @@ def _tensor(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 @_constraint(
     "sp",
     "`sp` without `tp`, with more ranks than parts of the tokens, or for images",
-    "it divides between ranks the tokens that `tp` leaves whole",
+    "it splits between ranks the tokens that `tp` replicates",
 )
 def _tokens(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if plan.sp and plan.tp == 1:
-        yield "tp > 1 for sp: it divides the tokens that tp leaves whole", "tp=1", "add tp=2"
+        yield "tp > 1 for sp: it splits the tokens that tp replicates", "tp=1", "add tp=2"
     if plan.sp and config.tokens is None:
         yield "units that work token by token for sp", "a model of images", "drop sp"
     elif plan.sp and config.tokens is not None:
@@ -234,8 +236,8 @@ def _splits_backward(plan: PlanFields) -> bool:
 @_constraint(
     "split_backward",
     "`zbv` with `sync=overlapped`",
-    "DistributedDataParallel sums a gradient when its inputs' half is there: silently wrong "
-    "(pytorch#144530). `sync=blocking` and `zero` are right",
+    "DistributedDataParallel reduces a gradient once that of the inputs is computed: silently "
+    "wrong (pytorch#144530). `sync=blocking` and `zero` are right",
 )
 def _split_and_overlapped(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if _splits_backward(plan) and plan.dp > 1 and not plan.zero and plan.sync == "overlapped":
@@ -249,7 +251,7 @@ def _split_and_overlapped(plan: PlanFields, config: TrainingConfig) -> Iterator[
 @_constraint(
     "split_backward",
     "`zbv` with `zero=3`",
-    "parameters are freed after the inputs' half, and gradients of the weights' half are lost",
+    "parameters are freed after the pass for input gradients, and weight gradients are lost",
 )
 def _split_and_freed(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if _splits_backward(plan) and plan.zero == 3:
@@ -271,7 +273,9 @@ def _split_and_compiled(plan: PlanFields, config: TrainingConfig) -> Iterator[Re
 
 
 @_constraint(
-    "split_backward", "`zbv` with `recompute`", "each half of the backward pass would recompute"
+    "split_backward",
+    "`zbv` with `recompute`",
+    "both passes of a split backward pass would recompute",
 )
 def _split_and_recomputed(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if _splits_backward(plan) and plan.recompute:
@@ -285,7 +289,7 @@ def _split_and_recomputed(plan: PlanFields, config: TrainingConfig) -> Iterator[
 @_constraint(
     "split_backward",
     "`zbv` with `bn=sync`",
-    "its collectives are in a function of their own, which a split backward pass counts wrongly "
+    "its collectives are in an autograd function, which a split backward pass handles incorrectly "
     "(pytorch#166577)",
 )
 def _split_and_synchronized(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
@@ -299,23 +303,25 @@ def _split_and_synchronized(plan: PlanFields, config: TrainingConfig) -> Iterato
 
 @_constraint(
     "compile",
-    "`compile` on the processor without a C++ compiler",
-    "there is nothing to make kernels with",
+    "`compile` on the CPU without a C++ compiler",
+    "torch.compile cannot generate kernels",
 )
 def _compiler(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if plan.compile and not config.compiler:
         yield (
-            "a C++ compiler for compile=on to run on the processor",
+            "a C++ compiler for compile=on on the CPU",
             "none",
-            "install g++, name another in the variable CXX, or drop compile",
+            "install g++, set the variable CXX to another, or drop compile",
         )
 
 
-@_constraint("recompute", "`recompute` of more units than there are", "nothing would be recomputed")
+@_constraint(
+    "recompute", "`recompute` of more units than the model has", "nothing would be recomputed"
+)
 def _recompute(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if plan.recompute > config.units:
         yield (
-            f"at most every {config.units}th unit to be recomputed, as there are no more",
+            f"recompute to be at most the number of units, {config.units}",
             f"recompute={plan.recompute}",
             "lower recompute",
         )
@@ -331,7 +337,7 @@ def _batch_norm(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
         yield "BatchNorm in the model where bn is given", "none", "drop bn"
     if plan.bn == "deferred" and plan.microbatches == 1:
         yield (
-            "more than one micro-batch for bn=deferred to put together",
+            "more than one micro-batch for bn=deferred to merge",
             "microbatches=1",
             "drop bn",
         )

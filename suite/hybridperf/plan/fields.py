@@ -98,11 +98,12 @@ class PlanFields:
         About("where what zero shards is kept between its uses; the optimizer runs there"),
     ] = "none"
     tp: Annotated[
-        int, About("tensor parallel: ranks that each hold a part of the linears the model splits")
+        int,
+        About("tensor parallel: ranks that each hold a part of the linear layers the model splits"),
     ] = 1
     sp: Annotated[
         bool,
-        About("sequence parallel: between those linears each tp rank holds a part of the tokens"),
+        About("sequence parallel: between those layers each tp rank holds a part of the tokens"),
     ] = False
     pp: Annotated[int, About("pipeline parallel: ranks of each replica's pipeline")] = 1
     schedule: Annotated[

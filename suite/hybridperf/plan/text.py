@@ -78,10 +78,10 @@ def complete_plan(text: str) -> list[str]:
     """
     before, comma, last = text.rpartition(",")
     stated = {part.partition("=")[0].strip() for part in before.split(",")}
-    key, equals, begun = last.partition("=")
+    key, equals, prefix = last.partition("=")
     if equals:
         words = FIELDS[key].words if key in FIELDS else {}
-        ends = [f"{key}={word}" for word in words if word.startswith(begun)]
+        ends = [f"{key}={word}" for word in words if word.startswith(prefix)]
     else:
         ends = [f"{name}=" for name in FIELDS if name.startswith(key) and name not in stated]
     return [f"{before}{comma}{end}" for end in ends]

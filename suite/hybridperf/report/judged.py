@@ -5,29 +5,29 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.evidence.trust import Trust
 from hybridperf.findings import Severity, visible
-from hybridperf.log.rounds import find_packages, read_package
-from hybridperf.rules.check import RULESET, judge_result
-from hybridperf.rules.mlperf.check_round import check_published_result
+from hybridperf.log.log import Log
+from hybridperf.log.rounds import find_packages, published_runs, read_package
+from hybridperf.rules import check
+from hybridperf.rules.mlperf.check_round import judge_result
 from hybridperf.rules.mlperf.ruleset import known_rulesets, load_ruleset
-from hybridperf.score.convergence import benchmark_of
+from hybridperf.rules.verdict import Outcome
 from hybridperf.score.official import official_of
 from hybridperf.score.rcp_set import points_of
-from hybridperf.score.score import edition_of
+from hybridperf.score.score import SCORED_KEYS, edition_of
 from hybridperf.score.validity import Validity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from hybridperf.findings import Finding
-    from hybridperf.log.package import Package, Result
+    from hybridperf.log.package import Package, Result, SealedRun
     from hybridperf.score.official import Official
     from hybridperf.score.rcp import Mode
     from hybridperf.score.rcp_set import RcpSets
 
-__all__ = ["UNFINISHED", "found_packages", "judged_score", "own_validity"]
+__all__ = ["UNFINISHED", "found_packages", "judged", "judged_score", "own_validity"]
 
 UNFINISHED: Final = frozenset({"result.run_count"})  #: errors that additional runs resolve
 _MOST_CHARACTERS: Final = 300  #: of an error
@@ -50,53 +50,53 @@ def judged_score(
 
     ``references`` and ``mode`` are those of `official_of`.
     """
-    result = read_package(package)
+    result, validity = judged(package)
     points = None if references is None else points_of(references, edition_of(package))
-    validity, trust = _judged(result)
-    official = replace(official_of(result, points, mode, validity), trust=trust)
+    official = replace(official_of(result, points, mode, validity), trust=validity.trust)
     bare = tuple(replace(run, curve=()) for run in official.score.runs)
     return replace(official, score=replace(official.score, runs=bare))
 
 
-def _judged(result: Result) -> tuple[Validity, Trust]:
-    """Judge ``result``, and find its rung; those of rounds are self-reported."""
-    if any(run.manifest is not None for run in result.runs):
-        judged = judge_result(result)
-        return own_validity(result, judged.findings), judged.trust
-    return _validity_of_round(result), Trust()
+def judged(package: Package) -> tuple[Result, Validity]:
+    """Read and judge a result: of a round, by its ruleset, if that knows the benchmark.
 
-
-def _validity_of_round(result: Result) -> Validity:
-    """Judge the logs of ``result`` by the ruleset of its round, if that knows the benchmark."""
-    edition = edition_of(result.package)
+    Of the logs of a round, only what a score needs is kept, so that memory is that of one log.
+    """
+    edition = edition_of(package)
     ruleset = f"mlperf-training-{edition}.0"
-    if not edition or not result.runs or ruleset not in known_rulesets():
-        return Validity()
-    rules = load_ruleset(ruleset)
-    if benchmark_of(result.runs[0].log, result.package.benchmark) not in rules.benchmarks:
-        return Validity()
-    errors = {}
-    for run in result.runs:
-        found = check_published_result(replace(result, runs=(run,)), rules, "as-published")
-        if wrong := _errors(found):
-            errors[run.number] = _words(wrong[0])
-    return Validity(ruleset, len(result.runs), errors)
+    if not edition or ruleset not in known_rulesets():
+        result = read_package(package)
+        if all(run.manifest is None for run in result.runs):
+            return result, Validity()
+        own = check.judge_result(result)
+        return result, replace(own_validity(result, own.findings), trust=own.trust)
+    kept: list[SealedRun] = []
+
+    def runs() -> Iterator[SealedRun]:
+        for run in published_runs(package):
+            kept.append(replace(run, log=_scored_part(run.log)))
+            yield run
+
+    verdict, _ = judge_result(package, runs(), load_ruleset(ruleset))
+    result = read_package(package, kept)
+    if verdict.outcome is Outcome.NOT_JUDGED:
+        return result, Validity()
+    errors = {
+        run.number: visible(log.why)[:_MOST_CHARACTERS]
+        for run, log in zip(kept, verdict.logs, strict=True)
+        if log.outcome is Outcome.INVALID
+    }
+    return result, Validity(ruleset, len(kept), errors)
+
+
+def _scored_part(log: Log) -> Log:
+    found = [entry for key in SCORED_KEYS for entry in log.all(key)] + log.entries[-1:]
+    unique = {id(entry): entry for entry in found}.values()
+    return Log(log.path, sorted(unique, key=lambda entry: entry.line), log.findings)
 
 
 def own_validity(result: Result, findings: Iterable[Finding]) -> Validity:
     """Return what ``findings`` in a result of this suite mean for its score."""
-    broken = [each for each in _errors(findings) if each.rule not in UNFINISHED]
-    return Validity(
-        ruleset=RULESET,
-        logs=len(result.runs),
-        broken=broken[0].sentence if broken else "",
-    )
-
-
-def _errors(findings: Iterable[Finding]) -> list[Finding]:
-    return [each for each in findings if each.severity is Severity.ERROR]
-
-
-def _words(finding: Finding) -> str:
-    """Return what is wrong, without the place and the remedy."""
-    return visible(f"expected {finding.expected}, found {finding.found}")[:_MOST_CHARACTERS]
+    errors = (each for each in findings if each.severity is Severity.ERROR)
+    broken = next((each for each in errors if each.rule not in UNFINISHED), None)
+    return Validity(check.RULESET, len(result.runs), broken=broken.sentence if broken else "")

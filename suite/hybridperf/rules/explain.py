@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import tomllib
 from dataclasses import asdict, dataclass
@@ -19,7 +20,7 @@ from hybridperf.spelling import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Explanation", "explain", "explain_all"]
+__all__ = ["Explanation", "examples", "explain", "explain_all"]
 
 _REGISTERED = check_round  # imported to register the rules of rounds
 
@@ -36,6 +37,8 @@ class Explanation:
     source: str  #: paragraph of the MLPerf or HybridPerf rules
     remedy: str
     parameters: Mapping[str, Any]
+    breaks: str = ""  #: a line that breaks it, in part; "" if there is none, or no example
+    mended: str = ""  #: the same line as it should be; "" if there is no example
 
     def as_json(self) -> dict[str, object]:
         """Return the explanation as a JSON-serialisable dictionary."""
@@ -59,6 +62,7 @@ def explain_all(source: str | Path) -> list[Explanation]:
             reading.source,
             reading.remedy,
             {},
+            **examples().get(name, {}),
         )
         for name, reading in READING.items()
         if (reading.ours if own else reading.rounds)
@@ -76,9 +80,20 @@ def explain_all(source: str | Path) -> list[Explanation]:
                 rule.source,
                 rule.remedy,
                 parameters,
+                **examples().get(name, {}),
             )
         )
     return found
+
+
+@functools.cache
+def examples() -> Mapping[str, Mapping[str, str]]:
+    """Return the examples of rules: by rule id, the line that breaks it and the mended one."""
+    path = Path(__file__).with_name("examples.toml")
+    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    return {
+        name: {"breaks": each["breaks"], "mended": each["mended"]} for name, each in table.items()
+    }
 
 
 def explain(name: str, ruleset: str | Path) -> Explanation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -9,13 +10,17 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.score.olympic import fewest_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["METHOD", "Interval", "blocks", "olympic_interval"]
 
 _RESAMPLES: Final = 10_000
 _SEED: Final = 20_260_101
 _BLOCK: Final = 2**20  #: random numbers per block
+_FEW: Final = 40  #: runs of which resamples are kept
 METHOD: Final = (
     f"95 % percentile bootstrap of the olympic mean over the runs that make the result, "
     f"{_RESAMPLES:,} resamples, seed {_SEED}"
@@ -43,14 +48,30 @@ def olympic_interval(times_s: Sequence[float], drops: int) -> Interval | None:
         return None
     import numpy as np
 
-    generator = np.random.default_rng(_SEED)
     in_order, runs = np.sort(times_s), len(times_s)
-    draws = (generator.choice(in_order, size=(rows, runs)) for rows in blocks(_RESAMPLES, runs))
     kept = slice(drops, runs - drops)
-    means = np.concatenate([np.sort(each, axis=1)[:, kept].mean(axis=1) for each in draws])
+    draws: Iterable[NDArray[np.integer]] = _few_draws(runs) if runs <= _FEW else _draws(runs)
+    means = np.concatenate([in_order[each[:, kept]].mean(axis=1) for each in draws])
     # Nearest order statistic: no interpolation between a finite and an infinite mean.
     low, high = np.quantile(means, [0.025, 0.975], method="nearest")
     return Interval(float(low), float(high))
+
+
+def _draws(runs: int) -> Iterator[NDArray[np.intp]]:
+    """Yield blocks of resamples [resample, run]: indices of runs, by time, in ascending order."""
+    import numpy as np
+
+    generator = np.random.default_rng(_SEED)
+    for rows in blocks(_RESAMPLES, runs):
+        yield np.sort(generator.choice(runs, size=(rows, runs)), axis=1)
+
+
+@functools.cache
+def _few_draws(runs: int) -> tuple[NDArray[np.uint8], ...]:
+    # Most results of a round have as many runs as another one, and drawing takes most of the time.
+    import numpy as np
+
+    return tuple(each.astype(np.uint8) for each in _draws(runs))
 
 
 def blocks(samples: int, runs: int) -> Iterator[int]:

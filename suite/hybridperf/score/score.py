@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hybridperf.log import keys
 from hybridperf.log.rounds import ROUND
@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from hybridperf.log.package import Package, Result, SealedRun
     from hybridperf.score.validity import Validity
 
-__all__ = ["ResultScore", "edition_of", "runs_of_result", "score_result"]
+__all__ = ["SCORED_KEYS", "ResultScore", "edition_of", "runs_of_result", "score_result"]
+
+#: keys of the lines of MLPerf's logs that a score is computed from, beside the last line
+SCORED_KEYS: Final = frozenset(
+    {
+        *(keys.SUBMISSION_BENCHMARK, keys.SUBMISSION_DIVISION, keys.SEED, keys.GLOBAL_BATCH_SIZE),
+        *(keys.RUN_START, keys.RUN_STOP, keys.EVAL_START, keys.EVAL_STOP, keys.EVAL_ACCURACY),
+        *(keys.TRAIN_SAMPLES, keys.PLAN, keys.ENDING),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

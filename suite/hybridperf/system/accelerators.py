@@ -86,9 +86,9 @@ def gpu_models(root: Path = Path("/")) -> list[str]:
             identities = [_identities(library, handle) for handle in handles]
         else:
             folders = files.children(root / "proc/driver/nvidia/gpus")
-            said = [files.fields(files.text(folder / "information")) for folder in folders]
-            names = [one.get("Model", "") for one in said]
-            identities = [[one.get("GPU UUID", "")] for one in said]
+            information = [files.fields(files.text(folder / "information")) for folder in folders]
+            names = [one.get("Model", "") for one in information]
+            identities = [[one.get("GPU UUID", "")] for one in information]
     return [names[gpu] for gpu in visible_gpus(identities)]
 
 
@@ -101,7 +101,7 @@ def _named_only(name: str) -> Gpu:
 def _identities(library: Nvml, handle: Any) -> list[str]:
     found = [library.text("DeviceGetUUID", handle)]
     for index in range(library.whole("DeviceGetMaxMigDeviceCount", handle) or 0):
-        instance = library.ask("DeviceGetMigDeviceHandleByIndex", handle, index)
+        instance = library.call("DeviceGetMigDeviceHandleByIndex", handle, index)
         if instance is not None:
             found.append(library.text("DeviceGetUUID", instance))
     return found
@@ -148,7 +148,7 @@ _MOST_LINKS = 36
 
 def _describe_gpu(library: Nvml, handle: Any, *, used: bool) -> Gpu:
     """Describe the GPU of an NVML handle."""
-    mig = library.ask("DeviceGetMigMode", handle)
+    mig = library.call("DeviceGetMigMode", handle)
     milliwatts = library.whole("DeviceGetPowerManagementLimit", handle)
     states = [library.whole("DeviceGetNvLinkState", handle, link) for link in range(_MOST_LINKS)]
     known = [state for state in states if state is not None]
@@ -156,7 +156,7 @@ def _describe_gpu(library: Nvml, handle: Any, *, used: bool) -> Gpu:
         name=library.text("DeviceGetName", handle),
         used=used,
         compute_capability=compute_capability(library, handle),
-        memory_bytes=getattr(library.ask("DeviceGetMemoryInfo", handle), "total", None),
+        memory_bytes=getattr(library.call("DeviceGetMemoryInfo", handle), "total", None),
         sm_clock_max_hz=_hertz(library.whole("DeviceGetMaxClockInfo", handle, _SM)),
         sm_clock_set_hz=_hertz(library.whole("DeviceGetApplicationsClock", handle, _SM)),
         memory_clock_max_hz=_hertz(library.whole("DeviceGetMaxClockInfo", handle, _MEMORY)),

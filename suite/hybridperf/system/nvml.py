@@ -22,37 +22,37 @@ class Nvml:
     def __init__(self, module: Any) -> None:
         self._module = module
 
-    def ask(self, function: str, *arguments: object) -> Any:
+    def call(self, function: str, *arguments: object) -> Any:
         """Return the result of a call; None if driver, device or library do not support it."""
         try:
-            answer = getattr(self._module, f"nvml{function}")(*arguments)
+            result = getattr(self._module, f"nvml{function}")(*arguments)
         except Exception:  # NVMLError, ctypes errors or AttributeError
             return None
-        return answer.decode(errors="replace") if isinstance(answer, bytes) else answer
+        return result.decode(errors="replace") if isinstance(result, bytes) else result
 
     def whole(self, function: str, *arguments: object) -> int | None:
         """Return the result of a call if it is an integer, else None."""
-        answer = self.ask(function, *arguments)
-        return answer if isinstance(answer, int) else None
+        result = self.call(function, *arguments)
+        return result if isinstance(result, int) else None
 
     def text(self, function: str, *arguments: object) -> str:
         """Return the result of a call if it is a string, else ``""``."""
-        answer = self.ask(function, *arguments)
-        return answer if isinstance(answer, str) else ""
+        result = self.call(function, *arguments)
+        return result if isinstance(result, str) else ""
 
     def handles(self) -> list[Any]:
         """Return the GPU handles in NVML's order; None for a GPU that cannot be opened."""
         count = self.whole("DeviceGetCount") or 0
-        return [self.ask("DeviceGetHandleByIndex", index) for index in range(count)]
+        return [self.call("DeviceGetHandleByIndex", index) for index in range(count)]
 
 
 def has_driver(root: Path = Path("/")) -> bool:
-    """Tell whether an NVIDIA driver is loaded."""
+    """Return whether an NVIDIA driver is loaded."""
     return any((root / mark).exists() for mark in _DRIVER_MARKS)
 
 
 def is_installed() -> bool:
-    """Tell whether the Python bindings of NVML can be imported."""
+    """Return whether the Python bindings of NVML can be imported."""
     return _module() is not None
 
 

@@ -46,7 +46,7 @@ _FORBIDDEN = re.compile(
     | (?<!\d)(?<!\d\.)(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?!\d|\.\d)
     | (?<![0-9a-z])(?:[0-9a-f]{1,4}:){2} | ::              # IPv6, PCI address
     | [0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}  # UUID
-    | (?<![0-9a-z])(?:[0-9a-f]{12}|[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{64})(?![0-9a-z])  # its kin
+    | (?<![0-9a-z])(?:[0-9a-f]{12}|[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{64})(?![0-9a-z])  # hex IDs
     | \w@\w                                                # user@host
     | secret | passw(?:or)?d | credential | bearer\b | api[_-]?key | private[ _-]key
     | \bAKIA[0-9A-Z]{12} | \bgh[a-z]_\w{8} | \bgithub_pat_ | \bhf_\w{8} | \bsk-\w{8} | \beyJ\w{8}

@@ -81,15 +81,15 @@ class TorchRelease(TypedDict):
     debug: bool | None
 
 
-_SECONDS = 120  # a first import from a cold network disk
+_QUERY_LIMIT_S = 120  # a first import from a cold network disk
 # Without searching for garbage, which takes more than a third of the time of the import.
-_ASK = """
+_QUERY_SCRIPT = """
 import gc
 gc.disable()
 import json, re, torch
-def ask(question):
+def query(function):
     try:
-        return question()
+        return function()
     except Exception:
         return None
 shown = torch.__config__.show() + torch.__config__.parallel_info()
@@ -104,15 +104,15 @@ print(json.dumps({
     "onednn": find(r"MKL-DNN v(\\S+)"),
     "openmp": find(r"OpenMP (\\d+)"),
     "parallel_backend": find(r"ATen parallel backend: (\\w+)"),
-    "cpu_capability": ask(torch.backends.cpu.get_cpu_capability),
-    "threads": ask(torch.get_num_threads),
-    "interop_threads": ask(torch.get_num_interop_threads),
-    "accelerators": ask(torch.accelerator.device_count),
-    "accelerator": ask(lambda: torch.get_device_module().get_device_name()),
-    "cudnn": ask(torch.backends.cudnn.version),
-    "gloo_available": ask(torch.distributed.is_gloo_available),
-    "nccl_available": ask(torch.distributed.is_nccl_available),
-    "mpi_available": ask(torch.distributed.is_mpi_available),
+    "cpu_capability": query(torch.backends.cpu.get_cpu_capability),
+    "threads": query(torch.get_num_threads),
+    "interop_threads": query(torch.get_num_interop_threads),
+    "accelerators": query(torch.accelerator.device_count),
+    "accelerator": query(lambda: torch.get_device_module().get_device_name()),
+    "cudnn": query(torch.backends.cudnn.version),
+    "gloo_available": query(torch.distributed.is_gloo_available),
+    "nccl_available": query(torch.distributed.is_nccl_available),
+    "mpi_available": query(torch.distributed.is_mpi_available),
 %s
 }))
 gc.freeze()
@@ -136,7 +136,7 @@ def torch_release() -> TorchRelease:
     debug = stated.get("debug")
     return TorchRelease(
         version=_word(stated, "__version__"),
-        toolkit=_word(stated, toolkit.STATED),
+        toolkit=_word(stated, toolkit.VERSION_FIELD),
         hip=_word(stated, "hip"),
         xpu=_word(stated, "xpu"),
         git_version=_word(stated, "git_version"),
@@ -150,22 +150,24 @@ def torch_build() -> dict[str, object]:
 
     Returns an empty dictionary if PyTorch cannot be imported.
     """
-    more = "\n".join(f'    "{name}": ask({call}),' for name, call in toolkit.QUESTIONS.items())
-    command = [sys.executable, "-P", "-W", "ignore", "-c", _ASK.replace("%s", more)]
+    more = "\n".join(
+        f'    "{name}": query({call}),' for name, call in toolkit.TORCH_QUERIES.items()
+    )
+    command = [sys.executable, "-P", "-W", "ignore", "-c", _QUERY_SCRIPT.replace("%s", more)]
     try:
         done = subprocess.run(
             command,
             capture_output=True,
             text=True,
-            timeout=_SECONDS,
+            timeout=_QUERY_LIMIT_S,
             check=True,
             stdin=subprocess.DEVNULL,
         )
-        answer = json.loads(done.stdout.splitlines()[-1])
+        values = json.loads(done.stdout.splitlines()[-1])
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
         return {}
     guard = Guard.of_this_machine()
-    return {key: guard.scrub(value) for key, value in answer.items()}
+    return {key: guard.scrub(value) for key, value in values.items()}
 
 
 def _constants(source: str) -> dict[str, object]:

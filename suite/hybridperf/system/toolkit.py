@@ -1,4 +1,4 @@
-"""Contain all code specific to CUDA.
+"""All code that is specific to CUDA.
 
 Other modules are independent of the accelerator's vendor and use ``torch.accelerator``.
 """
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NAME",
-    "QUESTIONS",
-    "STATED",
+    "TORCH_QUERIES",
+    "VERSION_FIELD",
     "compute_capability",
     "driver_toolkit",
     "judge_toolkit",
@@ -24,9 +24,9 @@ __all__ = [
 ]
 
 NAME: Final = "CUDA"
-STATED: Final = "cuda"  #: field of the toolkit version in torch's version file
+VERSION_FIELD: Final = "cuda"  #: field of the toolkit version in torch's version file
 #: field name -> expression for `torch_build`
-QUESTIONS: Final[Mapping[str, str]] = {
+TORCH_QUERIES: Final[Mapping[str, str]] = {
     "cuda_available": "torch.cuda.is_available",
     "cuda_architectures": "torch.cuda.get_arch_list",
     "nccl": "lambda: '.'.join(map(str, torch.cuda.nccl.version()))",
@@ -42,7 +42,7 @@ def driver_toolkit(library: Nvml) -> str:
 
 def compute_capability(library: Nvml, handle: Any) -> str:
     """Return the compute capability of the GPU of an NVML handle; ``""`` if unknown."""
-    capability = library.ask("DeviceGetCudaComputeCapability", handle)
+    capability = library.call("DeviceGetCudaComputeCapability", handle)
     return ".".join(map(str, capability)) if capability else ""
 
 

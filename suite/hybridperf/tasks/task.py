@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 __all__ = [
     "Block",
@@ -215,7 +216,9 @@ class Task:
     title: str
     version: int  #: results are compared only within one version
     trainer: str  #: default package whose modules ``train`` and ``predict`` are launched
-    units: tuple[str, ...]  #: names of the model's units; stage boundaries lie between them
+    units: tuple[str, ...]
+    #: names of the model's units, between which pipeline stages may be cut; a name with ``{key}``
+    #: stands for as many units as ``model[key]`` states
     model: dict[str, object]  #: hyperparameters of the model, read by its family
     data: Data
     quality: Quality
@@ -229,6 +232,11 @@ class Task:
     parallel: Parallel = Parallel()
     tensors_sha256: tuple[str, ...] = ()  #: of a user's own task: see `hybridperf.tasks.tensors`
     sha256: str = field(default="", kw_only=True)  #: of the task file
+
+    def __post_init__(self) -> None:
+        units = (name for unit in self.units for name in _numbered(unit, self.model))
+        # More than the bound are refused, without memory for all that an untrusted file states.
+        object.__setattr__(self, "units", tuple(islice(units, _MOST_UNITS + 1)))
 
     @property
     def family(self) -> str:
@@ -266,6 +274,28 @@ class Task:
         return blocks
 
 
+_KEY: Final = re.compile(r"\{(\w+)\}")
+_MOST_UNITS: Final = 10_000
+
+
+def _numbered(unit: str, model: Mapping[str, object]) -> Iterator[str]:
+    """Yield the names that ``unit`` stands for; ``unit`` itself if ``model`` states no numbers.
+
+    For ``layers.{layers}`` and the number 2 these are ``layers.0`` and ``layers.1``; for
+    ``layer{depths}`` and the numbers [2, 1], ``layer1.0``, ``layer1.1`` and ``layer2.0``.
+    """
+    key = _KEY.search(unit)
+    stated = model.get(key[1]) if key else None
+    counts = stated if isinstance(stated, list) else [stated]
+    if key is None or not all(type(count) is int and count >= 0 for count in counts):
+        yield unit
+        return
+    for block, count in enumerate(counts, start=1):
+        for index in range(count):
+            number = f"{block}.{index}" if counts is stated else f"{index}"
+            yield f"{unit[: key.start()]}{number}{unit[key.end() :]}"
+
+
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,30}/[a-z0-9][a-z0-9_.-]{0,30}")
 _MOST_EPOCHS: Final = 100_000
 _MOST_MIXUP: Final = 100  #: above, Beta(mixup, mixup) gives shares near one half only
@@ -280,6 +310,14 @@ def out_of_bounds(task: Task) -> Iterator[tuple[str, str]]:
         yield expected, repr(task.name)
     if not task.units or len(set(task.units)) < len(task.units):
         yield "units with a name each, no two the same", f"{list(task.units)!r:.80}"
+    for unit in task.units:
+        if "{" in unit:
+            yield (
+                "{key} in units to name a whole number, or a list of them, in [model]",
+                f"{unit!r:.80}",
+            )
+    if len(task.units) > _MOST_UNITS:
+        yield f"at most {_MOST_UNITS} units", "more"
     if task.training.mixup and type(classes := task.model.get("classes")) is not int:
         yield "training.mixup = 0 where [model] states no whole number of classes", repr(classes)
     numbers: dict[str, tuple[float, float, float]] = {

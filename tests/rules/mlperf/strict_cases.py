@@ -114,7 +114,7 @@ CASES: Final[list[tuple[Callable[[Lines], object], str, Severity, str]]] = [
         time("seed", -HOUR_MS),
         "mlperf.time",
         WARNING,
-        "no step back of more than 1000 ms, found 3599.5 s back at 'seed'",
+        "found 'seed' alone -3599.5 s off the lines around it",
     ),
     (value("cache_clear", False), "mlperf.cache", ERROR, "with the value true, found False"),
     (value("cache_clear", None), "mlperf.cache", WARNING, "with the value true, found None"),
@@ -183,7 +183,8 @@ CASES: Final[list[tuple[Callable[[Lines], object], str, Severity, str]]] = [
         "found 152,320 up to the one at 152,320, and 1 of 4 that differ",
     ),
     (points_of(154_928, 305_008, 455_088, 605_168), "mlperf.cadence", WARNING, "found 154,928"),
-    (points_of(155_376, 305_456, 455_536, 605_616), "mlperf.cadence", ERROR, "found 155,376"),
+    (points_of(155_600, 305_680, 455_760, 605_840), "mlperf.cadence", WARNING, "found 155,600"),
+    (points_of(190_400, 380_800, 571_200, 761_600), "mlperf.cadence", ERROR, "found 190,400"),
     (points_of(50_176, 100_352, 150_528), "mlperf.cadence", WARNING, "found 50,176 up to the"),
     (
         all_of(
@@ -234,7 +235,7 @@ CASES: Final[list[tuple[Callable[[Lines], object], str, Severity, str]]] = [
         ERROR,
         "expected status success, as the target was reached, found aborted, with 0.721",
     ),
-    (metadata("run_stop", status=["?"]), "mlperf.stop", ERROR, "found ['?']"),
+    (metadata("run_stop", status=["?"]), "mlperf.stop", WARNING, "found ['?']"),
     (
         value("eval_accuracy", 0.73, 1),
         "mlperf.stop",

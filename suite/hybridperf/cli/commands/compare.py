@@ -11,12 +11,14 @@ from hybridperf.cli.printing import print_json, print_line, terminal_width
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, visible
 from hybridperf.log.package import only_result
-from hybridperf.log.rounds import find_packages, read_package
+from hybridperf.log.rounds import find_packages
+from hybridperf.report.judged import judged
 from hybridperf.report.terminal import compared_text
 from hybridperf.score.compare import compare
 from hybridperf.score.official import official_of
 from hybridperf.score.ranking import MEANS
 from hybridperf.score.welch import TEST
+from hybridperf.tasks.mlperf import lineage
 
 if TYPE_CHECKING:
     import argparse
@@ -86,15 +88,17 @@ def execute(options: argparse.Namespace) -> ExitCode:
 
 
 def _read(path: Path) -> _Read:
-    result = read_package(only_result(find_packages(path), path, "compare.path"))
+    result, validity = judged(only_result(find_packages(path), path, "compare.path"))
     if not result.runs:
         expected, remedy = "logs called result_<n>.txt", "rename them"
         finding = Finding("compare.path", expected, "none", remedy, path=str(path))
         raise UserError(finding, ExitCode.ENVIRONMENT)
-    official, first = official_of(result), result.runs[0]
+    official, first = official_of(result, validity=validity), result.runs[0]
+    # Rounds renamed some benchmarks, and gave the name of one to another.
+    name = lineage(official.score.benchmark, official.score.edition)
     return _Read(
         official,
-        (official.score.benchmark, *(first.fact("task", key) for key in ("version", "sha256"))),
+        (name, *(first.fact("task", key) for key in ("version", "sha256"))),
         first.fact("data_sha256"),
     )
 

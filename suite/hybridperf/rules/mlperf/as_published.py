@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hybridperf.findings import Finding, Severity
 from hybridperf.log import keys
-from hybridperf.rules.mlperf.constraints import is_comparable, unmet
+from hybridperf.rules.mlperf.constraints import in_words, is_comparable, keeps, unmet
 from hybridperf.rules.mlperf.evaluations import joined_evaluations
 from hybridperf.rules.reading import READING, unreadable_log
 from hybridperf.rules.rule import first_of, misspelt
@@ -135,13 +134,13 @@ def _named(log: Log, demand: Demand, entry: Entry, entries: _Entries) -> dict[st
 def _judge_target(path: str, demand: Demand, here: list[Entry]) -> Iterator[Finding]:
     reached, best = demand.reached, False
     for entry in here:
-        best = best or unmet(reached, entry.value) is None
+        best = best or keeps(reached, entry.value)
         if not is_comparable(reached, entry.value):  # the checker ended with an exception
             found = f"{entry.value!r:.80}"
             yield _wrong("mlperf.values", path, f"numbers as {demand.key}", found, entry)
             return
     if not best:
-        expected = f"{demand.key} {unmet(reached, math.nan)} once at least"
+        expected = f"{demand.key} {in_words(reached)} once at least"
         yield _wrong("mlperf.target", path, expected, _best(reached, here), here[-1])
 
 
@@ -160,6 +159,10 @@ def _judge_metadata(
     log: Log, demand: Demand, here: list[Entry], entries: _Entries
 ) -> Iterator[Finding]:
     lacking: list[tuple[Entry, str, str]] = []
+    if demand.is_simple:  # fast: weights, blocks and evaluations have many lines
+        names = demand.metadata
+        if not [1 for entry in here for name in names if name not in entry.metadata]:
+            return
     for position, entry in enumerate(here):
         if demand.names:
             values = _named(log, demand, entry, entries) | {"position": position}
@@ -182,8 +185,7 @@ def _lacks(
         asked |= demand.first_metadata
     for name, constraints in asked.items():
         if name not in metadata:
-            words = unmet(constraints, None, values) or ""
-            return f"{name} {words}".rstrip(), "none"
+            return f"{name} {in_words(constraints)}".rstrip(), "none"
         if wrong := unmet(constraints, metadata[name], values):
             return f"{name} {wrong}", f"{metadata[name]!r:.80}"
     if demand.metadata_any and not any(name in metadata for name in demand.metadata_any):

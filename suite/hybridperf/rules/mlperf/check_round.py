@@ -20,6 +20,7 @@ from hybridperf.rules.mlperf import (
     evaluation_rules,
     form_rules,
     hyperparameter_rules,
+    likeness_rules,
     place_rules,
     result_rules,
 )
@@ -64,6 +65,7 @@ _REGISTERED: Final = (  # imported to register their rules
     form_rules,
     evaluation_rules,
     hyperparameter_rules,
+    likeness_rules,
     place_rules,
     result_rules,
     package_rules,

@@ -135,9 +135,30 @@ def time_runs_forward(log: Log, benchmark: Benchmark, *, most_back_ms: int) -> I
             latest = entry
         elif latest.time_ms - entry.time_ms > back_ms:
             back_ms, worst = latest.time_ms - entry.time_ms, entry
-    if worst is not None:
+    if worst is None:
+        return
+    if alone := _single_outlier(log.entries, most_back_ms):
+        entry, off_ms = alone
+        found = f"{entry.key!r:.60} alone {off_ms / 1000:+g} s off the lines around it"
+        yield Deviation("stamps of one clock on all lines", found, entry.line)
+    else:
         found = f"{back_ms / 1000:g} s back at {worst.key!r:.60}"
         yield Deviation(f"no step back of more than {most_back_ms} ms", found, worst.line)
+
+
+def _single_outlier(entries: Sequence[Entry], most_back_ms: int) -> tuple[Entry, int] | None:
+    """Return the line without which time runs forward, and how far it is off, if there is one."""
+    steps = [
+        place
+        for place, (one, other) in enumerate(pairwise(entries))
+        if one.time_ms - other.time_ms > most_back_ms
+    ]
+    for place in (steps[0], steps[0] + 1) if len(steps) == 1 else ():
+        before, after = entries[max(place - 1, 0)], entries[min(place + 1, len(entries) - 1)]
+        if 0 < place < len(entries) - 1 and before.time_ms <= after.time_ms + most_back_ms:
+            nearest = before if entries[place].time_ms < before.time_ms else after
+            return entries[place], entries[place].time_ms - nearest.time_ms
+    return None
 
 
 @rule(
@@ -171,7 +192,7 @@ def caches_cleared(
     begin, start = log.first(keys.INIT_START), log.first(keys.RUN_START)
     for entry in clears:
         if entry.value is not True:
-            unclear = entry.value in (None, "True", "true", 1)
+            unclear = entry.value is None or entry.value in ("True", "true")
             severity = Severity.WARNING if unclear else Severity.ERROR
             found = f"{entry.value!r:.40}"
             yield Deviation("cache_clear with the value true", found, entry.line, severity=severity)

@@ -6,11 +6,12 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.rules.mlperf.formula import FormulaError, holds, is_integral, parse_formula
+from hybridperf.untrusted import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Constraints", "is_comparable", "parse_constraints", "unmet"]
+__all__ = ["Constraints", "in_words", "is_comparable", "keeps", "parse_constraints", "unmet"]
 
 Constraints = dict[str, Any]  #: kind -> parameter; all must hold
 
@@ -22,14 +23,24 @@ def unmet(
 
     ``values`` are those of the other keys that a formula may name.
     """
+    return None if keeps(constraints, value, values) else in_words(constraints)
+
+
+def keeps(
+    constraints: Constraints, value: object, values: Mapping[str, object] | None = None
+) -> bool:
+    """Tell whether ``value`` keeps all ``constraints``; ``values`` are as for `unmet`."""
     for kind, parameter in constraints.items():
         if kind == "holds":
             if not holds(parameter, {**(values or {}), "value": value}):
-                break
+                return False
         elif not _KINDS[kind][0](value, parameter):
-            break
-    else:
-        return None
+            return False
+    return True
+
+
+def in_words(constraints: Constraints) -> str:
+    """Return the constraints in words, such as ``at least 0.72 and below 1.0``."""
     return " and ".join(_words(kind, parameter) for kind, parameter in constraints.items())
 
 
@@ -87,7 +98,7 @@ def _is_plain_number(value: object) -> bool:
 
 
 def _is_whole(value: object, least: int) -> bool:
-    return _is_plain_number(value) and value >= least and value % 1 == 0  # type: ignore[operator]  # a number, as checked
+    return (found := whole(value, least)) is not None and found >= least
 
 
 def _computed(test: Callable[[Any, Any], bool]) -> Callable[[object, Any], bool]:
@@ -108,7 +119,7 @@ def _has(value: object, names: list[str]) -> bool:
 
 def _fields_keep(value: object, limits: Mapping[str, Constraints]) -> bool:
     return isinstance(value, dict) and all(
-        name in value and unmet(each, value[name]) is None for name, each in limits.items()
+        name in value and keeps(each, value[name]) for name, each in limits.items()
     )
 
 

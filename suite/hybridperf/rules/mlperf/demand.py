@@ -47,6 +47,12 @@ class Demand:
     names: tuple[str, ...] = ()  #: other keys whose values its formulas use
 
     @property
+    def is_simple(self) -> bool:
+        """Tell whether the metadata must have names, with any values, and nothing else."""
+        others = self.first_metadata or self.metadata_any or self.metadata_if
+        return not others and not any(self.metadata.values())
+
+    @property
     def lasting(self) -> Demand | None:
         """Return the part that holds even if a later group demands something else of the key."""
         if not (self.reached or self.covers or self.instead):

@@ -144,7 +144,7 @@ def evaluation_cadence(log: Log, benchmark: Benchmark) -> Iterator[Deviation]:
         if wrong:
             gap, point = worst(wrong)
             near = gap <= cadence.unrounded(batch) + rounding
-            enough = len(known) >= known[-1] // (every + rounding)
+            enough = rounding and len(known) >= known[-1] // every
             mild = near or enough or division(log) == "open"
             yield Deviation(
                 f"an evaluation every {every:,} {benchmark.unit}{rounded}",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.log import keys
-from hybridperf.rules.mlperf.constraints import unmet
+from hybridperf.rules.mlperf.constraints import in_words, keeps
 from hybridperf.rules.mlperf.demand import Demand, parse_demand
 from hybridperf.rules.mlperf.evaluations import Join, joined_evaluations
 from hybridperf.rules.mlperf.merge import FOLDER, known_rulesets, merged_table
@@ -111,7 +111,7 @@ class Benchmark:
     @property
     def target_in_words(self) -> str:
         """Return the target, such as ``at least 0.72 and below 1.0``."""
-        return (self.target and unmet(self.target.reached, None)) or "any"
+        return in_words(self.target.reached) if self.target else "any"
 
     def evaluations(self, log: Log) -> list[Entry]:
         """Return the evaluations of ``log``; the metrics of one evaluation are joined."""
@@ -121,7 +121,7 @@ class Benchmark:
 
     def reached_by(self, value: object) -> bool:
         """Tell whether an evaluation's ``value`` reaches the target of the closed division."""
-        return self.target is None or unmet(self.target.reached, value) is None
+        return self.target is None or keeps(self.target.reached, value)
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,6 @@ class Ruleset:
         return frozenset(key for group in self.groups for key in group.demands)
 
 
-@functools.cache
 def load_ruleset(source: str | Path) -> Ruleset:
     """Load the ruleset of an MLPerf round: the name of one of `known_rulesets`, or a file.
 
@@ -163,7 +162,7 @@ def load_ruleset(source: str | Path) -> Ruleset:
         UserError: exit status 2 if the file cannot be read, or holds no ruleset.
     """
     if isinstance(source, str):
-        return parse_ruleset((FOLDER / f"{source}.toml").read_text(encoding="utf-8"))
+        return _of_name(source)
     try:
         return parse_ruleset(read_bounded(source, DOCUMENT_CAP_BYTES).decode())
     except UserError as refusal:
@@ -176,12 +175,18 @@ def load_ruleset(source: str | Path) -> Ruleset:
 
 
 @functools.cache
+def _of_name(name: str) -> Ruleset:
+    return parse_ruleset((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+@functools.cache
 def known_benchmarks() -> frozenset[str]:
     """Return the benchmarks of all rulesets of MLPerf."""
     names = (name for name in known_rulesets() if name.startswith("mlperf-"))
     return frozenset(each for name in names for each in load_ruleset(name).benchmarks)
 
 
+@functools.cache
 def parse_ruleset(text: str) -> Ruleset:
     """Build the ruleset that the TOML ``text`` states, with what it extends.
 

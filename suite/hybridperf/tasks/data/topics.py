@@ -78,8 +78,8 @@ class Topics(Source):
         labels = windows[rows, places].astype(np.int64)
         windows[rows, places] = MASK
         train = blocks[~held_out]
-        nothing = np.zeros((len(train), 0), dtype=np.int64)
-        return Splits(Samples(train, nothing), Samples(windows, labels))
+        no_labels = np.zeros((len(train), 0), dtype=np.int64)
+        return Splits(Samples(train, no_labels), Samples(windows, labels))
 
     def _text(self, data: Data) -> str:
         self.files(data)

@@ -101,9 +101,9 @@ class Verification:
         return True
 
     def _identity(self) -> str:
-        """Return the SHA-256 of names, sizes and times of the files, and of what is required."""
-        asked = (self.size_px, self.data.train_samples, self.data.eval_samples)
-        digest = hashlib.sha256(f"{asked}\n".encode())
+        """Return the SHA-256 of names, sizes and times of the files, and of the requirements."""
+        required = (self.size_px, self.data.train_samples, self.data.eval_samples)
+        digest = hashlib.sha256(f"{required}\n".encode())
         for path in self.files:
             status, name = path.stat(), path.relative_to(self.folder).as_posix()
             digest.update(f"{name} {status.st_size} {status.st_mtime_ns}\n".encode())

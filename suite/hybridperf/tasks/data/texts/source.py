@@ -85,8 +85,8 @@ class Texts(Source):
             for split, samples in zip(SPLITS, (data.train_samples, data.eval_samples), strict=True)
         )
         held_out = evaluation.held_out()
-        nothing = np.zeros((len(train), 0), dtype=np.int64)
-        return Splits(Samples(train, nothing), Samples(held_out.inputs, held_out.targets))
+        no_labels = np.zeros((len(train), 0), dtype=np.int64)
+        return Splits(Samples(train, no_labels), Samples(held_out.inputs, held_out.targets))
 
     def _current(self, data: Data) -> tuple[Record, Vocabulary]:
         """Return record and vocabulary of the tokens, after checking that there are enough."""

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridperf.tasks.registry import find_task
-from hybridperf_reference.engine.schedule import learning_rate
+from hybridperf_reference.engine.learning_rate import learning_rate
 
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Decay
 
-FACTS = find_task("resnet/laptop").optimizer
+CONFIG = find_task("resnet/laptop").optimizer
 STEPS = 37
 WARM, LAST = 2 * STEPS, 14 * STEPS
 
@@ -32,26 +32,26 @@ WARM, LAST = 2 * STEPS, 14 * STEPS
         (10_000, 0.0),
     ],
 )
-def test_the_rate_rises_in_a_line_and_falls_as_half_a_cosine(step: int, expected: float) -> None:
-    assert math.isclose(learning_rate(step, STEPS, FACTS), expected, abs_tol=1e-12)
+def test_the_warm_up_is_linear_and_the_decay_half_a_cosine(step: int, expected: float) -> None:
+    assert math.isclose(learning_rate(step, STEPS, CONFIG), expected, abs_tol=1e-12)
 
 
 @pytest.mark.parametrize(
     ("schedule", "power", "halfway"),
     [("cosine", 9.0, 0.55), ("linear", 9.0, 0.55), ("poly", 1.0, 0.55), ("poly", 2.0, 0.325)],
 )
-def test_schedules_fall_from_lr_to_end_lr(schedule: Decay, power: float, halfway: float) -> None:
-    facts = dataclasses.replace(FACTS, lr=1.0, end_lr=0.1, schedule=schedule, power=power)
+def test_schedules_decay_from_lr_to_end_lr(schedule: Decay, power: float, halfway: float) -> None:
+    config = dataclasses.replace(CONFIG, lr=1.0, end_lr=0.1, schedule=schedule, power=power)
 
-    rates = [learning_rate(step, STEPS, facts) for step in (WARM, (WARM + LAST) // 2, LAST, 9999)]
+    rates = [learning_rate(step, STEPS, config) for step in (WARM, (WARM + LAST) // 2, LAST, 9999)]
 
     assert rates == pytest.approx([1.0, halfway, 0.1, 0.1])
 
 
 def test_a_constant_rate_stays_after_the_warm_up() -> None:
-    facts = dataclasses.replace(FACTS, schedule="constant")
+    config = dataclasses.replace(CONFIG, schedule="constant")
 
-    assert {learning_rate(step, STEPS, facts) for step in range(WARM, 2 * LAST)} == {0.1}
+    assert {learning_rate(step, STEPS, config) for step in range(WARM, 2 * LAST)} == {0.1}
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,9 @@ def test_a_constant_rate_stays_after_the_warm_up() -> None:
     [(0.0, [0.1, 0.1]), (0.01, [0.1, 0.1]), (2.5 / STEPS, [0.04, 0.08, 0.1, 0.1])],
 )
 def test_a_warm_up_may_be_a_fraction_of_an_epoch(epochs: float, expected: list[float]) -> None:
-    facts = dataclasses.replace(FACTS, schedule="constant", warmup_epochs=epochs)
+    config = dataclasses.replace(CONFIG, schedule="constant", warmup_epochs=epochs)
 
-    rates = [learning_rate(step, STEPS, facts) for step in range(len(expected))]
+    rates = [learning_rate(step, STEPS, config) for step in range(len(expected))]
 
     assert rates == pytest.approx(expected)
 
@@ -73,20 +73,20 @@ def test_a_warm_up_may_be_a_fraction_of_an_epoch(epochs: float, expected: list[f
     power=st.floats(0.25, 4),
     steps=st.integers(1, 20),
 )
-def test_every_schedule_rises_to_lr_and_never_rises_again(
+def test_every_schedule_only_decays_after_the_warm_up(
     schedule: Decay, warmup_epochs: float, decay_epochs: int, power: float, steps: int
 ) -> None:
-    facts = dataclasses.replace(
-        FACTS,
+    config = dataclasses.replace(
+        CONFIG,
         schedule=schedule,
         warmup_epochs=warmup_epochs,
         decay_epochs=decay_epochs,
         power=power,
     )
 
-    rates = [learning_rate(step, steps, facts) for step in range(8 * steps)]
+    rates = [learning_rate(step, steps, config) for step in range(8 * steps)]
 
     warm = math.ceil(warmup_epochs * steps)
-    assert all(0 <= rate <= facts.lr * (1 + 1e-12) for rate in rates)
+    assert all(0 <= rate <= config.lr * (1 + 1e-12) for rate in rates)
     assert all(before <= after for before, after in pairwise(rates[:warm]))
     assert all(before >= after for before, after in pairwise(rates[warm:]))

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.engine.optimizer_worlds import FACTS, LAYOUTS, STEPS, Model, main, train, weights
+from tests.engine.optimizer_worlds import CONFIG, LAYOUTS, STEPS, Model, main, train, weights
 from tests.engine.ranks import run_ranks
 
 CASES = [
     (ranks, layout, name)
     for ranks, layouts in LAYOUTS.items()
     for layout in layouts
-    for name in FACTS
+    for name in CONFIG
 ]
 Found = dict[tuple[str, str], tuple[dict[str, Tensor], list[int]]]
 
@@ -34,7 +34,7 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Found]:
 @cache
 def one_process(name: str) -> dict[str, Tensor]:
     model = Model()
-    assert train(model, FACTS[name], replica=0, replicas=1) == [0] * STEPS
+    assert train(model, CONFIG[name], replica=0, replicas=1) == [0] * STEPS
     return weights(model)
 
 

@@ -7,13 +7,13 @@ import torch
 
 from hybridperf.tasks.data import load
 from hybridperf.tasks.registry import find_task
-from hybridperf_reference.images.affine import affine, draw_affine, normalise
+from hybridperf_reference.images.digits import affine, draw_affine, normalise
 
 TASK = find_task("resnet/laptop")
-STILL = torch.tensor([[1.0, 0.0, 0.0, 0.0, 1.0, 0.0]])
+IDENTITY = torch.tensor([[1.0, 0.0, 0.0, 0.0, 1.0, 0.0]])
 
 
-def test_training_images_are_normalised_by_the_task_s_numbers() -> None:
+def test_training_images_are_normalized_by_the_mean_and_deviation_of_the_task() -> None:
     images = torch.from_numpy(load(TASK.data).train.inputs)
 
     inputs = normalise(images, data=TASK.data, size_px=8)
@@ -23,15 +23,15 @@ def test_training_images_are_normalised_by_the_task_s_numbers() -> None:
     assert abs(inputs.std().item() - 1) < 1e-3
 
 
-def test_the_map_that_moves_nothing_changes_nothing() -> None:
+def test_the_identity_map_changes_nothing() -> None:
     images = torch.randn(1, 1, 16, 16)
 
-    assert torch.allclose(affine(images, STILL), images, atol=1e-5)
+    assert torch.allclose(affine(images, IDENTITY), images, atol=1e-5)
 
 
-def test_a_shift_by_a_pixel_is_a_shift_by_a_pixel() -> None:
+def test_a_shift_by_one_pixel_moves_the_image_by_one_pixel() -> None:
     images = torch.randn(1, 1, 16, 16)
-    numbers = STILL.clone()
+    numbers = IDENTITY.clone()
     numbers[0, 2] = 2 / 16
 
     moved = affine(images, numbers)
@@ -39,7 +39,7 @@ def test_a_shift_by_a_pixel_is_a_shift_by_a_pixel() -> None:
     assert torch.allclose(moved[..., :-1], images[..., 1:], atol=1e-5)
 
 
-def test_draws_depend_on_seed_and_epoch_and_nothing_else() -> None:
+def test_draws_depend_on_seed_and_epoch_only() -> None:
     first = draw_affine(1, 1, 100, task=TASK)
 
     assert np.array_equal(first, draw_affine(1, 1, 100, task=TASK))
@@ -47,7 +47,7 @@ def test_draws_depend_on_seed_and_epoch_and_nothing_else() -> None:
     assert not np.array_equal(first, draw_affine(2, 1, 100, task=TASK))
 
 
-def test_draws_keep_to_the_task_s_limits_and_use_them() -> None:
+def test_draws_span_the_limits_of_the_task() -> None:
     cos, _, right, sin, _, down = draw_affine(3, 1, 5_000, task=TASK).T
 
     scale, angle = np.hypot(cos, sin), np.degrees(np.arctan2(sin, cos))
@@ -58,10 +58,10 @@ def test_draws_keep_to_the_task_s_limits_and_use_them() -> None:
     assert 0.99 * limit < max(np.abs(right).max(), np.abs(down).max()) <= limit + 1e-6
 
 
-def test_no_augmentation_means_still_images() -> None:
+def test_without_augmentation_draws_are_the_identity() -> None:
     training = dataclasses.replace(TASK.training, rotation_degrees=0.0, scale=0.0, shift=0.0)
     still = dataclasses.replace(TASK, training=training)
 
     numbers = draw_affine(1, 1, 3, task=still)
 
-    assert np.allclose(numbers, STILL.numpy())
+    assert np.allclose(numbers, IDENTITY.numpy())
