@@ -178,7 +178,8 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
         ValueError: if it is not a regular file, or has more than ``most_bytes``.
     """
     with open_bounded(path, most_bytes) as file:
-        return file.read(most_bytes)
+        # Not more than there is: memory for all of it is allocated first.
+        return file.read(min(most_bytes, os.fstat(file.fileno()).st_size))
 
 
 def open_bounded(path: Path, most_bytes: int) -> BinaryIO:

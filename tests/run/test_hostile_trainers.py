@@ -157,3 +157,20 @@ def test_nothing_is_sealed_beside_an_edited_result(bench: Bench, name: str) -> N
     assert kept == {each: text for each, text in before.items() if each.name != ".lock"}
     assert read_log(next(bench.out.rglob("result_0.txt"))).entries
     assert len(list(bench.out.rglob("result_*.txt"))) == 1
+
+
+def test_a_sealed_run_that_a_later_one_edits_with_its_hash_is_noticed(bench: Bench) -> None:
+    assert bench.run("--mode", "open").code == 0
+
+    done = bench.strike("edit what is sealed", "--mode", "open", runs=2)
+
+    assert done.code == 3
+    assert "result_0.txt: expected the hash that it was sealed with" in done.sentence
+    assert len(list(bench.out.rglob("result_*.txt"))) == 1
+
+
+def test_a_result_says_that_it_was_made_outside_of_the_sandbox(bench: Bench) -> None:
+    assert bench.run("--mode", "open").code == 0
+    (manifest,) = bench.manifests()
+    assert manifest["mode"] == "open"
+    assert manifest["sandbox"] == {"kind": "none", "reason": "open mode was asked for"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -62,6 +62,7 @@ class Surroundings:
     observer: Observer
     peers: Coordinator
     predictors: PredictorServer
+    sealed: dict[str, str] = field(default_factory=dict)  #: hashes by file name, of this result
 
 
 @dataclass(slots=True)
@@ -218,7 +219,7 @@ class Attempt:
             facts |= keep_model(spec, around.package)
         if spec.nodes > 1:
             facts["nodes"] = around.peers.differences
-        return seal(spec, around.package, around.command, ending, rescoring, facts)
+        return seal(spec, around.package, around.command, ending, rescoring, facts, around.sealed)
 
     @property
     def _name(self) -> str:

@@ -119,16 +119,23 @@ def require_unchanged(package: Package) -> dict[str, str]:
     return listed
 
 
-def add_hashes(package: Package, digests: Mapping[str, str]) -> None:
+def add_hashes(package: Package, digests: Mapping[str, str], sealed: dict[str, str]) -> None:
     """Add the SHA-256 ``digests`` by file name to SHA256SUMS; existing lines do not change.
 
+    ``sealed`` are the lines that this command has seen or added, to which the new ones are added: a
+    trainer without a sandbox could change sealed files together with their hashes.
+
     Raises:
-        UserError: as `require_unchanged`.
+        UserError: as `require_unchanged`, and if a line of ``sealed`` is another one now.
     """
     listed = require_unchanged(package)
+    for name, digest in sealed.items():
+        if listed.get(name) != digest:
+            raise _changed(package.folder / name, "the hash that it was sealed with, found another")
     if package.task_file.is_file():  # copy of a user's own task
         listed.setdefault(package.task_file.name, file_sha256(package.task_file))
     write_atomically(package.folder / SUMS, format_sums(listed | dict(digests)).encode())
+    sealed.update(digests)
 
 
 def _changed(path: Path, what: str) -> UserError:

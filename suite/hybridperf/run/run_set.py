@@ -84,6 +84,10 @@ def make_run_set(
             yield from _carry_out(request, task, description, around, observer)
         except OSError as error:
             raise environment_refusal(error, package.folder) from error
+        except MemoryError as error:
+            again = "give it more, as with ulimit -v, and the same command again"
+            message = f"{package.folder}: not enough memory for the harness itself; {again}."
+            raise UserError(message, ExitCode.ENVIRONMENT) from error
 
 
 def _carry_out(
@@ -97,7 +101,7 @@ def _carry_out(
     sweep(package)
     settle_system(package, description, request)
     require_same_configuration(sealed_runs(package), request, task)
-    require_unchanged(package)
+    around.sealed.update(require_unchanged(package))
     sealed_before = {run.number for run in sealed_runs(package)}
     again: list[tuple[int, int]] = []  # seed, and how often it was tried before
     for number in left_behind(package):

@@ -62,10 +62,12 @@ def seal(
     ending: Ending,
     rescoring: Rescoring | None,
     facts: Mapping[str, object],
+    sealed: dict[str, str],
 ) -> Sealed:
     """Make the attempt ``spec``, which has ended, part of the result ``package``.
 
-    ``facts`` are added to the manifest. After this the attempt's folder is gone.
+    ``facts`` are added to the manifest, and the new hashes to ``sealed``. After this the attempt's
+    folder is gone.
 
     Raises:
         OSError: if the disk is full; sealing can then be repeated.
@@ -83,7 +85,7 @@ def seal(
     content = canonical_json(manifest)
     write_atomically(manifest_file, content)
     digests = {text.name: log_sha256, manifest_file.name: sha256(content).hexdigest()}
-    add_hashes(package, digests)
+    add_hashes(package, digests, sealed)
     write_atomically(text, closed)  # the seal: last, so that a sealed attempt is complete
     shutil.rmtree(spec.folder)
     return Sealed(spec.attempt, spec.seed, ending, rescoring, text)

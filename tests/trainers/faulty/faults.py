@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -69,6 +70,13 @@ def strike(fault: str, run: TimedRun) -> None:
         order.write_text(json.dumps(forged))
         ending = {"outcome": "success", "reason": "", "initialisation_s": 0.1, "run_s": 98765}
         (run.work.parent / "ending.json").write_text(json.dumps(ending))
+    elif fault == "edit what is sealed":
+        result = run.work.parents[1]
+        log, sums = result / "result_0.txt", result / "SHA256SUMS"
+        before = hashlib.sha256(log.read_bytes()).hexdigest()
+        log.write_text(log.read_text().replace("success", "aborted"))
+        after = hashlib.sha256(log.read_bytes()).hexdigest()
+        sums.write_text(sums.read_text().replace(before, after))
     elif fault == "tell secrets":
         raise Boom(f"no file {os.environ['VICTIM']} with password hunter2")
     elif fault == "wall clock":

@@ -1,0 +1,114 @@
+"""What the sandbox lets through, and when a run has none."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hybridperf.log.writer import LogClock
+from hybridperf.run import sandbox
+from hybridperf.run.sandbox import clean_environment, mode_of, policy_of, sandbox_facts
+from hybridperf.run.spec import RunSpec
+from hybridperf.system.landlock import Policy
+from hybridperf.tasks.data import data_files
+from hybridperf.tasks.registry import find_task, task_path
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> RunSpec:
+    return RunSpec(
+        folder=str(tmp_path / "result/.attempt_0"),
+        attempt=0,
+        task_path=str(task_path("resnet/laptop")),
+        trainer="tests.trainers.nearest",
+        overrides={},
+        plan="dp=1",
+        seed=1,
+        org="local",
+        platform="here",
+        division="closed",
+        clock=LogClock(),
+        mode="sandboxed",
+    )
+
+
+def readable(policy: Policy, path: Path) -> bool:
+    return any(path.resolve().is_relative_to(each) for each in policy.readable)
+
+
+@pytest.mark.parametrize("task", ["resnet/laptop", "bert/laptop"])
+def test_libraries_and_trainer_are_readable_and_the_data_inside_of_them_is_not(
+    spec: RunSpec, task: str
+) -> None:
+    spec = dataclasses.replace(spec, task_path=str(task_path(task)))
+    (*files,) = data_files(spec.task().data)
+
+    policy = policy_of(spec, writable=[spec.work])
+
+    assert files
+    assert not any(readable(policy, path) for path in files)
+    siblings = [path for path in files[0].parent.iterdir() if path not in files]
+    assert any(readable(policy, path) for path in siblings)
+    assert readable(policy, Path(np.__file__))
+    assert readable(policy, Path(__file__).parents[1] / "trainers/nearest/train.py")
+    assert readable(policy, task_path(task))
+    assert not readable(policy, spec.path)
+    assert policy.writable == (str(spec.work),)
+    assert policy.ports is None
+
+
+def test_results_in_a_folder_with_code_are_not_readable(
+    spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "result/.attempt_0").mkdir(parents=True)
+    (tmp_path / "module.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path / "first"))  # the folder of the program
+
+    policy = policy_of(spec, writable=[])
+
+    assert readable(policy, tmp_path / "module.py")
+    assert not readable(policy, tmp_path / "result/result_0.txt")
+
+
+def test_the_policy_comes_back_from_its_text(spec: RunSpec) -> None:
+    for ranks in (1, 2):
+        policy = policy_of(spec, writable=[spec.work], ranks=ranks)
+        assert Policy.from_json(policy.as_json()) == policy
+    assert policy.ports is not None
+    assert 1024 <= policy.ports[0] < policy.ports[1]
+
+
+def test_variables_that_change_programs_or_tell_secrets_do_not_reach_a_trainer(
+    tmp_path: Path,
+) -> None:
+    kept = {"PATH": "/bin", "OMP_NUM_THREADS": "2", "NCCL_DEBUG": "INFO", "RANK": "1"}
+    dropped = ("LD_PRELOAD", "LD_AUDIT", "PYTHONPATH", "PYTHONSTARTUP", "AWS_SECRET_ACCESS_KEY")
+    others = ("HF_TOKEN", "SSH_AUTH_SOCK", "USER", "MAIL")
+
+    clean = clean_environment({**kept, **dict.fromkeys((*dropped, *others), "x")}, tmp_path)
+
+    assert clean.items() >= kept.items()
+    assert not clean.keys() & {*dropped, *others}
+    assert {clean[name] for name in clean.keys() - kept.keys()} == {str(tmp_path)}
+
+
+def test_without_landlock_a_run_is_open_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, large = find_task("resnet/laptop"), find_task("resnet50/cluster")
+    monkeypatch.setattr(sandbox, "landlock_abi", lambda: 7)
+    assert mode_of(task, "sandboxed", 1) == "sandboxed"
+    assert mode_of(task, "open", 1) == "open"
+    assert mode_of(task, "sandboxed", 2) == "open"
+    assert mode_of(large, "sandboxed", 1) == "open"
+    monkeypatch.setattr(sandbox, "landlock_abi", lambda: 0)
+    monkeypatch.setattr(sandbox, "why_no_landlock", lambda: "the kernel has no Landlock")
+
+    assert mode_of(task, "sandboxed", 1) == "open"
+    assert sandbox_facts("sandboxed", 1) == {
+        "kind": "none",
+        "reason": "the kernel has no Landlock",
+    }
+    assert sandbox_facts("sandboxed", 2)["kind"] == sandbox_facts("open", 1)["kind"] == "none"
