@@ -171,7 +171,7 @@ def test_junit_skips_what_the_exit_status_does_not_count(
 
     assert root.get("skipped") == str(1 + 5)
     failed = [
-        str(case.get("classname"))
+        case.get("classname", "")
         for case in root.iter("testcase")
         if case.find("failure") is not None
     ]
