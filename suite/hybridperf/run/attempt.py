@@ -216,7 +216,7 @@ class Attempt:
             write_head(spec)
         facts: dict[str, object] = {"weights_sha256": weights}
         if ending.outcome.completed:
-            facts |= keep_model(spec, around.package)
+            facts |= keep_model(spec, around.package, around.sealed)
         if spec.nodes > 1:
             facts["nodes"] = around.peers.differences
         return seal(spec, around.package, around.command, ending, rescoring, facts, around.sealed)

@@ -40,10 +40,10 @@ def another_model(spec: RunSpec) -> str:
     return f"{what}, {asked}: enter the open one with --division open"
 
 
-def keep_model(spec: RunSpec, package: Package) -> dict[str, object]:
+def keep_model(spec: RunSpec, package: Package, sealed: dict[str, str]) -> dict[str, object]:
     """Keep the predictions of a scored run, and its weights if asked for, in the result's folder.
 
-    Returns the facts for the run's manifest.
+    Returns the facts for the run's manifest, and adds the new hashes to ``sealed``.
 
     Raises:
         OSError: if the disk is full.
@@ -72,7 +72,7 @@ def keep_model(spec: RunSpec, package: Package) -> dict[str, object]:
             shutil.copyfile(path, package.folder / target, follow_symlinks=False)
         # Their hashes are in the manifest alone: where they are large, they are kept elsewhere.
         facts["weights"] = sorted(kept)
-    add_hashes(package, digests)
+    add_hashes(package, digests, sealed)
     return facts
 
 
