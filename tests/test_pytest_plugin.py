@@ -28,7 +28,8 @@ def test_unit():
     assert 1 + 1 == 2
 
 def test_mine(time_to_train):
-    score = time_to_train("resnet/laptop", plan="dp=1", trainer="tests.trainers.nearest")
+    other = {"trainer": "tests.trainers.nearest", "division": "open"}
+    score = time_to_train("resnet/laptop", plan="dp=1", **other)
     assert score.runs[0].completion == "reached"
 
 def test_wrong_plan(time_to_train):

@@ -12,7 +12,7 @@ import pytest
 
 from hybridperf.tasks.data.place import DATA_VARIABLE
 from hybridperf.tasks.registry import task_path
-from tests.cli.test_whole_command import COMMAND
+from tests.cli.test_whole_command import COMMAND, NEAREST
 from tests.run.conftest import ROOT
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def test_a_run_finds_data_where_told_and_keeps_the_place_to_itself(
     tmp_path: Path, task: Path, folder: Path
 ) -> None:
     variables = {key: value for key, value in os.environ.items() if key != DATA_VARIABLE}
-    run = ("run", task.name, "--trainer", "tests.trainers.nearest", "--runs", "1", "--json")
+    run = ("run", task.name, *NEAREST, "--runs", "1", "--json")
 
     def start(*options: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -88,4 +88,4 @@ def test_a_run_finds_data_where_told_and_keeps_the_place_to_itself(
     (manifest,) = tmp_path.rglob("out/**/result_0.json")
     assert re.fullmatch("[0-9a-f]{64}", json.loads(manifest.read_text())["data_sha256"])
     for path in manifest.parents[4].rglob("*"):
-        assert path.is_dir() or folder.name not in path.read_text()
+        assert path.is_dir() or folder.name.encode() not in path.read_bytes()

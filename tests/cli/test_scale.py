@@ -17,7 +17,7 @@ from hybridperf.score.scaling import CLAIM
 from hybridperf.system.accelerators import Devices
 from hybridperf.system.cpu import only_cores
 from tests.packages import write_result
-from tests.run.conftest import FAULTY, Bench, bench, finished
+from tests.run.conftest import FAULTY, OPEN, Bench, bench, finished
 from tests.scaling_results import on_cores, write_on, write_pair
 
 if TYPE_CHECKING:
@@ -192,7 +192,8 @@ def test_accelerators_need_no_cores_held_back(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_results_are_made_claimed_and_found_again(bench: Bench) -> None:
-    command = ("scale", "resnet/laptop", "--trainer", FAULTY, "--devices", "1,2", "--runs", "3")
+    how = ("--trainer", FAULTY, *OPEN, "--devices", "1,2", "--runs", "3")
+    command = ("scale", "resnet/laptop", *how)
 
     done = finished(bench.command(*command, "--out", str(bench.out), "--json", QUICK="1"))
     again = finished(bench.command(*command, "--out", str(bench.out), "--json", QUICK="1"))

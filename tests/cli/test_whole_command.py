@@ -23,12 +23,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from hybridperf.cli import main
 sys.exit(main())
 """
+NEAREST = ("--trainer", "tests.trainers.nearest", "--division", "open")
 COMMAND = (sys.executable, "-c", CODE)
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*COMMAND, "run", "resnet/laptop", "--trainer", "tests.trainers.nearest", *arguments],
+        [*COMMAND, "run", "resnet/laptop", *NEAREST, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -48,7 +49,9 @@ def test_a_result_of_an_honest_trainer_on_two_ranks_keeps_the_rules(tmp_path: Pa
     assert [finding.rule for finding in findings] == ["result.run_count"]  # it takes five
     assert {path.name for path in package.folder.iterdir()} == {
         ".lock",
+        ".seeds.json",
         "SHA256SUMS",
+        "predictions_0.npy",
         "result_0.json",
         "result_0.txt",
     }

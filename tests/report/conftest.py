@@ -8,9 +8,14 @@ import pytest
 
 from hybridperf.log import keys
 from hybridperf.log.writer import LogClock, LogWriter
+from hybridperf.rules.check import Judged
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from pathlib import Path
+
+    from hybridperf.findings import Finding
+    from hybridperf.log.package import Result
 
 TASK = "resnet/laptop"
 SAMPLES_PER_EPOCH = 1195
@@ -136,9 +141,15 @@ def submissions(tmp_path: Path) -> Submissions:
     return Submissions(tmp_path / "submissions")
 
 
+def judge_by(monkeypatch: pytest.MonkeyPatch, check: Callable[[Result], Iterable[Finding]]) -> None:
+    """Let the report find in a result what ``check`` does, and nothing else."""
+    monkeypatch.setattr(
+        "hybridperf.report.board.judge_result",
+        lambda result: Judged(result.package.name, findings=tuple(check(result))),
+    )
+
+
 @pytest.fixture(autouse=True)
 def all_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     """Made-up logs lack much that the rules ask for, and the report is not where that matters."""
-    monkeypatch.setattr(
-        "hybridperf.report.board.check_result", lambda result: list(result.findings)
-    )
+    judge_by(monkeypatch, lambda result: result.findings)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from hybridperf.findings import Finding
 from hybridperf.report.board import boards, read_entries
+from tests.report.conftest import judge_by
 
 if TYPE_CHECKING:
     import pytest
@@ -46,7 +47,7 @@ def test_an_invalid_result_is_apart_and_ranks_nobody(
         rule = rules.get(result.package.system)
         return [Finding(rule, "honesty", "none", "be honest")] if rule else []
 
-    monkeypatch.setattr("hybridperf.report.board.check_result", check)
+    judge_by(monkeypatch, check)
 
     (board,) = boards(read_entries(submissions.root))
 

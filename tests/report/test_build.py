@@ -17,7 +17,8 @@ ELSEWHERE = """
 import sys
 from pathlib import Path
 import hybridperf.report.board
-hybridperf.report.board.check_result = lambda result: list(result.findings)
+from hybridperf.rules.check import Judged
+hybridperf.report.board.judge_result = lambda result: Judged("", findings=result.findings)
 from hybridperf.report.build import build_report
 build_report(Path(sys.argv[1]), Path(sys.argv[2]))
 """

@@ -12,6 +12,7 @@ from hybridperf.findings import Finding
 from hybridperf.report.board import boards, read_entries
 from hybridperf.report.build import build_report
 from hybridperf.report.page import leaderboard_page
+from tests.report.conftest import judge_by
 from tests.report.hostile import STRINGS
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def test_hostile_text_is_shown_and_nothing_else(
         text = result.package.system
         return [Finding("log.x", text, text, text)] if len(text) % 2 else []
 
-    monkeypatch.setattr("hybridperf.report.board.check_result", check)
+    judge_by(monkeypatch, check)
     for number, text in enumerate(STRINGS):
         name = f"{number}{text.replace('/', chr(0x2215))}"
         submissions.add(

@@ -18,6 +18,7 @@ from hybridperf.report.scaling_claims import (
 from hybridperf.rules.check import check_result
 from hybridperf.score.scaling import CLAIM, Figure
 from tests.packages import write_result
+from tests.report.conftest import judge_by
 from tests.scaling_results import claim, on_cores, write_on, write_pair
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def judged(all_valid: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let these results be judged: whether a claim holds is what matters here."""
-    monkeypatch.setattr("hybridperf.report.board.check_result", check_result)
+    judge_by(monkeypatch, check_result)
 
 
 def _groups(root: Path) -> list[ScalingGroup]:

@@ -126,13 +126,13 @@ def miss_two(package: Package) -> None:
         change(bodies, keys.EVAL_ACCURACY, -1, value=0.9)
         change(bodies, keys.RUN_STOP, metadata={"status": "aborted"})
         last = [json.loads(body) for body in bodies[place(bodies, keys.BLOCK_START, -1) : -1]]
-        end = bodies.pop()
+        end = json.loads(bodies.pop())
         for epoch in range(9, 15):
             for line in last:
                 if "epoch_num" in line["metadata"]:
                     line["metadata"]["epoch_num"] = epoch
-                bodies.append(json.dumps(line | {"time_ms": last[-1]["time_ms"]}))
-        bodies.append(end)
+                bodies.append(json.dumps(line | {"time_ms": last[-1]["time_ms"] + epoch}))
+        bodies.append(json.dumps(end | {"time_ms": end["time_ms"] + epoch}))
 
     for number in (1, 3):
         edit_log(package, number, miss)

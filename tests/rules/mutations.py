@@ -46,6 +46,7 @@ from tests.rules.mutation import (
     of_section,
     of_value,
 )
+from tests.rules.provenance_mutations import PROVENANCE
 from tests.scaling_results import claimed
 
 MUTATIONS = [
@@ -141,6 +142,7 @@ MUTATIONS = [
         "log.time",
         "log.initialisation",
         "run.clocks",
+        "result.plausible",
         at=(keys.BLOCK_START, 0),
     ),
     of_log(
@@ -334,7 +336,9 @@ MUTATIONS = [
         "result.attempts",
         "result.run_count",
     ),
-    of_files("an attempt renumbered", renumber, "run.manifest", "result.run_count"),
+    of_files(
+        "an attempt renumbered", renumber, "run.manifest", "result.run_count", "result.overlap"
+    ),
     of_files("two misses", miss_two, "result.missed"),
     of_files("a seed used twice", same_seed, "result.seeds"),
     of_files("another plan in one run", other_plan, "run.derived", "result.configuration"),
@@ -382,4 +386,5 @@ MUTATIONS = [
         "result.configuration",
         "result.place",
     ),
+    *PROVENANCE,
 ]

@@ -112,7 +112,7 @@ if __name__ == "__main__":
             (participant, "describe", lambda nodes: describe(nodes=nodes) | {PROCESSOR: model})
         )
     if os.environ.get("SEED"):
-        replacements.append((run_set, "_seed", lambda *_: int(os.environ["SEED"])))
+        replacements.append((run_set, "draw_seed", lambda *_: (int(os.environ["SEED"]), {})))
     for module, name, replacement in replacements:
         setattr(module, name, replacement)
     sys.exit(main())

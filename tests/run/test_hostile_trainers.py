@@ -136,7 +136,7 @@ def test_secrets_and_paths_in_an_exception_are_not_published(bench: Bench, victi
     assert done.code == 4
     assert str(victim) in done.sentence  # the user's own terminal
     (manifest,) = bench.manifests()
-    assert manifest["reason"].endswith(": no file [removed] with [removed] hunter2")
+    assert manifest["reason"].endswith(": no file [removed] with [removed] [removed]")
     (log,) = bench.out.rglob("result_0.txt")
     assert str(victim.parent) not in log.read_text() + json.dumps(manifest)
     assert "[removed]" in log.read_text()

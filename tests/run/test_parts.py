@@ -140,42 +140,6 @@ def _race(package: Package, count: int) -> list[bytes]:
     return [answers[place : place + 4] for place in range(0, len(answers), 4)]
 
 
-class Sealed:
-    """As much of a sealed run as a seed is drawn from."""
-
-    def __init__(self, outcome: str, seed: object) -> None:
-        self.facts = {"outcome": outcome, "seed": seed}
-
-    def fact(self, *keys: str) -> object:
-        return self.facts.get(keys[0])
-
-
-@pytest.mark.parametrize(
-    ("runs", "seed"),
-    [
-        ([("success", 1), ("interrupted", 2)], 2),
-        ([("interrupted", 2), ("success", 2), ("crashed", 3)], 3),
-        ([("crashed", 5), ("refused", 6), ("success", 5)], 6),
-        ([("silent", 7), ("over_budget", 7)], 7),
-        ([], None),
-        ([("success", 1), ("target_missed", 4)], None),
-        ([("crashed", "1"), ("crashed", None)], None),
-    ],
-)
-def test_an_ended_attempts_seed_gets_its_next_chance(
-    runs: list[tuple[str, object]], seed: int | None
-) -> None:
-    sealed: Any = tuple(Sealed(outcome, each) for outcome, each in runs)
-    used = {each for outcome, each in runs if outcome in {"success", "target_missed"}}
-    drawn = {run_set._seed(sealed, used) for _ in range(100)}
-    if seed is not None:
-        assert drawn == {seed}
-    else:
-        assert len(drawn) == 100
-        assert not drawn & used
-        assert all(0 <= each < 2**31 for each in drawn)
-
-
 class Silent:
     """An observer who has nothing to say."""
 
@@ -194,7 +158,7 @@ class Silent:
             "0" * 64,
             "expected overrides {}, as in the runs",
         ),
-        ({"division": "open"}, "0" * 64, "expected division closed"),
+        ({"division": "closed"}, "0" * 64, "expected division open"),
         ({"plan": ParallelPlan(microbatches=2)}, "0" * 64, "expected plan dp=1"),
         ({"trainer": "tests.trainers.nearest"}, "0" * 64, "expected trainer tests.trainers.faulty"),
         ({}, "1" * 64, "expected trainer_sha256 000000"),
@@ -212,9 +176,10 @@ def test_runs_of_another_configuration_do_not_join_a_result(
     monkeypatch.setattr(consistency, "code_hashes", lambda name: facts | {"trainer": name})
     (system,) = finished_run.rglob("systems/*.json")
     order = RunRequest(task_path("resnet/laptop"), ParallelPlan(), 2, finished_run, trainer=FAULTY)
-    order = dataclasses.replace(order, system=system.stem, **changes)
+    how = {"system": system.stem, "division": "open"} | changes
+    order = dataclasses.replace(order, **how)
     if "division" in changes:  # the system's entry names the division as well
-        system.write_bytes(canonical_json(json.loads(system.read_text()) | {"division": "open"}))
+        system.write_bytes(canonical_json(json.loads(system.read_text()) | {"division": "closed"}))
     with pytest.raises(UserError, match="choose a new entry with --system NAME") as refusal:
         list(run_set.make_run_set(order, Silent()))
     assert expected in str(refusal.value)

@@ -16,13 +16,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hybridperf.cli import main
+from hybridperf.evidence.predictions import encoded
 from hybridperf.run import atomic, attempt, run_set
 from hybridperf.run.rescore import Rescoring
 from hybridperf.system.describe import describe
-from tests.run.conftest import FAULTY, Bench, find, wait_until
+from hybridperf.tasks.data import load
+from tests.run.conftest import FAULTY, OPEN, Bench, find, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from hybridperf.run.spec import RunSpec
 
 
 @pytest.fixture
@@ -100,6 +104,15 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     assert path.read_bytes() == b"new"
 
 
+def _scored(spec: RunSpec, *_: object) -> Rescoring:
+    """Score a model that takes ten images for others, without a process."""
+    classes = load(spec.task().data).evaluation.labels.copy()
+    classes[:10] = (classes[:10] + 1) % 10
+    spec.final_predictions.write_bytes(encoded(classes))
+    quality = float(1 - 10 / len(classes))
+    return Rescoring(quality, quality, 0.0034)
+
+
 def test_a_disk_full_at_any_step_of_sealing_loses_nothing(
     bench: Bench,
     trained: bytes,
@@ -107,9 +120,19 @@ def test_a_disk_full_at_any_step_of_sealing_loses_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(run_set, "describe_with_torch", describe)
-    monkeypatch.setattr(attempt, "rescore", lambda *_: Rescoring(0.9833887, 0.9833887, 0.0034))
+    monkeypatch.setattr(attempt, "rescore", _scored)
     pristine = bench.out.rename(bench.out.with_name("pristine"))
-    command = ["run", "resnet/laptop", "--trainer", FAULTY, "--runs", "1", "--out", str(bench.out)]
+    command = [
+        "run",
+        "resnet/laptop",
+        "--trainer",
+        FAULTY,
+        *OPEN,
+        "--runs",
+        "1",
+        "--out",
+        str(bench.out),
+    ]
     for fail_at in range(1, 40):
         shutil.copytree(pristine, bench.out)
         saboteur = Saboteur(fail_at)
@@ -230,7 +253,17 @@ def test_a_damaged_manifest_is_refused_not_built_upon(
     else:
         manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"outcome": "won"}))
     code = main(
-        ["run", "resnet/laptop", "--trainer", FAULTY, "--runs", "2", "--out", str(finished_run)]
+        [
+            "run",
+            "resnet/laptop",
+            "--trainer",
+            FAULTY,
+            *OPEN,
+            "--runs",
+            "2",
+            "--out",
+            str(finished_run),
+        ]
     )
     assert code == 3
     said = capsys.readouterr().err

@@ -79,6 +79,20 @@ def test_names_of_this_machine_are_removed_anywhere_in_a_text() -> None:
     assert guard.publishable("Xeon Platinum") == "Xeon Platinum"
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("no file with password hunter2", "no file with [removed] [removed]"),
+        ("sent bearer abc123 twice", "sent [removed] [removed] twice"),
+        ("API_TOKEN = abc123 is wrong", "API_TOKEN [removed] [removed] is wrong"),
+        ("'token': abc123", "'token': [removed]"),
+        ("rank 1 failed: the loss is not a number", "rank 1 failed: the loss is not a number"),
+    ],
+)
+def test_what_a_word_announces_is_removed_with_it(text: str, expected: str) -> None:
+    assert _NOBODY.redacted(text) == expected
+
+
 def test_scrub_reaches_every_depth_and_keeps_numbers() -> None:
     value = {"a": [{"b": "/etc"}, 1, None], "c": "fine"}
     assert _NOBODY.scrub(value) == {"a": [{"b": ""}, 1, None], "c": "fine"}

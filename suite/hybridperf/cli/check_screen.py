@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.cli.printing import print_line, terminal_width
 from hybridperf.findings import visible
 from hybridperf.report.terminal import wrapped
-from hybridperf.rules.verdict import Outcome
+from hybridperf.rules.verdict import RULESET, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,6 +79,9 @@ def _print_result(result: ResultVerdict) -> None:
     _print_sentence(f"{_word(result.outcome):10} {result.package.name}{division}, {logs}")
     if result.why:
         _print_sentence(f"{_INDENT}{visible(result.why)[:_MOST_CHARACTERS]}")
+    if result.ruleset == RULESET:
+        lacks = f"; {result.trust.lacks}" if result.trust.lacks else ""
+        _print_sentence(f"{_INDENT}{result.trust.words}{lacks}")
 
 
 def _print_sentence(text: str) -> None:

@@ -49,6 +49,11 @@ def add_run_arguments(parser: argparse.ArgumentParser, out: Path) -> None:
     parser.add_argument(
         "--out", type=Path, default=out, help=f"folder of the submission (default: {out})"
     )
+    parser.add_argument(
+        "--keep-weights",
+        action="store_true",
+        help="keep the final weights of every run beside its log, for 'hybridperf rescore'",
+    )
     add_data_dir(parser)
     parser.add_argument("--org", default="local", help="organisation that submits (default: local)")
     parser.add_argument(

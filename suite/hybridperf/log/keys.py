@@ -52,6 +52,8 @@ WEIGHTS_INITIALIZATION: Final = "weights_initialization"
 MODEL_BN_SPAN: Final = "model_bn_span"
 TRACKED_STATS: Final = "tracked_stats"
 
+#: number of the attempt, last hash of the one before, commitment to all seeds, link of this seed
+ATTEMPT: Final = "hybridperf_attempt"
 PLAN: Final = "hybridperf_plan"  #: the parallel plan's canonical text
 TASK: Final = "hybridperf_task"  #: name, version and SHA-256 of the task
 MODE: Final = "hybridperf_mode"  #: whether the data set is within the trainer's reach

@@ -50,6 +50,7 @@ class Log:
     entries: list[Entry] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     chained: bool = False  #: every line has a correct hash
+    last_hash: str = ""  #: of the last line that has one
     sha256: str = ""  #: of the file
     _by_key: dict[str, list[Entry]] | None = field(default=None, repr=False, compare=False)
 

@@ -112,6 +112,7 @@ class _Reader:
                         rule, "no such line", f"{count}, {_MOST_SHOWN} shown", "run again", log.path
                     )
                 )
+        log.last_hash = self._previous if self._hashes else ""
         log.sha256 = "" if self._counts["log.file"] else sha256
         log.chained = self._lines == self._hashes > 0 and not self._counts["log.chain"]
         return log

@@ -22,7 +22,7 @@ __all__ = ["DEPTH_CAP", "ITEMS_CAP", "Item", "Submission", "Tree", "submissions_
 
 # Working files of 'hybridperf run' in a result's folder, and folders of unfinished attempts.
 _OWN: Final = re.compile(
-    r"\.lock|\.output_[0-9]{1,6}\.txt|\.(?:result_|SHA256SUMS\.|task\.toml\.).*"
+    r"\.lock|\.seeds\.json|\.output_[0-9]{1,6}\.txt|\.(?:result_|SHA256SUMS\.|task\.toml\.).*"
 )
 _ATTEMPT: Final = re.compile(r"\.attempt_[0-9]{1,6}")
 

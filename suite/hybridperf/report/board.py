@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hybridperf.findings import Finding, Severity
 from hybridperf.log.package import Result, find_results, read_result
 from hybridperf.report.judged import UNFINISHED, own_validity
-from hybridperf.rules.check import check_result
+from hybridperf.rules.check import Judged, compared, judge_result
 from hybridperf.score.official import Official, official_of
 from hybridperf.score.ranking import Decision, Standing, decide, standing_of, with_places
 
@@ -90,12 +90,14 @@ def read_entries(root: Path) -> list[Entry]:
     Raises:
         UserError: as `find_results`.
     """
-    return [_entry(read_result(package)) for package in find_results(root)]
+    results = [read_result(package) for package in find_results(root)]
+    judged = compared(map(judge_result, results))
+    return [_entry(result, each) for result, each in zip(results, judged, strict=True)]
 
 
-def _entry(result: Result) -> Entry:
-    findings = tuple(check_result(result))
-    return Entry(result, official_of(result, validity=own_validity(result, findings)), findings)
+def _entry(result: Result, judged: Judged) -> Entry:
+    official = official_of(result, validity=own_validity(result, judged.findings))
+    return Entry(result, dataclasses.replace(official, trust=judged.trust), judged.findings)
 
 
 @dataclass(frozen=True, slots=True)

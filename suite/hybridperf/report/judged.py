@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.findings import Severity, visible
 from hybridperf.log.log import Log
 from hybridperf.log.rounds import find_packages, published_runs, read_package
-from hybridperf.rules.check import RULESET, check_result
+from hybridperf.rules import check
 from hybridperf.rules.mlperf.check_round import judge_result
 from hybridperf.rules.mlperf.ruleset import known_rulesets, load_ruleset
 from hybridperf.rules.verdict import Outcome
@@ -52,7 +52,7 @@ def judged_score(
     """
     result, validity = judged(package)
     points = None if references is None else points_of(references, edition_of(package))
-    official = official_of(result, points, mode, validity)
+    official = replace(official_of(result, points, mode, validity), trust=validity.trust)
     bare = tuple(replace(run, curve=()) for run in official.score.runs)
     return replace(official, score=replace(official.score, runs=bare))
 
@@ -66,8 +66,10 @@ def judged(package: Package) -> tuple[Result, Validity]:
     ruleset = f"mlperf-training-{edition}.0"
     if not edition or ruleset not in known_rulesets():
         result = read_package(package)
-        ours = any(run.manifest is not None for run in result.runs)
-        return result, own_validity(result, check_result(result)) if ours else Validity()
+        if all(run.manifest is None for run in result.runs):
+            return result, Validity()
+        own = check.judge_result(result)
+        return result, replace(own_validity(result, own.findings), trust=own.trust)
     kept: list[SealedRun] = []
 
     def runs() -> Iterator[SealedRun]:
@@ -97,4 +99,4 @@ def own_validity(result: Result, findings: Iterable[Finding]) -> Validity:
     """Return what ``findings`` in a result of this suite mean for its score."""
     errors = (each for each in findings if each.severity is Severity.ERROR)
     broken = next((each for each in errors if each.rule not in UNFINISHED), None)
-    return Validity(RULESET, len(result.runs), broken=broken.sentence if broken else "")
+    return Validity(check.RULESET, len(result.runs), broken=broken.sentence if broken else "")

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["escape_markdown", "leaderboard_markdown"]
 
 _MARKS: Final = re.compile(r"[\\`*_{}\[\]()#!|~$@]|(?<=\bwww)\.|:(?=//)")
-_TEXT: Final = frozenset({"organisation", "system", "plan"})  #: left-aligned columns
+_TEXT: Final = frozenset(
+    {"organisation", "system", "plan", "rung", "trainer"}
+)  #: left-aligned columns
 _ENTITIES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _NOTE: Final = (
     "Time to train is the mean without the fastest and the slowest run. Results that tie, by "

@@ -6,10 +6,12 @@ import dataclasses
 import functools
 import os
 import tomllib
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.errors import ExitCode, UserError
+from hybridperf.evidence.trust import Trust
 from hybridperf.findings import Finding, visible
 from hybridperf.log import keys
 from hybridperf.log.package import PUT_BACK, TASK_FILE, SealedRun, find_results, read_result
@@ -17,15 +19,19 @@ from hybridperf.log.reader import read_log
 from hybridperf.log.submission import submissions_of
 from hybridperf.parallel_map import parallel_map
 from hybridperf.rules import (
+    evidence_rules,
     layout_rules,
     log_rules,
     package_rules,
     plausibility_rules,
+    provenance_rules,
     result_rules,
     run_rules,
     scaling_rules,
     system_rules,
 )
+from hybridperf.rules.copies import copied_runs, traces_of
+from hybridperf.rules.ladder import signature_of, trust_of
 from hybridperf.rules.reading import unreadable_log
 from hybridperf.rules.rule import apply_all, bounded, of_scope
 from hybridperf.rules.verdict import (
@@ -43,15 +49,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hybridperf.log.package import Package, Result
+    from hybridperf.rules.copies import Trace
     from hybridperf.rules.rule import Rule, Scope
     from hybridperf.tasks.task import Task
 
 __all__ = [
     "RULESET",
+    "Judged",
     "Verdict",
     "check_path",
     "check_result",
     "check_results",
+    "compared",
+    "judge_result",
     "nothing_to_check",
 ]
 
@@ -63,11 +73,13 @@ _REGISTERED: Final = (  # imported to register their rules
     layout_rules,
     system_rules,
     plausibility_rules,
+    provenance_rules,
+    evidence_rules,
     scaling_rules,
 )
 # Runs that the harness ended are not scored, so only their format is checked.
 _OF_ENDED_RUNS: Final = frozenset(
-    {"log.time", "log.intervals", "log.order", "log.chain", "run.manifest", "run.task"}
+    {"log.time", "log.intervals", "log.order", "log.chain", "run.date", "run.manifest", "run.task"}
 )
 
 
@@ -98,34 +110,75 @@ def check_path(path: Path, jobs: int = 1) -> Verdict:
 
 def check_results(packages: Sequence[Package], path: str, jobs: int = 1) -> Verdict:
     """Check results of this suite; ``path`` says what was checked."""
-    results: list[ResultVerdict] = []
-    findings = tuple(bounded(_found_in(packages, results, jobs), visible(path)))
-    logs = tuple(log.path for result in results for log in result.logs)
-    return Verdict(path, logs, findings, RULESET, results=tuple(results))
+    judged = compared(parallel_map(_judge_package, packages, jobs))
+    pairs = zip(packages, judged, strict=True)
+    results = tuple(_result_verdict(package, each) for package, each in pairs)
+    findings = tuple(bounded(_found_in(packages, judged), visible(path)))
+    logs = tuple(log for each in judged for log in each.logs)
+    return Verdict(path, logs, findings, RULESET, results=results)
 
 
-def _found_in(
-    packages: Sequence[Package], results: list[ResultVerdict], jobs: int
-) -> Iterator[Finding]:
-    """Yield the findings of results and submissions, and append the verdicts to ``results``."""
-    for result, findings in parallel_map(_check_package, packages, jobs):
-        results.append(result)
-        yield from findings
+def _found_in(packages: Sequence[Package], judged: Iterable[Judged]) -> Iterator[Finding]:
+    """Yield the findings of results and submissions."""
+    for each in judged:
+        yield from each.findings
     for submission in submissions_of(packages):
         yield from apply_all(_ruleset("submission"), submission, path=submission.org)
 
 
-def _check_package(package: Package) -> tuple[ResultVerdict, list[Finding]]:
-    result = read_result(package)
-    findings = check_result(result)
-    wrong = first_errors(findings)
-    logs = tuple(log_verdict(run.log.path, wrong.get(run.log.path)) for run in result.runs)
-    inside = {log.path for log in logs}
-    whole = [each for each in findings if each.path not in inside]
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One result: what was found in it, and the rung that it reaches."""
+
+    name: str  #: displayed path of its folder
+    logs: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    trust: Trust = field(default_factory=Trust)
+    division: str = ""  #: as its logs state it
+    traces: tuple[Trace, ...] = ()  #: of its runs, to find copies
+
+
+def judge_result(result: Result) -> Judged:
+    """Check ``result`` by itself, and find the rung that it reaches."""
+    findings = tuple(check_result(result))
+    own, _ = _own_task_of(result)
+    trust = trust_of(result, _task_of_result(result, own), findings)
+    signature = signature_of(result)
+    signed = signature is not None and signature.good
+    logs = tuple(run.log.path for run in result.runs)
     named = [run.log.value(keys.SUBMISSION_DIVISION) for run in result.runs]
     division = visible(next((each for each in named if isinstance(each, str)), ""))[:20]
+    traces = tuple(traces_of(result, signed=signed))
+    return Judged(result.package.name, logs, findings, trust, division, traces)
+
+
+def compared(judged: Iterable[Judged]) -> list[Judged]:
+    """Return ``judged`` with findings for runs that several of them have; those are not trusted."""
+    every = list(judged)
+    places = {log: nth for nth, each in enumerate(every) for log in each.logs}
+    traces = [trace for each in every for trace in each.traces]
+    every = [dataclasses.replace(each, traces=()) for each in every]
+    for finding in copied_runs(traces):
+        nth = places[finding.path]
+        every[nth] = dataclasses.replace(
+            every[nth],
+            findings=(*every[nth].findings, finding),
+            trust=Trust(lacks=f"log-verified takes no error by the rules: {finding.rule}"),
+        )
+    return every
+
+
+def _judge_package(package: Package) -> Judged:
+    return judge_result(read_result(package))
+
+
+def _result_verdict(package: Package, judged: Judged) -> ResultVerdict:
+    wrong = first_errors(judged.findings)
+    logs = tuple(log_verdict(log, wrong.get(log)) for log in judged.logs)
+    whole = [each for each in judged.findings if each.path not in judged.logs]
     # How many runs there are and may miss the target is a rule of its own.
-    return result_verdict(package, RULESET, division, logs, whole, (None, 0)), findings
+    verdict = result_verdict(package, RULESET, judged.division, logs, whole, (None, 0))
+    return dataclasses.replace(verdict, trust=judged.trust)
 
 
 def nothing_to_check(path: Path) -> UserError:
@@ -151,16 +204,25 @@ def check_result(result: Result) -> list[Finding]:
 
 def _found_in_result(result: Result) -> Iterator[Finding]:
     yield from result.findings
-    package = result.package
-    own, wrong = _read_own_task(package.task_file, package.name_of(package.task_file), result.runs)
+    own, wrong = _own_task_of(result)
     yield from wrong
     for run in result.runs:
         yield from _check_run(run, own)
-    task = next(filter(None, (_task_of(run, own) for run in result.runs)), None)
+    task = _task_of_result(result, own)
     if task is not None:
         places = {run.number: run.log.path for run in result.runs}
         rules = _ruleset("result")
-        yield from apply_all(rules, result, task, path=package.name, runs=places)
+        yield from apply_all(rules, result, task, path=result.package.name, runs=places)
+
+
+def _own_task_of(result: Result) -> tuple[Task | None, list[Finding]]:
+    package = result.package
+    return _read_own_task(package.task_file, package.name_of(package.task_file), result.runs)
+
+
+def _task_of_result(result: Result, own: Task | None) -> Task | None:
+    """Return the task of the first run that names one."""
+    return next(filter(None, (_task_of(run, own) for run in result.runs)), None)
 
 
 def _check_run(run: SealedRun, own: Task | None) -> Iterator[Finding]:

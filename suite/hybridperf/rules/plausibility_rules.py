@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from hybridperf.errors import UserError
 from hybridperf.findings import Severity
 from hybridperf.log import keys
+from hybridperf.plan import ParallelPlan
 from hybridperf.rules.rule import Deviation, rule
 from hybridperf.score.convergence import count_key, samples_at
 from hybridperf.system.catalog import find_accelerator
-from hybridperf.system.counts import accelerator_count
+from hybridperf.system.counts import accelerator_count, accelerators_per_node, device_count
 from hybridperf.untrusted import number
 
 if TYPE_CHECKING:
@@ -54,19 +56,65 @@ def below_the_peak(
 
 @rule("result.plausible", scope="result", source=_SOURCE, remedy=_REMEDY)
 def own_below_the_peak(
-    result: Result, task: Task, *, formats: Sequence[str], warn_above: float
+    result: Result,
+    task: Task,
+    *,
+    formats: Sequence[str],
+    warn_above: float,
+    core_flops_per_cycle: Mapping[str, float],
+    core_hz: float,
 ) -> Iterator[Deviation]:
-    """Runs are slower than the peak of the described accelerators, where it is known."""
-    peak = _peak_flops(result, formats)
-    if peak is None:
-        return
+    """Runs take time, and are slower than the peak of the described devices, where it is known.
+
+    Without accelerators the peak is that of the cores: more than any processor's, by the precision
+    of the plan.
+    """
+    yield from _without_time(result)
     for run in result.runs:
+        per_cycle = core_flops_per_cycle.get(_precision(run.log), core_flops_per_cycle["other"])
+        peak = _peak_flops(result, formats) or _cores_peak(result, per_cycle * core_hz)
+        if peak is None:
+            return
         forward = _forward_flops(run.log)
         evaluation = next(reversed(run.log.all(keys.EVAL_ACCURACY)), None)
         if forward is not None and evaluation is not None:
             samples = samples_at(run.log, task.name, "epoch_num", evaluation)
             flops = forward * (1 + _BACKWARD)
             yield from _judged(run.log, run.number, flops, samples, peak, warn_above)
+
+
+def _without_time(result: Result) -> Iterator[Deviation]:
+    """Yield a deviation for each closed run with a block, or a whole, that took no time."""
+    for run in result.runs:
+        if run.log.value(keys.SUBMISSION_DIVISION) != "closed":
+            continue
+        before = run.log.first(keys.RUN_START)
+        ends = [*run.log.all(keys.EVAL_ACCURACY), *run.log.all(keys.RUN_STOP)[:1]]
+        for nth, entry in enumerate(ends):
+            last = nth == len(ends) - 1 and nth > 0  # the run stops as it is evaluated
+            if before is not None and entry.time_ms <= before.time_ms and not last:
+                expected = f"time between {before.key} and {entry.key}"
+                yield Deviation(expected, "none", entry.line, run.number)
+                break
+            before = entry
+
+
+def _precision(log: Log) -> str:
+    """Return the precision of the run's plan; that of the default plan if it cannot be read."""
+    text = log.value(keys.PLAN)
+    try:
+        return ParallelPlan.parse(text).precision if isinstance(text, str) else "fp32"
+    except UserError:
+        return "fp32"
+
+
+def _cores_peak(result: Result, flops_per_core: float) -> tuple[float, str] | None:
+    """Return a bound on FLOP/s of the described cores of all nodes, and their name."""
+    system = result.system or {}
+    if accelerators_per_node(system):
+        return None
+    cores = device_count(system)
+    return (cores * flops_per_core, f"{cores} cores") if cores else None
 
 
 def _judged(

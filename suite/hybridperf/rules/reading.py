@@ -77,6 +77,12 @@ READING: Final = {  # by rule id
         ours=True,
         rounds=True,
     ),
+    "result.copies": Reading(
+        "No run of a result stands in another result that is checked with it.",
+        "HybridPerf rules, section 8: runs are independent",
+        "remove what was copied; every result is made of runs of its own",
+        ours=True,
+    ),
     "mlperf.line": Reading(
         "Every MLLOG line has a JSON object with a key and a time.",
         _LOGGING,

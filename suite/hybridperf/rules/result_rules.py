@@ -100,8 +100,9 @@ def same_configuration(result: Result, task: Task) -> Iterator[Deviation]:
         for fact in ("suite_sha256", "trainer_sha256"):
             if run.fact("code", fact) != runs[0].fact("code", fact):
                 yield Deviation(f"the {fact} of run {runs[0].number}", "another", run=run.number)
-        if run.fact("data_sha256") != runs[0].fact("data_sha256"):
-            yield Deviation(f"the data of run {runs[0].number}", "other data", run=run.number)
+        for fact in ("data_sha256", "data_contents_sha256"):
+            if run.fact(fact) != runs[0].fact(fact):
+                yield Deviation(f"the data of run {runs[0].number}", "other data", run=run.number)
 
 
 @rule(

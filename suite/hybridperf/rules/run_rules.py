@@ -164,6 +164,8 @@ def manifest_matches(run: SealedRun, task: Task) -> Iterator[Deviation]:
         "org": run.log.value(keys.SUBMISSION_ORG),
         "platform": run.log.value(keys.SUBMISSION_PLATFORM),
         "division": run.log.value(keys.SUBMISSION_DIVISION),
+        "mode": run.log.value(keys.MODE),  # none in older logs and manifests
+        "sandbox": run.log.value(keys.SANDBOX),
     }
     for key, value in sealed.items():
         if not _same(run.fact(key), value):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from hybridperf.evidence.trust import Trust
 from hybridperf.findings import Finding, Severity
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class ResultVerdict:
     outcome: Outcome
     why: str  #: what makes it invalid, or is worth knowing
     logs: tuple[LogVerdict, ...]
+    trust: Trust = field(default_factory=Trust)  #: self-reported, but for results of this suite
 
     def as_json(self) -> dict[str, object]:
         """Return the verdict in the documented JSON schema."""
@@ -77,6 +79,7 @@ class ResultVerdict:
             "ruleset": self.ruleset,
             "verdict": self.outcome.value,
             "why": self.why,
+            **asdict(self.trust),
             "logs": len(self.logs),
             "valid_logs": sum(log.outcome is Outcome.VALID for log in self.logs),
         }

@@ -22,6 +22,7 @@ from hybridperf.log.writer import LogWriter
 from hybridperf.run.atomic import canonical_json, write_atomically
 from hybridperf.run.ending import Ending, Outcome
 from hybridperf.run.folder import attempt_folder
+from hybridperf.run.kept import keep_model
 from hybridperf.run.launcher import launch
 from hybridperf.run.machine import machine_start
 from hybridperf.run.processes import end_processes
@@ -214,6 +215,8 @@ class Attempt:
         if not spec.log.exists():  # removed as irregular; every sealed attempt has a log
             write_head(spec)
         facts: dict[str, object] = {"weights_sha256": weights}
+        if ending.outcome.completed:
+            facts |= keep_model(spec, around.package, around.sealed)
         if spec.nodes > 1:
             facts["nodes"] = around.peers.differences
         return seal(spec, around.package, around.command, ending, rescoring, facts, around.sealed)
@@ -231,6 +234,8 @@ def write_head(spec: RunSpec) -> None:
     """
     task, plan = spec.task(), spec.parallel_plan()
     with LogWriter(spec.log, spec.clock) as log:
+        if spec.provenance:
+            log.point(keys.ATTEMPT, spec.provenance)
         log.point(keys.SUBMISSION_BENCHMARK, task.name)
         log.point(keys.SUBMISSION_ORG, spec.org)
         log.point(keys.SUBMISSION_DIVISION, spec.division)

@@ -68,7 +68,7 @@ class PredictorServer:
             self._launch(spec)
         assert self._socket is not None
         assert self._process is not None
-        order = {"path": str(spec.path), "output": str(spec.output), "trainer": spec.trainer}
+        order = {"path": str(spec.path), "output": str(spec.output), "trainer": spec.predictor}
         if spec.sandboxed:
             readable = (spec.path, spec.weights)
             writable = (spec.scoring, self._scratch)
@@ -83,7 +83,7 @@ class PredictorServer:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, spec.output.open("ab") as output:
             self._process = subprocess.Popen(
-                python_command(spec, __name__, spec.trainer),
+                python_command(spec, __name__, spec.predictor),
                 stdin=theirs.fileno(),
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.machinery
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
 
 import hybridperf
 
-__all__ = ["code_facts", "code_hashes", "file_sha256", "package_folder"]
+__all__ = ["code_facts", "code_hashes", "file_sha256", "package_folder", "packages_sha256"]
 
-_CODE = frozenset({".py", ".toml", ".j2"})
+_COMPILED = "__pycache__"  #: folders that Python writes itself
 
 
 def file_sha256(path: Path) -> str:
@@ -36,7 +37,21 @@ def code_facts(trainer: str) -> dict[str, object]:
         "trainer": trainer,
         "trainer_sha256": _folder_sha256(package_folder(trainer)),
         "commit": _commit(folder),
+        "packages_sha256": packages_sha256(),
     }
+
+
+@functools.cache
+def packages_sha256() -> str:
+    """Return one hash of all installed packages: name, version and list of files of each.
+
+    The list, ``RECORD``, has the SHA-256 of every file that its installer wrote.
+    """
+    lines = set()
+    for package in importlib.metadata.distributions():
+        record = hashlib.sha256((package.read_text("RECORD") or "").encode()).hexdigest()
+        lines.add(f"{package.metadata['Name']} {package.version} {record}\n")
+    return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()
 
 
 def code_hashes(trainer: str) -> dict[str, object]:
@@ -68,9 +83,11 @@ def package_folder(package: str) -> Path:
 
 
 def _folder_sha256(folder: Path) -> str:
-    """Return one hash of the names and contents of all code files below ``folder``."""
+    """Return one hash of the names and contents of all files below ``folder``."""
     digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.suffix in _CODE):
+    for path in sorted(folder.rglob("*")):
+        if _COMPILED in path.parts or not path.is_file():
+            continue
         digest.update(f"{path.relative_to(folder).as_posix()} {file_sha256(path)}\n".encode())
     return digest.hexdigest()
 

@@ -47,6 +47,7 @@ class RunRequest:
     system: str | None = None  #: name of the system entry; None for machine and plan
     division: Division = "closed"
     overrides: tuple[tuple[str, object], ...] = ()
+    keep_weights: bool = False  #: keep the final weights beside each log
     nodes: Nodes = field(default_factory=Nodes)
     mode: Mode = "sandboxed"  #: open: the trainer reads the data, and may write the log itself
 

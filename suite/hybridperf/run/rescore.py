@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hybridperf.errors import ExitCode, UserError
+from hybridperf.evidence.predictions import encoded
 from hybridperf.log import keys
 from hybridperf.log.reader import read_log
+from hybridperf.run.atomic import write_atomically
 from hybridperf.run.ending import explain_crash, read_output
 from hybridperf.run.evaluation import Shuffle, read_predictions
+from hybridperf.run.kept import another_model
 from hybridperf.run.prediction import INPUTS, PREDICTIONS
 from hybridperf.run.provenance import file_sha256
 from hybridperf.tasks.data import load
@@ -57,6 +60,8 @@ def rescore(spec: RunSpec, server: PredictorServer, stop: StopRequest) -> Rescor
     task = spec.task()
     reported = float(number(read_log(spec.log).value(keys.EVAL_ACCURACY)) or 0.0)
     tolerance = task.quality.rescoring_tolerance
+    if problem := another_model(spec):
+        return Rescoring(reported, None, tolerance, problem)
     held_out = load(task.data).evaluation
     shuffle = _prepare(spec, held_out)
     process = server.start(spec)
@@ -117,6 +122,7 @@ def _compare(
         return Rescoring(reported, None, tolerance, found)
     if shuffle is not None:
         classes = shuffle.undo(classes)
+    write_atomically(spec.final_predictions, encoded(classes))
     again = float((classes == labels).mean())
     problem = "" if abs(again - reported) <= tolerance else "the quality did not come back"
     if not problem and reported >= quality.target > again:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import shutil
 from typing import TYPE_CHECKING, Protocol
 
@@ -35,16 +34,16 @@ from hybridperf.run.provenance import code_hashes
 from hybridperf.run.request import package_of
 from hybridperf.run.resume import resumable_epoch, same_request
 from hybridperf.run.sandbox import mode_of, sandbox_facts
+from hybridperf.run.seeds import draw_seed
 from hybridperf.run.signals import stop_on_signals
 from hybridperf.run.spec import RunSpec
 from hybridperf.run.supervise import Observer
 from hybridperf.system.describe import describe_with_torch
-from hybridperf.untrusted import whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hybridperf.log.package import Package, SealedRun
+    from hybridperf.log.package import Package
     from hybridperf.run.request import RunRequest
     from hybridperf.run.seal import Sealed
     from hybridperf.tasks.task import Task
@@ -134,8 +133,8 @@ def _carry_out(
             )
         number = runs[-1].number + 1 if runs else 0
         observer.begin(len(completed), request.runs, task)
-        drawn = _seed(runs, {run.fact("seed") for run in completed})
-        seed, retries = again.pop() if again else (drawn, 0)
+        seed, provenance = draw_seed(package, runs, completed)
+        _, retries = again.pop() if again else (seed, 0)  # which had the same seed
         spec = RunSpec(
             folder=str(attempt_folder(package, number)),
             attempt=number,
@@ -153,6 +152,8 @@ def _carry_out(
             code=code_hashes(request.launched),
             nodes=request.nodes.count,
             rendezvous=peers.rendezvous(),
+            provenance=provenance,
+            keep_weights=request.keep_weights,
             mode=mode_of(task, request.mode, request.nodes.count),
             sandbox=sandbox_facts(request.mode, request.nodes.count),
         )
@@ -191,17 +192,6 @@ def _settle(
 def _completed(package: Package) -> int:
     runs = sealed_runs(package)
     return len(completed_runs(runs))
-
-
-def _seed(runs: tuple[SealedRun, ...], used: set[object]) -> int:
-    """Return the seed of an attempt that did not complete, else draw a new one."""
-    for run in runs:
-        seed = whole(run.fact("seed"), 0)
-        if seed is not None and seed not in used:
-            return seed
-    while (drawn := secrets.randbelow(2**31)) in used:
-        pass
-    return drawn
 
 
 def _go_on(sealed: Sealed, package: Package) -> None:

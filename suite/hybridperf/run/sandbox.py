@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.run.provenance import package_folder
+from hybridperf.system import toolkit
 from hybridperf.system.landlock import Policy, landlock_abi, why_no_landlock
 from hybridperf.tasks.data import data_files, in_memory
 from hybridperf.tasks.data.place import DATA_VARIABLE
@@ -38,12 +39,12 @@ _DEVICES: Final = (
 )
 _VARIABLES: Final = {
     *("PATH", "LD_LIBRARY_PATH", "LANG", "LANGUAGE", "TZ", "CC", "CXX", "SLURM_JOB_ID"),
-    *("CUDA_HOME", "CUDA_PATH", "ROCM_PATH"),
+    *("ROCM_PATH", *toolkit.VARIABLES),
 }
 _PREFIXES: Final = (
     *("LC_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ONEDNN_", "DNNL_", "ATEN_"),
-    *("MALLOC_", "TORCH", "PYTORCH_", "TRITON_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_"),
-    *("NCCL_", "GLOO_", "HIP_", "ROCR_", "HSA_", "MIOPEN_", "RCCL_", "HYBRIDPERF_"),
+    *("MALLOC_", "TORCH", "PYTORCH_", "TRITON_", *toolkit.VARIABLE_PREFIXES),
+    *("GLOO_", "HIP_", "ROCR_", "HSA_", "MIOPEN_", "RCCL_", "HYBRIDPERF_"),
     *("RANK", "LOCAL_", "ROLE_", "GROUP_", "WORLD_SIZE", "MASTER_"),
 )
 
@@ -83,16 +84,14 @@ def policy_of(
     hands_over = spec.mode == "sandboxed"
     data = [path.resolve() for path in _data(spec)]
     denied = [Path(spec.folder).resolve().parent, *(data if hands_over else ())]
-    top = package_folder(spec.trainer)
-    for _ in range(spec.trainer.count(".")):
-        top = top.parent
+    tops = [_top_folder(package) for package in (spec.trainer, spec.predictor)]
     roots = {
         *(Path(each) for each in (*_SYSTEM, *_interpreter(), *sys.path[1:])),
         *(Path(each) for each in os.environ.get("LD_LIBRARY_PATH", "").split(":") if each),
         Path(__file__).parents[1],
-        top,
+        *tops,
     }
-    allowed, listed = set[Path](), {top.parent.resolve()}
+    allowed, listed = set[Path](), {top.parent.resolve() for top in tops}
     for root in roots:
         if root.is_absolute() and root.exists():
             _carve(root.resolve(), denied, allowed, listed)
@@ -107,6 +106,12 @@ def policy_of(
     )
 
 
+def _top_folder(package: str) -> Path:
+    """Return the folder of the package that holds ``package``, or of itself if none does."""
+    folder = package_folder(package)
+    return folder.parents[package.count(".") - 1] if "." in package else folder
+
+
 def clean_environment(environment: Mapping[str, str], scratch: Path) -> dict[str, str]:
     """Return the variables of ``environment`` that reach a sandboxed process.
 
@@ -118,7 +123,7 @@ def clean_environment(environment: Mapping[str, str], scratch: Path) -> dict[str
         if name in _VARIABLES or name.startswith(_PREFIXES)
     }
     places = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-    return {**kept, **dict.fromkeys((*places, "CUDA_CACHE_PATH"), str(scratch))}
+    return {**kept, **dict.fromkeys((*places, toolkit.CACHE_VARIABLE), str(scratch))}
 
 
 def _carve(root: Path, denied: list[Path], allowed: set[Path], listed: set[Path]) -> None:

@@ -68,6 +68,9 @@ class RunSpec:
     code: dict[str, object] = field(default_factory=dict)  #: hashes of the code that started it
     nodes: int = 1  #: number of nodes, each with the same number of ranks
     rendezvous: str = ""  #: HOST:PORT of node 0 if there is more than one node
+    #: first entry of the log: the attempt before and the commitment to all seeds
+    provenance: dict[str, object] = field(default_factory=dict)
+    keep_weights: bool = False  #: keep the final weights beside the log
     resumed: int | None = None  #: epoch of the checkpoint from which the run was resumed
     retries: int = 0  #: attempts at this seed that failed with the machine before
     mode: Mode = "open"
@@ -121,6 +124,14 @@ class RunSpec:
     def parallel_plan(self) -> ParallelPlan:
         """Parse the parallel plan."""
         return ParallelPlan.parse(self.plan)
+
+    @property
+    def predictor(self) -> str:
+        """Return the package whose module ``predict`` scores the final model.
+
+        In the closed division, where the model is the task's, it is the task's own.
+        """
+        return self.task().trainer if self.division == "closed" else self.trainer
 
     @property
     def sandboxed(self) -> bool:
@@ -193,6 +204,11 @@ class RunSpec:
     def checkpoints(self) -> Path:
         """Return the folder of the run's checkpoints."""
         return checkpoints_folder(self.work)
+
+    @property
+    def final_predictions(self) -> Path:
+        """Return the file with the predictions that were counted, in the order of the samples."""
+        return Path(self.folder, "final_predictions.npy")
 
     @property
     def scoring(self) -> Path:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hybridperf.evidence.trust import Trust
 from hybridperf.findings import visible
 from hybridperf.log import keys
 from hybridperf.score.convergence import count_key
@@ -61,6 +62,7 @@ class Official:
     verdict: Verdict
     validity: Validity
     files: tuple[str, ...]  #: log file names, in the order of the runs
+    trust: Trust = field(default_factory=Trust)  #: assigned by whoever checks the result too
     place: Place | None = None  #: assigned by `hybridperf.score.ranking.with_places`
     context: Context | None = None  #: assigned by `hybridperf.score.history.with_context`
 

@@ -43,6 +43,7 @@ class ResultScore:
     version: str  #: task version, with file and data hashes if needed; empty for MLPerf
     division: str
     plan: str
+    trainer: str  #: package that trained, as the first manifest states; empty for MLPerf
     target: float | None
     required_runs: int | None
     drops: int  #: runs that the olympic mean leaves out at either end
@@ -108,6 +109,7 @@ def score_result(result: Result, validity: Validity | None = None) -> ResultScor
         version=_version(first, benchmark),
         division=str(first.log.value(keys.SUBMISSION_DIVISION) or "") if first else "",
         plan=str(first.log.value(keys.PLAN) or "") if first else "",
+        trainer=_text(first.fact("code", "trainer")) if first else "",
         target=None if target is None else float(target),
         required_runs=required,
         drops=drops,
@@ -129,6 +131,10 @@ def runs_of_result(benchmark: str) -> int | None:
     if benchmark in task_names():
         return find_task(benchmark).runs.count
     return mlperf_benchmark(benchmark).runs
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _version(first: SealedRun | None, benchmark: str) -> str:

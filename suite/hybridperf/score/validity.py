@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from hybridperf.evidence.trust import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +22,7 @@ class Validity:
     #: run number -> first error of its log; None if it is the result that is valid or not
     errors: Mapping[int, str] | None = None
     broken: str = ""  #: the first error that makes the result invalid
+    trust: Trust = field(default_factory=Trust)  #: the rung that it reaches
 
     def error_of(self, run: int) -> str | None:
         """Return what is wrong with the log of ``run``; "" for nothing, None if not judged."""

@@ -53,6 +53,12 @@ _FORBIDDEN = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
+# The end of a word after which a secret follows, and words that may stand between them.
+_ANNOUNCES = re.compile(
+    r"(?:bearer|basic|passw(?:or)?d|passphrase|secret|token|credentials?|key|cookie|auth)[\"']?[:=]?$",
+    re.IGNORECASE,
+)
+_BETWEEN = {"=", ":", "is", "was", "->"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +82,15 @@ class Guard:
 
     def redacted(self, text: str) -> str:
         """Return ``text`` with each unpublishable word replaced by ``[removed]``."""
-        words = " ".join(self.publishable(word) or "[removed]" for word in text.split())
+        words = " ".join(self._redacted_words(text.split()))
         whole = len(words) > _LONGEST or self.publishable(words)  # some secrets are several words
         return words if whole or not text else "[removed]"
+
+    def _redacted_words(self, words: list[str]) -> Iterator[str]:
+        announced = False  # by an earlier word, such as "password" or "bearer"
+        for word in words:
+            yield "[removed]" if announced else self.publishable(word) or "[removed]"
+            announced = bool(_ANNOUNCES.search(word)) or (announced and word in _BETWEEN)
 
     def scrub(self, value: T) -> T:
         """Return a JSON-like value with every unpublishable string replaced by ``""``."""

@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from hybridperf.system.nvml import Nvml
 
 __all__ = [
+    "CACHE_VARIABLE",
     "NAME",
     "TORCH_QUERIES",
+    "VARIABLES",
+    "VARIABLE_PREFIXES",
     "VERSION_FIELD",
     "compute_capability",
     "driver_toolkit",
@@ -31,6 +34,10 @@ TORCH_QUERIES: Final[Mapping[str, str]] = {
     "cuda_architectures": "torch.cuda.get_arch_list",
     "nccl": "lambda: '.'.join(map(str, torch.cuda.nccl.version()))",
 }
+#: environment variables that CUDA and its libraries read
+VARIABLES: Final = ("CUDA_HOME", "CUDA_PATH")
+VARIABLE_PREFIXES: Final = ("CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_")
+CACHE_VARIABLE: Final = "CUDA_CACHE_PATH"  #: names the folder of compiled kernels
 _VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 
 

@@ -230,6 +230,7 @@ class Task:
     closed: dict[str, Bound]  #: hyperparameters that the closed division may change
     reference: Reference | None = None
     parallel: Parallel = Parallel()
+    tensors_sha256: tuple[str, ...] = ()  #: of a user's own task: see `hybridperf.tasks.tensors`
     sha256: str = field(default="", kw_only=True)  #: of the task file
 
     def __post_init__(self) -> None:

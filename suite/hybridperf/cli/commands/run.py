@@ -15,7 +15,7 @@ from hybridperf.log.package import Package, read_result
 from hybridperf.plan import ParallelPlan
 from hybridperf.report.judged import UNFINISHED
 from hybridperf.report.terminal import scores_text
-from hybridperf.rules.check import check_result
+from hybridperf.rules.check import judge_result
 from hybridperf.run.coordinator import Coordinator, coordinating
 from hybridperf.run.folder import completed_runs, left_behind, sealed_runs
 from hybridperf.run.nodes import Nodes
@@ -98,7 +98,9 @@ def _execute(
     result = read_result(
         make_runs(request, quiet=options.format == "json", coordinator=coordinator)
     )
-    official, findings = official_of(result), check_result(result)
+    judged = judge_result(result)
+    official = dataclasses.replace(official_of(result), trust=judged.trust)
+    findings = judged.findings
     if options.format == "json":
         print_json(
             row_of(official)
@@ -165,6 +167,7 @@ def request_of(options: argparse.Namespace) -> RunRequest:
         trainer=options.trainer,
         system=options.system,
         division=options.division,
+        keep_weights=options.keep_weights,
         overrides=tuple(parse_overrides(task, options.overrides).items()),
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.tasks.data.cifar import Cifar10
+from hybridperf.tasks.data.contents import contents_sha256
 from hybridperf.tasks.data.digits import Digits
 from hybridperf.tasks.data.pictures import Pictures
 from hybridperf.tasks.data.samples import Samples, Source, Splits, require_counts
@@ -25,6 +26,7 @@ __all__ = [
     "Samples",
     "Splits",
     "check_data",
+    "data_contents",
     "data_files",
     "drop_from_page_cache",
     "import_packages",
@@ -79,6 +81,15 @@ def import_packages(data: Data) -> None:
     _source(data).import_packages(data)
 
 
+def data_contents(data: Data) -> str:
+    """Return one SHA-256 of the contents of all data files; a large data set is read once.
+
+    Raises:
+        UserError: exit status 4 if they are missing.
+    """
+    return contents_sha256(_source(data).files(data))
+
+
 def in_memory(data: Data) -> bool:
     """Return whether the inputs of the samples are arrays, which processes can share."""
     return _source(data).in_memory
@@ -101,7 +112,9 @@ def prepare(data: Data, progress: Progress) -> bool:
     Raises:
         UserError: as `check_data`, and if there is no disk space.
     """
-    return _source(data).prepare(data, progress)
+    done = _source(data).prepare(data, progress)
+    data_contents(data)
+    return done
 
 
 def require_readable(data: Data) -> None:
@@ -113,6 +126,7 @@ def require_readable(data: Data) -> None:
     source = _source(data)
     source.check(data)
     source.verify(data, lambda *_: None)
+    data_contents(data)
 
 
 def _source(data: Data) -> Source:

@@ -1,0 +1,126 @@
+"""``hybridperf rerun``: run another's result again, and state what was found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.cli.commands.rescore import task_of
+from hybridperf.cli.commands.run import make_runs
+from hybridperf.cli.options import add_data_dir, whole_number
+from hybridperf.cli.printing import print_line
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.evidence.attestation import attestation_file
+from hybridperf.evidence.signatures import RERUN, sign_file
+from hybridperf.findings import Finding, Severity
+from hybridperf.log.package import find_results, only_result, read_result
+from hybridperf.plan import ParallelPlan
+from hybridperf.report.judged import UNFINISHED
+from hybridperf.rules.check import check_result
+from hybridperf.run.atomic import canonical_json, write_atomically
+from hybridperf.run.provenance import code_facts
+from hybridperf.run.request import RunRequest
+from hybridperf.score.official import official_of
+from hybridperf.score.rerun import attest
+from hybridperf.tasks.data.place import export_data_folder
+from hybridperf.tasks.overrides import hyperparameters
+from hybridperf.tasks.registry import is_of_suite, read_task
+
+if TYPE_CHECKING:
+    import argparse
+
+    from hybridperf.log.package import Result
+
+__all__ = ["EXAMPLES", "add_arguments", "execute"]
+
+EXAMPLES: Final = """\
+hybridperf rerun submissions/acme/results/laptop/resnet-laptop --org ours --out again
+hybridperf rerun submissions/acme/results/laptop/resnet-laptop --org ours --key ~/.ssh/id_ed25519"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``hybridperf rerun``."""
+    parser.add_argument("path", type=Path, help="folder of the result to run again")
+    parser.add_argument("--org", required=True, help="organisation that runs it again")
+    parser.add_argument(
+        "--runs", type=whole_number, help="completed runs to make (default: the task's)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("reruns"), help="folder for the runs (default: reruns)"
+    )
+    parser.add_argument("--key", type=Path, help="SSH key to sign the statement with")
+    parser.add_argument(
+        "--trainer",
+        metavar="PACKAGE",
+        help="trainer of the result, where it is not the task's: it runs with your permissions",
+    )
+    add_data_dir(parser)
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    """Make the runs, and write the statement into the folder of the result; 1 if they differ."""
+    export_data_folder(options.data_dir)
+    package = only_result(find_results(options.path), options.path, "rerun.path")
+    original = read_result(package)
+    request = _request(options, original)
+    _require_same_code(original, request)
+    again = read_result(make_runs(request, quiet=False))
+    for finding in check_result(again):
+        if finding.severity is Severity.ERROR and finding.rule not in UNFINISHED:
+            raise UserError(finding, ExitCode.INVALID)
+    found = attest((original, official_of(original)), (again, official_of(again)))
+    path = attestation_file(package, options.org)
+    write_atomically(path, canonical_json(found.as_json()))
+    print_line(str(path))
+    if options.key is not None:
+        print_line(str(sign_file(path, options.key, RERUN)))
+    problem = found.problem
+    print_line(f"The re-run does not confirm the result: {problem}." if problem else "Confirmed.")
+    return ExitCode.MISSED if problem else ExitCode.OK
+
+
+def _request(options: argparse.Namespace, original: Result) -> RunRequest:
+    """Return the request for the runs that the result's first manifest describes."""
+    run = original.runs[0]
+    path = task_of(original)
+    task, overrides = read_task(path), run.fact("overrides")
+    known = hyperparameters(task)
+    stated = overrides if isinstance(overrides, dict) else {}
+    if not is_of_suite(path) and options.trainer is None:
+        finding = Finding(
+            "rerun.trainer",
+            "the trainer of a user's own task, by name",
+            "none",
+            "name it with --trainer, if you trust it: it runs with your permissions",
+        )
+        raise UserError(finding, ExitCode.USAGE)
+    return RunRequest(
+        task_path=path,
+        plan=ParallelPlan.parse(str(run.fact("plan"))),
+        runs=options.runs or task.runs.count,
+        out=options.out,
+        org=options.org,
+        trainer=options.trainer,
+        division="open" if run.fact("division") == "open" else "closed",
+        overrides=tuple((key, value) for key, value in stated.items() if key in known),
+    )
+
+
+def _require_same_code(original: Result, request: RunRequest) -> None:
+    """Check that harness and trainer here are those that made the result.
+
+    Raises:
+        UserError: exit status 3 if they are not.
+    """
+    run, own = original.runs[0], code_facts(request.launched)
+    for fact in ("trainer", "suite_sha256", "trainer_sha256"):
+        if run.fact("code", fact) != own[fact]:
+            commit = run.fact("code", "commit")
+            finding = Finding(
+                "rerun.code",
+                f"{fact} {run.fact('code', fact)!s:.12}, as the result names it",
+                f"{own[fact]!s:.12}",
+                f"check out commit {commit!s:.50} of the suite, and of the trainer, and try again",
+                original.package.name,
+            )
+            raise UserError(finding, ExitCode.INVALID)

@@ -1,0 +1,149 @@
+"""``hybridperf rescore``: count the kept predictions again, and predict from kept weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.cli.options import add_data_dir, add_format
+from hybridperf.cli.printing import print_json, print_line
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.evidence.predictions import quality_of, read_predictions
+from hybridperf.findings import Finding
+from hybridperf.log import keys
+from hybridperf.log.package import NAME, find_results, only_result, read_result
+from hybridperf.run.again import kept_weights, rescore_sealed
+from hybridperf.run.predictor_server import PredictorServer
+from hybridperf.run.signals import stop_on_signals
+from hybridperf.tasks.data import load
+from hybridperf.tasks.data.place import export_data_folder
+from hybridperf.tasks.registry import read_task, task_names, task_path
+from hybridperf.untrusted import number, reason
+
+if TYPE_CHECKING:
+    import argparse
+
+    from hybridperf.log.package import Package, Result, SealedRun
+    from hybridperf.tasks.task import Task
+
+__all__ = ["EXAMPLES", "add_arguments", "execute", "task_of"]
+
+EXAMPLES: Final = """\
+hybridperf rescore submissions/acme/results/laptop/resnet-laptop
+hybridperf rescore submissions/acme/results/laptop/resnet-laptop --weights fetched"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``hybridperf rescore``."""
+    parser.add_argument("path", type=Path, help="folder of one result")
+    parser.add_argument(
+        "--weights",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of the weights, under the names that --keep-weights gives them "
+        "(default: beside the logs)",
+    )
+    parser.add_argument(
+        "--trainer",
+        metavar="PACKAGE",
+        help="package whose predictor scores a result of the open division or of a user's own task",
+    )
+    add_data_dir(parser)
+    add_format(parser, "text", "json")
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    """Print the quality of every completed run; exit status 3 if one is not as it states."""
+    export_data_folder(options.data_dir)
+    package = only_result(find_results(options.path), options.path, "rescore.path")
+    result = read_result(package)
+    path = task_of(result)
+    rows = list(_rows(options, result, path))
+    for row in rows:
+        if options.format == "text":
+            print_line(_line(row))
+    if options.format == "json":
+        print_json(rows)
+    return ExitCode.OK if all(not row["problem"] for row in rows) else ExitCode.INVALID
+
+
+def task_of(result: Result) -> Path:
+    """Return the file of the result's task: the suite's, or the one beside its logs.
+
+    Raises:
+        UserError: exit status 3 if its runs were made with another version of the file.
+    """
+    run = next((run for run in result.runs if run.manifest is not None), None)
+    name = None if run is None else run.fact("task", "name")
+    path = task_path(name) if name in task_names() else result.package.task_file
+    expected = None if run is None else run.fact("task", "sha256")
+    if run is None or read_task(path).sha256 != expected:
+        stated = f"the task file with SHA-256 {expected!s:.12}..., as the result names it"
+        remedy = "use the version of the suite that the result names"
+        finding = Finding("rescore.task", stated, "another", remedy, result.package.name)
+        raise UserError(finding, ExitCode.INVALID)
+    return path
+
+
+def _rows(options: argparse.Namespace, result: Result, path: Path) -> list[dict[str, object]]:
+    task, rows = read_task(path), list[dict[str, object]]()
+    with PredictorServer() as server, stop_on_signals() as stop:
+        for run in result.runs:
+            if run.log.first(keys.ENDING) is not None:
+                continue
+            row = _counted(result.package, run, task)
+            weights = kept_weights(result.package, run, options.weights)
+            if weights:
+                trainer = _predictor(options, run, task)
+                again = rescore_sealed(result.package, run, path, trainer, weights, server, stop)
+                if again is None:
+                    raise UserError(
+                        "interrupted; give the same command again.", ExitCode.INTERRUPTED
+                    )
+                row["predicted_again"] = again.quality
+                row["problem"] = row["problem"] or again.problem
+            rows.append(row)
+    return rows
+
+
+def _counted(package: Package, run: SealedRun, task: Task) -> dict[str, object]:
+    """Count the kept predictions of a run."""
+    stated = number(run.fact("rescoring", "quality"), 0, 1)
+    row: dict[str, object] = {"run": run.number, "stated": stated, "counted": None}
+    row |= {"predicted_again": None, "problem": ""}
+    name = run.fact("predictions", "path")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        return row
+    try:
+        counted = quality_of(
+            read_predictions(package.folder / name), load(task.data).evaluation.labels
+        )
+    except (OSError, ValueError) as error:
+        return row | {"problem": f"{name}: {reason(error)}"}
+    differs = stated is None or abs(counted - stated) > 1e-9
+    return row | {"counted": counted, "problem": "its predictions have another" if differs else ""}
+
+
+def _predictor(options: argparse.Namespace, run: SealedRun, task: Task) -> str:
+    """Return the package to predict with; one that a result merely names is never started."""
+    own = task.name not in task_names() or run.fact("division") != "closed"
+    if own and options.trainer is None:
+        finding = Finding(
+            "rescore.trainer",
+            "the package whose predictor scores this result",
+            "none",
+            "name it with --trainer, if you trust it: it runs with your permissions",
+        )
+        raise UserError(finding, ExitCode.USAGE)
+    return options.trainer if own else task.trainer
+
+
+def _line(row: dict[str, object]) -> str:
+    def percent(value: object) -> str:
+        return f"{value:.2%}" if isinstance(value, int | float) else "none"
+
+    words = [f"run {row['run']}: stated {percent(row['stated'])}"]
+    words.append(f"counted from its predictions {percent(row['counted'])}")
+    words.append(f"predicted again from its weights {percent(row['predicted_again'])}")
+    problem = f": {row['problem']}" if row["problem"] else ""
+    return f"{', '.join(words)}{problem}"

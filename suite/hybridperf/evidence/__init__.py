@@ -1,0 +1,1 @@
+"""What stands beside a log: seeds, tensors, predictions, signatures, time stamps, re-runs."""

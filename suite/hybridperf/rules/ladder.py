@@ -1,0 +1,246 @@
+"""The ladder: how far a result can be believed, computed from its evidence, never claimed.
+
+Each rung takes everything that those below it take. docs/trust.md explains them; a test compares
+its table with `RUNGS`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.evidence.attestation import read_attestations, subject_of
+from hybridperf.evidence.predictions import labels_here
+from hybridperf.evidence.signatures import RERUN, RESULT, SIGNERS, Signature, verify_file
+from hybridperf.evidence.time_stamps import AUTHORITIES, verify_time_stamp
+from hybridperf.evidence.trust import SELF_REPORTED, Trust
+from hybridperf.findings import Finding, Severity, visible
+from hybridperf.log import keys
+from hybridperf.log.package import result_names
+from hybridperf.log.sums import SUMS, parse_sums
+from hybridperf.untrusted import DOCUMENT_CAP_BYTES, number, read_bounded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from hybridperf.log.package import Result, SealedRun
+    from hybridperf.tasks.task import Task
+
+__all__ = ["RUNGS", "Rung", "signature_of", "trust_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A result with what was found in it, and its task."""
+
+    result: Result
+    task: Task | None
+    findings: Sequence[Finding]
+
+    @property
+    def completed(self) -> list[SealedRun]:
+        """Return the runs that were not ended from outside."""
+        return [run for run in self.result.runs if run.log.first(keys.ENDING) is None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One rung: what it takes and which adversary it stops."""
+
+    name: str
+    takes: str
+    stops: str
+    lacking: Callable[[Evidence], str]  #: returns what a result lacks, or "" if nothing
+    names: Callable[[Evidence], str] = lambda _: ""  #: returns what names the evidence
+
+
+def trust_of(result: Result, task: Task | None, findings: Sequence[Finding]) -> Trust:
+    """Return the highest rung that ``result`` reaches, given the ``findings`` of all rules."""
+    evidence = Evidence(result, task, findings)
+    reached, lacks = RUNGS[0], ""
+    for rung in RUNGS[1:]:
+        if lacks := rung.lacking(evidence):
+            lacks = f"{rung.name} takes {lacks}"
+            break
+        reached = rung
+    # A signature or time stamp on what is not chained would lend it a trust that it has not.
+    proofs = [reached.names(evidence)]
+    proofs += _sealed_by(result) if reached.name not in {SELF_REPORTED, "log-verified"} else []
+    return Trust(reached.name, "; ".join(filter(None, proofs)), visible(lacks))
+
+
+def signature_of(result: Result) -> Signature | None:
+    """Verify the organisation's signature of a result; None if there is none."""
+    package = result.package
+    sums = package.folder / SUMS
+    signature = sums.with_name(f"{SUMS}.sig")
+    if not signature.is_file():
+        return None
+    return verify_file(sums, signature, _signers(result), package.org, RESULT)
+
+
+def _sealed_by(result: Result) -> list[str]:
+    found, package = [], result.package
+    signature = signature_of(result)
+    if signature is not None and signature.good:
+        found.append(f"signed by {signature.key}")
+    sums = package.folder / SUMS
+    reply = sums.with_name(f"{SUMS}.tsr")
+    if reply.is_file():
+        stamp = verify_time_stamp(sums, reply, package.root / AUTHORITIES)
+        if stamp.time_ms is not None:
+            when = datetime.fromtimestamp(stamp.time_ms / 1000, UTC)
+            found.append(f"time stamp of {when:%Y-%m-%d}")
+    return found
+
+
+def _signers(result: Result) -> Path:
+    return result.package.root / SIGNERS
+
+
+def _lacks_rules(evidence: Evidence) -> str:
+    errors = [each for each in evidence.findings if each.severity is Severity.ERROR]
+    if errors:
+        more = f" and {len(errors) - 1} more" if len(errors) > 1 else ""
+        return f"no error by the rules: {errors[0].rule}{more}"
+    if evidence.task is None or any(run.manifest is None for run in evidence.result.runs):
+        return "runs of this suite, with their manifests"
+    return ""
+
+
+def _lacks_chain(evidence: Evidence) -> str:
+    runs = evidence.result.runs
+    for run in runs:
+        entry = run.log.value(keys.ATTEMPT)
+        if not isinstance(entry, dict) or "link" not in entry:
+            return f"seeds fixed before the first run, and run {run.number} reveals no such one"
+    commitments = {str(run.log.value(keys.ATTEMPT)["seeds"]) for run in runs}  # type: ignore[index]  # checked above
+    if len(commitments) > 1:
+        return "one commitment to the seeds of all runs"
+    facts = (evidence.result.system or {}).get("hybridperf")
+    if not isinstance(facts, dict) or not {"accelerators", "processor"} <= facts.keys():
+        return "a description with what the harness found of the machine"
+    return _lacks_sums(evidence.result)
+
+
+def _lacks_sums(result: Result) -> str:
+    package = result.package
+    try:
+        sums = parse_sums(read_bounded(package.folder / SUMS, DOCUMENT_CAP_BYTES).decode())
+        for run in result.runs:
+            log, manifest = result_names(run.number)
+            content = read_bounded(package.folder / manifest, DOCUMENT_CAP_BYTES)
+            sealed = {log: run.log.sha256, manifest: hashlib.sha256(content).hexdigest()}
+            for name, digest in sealed.items():
+                if sums.get(name) != digest:
+                    return f"{name} as {SUMS} lists it"
+    except (OSError, ValueError):
+        return f"a list {SUMS} of every file"
+    return ""
+
+
+def _lacks_rescoring(evidence: Evidence) -> str:
+    task = evidence.task
+    assert task is not None  # a lower rung has asked for it
+    for run in evidence.completed:
+        which = f"run {run.number}"
+        if not _sandbox(run):
+            return f"a sandbox around trainer and predictor, and {which} had none"
+        if run.fact("model", "sha256") is None or run.fact("predictor", "package") is None:
+            return f"the names of the model's tensors and of its predictor, which {which} lacks"
+        if not isinstance(run.fact("predictions", "path"), str):
+            return f"the predictions of every final model, which {which} lacks"
+        stop = run.log.first(keys.RUN_STOP)
+        reached = stop is not None and stop.metadata.get("status") == "success"
+        if reached and number(run.fact("rescoring", "quality"), task.quality.target, 1) is None:
+            return f"a final model that reaches the target when scored again, and {which} has none"
+    if labels_here(task) is None:
+        return "the task's data, to count the predictions again, which this machine lacks"
+    return ""
+
+
+def _sandbox(run: SealedRun) -> str:
+    """Return the name of the sandbox that a run was made in; ``""`` for the open mode."""
+    kind = run.fact("sandbox", "kind")
+    if run.fact("mode") != "sandboxed" or not isinstance(kind, str) or kind in {"", "none"}:
+        return ""
+    abi = run.fact("sandbox", "abi")
+    return f"{kind} ABI {abi}" if isinstance(abi, int) else kind
+
+
+def _sandbox_names(evidence: Evidence) -> str:
+    return visible(" and ".join(sorted({_sandbox(run)[:60] for run in evidence.completed})))
+
+
+def _confirmed_by(evidence: Evidence) -> tuple[list[str], str]:
+    """Return the organisations whose re-runs confirm the result, and why others' do not."""
+    result, found, problem = evidence.result, list[str](), ""
+    for path, statement in read_attestations(result.package):
+        if isinstance(statement, str):
+            problem = statement
+            continue
+        name = statement.by
+        signed = verify_file(
+            path, path.with_name(f"{path.name}.sig"), _signers(result), name, RERUN
+        )
+        if name == result.package.org:
+            problem = "a re-run by another organisation than the result's own"
+        elif statement.subject != subject_of(result.package):
+            problem = f"a re-run of this result, and that by {name} is of another"
+        elif not signed.good:
+            problem = f"a signature, and of that by {name} {signed.problem}"
+        elif statement.problem:
+            problem = f"a re-run that confirms it, and of that by {name} {statement.problem}"
+        else:
+            found.append(name)
+    return found, problem
+
+
+def _lacks_rerun(evidence: Evidence) -> str:
+    found, problem = _confirmed_by(evidence)
+    return "" if found else problem or "a re-run by another organisation, signed with its key"
+
+
+RUNGS: Final = (
+    Rung(
+        SELF_REPORTED,
+        "a log",
+        "nobody: it is a claim",
+        lambda _: "",
+    ),
+    Rung(
+        "log-verified",
+        "no error by any rule of `hybridperf check`",
+        "mistakes: accidental edits, missing attempts, another task, model or schedule, and times "
+        "that no such machine reaches",
+        _lacks_rules,
+    ),
+    Rung(
+        "chained",
+        "seeds that were all fixed before the first run, each attempt's first line with the last "
+        "hash of the one before, the harness's own description of the machine, and a list of the "
+        "hashes of all files",
+        "an operator who leaves out, swaps or repeats runs of a result without writing all that "
+        "follows anew; with a signature, who signed is known, and with a time stamp, until when",
+        _lacks_chain,
+    ),
+    Rung(
+        "re-scored",
+        "trainer and predictor in a named sandbox, the suite's own predictor (closed division), "
+        "the task's model, and kept predictions that reach the target when counted again",
+        "a cheating trainer under an honest operator",
+        _lacks_rescoring,
+        _sandbox_names,
+    ),
+    Rung(
+        "re-run",
+        "another organisation's signed statement that it ran the result again, on like hardware, "
+        "with equal quality, consistent samples to target and a time within the interval",
+        "a lying operator, as far as the two organisations are independent",
+        _lacks_rerun,
+        lambda evidence: visible(f"by {', '.join(_confirmed_by(evidence)[0])}"),
+    ),
+)

@@ -1,0 +1,224 @@
+"""Forged results, each with the rung that it is expected to stop at.
+
+The result that they are made from was written by hand too, and reaches *re-scored*: that a liar who
+leaves nothing out is stopped by a re-run alone is what docs/trust.md says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hybridperf.evidence.attestation import Attestation, attestation_file, subject_of
+from hybridperf.evidence.signatures import RERUN, RESULT, sign_file
+from hybridperf.evidence.time_stamps import TimeStamp
+from hybridperf.log.package import Package
+from hybridperf.log.sums import SUMS
+from hybridperf.rules.check import check_path
+from hybridperf.rules.ladder import RUNGS
+from tests.evidence import Authority, chain, describe_as_found, keep_models, list_key, make_key
+from tests.hostile.forgeries import FORGERIES, Forgery
+from tests.packages import write_result
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hybridperf.evidence.trust import Trust
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("made")
+    package = write_result(root)
+    keep_models(package)
+    describe_as_found(package)
+    chain(package)
+    return root
+
+
+@pytest.fixture
+def package(made: Path, tmp_path: Path) -> Package:
+    root = shutil.copytree(made, tmp_path / "copy")
+    return Package(root, "acme", "laptop", "resnet-laptop")
+
+
+def trust_in(package: Package) -> Trust:
+    """Return what ``check`` says of one result of a folder."""
+    results = {each.package.name: each.trust for each in check_path(package.root).results}
+    return results[package.name]
+
+
+def test_a_liar_who_writes_everything_stops_where_another_runs_it_again(package: Package) -> None:
+    trust = trust_in(package)
+
+    assert (trust.rung, trust.evidence) == ("re-scored", "landlock ABI 7")
+    assert trust.lacks.startswith("re-run takes a re-run by another organisation")
+    assert check_path(package.root).findings == ()
+
+
+@pytest.mark.parametrize("forgery", FORGERIES, ids=[forgery.name for forgery in FORGERIES])
+def test_a_forgery_stops_at_its_rung(package: Package, forgery: Forgery) -> None:
+    forgery.apply(package)
+
+    trust = trust_in(package)
+
+    assert trust.rung == forgery.rung, trust.lacks
+    assert forgery.lacks in trust.lacks
+
+
+def test_there_are_forgeries_for_every_rung_below_the_last_two() -> None:
+    names = [rung.name for rung in RUNGS]
+
+    assert {forgery.rung for forgery in FORGERIES} == set(names[:3])
+    assert len({forgery.name for forgery in FORGERIES}) == len(FORGERIES) >= 30
+
+
+def test_a_signature_and_a_time_stamp_stand_beside_the_rung(
+    package: Package, tmp_path: Path
+) -> None:
+    key = make_key(tmp_path / "keys", "acme")
+    list_key(package.root, "acme", key)
+    Authority(tmp_path / "authority").stamp(package)
+    sign_file(package.folder / SUMS, key, RESULT)
+
+    trust = trust_in(package)
+
+    assert trust.rung == "re-scored"
+    assert "signed by ED25519 SHA256:" in trust.evidence
+    assert "time stamp of 20" in trust.evidence
+    assert check_path(package.root).findings == ()
+
+
+@pytest.mark.parametrize("which", ["another file's", "an authority's that is not listed"])
+def test_a_time_stamp_of_something_else_is_found(
+    package: Package, tmp_path: Path, which: str
+) -> None:
+    authority = Authority(tmp_path / "authority")
+    authority.stamp(package)
+    if which == "another file's":
+        with (package.folder / SUMS).open("a") as file:
+            file.write(f"{'0' * 64}  rerun_other.json\n")
+    else:
+        certificate = (tmp_path / "authority" / "authority.pem").read_text()
+        Authority(tmp_path / "other").stamp(package)
+        (package.root / "time_stamp_authorities.pem").write_text(certificate)
+
+    found = {finding.rule for finding in check_path(package.root).findings}
+
+    assert "result.time_stamp" in found
+    assert trust_in(package).rung == "self-reported"
+
+
+def test_a_time_stamp_before_the_last_run_is_found(
+    package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Authority(tmp_path / "authority").stamp(package)
+    monkeypatch.setattr(
+        "hybridperf.rules.provenance_rules.verify_time_stamp", lambda *_: TimeStamp(10**12)
+    )
+
+    (finding,) = check_path(package.root).findings
+
+    assert finding.rule == "result.time_stamp"
+    assert "before its end" in finding.found
+
+
+# Re-runs.
+
+
+def confirm(package: Package, key: Path | None, by: str = "other", **changes: Any) -> None:
+    """Write and sign the statement of an organisation that confirms the result."""
+    statement = Attestation(
+        format=1,
+        by=by,
+        subject=subject_of(package),
+        runs=5,
+        commit="c" * 40,
+        rerun_sums_sha256="d" * 64,
+        quality=True,
+        samples=True,
+        samples_p_value=0.4,
+        like_hardware=True,
+        time=True,
+        time_s=12.0,
+    )
+    path = attestation_file(package, by)
+    path.write_text(json.dumps(dataclasses.replace(statement, **changes).as_json()))
+    if key is not None:
+        sign_file(path, key, RERUN)
+
+
+@pytest.fixture
+def others_key(package: Package, tmp_path: Path) -> Path:
+    """The key of an organisation that runs results again."""
+    key = make_key(tmp_path / "keys", "other")
+    list_key(package.root, "other", key)
+    return key
+
+
+def test_a_signed_re_run_by_another_organisation_is_the_last_rung(
+    package: Package, others_key: Path
+) -> None:
+    confirm(package, others_key)
+
+    trust = trust_in(package)
+
+    assert (trust.rung, trust.evidence, trust.lacks) == ("re-run", "by other", "")
+    assert check_path(package.root).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "lacks"),
+    [
+        ({"by": "acme"}, "another organisation than"),
+        ({"by": "third"}, "no key of third has made it"),
+        ({"quality": False}, "did not reach the target"),
+        ({"samples": False}, "samples to target differ"),
+        ({"like_hardware": False}, "other hardware"),
+        ({"time": False}, "time to train differs"),
+        ({"system": "other"}, "is of another"),
+        ({"sums_sha256": "0" * 64}, "is of another"),
+    ],
+)
+def test_a_re_run_that_does_not_confirm_lifts_nothing(
+    package: Package, others_key: Path, changes: dict[str, Any], lacks: str
+) -> None:
+    if changes.keys() & {"system", "sums_sha256"}:
+        changes = {"subject": dataclasses.replace(subject_of(package), **changes)}
+    confirm(package, others_key, **changes)
+
+    trust = trust_in(package)
+
+    assert trust.rung == "re-scored"
+    assert lacks in trust.lacks
+
+
+def test_a_statement_without_a_signature_lifts_nothing(package: Package, others_key: Path) -> None:
+    confirm(package, None)
+
+    trust = trust_in(package)
+
+    assert trust.rung == "re-scored"
+    assert "there is no rerun_other.json.sig" in trust.lacks
+
+
+def test_a_statement_edited_after_it_was_signed_lifts_nothing(
+    package: Package, others_key: Path
+) -> None:
+    confirm(package, others_key, time=False)
+    path = attestation_file(package, "other")
+    path.write_text(path.read_text().replace('"time": false', '"time": true'))
+
+    assert trust_in(package).rung == "re-scored"
+
+
+def test_a_re_run_does_not_lift_what_lacks_a_rung_below(package: Package, others_key: Path) -> None:
+    (forgery,) = (each for each in FORGERIES if each.name == "a trainer with all permissions")
+    forgery.apply(package)
+    confirm(package, others_key)
+
+    assert trust_in(package).rung == "chained"
