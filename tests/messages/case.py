@@ -77,7 +77,8 @@ def message_of(case: Case, valid: Path, folder: Path) -> str:
     """Return what a submitter sees who makes the mistake in a copy of ``valid`` in ``folder``."""
     shutil.copytree(valid, folder)
     case.make(folder)
-    with contextlib.chdir(folder), _permissions_kept():
+    with contextlib.chdir(folder), _permissions_kept(), mock.patch.dict(os.environ):
+        os.environ.pop("COLUMNS", None)  # pytest's workers have it
         said, refused = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(refused):
             try:
