@@ -46,10 +46,16 @@ def in_words(constraints: Constraints) -> str:
 
 def is_comparable(constraints: Constraints, value: object) -> bool:
     """Tell whether the limits in ``constraints`` can be compared with ``value`` at all."""
-    if "fields" in constraints:
-        fields = constraints["fields"]
-        return isinstance(value, dict) and all(_is_number(value.get(name)) for name in fields)
-    return _is_number(value)
+    if "fields" not in constraints:
+        return _is_number(value)
+    if not isinstance(value, dict):
+        return False
+    for name, limits in constraints["fields"].items():
+        if not _is_number(value.get(name)):
+            return False
+        if not keeps(limits, value[name]):
+            break  # the checkers then looked no further
+    return True
 
 
 def parse_constraints(table: object) -> Constraints:
