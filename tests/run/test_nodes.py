@@ -122,7 +122,8 @@ def test_two_nodes_make_one_result_whichever_comes_first(pair: Pair, first: int)
     (system,) = pair.bench.out.rglob("systems/*.json")
     assert '"number_of_nodes": "2"' in system.read_text()
     assert {manifest["command"] for manifest in pair.bench.manifests()} == {
-        f"hybridperf run resnet/laptop --plan dp=2 --runs 2 --trainer {FAULTY} --division open --nodes 2"
+        f"hybridperf run resnet/laptop --plan dp=2 --runs 2 --trainer {FAULTY} --division open"
+        " --nodes 2"
     }
     assert [each.code for each in pair.run(runs=2)] == [0, 0]  # complete: nothing runs again
     pair.assert_settled("success", "success")
