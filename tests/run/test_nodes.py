@@ -111,6 +111,7 @@ def saving(bench: Bench) -> None:
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_two_nodes_make_one_result_whichever_comes_first(pair: Pair, first: int) -> None:
+    options = f"--plan dp=2 --runs 2 --trainer {FAULTY} --division open --nodes 2"
     early = pair.start(first, runs=2)
     time.sleep(1)
     done = ended(early, pair.start(1 - first, runs=2))
@@ -122,8 +123,7 @@ def test_two_nodes_make_one_result_whichever_comes_first(pair: Pair, first: int)
     (system,) = pair.bench.out.rglob("systems/*.json")
     assert '"number_of_nodes": "2"' in system.read_text()
     assert {manifest["command"] for manifest in pair.bench.manifests()} == {
-        f"hybridperf run resnet/laptop --plan dp=2 --runs 2 --trainer {FAULTY} --division open"
-        " --nodes 2"
+        f"hybridperf run resnet/laptop {options}"
     }
     assert [each.code for each in pair.run(runs=2)] == [0, 0]  # complete: nothing runs again
     pair.assert_settled("success", "success")
