@@ -59,7 +59,7 @@ class Entry:
     @property
     def no_place(self) -> str:
         """Return the reason why the result has no place; "" if it has one."""
-        if self.standing == "invalid":
+        if self.standing == "invalid" and self.errors:
             return self.errors[0].sentence
         return standing_of(self.official)[1] or "".join(each.sentence for each in self.errors[:1])
 

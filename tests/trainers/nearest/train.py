@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 from hybridperf.run.timed_run import TimedRun
 from tests.trainers.nearest.memory import SHARES, Memory
 
 if __name__ == "__main__":
-    memory = Memory()
+    memory, rank = Memory(), int(os.environ.get("RANK", "0"))
     with TimedRun.join() as run:
         with run.clock():
             for block in run.blocks():
@@ -16,6 +18,7 @@ if __name__ == "__main__":
                 count = round(SHARES[min(block.last_epoch, len(SHARES)) - 1] * len(data.samples))
                 memory.fill(data.samples.inputs[:count], data.samples.labels[:count])
                 held_out = run.evaluation_data()
-                held_out.predict(slice(0, len(held_out)), memory.answer(held_out.inputs))
+                for share in held_out.chunks(rank, run.plan.ranks, len(held_out)):
+                    held_out.predict(share, memory.answer(held_out.inputs[share]))
                 run.report()
         memory.save(run.work)
