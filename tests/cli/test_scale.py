@@ -195,8 +195,8 @@ def test_results_are_made_claimed_and_found_again(bench: Bench) -> None:
     how = ("--trainer", FAULTY, *OPEN, "--devices", "1,2", "--runs", "3")
     command = ("scale", "resnet/laptop", *how)
 
-    done = finished(bench.command(*command, "--out", str(bench.out), "--json", QUICK="1"))
-    again = finished(bench.command(*command, "--out", str(bench.out), "--json", QUICK="1"))
+    done = finished(bench.command(*command, "--out", str(bench.out), "--json"))
+    again = finished(bench.command(*command, "--out", str(bench.out), "--json"))
 
     assert (done.code, again.code) == (0, 0)
     assert json.loads(done.out) == json.loads(again.out)  # all runs were there

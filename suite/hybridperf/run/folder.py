@@ -36,6 +36,7 @@ __all__ = [
     "sweep",
 ]
 
+_OF_RUNS: Final = ("result_*", "predictions_*")  #: patterns of the files that runs leave
 _ATTEMPT: Final = re.compile(r"\.attempt_(\d{1,6})")
 
 
@@ -97,10 +98,11 @@ def require_unchanged(package: Package) -> dict[str, str]:
         UserError: exit status 3 if a file was changed, is listed but missing, or is not listed.
     """
     runs = {path.stem for path in package.folder.glob("result_*.txt")}
+    kept = [path for pattern in _OF_RUNS for path in package.folder.glob(pattern)]
     present = {
         path.name: path
-        for path in [*package.folder.glob("result_*"), package.task_file]
-        if path.is_file() and (path.stem in runs or path == package.task_file)
+        for path in [*kept, package.task_file]
+        if path.is_file() and (_run_of(path.name) in runs or path == package.task_file)
     }
     sums = package.folder / SUMS
     try:
@@ -108,15 +110,20 @@ def require_unchanged(package: Package) -> dict[str, str]:
     except ValueError as error:
         raise _changed(sums, f"SHA-256 of every file, found {error}") from error
     for name, digest in listed.items():
-        if Path(name).stem in runs or name == TASK_FILE:
+        if _run_of(name) in runs or name == TASK_FILE:
             if name not in present:
                 raise _changed(package.folder / name, "a file that SHA256SUMS lists, found none")
             if file_sha256(present[name]) != digest:
                 raise _changed(present[name], "its content as it was sealed, found another")
     for name, path in present.items():
-        if name not in listed and path.stem in runs:
+        if name not in listed and _run_of(name) in runs:
             raise _changed(path, "a line for it in SHA256SUMS, found none")
     return listed
+
+
+def _run_of(name: str) -> str:
+    """Return the stem of the log of the run to which the sealed file ``name`` belongs."""
+    return Path(name).stem.replace("predictions_", "result_", 1)
 
 
 def add_hashes(package: Package, digests: Mapping[str, str], sealed: dict[str, str]) -> None:
