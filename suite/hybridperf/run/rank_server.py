@@ -57,6 +57,8 @@ _OF_HARNESS: Final = {
 } - _OF_TRAINERS
 _RESERVED: Final = {"self", "key", "value"}  #: no names of metadata
 _MOST_LINES: Final = 100_000  #: of the log, written for a trainer
+_CHANNEL: Final = "channel"  #: name of the socket
+_MOST_FOLDER_BYTES: Final = 75  #: a socket's path has at most 107, of which the name takes 30
 _SEND_TIMEOUT: Final = struct.pack("ll", 5, 0)  #: seconds, microseconds
 
 
@@ -87,11 +89,11 @@ class RankServer:
         self._splits = None if self._hands_over else load(self._task.data)
         import_packages(self._task.data)
         self._token = secrets.token_hex(16)
-        self._folder = Path(tempfile.mkdtemp(prefix="hybridperf_"))  # of mode 0700
+        self._folder = _temporary_folder()
         self.scratch.mkdir()
         self._selector = selectors.DefaultSelector()
         self._listeners = [socket.socket(socket.AF_UNIX)]
-        self._listeners[0].bind(str(self._folder / "channel"))
+        self._listeners[0].bind(str(self._folder / _CHANNEL))
         if spec.nodes > 1:
             both = socket.has_dualstack_ipv6()
             family = socket.AF_INET6 if both else socket.AF_INET
@@ -353,3 +355,9 @@ class RankServer:
             assert self._evaluation is not None, "the run has started"
             save_predictions(self._spec.timed_predictions, self._evaluation.predictions())
         self._answer_all(Verdict(self._quality, goes_on))
+
+
+def _temporary_folder() -> Path:
+    """Make a folder of mode 0700 whose path is short enough for a socket in it."""
+    short = len(os.fsencode(tempfile.gettempdir())) <= _MOST_FOLDER_BYTES
+    return Path(tempfile.mkdtemp(prefix="hybridperf_", dir=None if short else "/tmp"))  # noqa: S108 - a new folder of mode 0700
