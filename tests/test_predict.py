@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from hybridperf.log.writer import LogClock
 from hybridperf.run.prediction import PREDICTIONS
-from hybridperf.run.spec import RUN_VARIABLE, RunSpec
+from hybridperf.run.spec import RUN_VARIABLE
 from hybridperf.tasks.data import load
 from hybridperf.tasks.registry import task_path
 from hybridperf_reference import predict
@@ -17,6 +16,7 @@ from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.images.classifier import ImageClassifier
 from hybridperf_reference.models import chain_of
 from tests.run.served import join, served
+from tests.run_spec import run_spec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,18 +26,8 @@ if TYPE_CHECKING:
 def test_a_new_process_predicts_what_the_trainer_did(
     precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = RunSpec(
-        folder=str(tmp_path),
-        attempt=0,
-        task_path=str(task_path("vit/laptop")),
-        trainer="hybridperf_reference",
-        overrides={},
-        plan=f"precision={precision}",
-        seed=3,
-        org="local",
-        platform="here",
-        division="closed",
-        clock=LogClock(),
+    spec = run_spec(
+        tmp_path, task_path=str(task_path("vit/laptop")), plan=f"precision={precision}", seed=3
     )
     spec.write()
     monkeypatch.setenv(RUN_VARIABLE, str(spec.path))

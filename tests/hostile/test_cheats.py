@@ -20,7 +20,6 @@ import pytest
 
 from hybridperf.log import keys
 from hybridperf.log.reader import read_log
-from hybridperf.log.writer import LogClock
 from hybridperf.run.channel import (
     Channel,
     Describe,
@@ -35,17 +34,19 @@ from hybridperf.run.channel import (
     connect,
 )
 from hybridperf.run.rank_server import RankServer
-from hybridperf.run.spec import RunSpec
 from hybridperf.system.landlock import landlock_abi
 from hybridperf.tasks.data import load
-from hybridperf.tasks.registry import find_task, task_path
+from hybridperf.tasks.registry import find_task
 from tests.run.conftest import ROOT, Bench, bench, wait_until
 from tests.run.served import served
+from tests.run_spec import run_spec
 from tests.trainers.cheat.attempts import ATTEMPTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from hybridperf.run.spec import RunSpec
 
 __all__ = ["bench"]  # a fixture
 
@@ -129,19 +130,7 @@ def test_a_model_that_is_not_the_one_evaluated_on_the_clock_does_not_count(
 
 @pytest.fixture
 def spec(tmp_path: Path) -> RunSpec:
-    return RunSpec(
-        folder=str(tmp_path),
-        attempt=0,
-        task_path=str(task_path("resnet/laptop")),
-        trainer=CHEAT,
-        overrides={},
-        plan="dp=1",
-        seed=7,
-        org="local",
-        platform="here",
-        division="closed",
-        clock=LogClock(),
-    )
+    return run_spec(tmp_path, trainer=CHEAT, seed=7)
 
 
 @pytest.fixture

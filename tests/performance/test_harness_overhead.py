@@ -20,23 +20,23 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from hybridperf.log.writer import LogClock
 from hybridperf.plan import ParallelPlan
 from hybridperf.run.access import EvaluationData, TrainingData
 from hybridperf.run.attempt import write_head
 from hybridperf.run.channel import connect
-from hybridperf.run.spec import RunSpec
 from hybridperf.run.timed_run import TimedRun
 from hybridperf.tasks.data import load
 from hybridperf.tasks.registry import task_path
 from hybridperf_reference.engine.mesh import build_mesh
 from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.models import chain_of
+from tests.run_spec import run_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from hybridperf.run.spec import RunSpec
     from hybridperf.tasks.task import Block
 
 EPOCHS, SEED = 60, 1
@@ -149,19 +149,7 @@ def _spec(folder: Path) -> RunSpec:
     content = content.replace("target = 0.98\n", "target = 1.0\n", 1)
     task = folder / "task.toml"
     task.write_text(content)
-    spec = RunSpec(
-        folder=str(folder),
-        attempt=0,
-        task_path=str(task),
-        trainer="hybridperf_reference",
-        overrides={},
-        plan="dp=1",
-        seed=SEED,
-        org="local",
-        platform="here",
-        division="closed",
-        clock=LogClock(),
-    )
+    spec = run_spec(folder, task_path=str(task), seed=SEED)
     spec.write()
     spec.work.mkdir()
     write_head(spec)

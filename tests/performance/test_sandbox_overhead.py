@@ -20,15 +20,16 @@ import pytest
 
 from hybridperf.log import keys
 from hybridperf.log.reader import read_log
-from hybridperf.log.writer import LogClock
 from hybridperf.run.channel import Evaluate, Predictions, Ready, connect
 from hybridperf.run.rank_server import RankServer
-from hybridperf.run.spec import RunSpec
 from hybridperf.tasks.registry import find_task, task_path
 from tests.performance.pairing import interval
+from tests.run_spec import run_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from hybridperf.run.spec import RunSpec
 
 ROOT = Path(__file__).parents[2]
 PAIRS = int(os.environ.get("HYBRIDPERF_PAIRS", "5"))
@@ -83,19 +84,7 @@ def spec(tmp_path: Path) -> RunSpec:
     task = tmp_path / "task.toml"
     task.write_text(content)
     (tmp_path / "work").mkdir()
-    return RunSpec(
-        folder=str(tmp_path),
-        attempt=0,
-        task_path=str(task),
-        trainer="hybridperf_reference",
-        overrides={},
-        plan="dp=1",
-        seed=1,
-        org="local",
-        platform="here",
-        division="closed",
-        clock=LogClock(),
-    )
+    return run_spec(tmp_path, task_path=str(task))
 
 
 @contextlib.contextmanager

@@ -158,6 +158,7 @@ def test_an_attempt_sealed_before_its_folder_went_is_not_sealed_again(bench: Ben
     left.mkdir()
     (left / "run.json").write_text("{}")  # the rest is removed already
     (bench.package.folder / ".result_1.txt.x1y2z3").write_text("half")
+    (bench.package.folder / ".predictions_1.npy.x1y2z3").write_text("half")
     assert bench.run().code == 0
     bench.assert_settled()
     assert bench.manifests() == before

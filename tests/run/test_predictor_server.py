@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -12,16 +13,15 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from hybridperf.log.writer import LogClock
 from hybridperf.run.predictor_server import PredictorServer
-from hybridperf.run.spec import RunSpec
-from hybridperf.tasks.registry import task_path
 from tests.run.conftest import find, wait_until
+from tests.run_spec import run_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hybridperf.run.predictor_server import Scoring
+    from hybridperf.run.spec import RunSpec
     from tests.run.conftest import Bench
 
 PREDICTOR = """
@@ -35,7 +35,7 @@ print("said")
 
 @pytest.fixture
 def server() -> Iterator[PredictorServer]:
-    with PredictorServer() as server:
+    with contextlib.closing(PredictorServer()) as server:
         yield server
 
 
@@ -48,18 +48,10 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunSpec:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "run").mkdir()
-    return RunSpec(
-        folder=str(tmp_path / "run"),
-        attempt=0,
-        task_path=str(task_path("resnet/laptop")),
+    return run_spec(
+        tmp_path / "run",
         trainer="some_predictor",
-        overrides={},
-        plan="dp=1",
-        seed=1,
-        org="local",
-        platform="here",
         division="open",  # in the closed one the predictor is the suite's own
-        clock=LogClock(),
     )
 
 

@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from hybridperf.log.writer import LogClock
 from hybridperf.run import sandbox
 from hybridperf.run.sandbox import clean_environment, mode_of, policy_of, sandbox_facts
-from hybridperf.run.spec import RunSpec
 from hybridperf.system.landlock import Policy
 from hybridperf.tasks.data import data_files
 from hybridperf.tasks.registry import find_task, task_path
+from tests.run_spec import run_spec
+
+if TYPE_CHECKING:
+    from hybridperf.run.spec import RunSpec
 
 
 @pytest.fixture
 def spec(tmp_path: Path) -> RunSpec:
-    return RunSpec(
-        folder=str(tmp_path / "result/.attempt_0"),
-        attempt=0,
-        task_path=str(task_path("resnet/laptop")),
-        trainer="tests.trainers.nearest",
-        overrides={},
-        plan="dp=1",
-        seed=1,
-        org="local",
-        platform="here",
-        division="closed",
-        clock=LogClock(),
-        mode="sandboxed",
+    return run_spec(
+        tmp_path / "result/.attempt_0", trainer="tests.trainers.nearest", mode="sandboxed"
     )
 
 

@@ -6,31 +6,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.log.writer import LogClock
 from hybridperf.run import supervise
 from hybridperf.run.pulse import Pulse
-from hybridperf.run.spec import RunSpec
 from hybridperf.run.supervise import _describe_silence, _Watch
+from tests.run_spec import run_spec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hybridperf.run.spec import RunSpec
+
 
 @pytest.fixture
 def spec(tmp_path: Path) -> RunSpec:
-    order = RunSpec(
-        folder=str(tmp_path),
-        attempt=0,
-        task_path="unused",
-        trainer="unused",
-        overrides={},
-        plan="dp=2",
-        seed=1,
-        org="local",
-        platform="here",
-        division="closed",
-        clock=LogClock(),
-    )
+    order = run_spec(tmp_path, task_path="unused", trainer="unused", plan="dp=2")
     order.log.touch()
     order.work.mkdir()
     return order

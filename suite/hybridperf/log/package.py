@@ -36,6 +36,7 @@ __all__ = [
     "folders_of_logs",
     "only_result",
     "package_at",
+    "predictions_name",
     "read_result",
     "result_names",
 ]
@@ -112,6 +113,11 @@ class Result:
 def result_names(number: int) -> tuple[str, str]:
     """Return the file names of an attempt's log and manifest."""
     return f"result_{number}.txt", f"result_{number}.json"
+
+
+def predictions_name(number: int) -> str:
+    """Return the file name of an attempt's kept predictions."""
+    return f"predictions_{number}.npy"
 
 
 def only_result(found: Sequence[Package], path: Path, rule: str) -> Package:

@@ -83,8 +83,8 @@ def completed_runs(runs: Iterable[SealedRun]) -> list[SealedRun]:
 
 def sweep(package: Package) -> None:
     """Remove temporary files of an earlier harness that was killed while writing."""
-    for pattern in (".result_*", f".{SUMS}.*", f".{TASK_FILE}.*"):
-        for path in package.folder.glob(pattern):
+    for pattern in (*_OF_RUNS, f"{SUMS}.*", f"{TASK_FILE}.*"):
+        for path in package.folder.glob(f".{pattern}"):
             path.unlink()
 
 

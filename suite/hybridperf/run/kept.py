@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from hybridperf.evidence.tensors import read_tensors
+from hybridperf.log.package import predictions_name
 from hybridperf.run.atomic import write_atomically
 from hybridperf.run.folder import add_hashes
 from hybridperf.run.provenance import code_facts
@@ -57,7 +58,7 @@ def keep_model(spec: RunSpec, package: Package, sealed: dict[str, str]) -> dict[
     except (OSError, ValueError):  # in the open division a trainer may save it in its own way
         model = None
     content = spec.final_predictions.read_bytes()
-    name = f"predictions_{spec.attempt}.npy"
+    name = predictions_name(spec.attempt)
     write_atomically(package.folder / name, content)
     digests = {name: sha256(content).hexdigest()}
     facts: dict[str, object] = {

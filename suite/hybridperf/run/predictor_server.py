@@ -20,7 +20,7 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.run.child import become_module, die_with_parent, import_torch
 from hybridperf.run.descendants import adopt_orphans, end_descendants
@@ -31,8 +31,6 @@ from hybridperf.run.spec import RUN_VARIABLE
 from hybridperf.system.landlock import Policy, enter_sandbox
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from hybridperf.run.spec import RunSpec
 
 __all__ = ["PredictorServer", "Scoring", "main"]
@@ -49,17 +47,6 @@ class PredictorServer:
         self._socket: socket.socket | None = None
         self._scratch = Path()  # for temporary files and caches of predictors
         self._spec: RunSpec | None = None  # of the run whose scoring started the server
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def start(self, spec: RunSpec) -> Scoring:
         """Start the predictor of the run ``spec``, which loads the run's final weights."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from typing import TYPE_CHECKING, Protocol
 
@@ -77,7 +78,8 @@ def make_run_set(
     task, description = request.task(), describe_with_torch(nodes=request.nodes.count)
     package = package_of(request, description)
     peers = peers or Coordinator(request.nodes, request.out)
-    with locked(package), stop_on_signals() as stop, PredictorServer() as predictors:
+    predictors = PredictorServer()
+    with locked(package), stop_on_signals() as stop, contextlib.closing(predictors):
         around = Surroundings(package, request.command, stop, observer, peers, predictors)
         try:
             peers.preflight(request, task, description, stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -87,7 +88,7 @@ def task_of(result: Result) -> Path:
 
 def _rows(options: argparse.Namespace, result: Result, path: Path) -> list[dict[str, object]]:
     task, rows = read_task(path), list[dict[str, object]]()
-    with PredictorServer() as server, stop_on_signals() as stop:
+    with contextlib.closing(PredictorServer()) as server, stop_on_signals() as stop:
         for run in result.runs:
             if run.log.first(keys.ENDING) is not None:
                 continue

@@ -51,7 +51,6 @@ __all__ = [
     "Mode",
     "check_log_strictly",
     "check_packages",
-    "check_published_result",
     "check_result_strictly",
     "check_round",
     "check_submissions",
@@ -215,16 +214,6 @@ class _Judged:
         beyond = [each for each in errors if each.rule not in READING]
         error = next(iter(beyond or errors), None)
         return log_verdict(log.path, error, missed=not beyond, began_ms=log.began_ms)
-
-
-def check_published_result(result: Result, rules: Ruleset, mode: Mode) -> list[Finding]:
-    """Return the findings in a result; mode ``as-published`` checks its logs only."""
-    found = (
-        check_result_strictly(result, rules)
-        if mode == "strict"
-        else (finding for run in result.runs for finding in judge(run.log, rules))
-    )
-    return list(bounded(found, result.package.name))
 
 
 def check_log_strictly(log: Log, ruleset: Ruleset) -> Iterator[Finding]:
