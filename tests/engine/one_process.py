@@ -64,21 +64,21 @@ def _train(row: Family, plan: ParallelPlan, streams: SimulatedStreams) -> dict[s
         for number, unit in enumerate(chain.units):
             streams.follow(number, unit)
     replicas = [Stage(chain.units).train() for chain in chains]
-    deferred = [_Deferred(replica) for replica in replicas] if bn == "deferred" else []
+    deferred = [DeferredStatistics(replica) for replica in replicas] if bn == "deferred" else []
     optimizers = [build_optimizer(replica, task.optimizer) for replica in replicas]
     losses = []
     scale = 65536.0 if precision == "fp16" else 1.0  # a power of two: it changes no digit
     for batch in row.batches(splits).batches():
-        shares = _parts(np.stack([batch.indices, batch.epochs], axis=1), dp, microbatches, bn)
+        shares = cut_batch(np.stack([batch.indices, batch.epochs], axis=1), dp, microbatches, bn)
         rows = np.stack([batch.indices, batch.epochs], axis=1)
-        everything = objective.count(_read(objective, splits.train, rows)[1])
+        everything = objective.count(read_samples(objective, splits.train, rows)[1])
         losses.append(0.0)
         streams.step = batch.step
         for number, (replica, parts) in enumerate(zip(replicas, shares, strict=True)):
             replica.zero_grad()
             for part_number, part in enumerate(parts):
                 streams.micro_batch = number * microbatches + part_number
-                inputs, targets = _read(objective, splits.train, part)
+                inputs, targets = read_samples(objective, splits.train, part)
                 with torch.autocast("cpu", NARROW.get(precision), enabled=precision in NARROW):
                     outputs = replica(inputs)
                 loss = objective.loss(outputs, targets) / everything
@@ -125,7 +125,9 @@ def _clip(replicas: list[Stage], most: float) -> float:
     return norm
 
 
-def _read(objective: Objective, samples: Samples, part: NDArray[Any]) -> tuple[Tensor, Tensor]:
+def read_samples(
+    objective: Objective, samples: Samples, part: NDArray[Any]
+) -> tuple[Tensor, Tensor]:
     """Return inputs and targets of the samples in ``part``, rows of index and epoch, one by one."""
     each = [(samples, row[:1], SEED, int(row[1])) for row in part]
     stored = zip(*(objective.read(*which) for which in each), strict=True)
@@ -133,7 +135,7 @@ def _read(objective: Objective, samples: Samples, part: NDArray[Any]) -> tuple[T
     return objective.prepare(*map(torch.cat, stored)), targets
 
 
-def _parts(batch: NDArray[Any], dp: int, microbatches: int, bn: str) -> list[list[NDArray[Any]]]:
+def cut_batch(batch: NDArray[Any], dp: int, microbatches: int, bn: str) -> list[list[NDArray[Any]]]:
     """Return the rows of each replica's micro-batches; of all replicas together for ``sync``."""
     cut = batch.reshape(dp, microbatches, -1, batch.shape[1])
     if bn == "sync":
@@ -141,7 +143,7 @@ def _parts(batch: NDArray[Any], dp: int, microbatches: int, bn: str) -> list[lis
     return [list(replica) for replica in cut]
 
 
-class _Deferred:
+class DeferredStatistics:
     """Running statistics of BatchNorm, taken from all inputs of a step at once."""
 
     def __init__(self, replica: nn.Module) -> None:

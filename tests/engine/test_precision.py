@@ -54,9 +54,10 @@ def test_the_scale_doubles_after_consecutive_finite_steps() -> None:
 
 def test_gradients_are_unscaled() -> None:
     scale = LossScale(torch.float16)
+    scale.factor = 1.0  # adapted since
     weight = torch.nn.Parameter(torch.ones(3))
     weight.grad = torch.full((3,), 65536.0 * 2)
 
-    scale.unscale([weight, torch.nn.Parameter(torch.ones(1))])
+    scale.unscale([weight, torch.nn.Parameter(torch.ones(1))], 65536.0)
 
     assert torch.equal(weight.grad, torch.full((3,), 2.0))

@@ -12,7 +12,8 @@ import hashlib
 import json
 import re
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -23,7 +24,7 @@ from hybridperf.log.sums import SUMS, format_sums
 from hybridperf_reference.engine.mesh import own_rank
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from torch import nn
@@ -50,21 +51,28 @@ class Progress:
     samples: int  #: trained on so far
     loss_scale: float
     good_steps: int  #: consecutive steps with finite gradients since the loss scale changed
+    version_scales: Mapping[str, float] = field(default_factory=dict)
+    #: loss scale of each older version of the weights that delayed steps will compute with
 
 
 def save_checkpoint(
-    folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress
+    folder: Path,
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    extra: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> None:
     """Write parameters, buffers and optimizer state into ``folder``; a collective over all ranks.
 
     Tensors have their global names, and torch.distributed.checkpoint writes the shards of a DTensor
-    as one tensor. Random numbers follow from the step and hyperparameters from the task, so neither
-    is saved. Replicas must agree beforehand, running statistics included. When rank 0 returns, the
-    files of all ranks have been written.
+    as one tensor. ``extra`` are further tensors [...] by names that are the same on all ranks that
+    hold the same values. Random numbers follow from the step and hyperparameters from the task, so
+    neither is saved. Replicas must agree beforehand, running statistics included. When rank 0
+    returns, the files of all ranks have been written.
     """
     from torch.distributed.checkpoint.state_dict_saver import save  # lazily: takes a second
 
-    state = _model_state(module)
+    state = _model_state(module) | {f"extra.{name}": value for name, value in extra.items()}
     for name, parameter in _named(module, optimizer):
         for key, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, Tensor):
@@ -81,10 +89,17 @@ def save_checkpoint(
         (folder / SUMS).write_text(format_sums(dict(sums)), encoding="utf-8")
 
 
-def load_checkpoint(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+def load_checkpoint(
+    folder: Path,
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    extra: Callable[[Progress], Mapping[str, Tensor]] = lambda _: {},
+) -> tuple[Progress, dict[str, Tensor]]:
     """Restore ``module`` and ``optimizer`` in place and return the progress of training.
 
     A collective over all ranks. Each reads the shards that it holds, whichever plan saved them.
+    ``extra`` returns tensors [...] to load further ones into; also returned are those of them that
+    the checkpoint has, in the same shape.
 
     Raises:
         CheckpointError: on every rank, if a file is missing or damaged, or if the checkpoint is of
@@ -99,7 +114,12 @@ def load_checkpoint(folder: Path, module: nn.Module, optimizer: torch.optim.Opti
     model, parameters = _model_state(module), _named(module, optimizer)
     _raise_first(_first_difference(folder, model, saved))
     moments = _empty_optimizer_state(parameters, saved)
-    state = dict(model)
+    more = {
+        f"extra.{name}": tensor
+        for name, tensor in extra(progress).items()
+        if getattr(saved.get(f"extra.{name}"), "size", None) == tensor.shape
+    }
+    state = model | more
     for number, moment in moments.items():
         state |= {f"optimizer.{parameters[number][0]}.{key}": v for key, v in moment.items()}
     with _single_process() as no_dist:
@@ -107,7 +127,7 @@ def load_checkpoint(folder: Path, module: nn.Module, optimizer: torch.optim.Opti
     module.load_state_dict({name.removeprefix("model."): state[name] for name in model})
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": moments, "param_groups": groups})
-    return progress
+    return progress, {name.removeprefix("extra."): tensor for name, tensor in more.items()}
 
 
 @contextlib.contextmanager

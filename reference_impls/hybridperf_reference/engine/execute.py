@@ -18,12 +18,12 @@ __all__ = ["Executor", "WholeModel"]
 
 
 class Executor(Protocol):
-    """Computes the gradients of one replica and its predictions."""
+    """Computes the gradients of one replica, step by step, and its predictions."""
 
-    def step(self, inputs: Tensor | None, targets: Tensor | None) -> None:
+    def step(self, inputs: Tensor | None, targets: Tensor | None, scale: float) -> None:
         """Compute gradients for this replica's ``inputs`` and ``targets``, both [batch, ...].
 
-        Ranks without the first or the last stage may have None.
+        Ranks without the first or the last stage may have None. ``scale`` multiplies the loss.
 
         Afterwards ``grad`` holds the gradient of the mean loss over the global batch, averaged over
         replicas, unless the strategy averages it after the backward pass.
@@ -52,11 +52,11 @@ class WholeModel:
         self._replicas, self._timer = replicas, timer
         self._timed_backward = replicas.timed_backward(module)
 
-    def step(self, inputs: Tensor | None, targets: Tensor | None) -> None:
+    def step(self, inputs: Tensor | None, targets: Tensor | None, scale: float) -> None:
         """Accumulate gradients over micro-batches of ``inputs`` and ``targets`` [batch, ...]."""
         assert inputs is not None, "this rank holds the first stage"
         assert targets is not None, "this rank holds the last stage"
-        self._loss.begin_step(targets)
+        self._loss.begin_step(targets, scale)
         count = self._plan.microbatches
         pairs = zip(inputs.chunk(count), targets.chunk(count), strict=True)
         for number, (some_inputs, some_targets) in enumerate(pairs, start=1):

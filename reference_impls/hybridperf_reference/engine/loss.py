@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from hybridperf.plan import ParallelPlan
     from hybridperf_reference.engine.chain import Objective
     from hybridperf_reference.engine.mesh import Mesh
-    from hybridperf_reference.engine.precision import LossScale
 
 __all__ = ["BatchLoss"]
 
@@ -25,17 +24,20 @@ class BatchLoss:
     divided by the number of targets in the whole batch. Only ranks of the last stage compute it.
     """
 
-    def __init__(
-        self, objective: Objective, plan: ParallelPlan, mesh: Mesh, scale: LossScale
-    ) -> None:
-        self._objective, self._mesh, self._scale = objective, mesh, scale
+    def __init__(self, objective: Objective, plan: ParallelPlan, mesh: Mesh) -> None:
+        self._objective, self._mesh = objective, mesh
         self._replicas, self._parts = plan.dp, plan.dp * plan.microbatches
         self._alike: bool | None = None  # whether shapes determine the number of targets
         self._targets: Tensor | int = 0  # of the global batch
+        self._scale = 1.0
         self._seen: list[tuple[Tensor, float]] = []  # contributions, and the factor in each
 
-    def begin_step(self, targets: Tensor) -> None:
-        """Count the global batch's targets; ``targets`` [batch, ...] are those of this replica."""
+    def begin_step(self, targets: Tensor, scale: float) -> None:
+        """Count the global batch's targets; ``targets`` [batch, ...] are those of this replica.
+
+        ``scale`` is the loss scale of the step.
+        """
+        self._scale = scale
         if self._alike is None:
             self._alike = self._follows_from_shape(targets)
         count = self._objective.count(targets)
@@ -54,7 +56,7 @@ class BatchLoss:
         micro-batches and averaged over replicas is then the scaled gradient of the mean loss over
         the global batch.
         """
-        factor = self._replicas * self._scale.factor
+        factor = self._replicas * self._scale
         loss = self._objective.loss(outputs, targets)
         if isinstance(self._targets, int):
             contribution = loss / (self._targets / factor)  # one operation on the device, not two

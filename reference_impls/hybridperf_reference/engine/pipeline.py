@@ -11,16 +11,16 @@ from torch.distributed.pipelining import PipelineStage
 
 from hybridperf.plan import SCHEDULES
 from hybridperf_reference.engine.data_parallel import unwrapped
+from hybridperf_reference.engine.predict_stages import StagePredictor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch import Tensor, nn
 
     from hybridperf.plan import ParallelPlan
     from hybridperf_reference.engine.data_parallel import DataParallel
     from hybridperf_reference.engine.loss import BatchLoss
     from hybridperf_reference.engine.mesh import Mesh
+    from hybridperf_reference.engine.parallelize import Part
     from hybridperf_reference.engine.timing import StepTimer
 
 __all__ = ["Pipeline"]
@@ -29,34 +29,30 @@ __all__ = ["Pipeline"]
 class Pipeline:
     """Run the stages of one rank under the plan's schedule.
 
-    ``edges`` are a sample's activations [...] before each stage and after the last.
-
     Shapes are given explicitly, not inferred: shape inference runs the stage on uninitialized
     memory, which corrupts BatchNorm's running statistics (torch 2.11 to 2.13).
     """
 
     def __init__(
         self,
-        modules: Sequence[nn.Module],
+        part: Part,
         loss: BatchLoss,
         plan: ParallelPlan,
         mesh: Mesh,
         replicas: DataParallel,
         timer: StepTimer,
         *,
-        edges: Sequence[Tensor],
         replica_batch: int,
     ) -> None:
-        self._loss, self._mesh, self._edges = loss, mesh, edges
+        self._loss, self._mesh, self._edges = loss, mesh, part.edges
         self._replicas, self._timer = replicas, timer
         self._numbers = plan.stages_of(mesh.pp_rank)
-        self._holders = {s: rank for rank in range(plan.pp) for s in plan.stages_of(rank)}
         self._last = plan.pipeline_stages - 1
-        self._modules = dict(zip(self._numbers, map(unwrapped, modules), strict=True))
+        self._predictor = StagePredictor(part, plan, mesh)
         size = replica_batch // plan.microbatches
         stages = [
             self._stage(module, number, size)
-            for number, module in zip(self._numbers, modules, strict=True)
+            for number, module in zip(self._numbers, part.modules, strict=True)
         ]
         one_each = plan.stages == 1
         schedule = getattr(pipelining, SCHEDULES[plan.schedule or ""].runtime)
@@ -64,7 +60,7 @@ class Pipeline:
             stages[0] if one_each else stages, plan.microbatches, loss_fn=loss, scale_grads=False
         )
 
-    def step(self, inputs: Tensor | None, targets: Tensor | None) -> None:
+    def step(self, inputs: Tensor | None, targets: Tensor | None, scale: float) -> None:
         """Compute the gradients of the mean loss over the micro-batches of a step.
 
         The first stage reads ``inputs`` and the last ``targets``, both [batch, ...].
@@ -72,22 +68,12 @@ class Pipeline:
         arguments = (inputs,) if 0 in self._numbers else ()
         own = targets if self._last in self._numbers else None
         if own is not None:
-            self._loss.begin_step(own)
+            self._loss.begin_step(own, scale)
         self._train.step(*arguments, target=own, return_outputs=False)
 
     def predict(self, inputs: Tensor | None, samples: int) -> Tensor | None:
         """Return outputs for ``inputs``, both [batch, ...], on the last stage's rank, else None."""
-        values, own, group = inputs, self._mesh.pp_rank, self._mesh.pp_group
-        for number, module in self._modules.items():
-            edge = self._edges[number]
-            if number > 0 and self._holders[number - 1] != own:
-                shape = (samples, *edge.shape)
-                values = torch.empty(shape, dtype=edge.dtype, device=self._mesh.device)
-                dist.recv(values, group=group, group_src=self._holders[number - 1])
-            values = module(values)
-            if number < self._last and self._holders[number + 1] != own:
-                dist.send(values, group=group, group_dst=self._holders[number + 1])
-        return values if self._last in self._modules else None
+        return self._predictor.predict(inputs, samples)
 
     def _stage(self, module: nn.Module, number: int, size: int) -> _TimedStage:
         """Build stage ``number`` for micro-batches of ``size`` samples."""

@@ -74,10 +74,10 @@ class LossScale:
         """Return whether the loss is scaled by a factor that adapts."""
         return self._is_dynamic
 
-    def unscale(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Divide the gradients of ``parameters`` [...] in place by the factor."""
+    def unscale(self, parameters: Iterable[nn.Parameter], factor: float) -> None:
+        """Divide the gradients of ``parameters`` [...] in place by the ``factor`` of their step."""
         gradients = [p.grad for p in parameters if p.grad is not None]
-        _foreach_mul_(local_parts(gradients), 1 / self.factor)
+        _foreach_mul_(local_parts(gradients), 1 / factor)
 
     def adapt(self, norm: float) -> bool:
         """Adapt the factor to gradients of this norm; return whether to take the step."""

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from hybridperf.log import keys
-from hybridperf_reference.engine.check import check_chain
+from hybridperf_reference.engine.check import check_chain, unused_parameters
 from hybridperf_reference.engine.checkpoint import Progress, load_checkpoint, save_checkpoint
 from hybridperf_reference.engine.compilation import leave_out_compiler
+from hybridperf_reference.engine.data_parallel import DataParallel
 from hybridperf_reference.engine.execute import Executor, WholeModel
 from hybridperf_reference.engine.input import Input
 from hybridperf_reference.engine.loss import BatchLoss
@@ -21,11 +22,12 @@ from hybridperf_reference.engine.parallelize import (
     parallelize,
 )
 from hybridperf_reference.engine.partition import cut_chain, forward_flops
+from hybridperf_reference.engine.program_executor import ProgramExecutor, runs_program
 from hybridperf_reference.engine.reading import reading_role
 from hybridperf_reference.engine.rng import RngStreams
 from hybridperf_reference.engine.time_breakdown import time_breakdown
 from hybridperf_reference.engine.timing import StepTimer
-from hybridperf_reference.engine.update import SynchronousUpdate
+from hybridperf_reference.engine.update import Update
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from hybridperf.run.access import EvaluationData, TrainingData
     from hybridperf.tasks.task import Task
     from hybridperf_reference.engine.chain import Chain
-    from hybridperf_reference.engine.data_parallel import DataParallel
     from hybridperf_reference.engine.mesh import Mesh
 
 __all__ = ["Trainer"]
@@ -60,7 +61,10 @@ class Trainer:
         check_chain(chain, boundaries, task, plan)
         self._cuts = cut_chain(self._flops, boundaries, plan.pipeline_stages)
         self._timer = StepTimer(mesh.device)
-        replicas = build_data_parallel(chain, plan, mesh, self._timer)
+        if runs_program(plan):  # its executor averages gradients itself
+            replicas, unused = DataParallel(plan, mesh, self._timer), unused_parameters(chain)
+        else:
+            replicas, unused = build_data_parallel(chain, plan, mesh, self._timer), set()
         self._streams = RngStreams(seed, plan, mesh)
         self._part = parallelize(
             chain,
@@ -72,13 +76,14 @@ class Trainer:
             streams=self._streams,
         )
         self._stage = self._part.stage
-        self._update = SynchronousUpdate(self._stage, task, plan, mesh, replicas)
-        self._loss = BatchLoss(chain.objective, plan, mesh, self._update.scale)
+        self._update = Update(self._stage, task, plan, mesh)
+        self._loss = BatchLoss(chain.objective, plan, mesh)
         self._replica_batch = task.training.global_batch_size // plan.dp
-        self._replicas, self._executor = replicas, self._build_executor(replicas)
+        self._replicas, self._executor = replicas, self._build_executor(replicas, unused)
         self._input = Input(chain.objective, mesh.device, reading_role(plan, mesh))
         self._steps = 0  # training steps so far
         self._samples = 0  # trained on since the last call of `statistics`
+        self._resumed: dict[str, object] = {}  # what the last checkpoint loaded held of versions
 
     def partition_entry(self) -> tuple[str, list[dict[str, object]]]:
         """Return the log entry with the units and the forward FLOPs per sample of each stage."""
@@ -107,12 +112,15 @@ class Trainer:
         with torch.random.fork_rng(accelerators, device_type=device.type):
             example = self._chain.example(self._replica_batch)
             inputs, targets = (part.to(device) for part in example)
-            self._compute(inputs, targets, step=0)
-            optimizer.zero_grad()
-            # DDP rebuilds its gradient buckets after the first step, in the order of gradients.
-            self._compute(inputs, targets, step=0)
-            self._update.after_backward(0, measure=True)
-            self._update.drain()
+            if isinstance(self._executor, ProgramExecutor):
+                self._executor.run(range(2), iter([(inputs, targets)] * 2))
+            else:
+                self._compute(self._executor, inputs, targets, step=0)
+                optimizer.zero_grad()
+                # DDP rebuilds its gradient buckets after the first step, in the order of gradients.
+                self._compute(self._executor, inputs, targets, step=0)
+                self._update.apply(0, factor=scale.factor, measure=True)
+            self._replicas.drain()
             self._stage.eval()
             with torch.no_grad():
                 few = inputs[:_EVALUATION_CHUNK]
@@ -122,6 +130,8 @@ class Trainer:
             buffer.copy_(value)
         optimizer.state.clear()
         scale.factor, scale.good_steps = factor, good_steps
+        if isinstance(self._executor, ProgramExecutor):
+            self._executor.restart()
         self._timer.collect()
         self._loss.collect()
         self._mesh.barrier()
@@ -131,22 +141,22 @@ class Trainer:
         self._stage.train()
         first = self._mesh.replica * self._replica_batch
         own = slice(first, first + self._replica_batch)
-        last = self._task.steps(data.block)[-1]
+        steps = self._task.steps(data.block)
+        remaining = range(max(steps.start, self._steps), steps.stop)
         read = self._input.train(data, own, self._timer, self._steps)
-        for batch, inputs, targets in self._timer.each("input", read):
-            with self._timer.part("optimizer"):
-                self._update.before_forward(batch.step)
-            with self._timer.part("step"):
-                self._compute(inputs, targets, batch.step)
-            with self._timer.part("optimizer"):
-                self._update.after_backward(batch.step, measure=batch.step == last)
-            self._steps = batch.step + 1
-            self._samples += len(batch.indices)
+        batches = self._timer.each("input", read)
+        if not isinstance(executor := self._executor, ProgramExecutor):
+            for batch, inputs, targets in batches:
+                self._train_step(executor, inputs, targets, batch.step, remaining[-1])
+        elif remaining:
+            executor.run(remaining, ((inputs, targets) for _, inputs, targets in batches))
+        self._steps = max(self._steps, steps.stop)
+        self._samples += len(remaining) * self._task.training.global_batch_size
 
     def evaluate(self, data: EvaluationData) -> None:
         """Predict the evaluation samples; each replica predicts its share of them."""
         objective, replicas = self._chain.objective, self._plan.dp
-        self._update.drain()
+        self._replicas.drain()
         self._stage.eval()
         predicted: list[tuple[slice, Tensor]] = []
         most = -(-len(data) // replicas)
@@ -183,6 +193,9 @@ class Trainer:
 
         The evaluation makes the running statistics of replicas agree.
         """
+        tensors, scales = dict[str, Tensor](), dict[int, float]()
+        if isinstance(self._executor, ProgramExecutor):
+            tensors, scales = self._executor.state()
         progress = Progress(
             plan=str(self._plan),
             seed=self._seed,
@@ -190,19 +203,36 @@ class Trainer:
             samples=self._steps * self._task.training.global_batch_size,
             loss_scale=self._update.scale.factor,
             good_steps=self._update.scale.good_steps,
+            version_scales={str(version): scale for version, scale in scales.items()},
         )
-        save_checkpoint(folder, self._stage, self._update.optimizer, progress)
+        save_checkpoint(folder, self._stage, self._update.optimizer, progress, tensors)
 
     def load(self, folder: Path) -> None:
         """Resume from the checkpoint in ``folder``, saved under any plan; all ranks call this.
 
+        The next statistics state which versions of the weights were restored, and which were not.
+
         Raises:
             CheckpointError: if the checkpoint is damaged or of another model.
         """
-        progress = load_checkpoint(folder, self._stage, self._update.optimizer)
+        executor = self._executor if isinstance(self._executor, ProgramExecutor) else None
+        progress, tensors = load_checkpoint(
+            folder,
+            self._stage,
+            self._update.optimizer,
+            lambda progress: executor.expected_state(progress.step) if executor else {},
+        )
         self._steps, self._update.scale.good_steps = progress.step, progress.good_steps
         if self._update.scale.is_dynamic:
             self._update.scale.factor = progress.loss_scale
+        saved = {int(version): scale for version, scale in progress.version_scales.items()}
+        restored = executor.resume(progress.step, tensors, saved) if executor else []
+        if saved or executor:
+            self._resumed = {
+                "plan": progress.plan,
+                "versions_restored": restored,
+                "versions_dropped": sorted(saved.keys() - set(restored)),
+            }
 
     def statistics(self) -> dict[str, object]:
         """Return training statistics since the last call, identical on every rank.
@@ -211,38 +241,65 @@ class Trainer:
         the last step. Loss and norm are None if they are not finite.
         """
         loss, not_finite = self._loss.collect()
+        resumed, self._resumed = self._resumed, {}
         samples, self._samples = self._samples, 0
         return time_breakdown(self._timer, samples=samples, plan=self._plan, mesh=self._mesh) | {
             "loss": loss,
             "losses_not_finite": not_finite,
             "gradient_norm": self._update.gradient_norm(),
+            **({"resumed": resumed} if resumed else {}),
         }
 
-    def _build_executor(self, replicas: DataParallel) -> Executor:
-        plan, part = self._plan, self._part
+    def _build_executor(
+        self, replicas: DataParallel, unused: set[str]
+    ) -> Executor | ProgramExecutor:
+        plan, part, batch = self._plan, self._part, self._replica_batch
+        if runs_program(plan):
+            return ProgramExecutor(
+                part,
+                self._loss,
+                plan,
+                self._mesh,
+                self._timer,
+                self._update,
+                self._streams,
+                unused=unused,
+                replica_batch=batch,
+                seed=self._seed,
+            )
         if plan.pp == 1:
             return WholeModel(part.modules[0], self._loss, plan, replicas, self._timer)
         # Imported lazily: torch.distributed.pipelining takes seconds.
         from hybridperf_reference.engine.pipeline import Pipeline
 
         return Pipeline(
-            part.modules,
-            self._loss,
-            plan,
-            self._mesh,
-            replicas,
-            self._timer,
-            edges=part.edges,
-            replica_batch=self._replica_batch,
+            part, self._loss, plan, self._mesh, replicas, self._timer, replica_batch=batch
         )
 
-    def _compute(self, inputs: Tensor | None, targets: Tensor | None, step: int) -> None:
+    def _train_step(
+        self,
+        executor: Executor,
+        inputs: Tensor | None,
+        targets: Tensor | None,
+        step: int,
+        last: int,
+    ) -> None:
+        """Train on one batch; ``last`` is the last step of the block."""
+        with self._timer.part("step"):
+            self._compute(executor, inputs, targets, step)
+        with self._timer.part("optimizer"):
+            self._replicas.before_step()
+            self._update.apply(step, factor=self._update.scale.factor, measure=step == last)
+
+    def _compute(
+        self, executor: Executor, inputs: Tensor | None, targets: Tensor | None, step: int
+    ) -> None:
         """Compute gradients of a global batch from this replica's ``inputs`` and ``targets``.
 
         Only the first stage needs the former, and only the last one the latter.
         """
         self._streams.begin_step(step)
-        self._executor.step(inputs, targets)
+        executor.step(inputs, targets, self._update.scale.factor)
         finalize_gradients(self._part, plan=self._plan, mesh=self._mesh)
         self._replicas.after_backward()
 

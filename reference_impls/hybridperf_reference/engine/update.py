@@ -1,4 +1,4 @@
-"""The update policy: when gradients are applied to the weights."""
+"""The update of the weights from the gradients of one step."""
 
 from __future__ import annotations
 
@@ -17,42 +17,35 @@ if TYPE_CHECKING:
 
     from hybridperf.plan import ParallelPlan
     from hybridperf.tasks.task import Task
-    from hybridperf_reference.engine.data_parallel import DataParallel
     from hybridperf_reference.engine.mesh import Mesh
 
-__all__ = ["SynchronousUpdate"]
+__all__ = ["Update"]
 
 
-class SynchronousUpdate:
-    """Apply the gradients of a step before the next step's forward pass.
+class Update:
+    """Apply the gradients of a step to the parameters of ``stage``.
 
-    In a step, ``before_forward`` comes first and ``after_backward`` last; ``drain`` precedes
-    evaluations and checkpoints. This class owns the optimizer, the learning rate, the loss scale
-    and clipping, so that another policy can apply gradients later with the values of their own
-    step.
+    This class owns the optimizer, the learning rate, the loss scale and clipping. The executor says
+    when: with delayed updates, later than the next step's passes.
     """
 
-    def __init__(
-        self, stage: nn.Module, task: Task, plan: ParallelPlan, mesh: Mesh, replicas: DataParallel
-    ) -> None:
-        self._task, self._mesh, self._replicas = task, mesh, replicas
+    def __init__(self, stage: nn.Module, task: Task, plan: ParallelPlan, mesh: Mesh) -> None:
+        self._task, self._mesh = task, mesh
         self._parameters = [p for p in stage.parameters() if p.requires_grad]
         self.optimizer = build_optimizer(stage, task.optimizer)
         self.scale = LossScale(DTYPES[plan.precision])
         self._gradient_norm = torch.zeros(())
 
-    def before_forward(self, step: int) -> None:
-        """Prepare the weights that ``step`` computes with; nothing to do here."""
+    def apply(self, step: int, *, factor: float, measure: bool) -> None:
+        """Apply the gradients of ``step``, averaged over replicas, and clear them.
 
-    def after_backward(self, step: int, *, measure: bool) -> None:
-        """Apply the gradients of ``step``, and clear them; ``measure`` records their norm.
-
-        The norm is also recorded where clipping or loss scaling needs it.
+        ``factor`` is the loss scale they were computed with; ``measure`` records their norm, which
+        is also recorded where clipping or loss scaling needs it. The learning rate is that of
+        ``step``.
         """
-        self._replicas.before_step()
         config, parameters, stages = self._task.optimizer, self._parameters, self._mesh.pp_group
         if self.scale.is_dynamic:
-            self.scale.unscale(parameters)
+            self.scale.unscale(parameters, factor)
         if config.clip_norm:
             self._gradient_norm = clip_gradients(parameters, config.clip_norm, stages=stages)
         elif self.scale.is_dynamic or measure:
@@ -63,10 +56,6 @@ class SynchronousUpdate:
                 group["lr"] = rate
             self.optimizer.step()
         self.optimizer.zero_grad()
-
-    def drain(self) -> None:
-        """Apply pending updates, and make replicas agree."""
-        self._replicas.drain()
 
     def gradient_norm(self) -> float | None:
         """Return the last recorded gradient norm; None if it is not finite."""

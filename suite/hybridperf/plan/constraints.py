@@ -99,7 +99,7 @@ def _batch(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     "as the table of schedules says",
 )
 def _microbatches(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
-    if plan.pipeline is None:
+    if plan.pipeline is None or plan.staleness:
         return
     runs = plan.pipeline.next_microbatches(plan.pp, plan.microbatches)
     if runs != plan.microbatches:
@@ -298,6 +298,48 @@ def _split_and_synchronized(plan: PlanFields, config: TrainingConfig) -> Iterato
             f"no bn=sync under schedule={plan.schedule}: its collectives cannot be split",
             "bn=sync",
             "use bn=deferred, or schedule=interleaved",
+        )
+
+
+@_constraint(
+    "staleness",
+    "`staleness` with `zero`, `tp`, `compile`, `sync=blocking`, `interleaved` or `zbv`",
+    "only one whole copy of a stage's weights can have versions, and only `1f1b` and `gpipe` have "
+    "programs that say which version a pass computes with",
+)
+def _delayed(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if not plan.staleness:
+        return
+    unsupported = {
+        f"zero={plan.zero}": plan.zero > 0,
+        f"tp={plan.tp}": plan.tp > 1,
+        "compile=on": plan.compile,
+        "sync=blocking": plan.sync == "blocking",
+        f"schedule={plan.schedule}": plan.pipeline is not None and plan.pipeline.warm_up is None,
+    }
+    for found, is_stated in unsupported.items():
+        if is_stated:
+            supported = "another schedule, such as 1f1b," if "schedule" in found else "none of it"
+            yield f"{supported} with staleness={plan.staleness}", found, f"drop {found}"
+
+
+@_constraint(
+    "flush",
+    "`flush=off` without `staleness` and `pp`, or with another schedule than `1f1b`",
+    "without a flush a pass of the next step begins before the update of this one",
+)
+def _no_flush(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.flush:
+        return
+    if plan.pp == 1 or not plan.staleness:
+        yield "pp > 1 and staleness for flush=off", str(plan), "add pp=2 and staleness=1"
+    elif plan.schedule != "1f1b":
+        yield "schedule=1f1b for flush=off", f"schedule={plan.schedule}", "drop schedule"
+    elif plan.staleness * plan.microbatches < plan.pp - 1:
+        yield (
+            f"staleness x microbatches of at least pp - 1 = {plan.pp - 1} with flush=off",
+            f"{plan.staleness} x {plan.microbatches}",
+            f"set staleness={-(-(plan.pp - 1) // plan.microbatches)} or more micro-batches",
         )
 
 

@@ -133,6 +133,19 @@ class PlanFields:
             slug="m{word}",
         ),
     ] = 1
+    staleness: Annotated[
+        int,
+        About(
+            "steps by which the weights that gradients are computed with are older than those they "
+            "are applied to",
+            least=0,
+            equivalent=False,
+        ),
+    ] = 0
+    flush: Annotated[
+        bool,
+        About("a pipeline ends all passes of a step before it begins those of the next"),
+    ] = True
     recompute: Annotated[
         int,
         About(

@@ -53,6 +53,9 @@ class Schedule:
     split_backward: bool = False  #: whether input and weight gradients are in separate passes
     placement: Callable[[int, int, int], tuple[int, ...]]
     #: (rank, pipeline ranks, stages on each) -> stages of the rank, in the model's order
+    warm_up: Callable[[int, int, int], int] | None = None
+    #: (stage, stages, micro-batches) -> forward passes before a step's first backward pass; None
+    #: if only torch's runtime executes the schedule
     next_microbatches: Callable[[int, int], int] = _any
     #: (pipeline ranks, micro-batches) -> the same number if it can run, else a larger one that can
     microbatches: str = (
@@ -77,6 +80,7 @@ SCHEDULES: Final = {
             runtime="Schedule1F1B",
             source="Narayanan et al. 2019, with a flush each step",
             placement=_in_turns,
+            warm_up=lambda stage, stages, microbatches: stages - 1 - stage,
             next_microbatches=lambda ranks, microbatches: max(ranks, microbatches),
             microbatches="at least p",
             idle_share=_FLUSHED,
@@ -88,6 +92,7 @@ SCHEDULES: Final = {
             runtime="ScheduleGPipe",
             source="Huang et al. 2019",
             placement=_in_turns,
+            warm_up=lambda stage, stages, microbatches: microbatches,
             idle_share=_FLUSHED,
             activations=Formula("m", lambda p, v, m: m),
         ),

@@ -1,0 +1,114 @@
+"""Average the gradients of a step over the replicas of a stage while later passes compute."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from hybridperf_reference.engine.gradient_compression import build_average
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from torch import Tensor
+
+    from hybridperf.plan import ParallelPlan
+    from hybridperf_reference.engine.mesh import Mesh
+
+__all__ = ["GradientReducer"]
+
+_BUCKET_BYTES: Final = 8 * 2**20  # gloo and NCCL reach their bandwidth with messages of this size
+
+
+class GradientReducer:
+    """Average gradients bucket by bucket, from the last backward pass of a step on.
+
+    ``parameters`` are those of the stage, and ``unused`` the indices of those that get no gradient.
+    Buckets are in the order in which gradients are computed, that of DistributedDataParallel (Li et
+    al. 2020), and every replica starts them in that order. Several steps may be under way.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[Tensor],
+        unused: Collection[int],
+        plan: ParallelPlan,
+        mesh: Mesh,
+        seed: int,
+    ) -> None:
+        self._parameters, group = parameters, mesh.group("replicate")
+        used = [number for number in range(len(parameters)) if number not in unused]
+        whole = plan.gradients == "powersgd"  # its factors of all matrices are one message
+        self._buckets = [used] if whole else _buckets(parameters, used)
+        self._bucket_of = {n: index for index, bucket in enumerate(self._buckets) for n in bucket}
+        self._averages = [
+            build_average(plan.gradients, [parameters[n] for n in bucket], group, seed)
+            for bucket in self._buckets
+        ]
+        self._pending: dict[int, list[Any]] = {}  # by step, one for each bucket started
+        self._step: int | None = None  # whose last backward pass is under way
+        self._weights: Sequence[Tensor] = ()
+        self._missing: list[int] = []
+
+    def begin(self, step: int, weights: Sequence[Tensor]) -> None:
+        """Prepare for the last backward pass of ``step``, which computes with ``weights`` [...]."""
+        self._step, self._weights = step, weights
+        self._pending[step] = []
+        self._missing = [len(bucket) for bucket in self._buckets]
+
+    def ready(self, number: int) -> None:
+        """Start the buckets that are complete now that the gradient of parameter ``number`` is."""
+        if self._step is None or number not in self._bucket_of:
+            return
+        self._missing[self._bucket_of[number]] -= 1
+        self._start(only_complete=True)
+
+    def end(self, step: int) -> None:
+        """Start the rest of the buckets of ``step``, whose last backward pass is over."""
+        if self._step != step:  # nothing in this stage was computed backward
+            self.begin(step, self._weights)
+        self._start(only_complete=False)
+        self._step = None
+
+    def take(self, step: int) -> list[Tensor | None]:
+        """Wait for the averages of ``step`` and return them by parameter; None where unused."""
+        averages: list[Tensor | None] = [None] * len(self._parameters)
+        pending = self._pending.pop(step)
+        for bucket, average, each in zip(self._buckets, self._averages, pending, strict=True):
+            for number, gradient in zip(bucket, average.finish(each), strict=True):
+                averages[number] = _in_layout(gradient, self._parameters[number])
+        return averages
+
+    def _start(self, *, only_complete: bool) -> None:
+        assert self._step is not None
+        started = self._pending[self._step]
+        while len(started) < len(self._buckets):
+            index = len(started)
+            if only_complete and self._missing[index]:
+                return
+            weights = [self._weights[number] for number in self._buckets[index]]
+            started.append(self._averages[index].start([weight.grad for weight in weights]))
+            for weight in weights:
+                weight.grad = None
+
+
+def _in_layout(gradient: Tensor | None, parameter: Tensor) -> Tensor | None:
+    """Return ``gradient`` in the memory layout of its parameter, which fused optimizers assume."""
+    if gradient is None or gradient.stride() == parameter.stride():
+        return gradient
+    return torch.empty_like(parameter).copy_(gradient)
+
+
+def _buckets(parameters: Sequence[Tensor], used: Sequence[int]) -> list[list[int]]:
+    """Return indices of parameters in buckets, those computed last in the forward pass first."""
+    buckets: list[list[int]] = []
+    size_bytes = _BUCKET_BYTES
+    for number in reversed(used):
+        own_bytes = parameters[number].nbytes
+        if size_bytes + own_bytes > _BUCKET_BYTES:
+            buckets.append([])
+            size_bytes = 0
+        buckets[-1].append(number)
+        size_bytes += own_bytes
+    return buckets

@@ -1,0 +1,68 @@
+"""A link between two pipeline stages: messages in one direction, in the order of micro-batches."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+__all__ = ["Link"]
+
+
+class Link:
+    """Send tensors of one shape to the rank ``peer`` of ``group``, or receive them from it.
+
+    One receive is posted ahead, so that a message can arrive while this rank computes. At most
+    ``most_sends`` messages are under way.
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        peer: int,
+        shape: Sequence[int],
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        most_sends: int,
+    ) -> None:
+        self._group, self._peer, self._most_sends = group, peer, most_sends
+        self._shape, self._dtype, self._device = tuple(shape), dtype, device
+        self._posted: tuple[Tensor, dist.Work | None] | None = None
+        self._sent: deque[tuple[dist.Work | None, Tensor]] = deque()
+
+    def send(self, values: Tensor) -> None:
+        """Send ``values`` [...] of the link's shape; they must not change until received."""
+        while len(self._sent) >= self._most_sends:
+            self._wait_for_oldest()
+        work = dist.isend(values, group=self._group, group_dst=self._peer)
+        self._sent.append((work, values))
+
+    def receive(self, *, another: bool) -> Tensor:
+        """Return the next message [...]; ``another`` says whether one more follows."""
+        values, work = self._posted or self._post()
+        self._posted = self._post() if another else None
+        if work is not None:
+            work.wait()
+        return values
+
+    def drain(self) -> None:
+        """Wait until all messages sent are received."""
+        while self._sent:
+            self._wait_for_oldest()
+
+    def _post(self) -> tuple[Tensor, dist.Work | None]:
+        values = torch.empty(self._shape, dtype=self._dtype, device=self._device)
+        return values, dist.irecv(values, group=self._group, group_src=self._peer)
+
+    def _wait_for_oldest(self) -> None:
+        work, _ = self._sent.popleft()
+        if work is not None:
+            work.wait()

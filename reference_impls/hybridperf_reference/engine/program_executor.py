@@ -1,0 +1,271 @@
+"""Execute the program of a block: delayed, grouped and asynchronous pipelines, on this rank."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from hybridperf.plan.program import Action, ActionKind, block_program
+from hybridperf.plan.program_check import most_sends
+from hybridperf_reference.engine.batchnorm import commit_statistics
+from hybridperf_reference.engine.gradient_reducer import GradientReducer
+from hybridperf_reference.engine.link import Link
+from hybridperf_reference.engine.predict_stages import StagePredictor
+from hybridperf_reference.engine.weight_versions import WeightVersions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from torch import Tensor
+
+    from hybridperf.plan import ParallelPlan
+    from hybridperf_reference.engine.loss import BatchLoss
+    from hybridperf_reference.engine.mesh import Mesh
+    from hybridperf_reference.engine.parallelize import Part
+    from hybridperf_reference.engine.rng import RngStreams
+    from hybridperf_reference.engine.timing import StepTimer
+    from hybridperf_reference.engine.update import Update
+
+__all__ = ["ProgramExecutor", "runs_program"]
+
+
+def runs_program(plan: ParallelPlan) -> bool:
+    """Return whether ``plan`` is executed by `ProgramExecutor`, and not by torch's runtimes."""
+    return plan.staleness > 0
+
+
+class _InFlight(NamedTuple):
+    """A micro-batch between its forward and its backward pass."""
+
+    inputs: Tensor
+    outputs: Tensor
+
+
+class ProgramExecutor:
+    """Execute the program of this rank's stage, block by block.
+
+    The program says what to do and with which version of the weights; see `block_program`. Passes
+    of several steps may be in flight, and gradients of earlier steps under way between replicas.
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        loss: BatchLoss,
+        plan: ParallelPlan,
+        mesh: Mesh,
+        timer: StepTimer,
+        update: Update,
+        streams: RngStreams,
+        *,
+        unused: set[str],
+        replica_batch: int,
+        seed: int,
+    ) -> None:
+        (self._module,) = part.modules
+        self._part, self._loss, self._plan, self._mesh = part, loss, plan, mesh
+        self._timer, self._update, self._streams = timer, update, streams
+        self._predictor = StagePredictor(part, plan, mesh)
+        self.versions = WeightVersions(part.stage, lambda number: self._reducer.ready(number))
+        names = self.versions.names
+        self._reducer = GradientReducer(
+            self.versions.parameters,
+            {number for number, name in enumerate(names) if name in unused},
+            plan,
+            mesh,
+            seed,
+        )
+        self._is_first, self._is_last = mesh.pp_rank == 0, mesh.pp_rank == plan.pp - 1
+        size = replica_batch // plan.microbatches
+        self._links = self._build_links(size)
+        self._factors: dict[int, float] = {}  # loss scale, by version
+        self._step_factors: dict[int, float] = {}  # by step whose gradients are not applied yet
+        self._in_flight: dict[tuple[int, int], _InFlight] = {}
+        self._received: dict[ActionKind, Tensor] = {}
+        self._outgoing: dict[ActionKind, Tensor] = {}
+        self._do: Mapping[ActionKind, Callable[[Action], None]] = {
+            ActionKind.RECEIVE_ACTIVATION: self._receive,
+            ActionKind.FORWARD: self._forward,
+            ActionKind.SEND_ACTIVATION: self._send,
+            ActionKind.RECEIVE_GRADIENT: self._receive,
+            ActionKind.BACKWARD: self._backward,
+            ActionKind.SEND_GRADIENT: self._send,
+            ActionKind.REDUCE: lambda action: self._reducer.end(action.step),
+            ActionKind.UPDATE: self._apply,
+            ActionKind.PUBLISH: self._publish,
+            ActionKind.RETIRE: self._retire,
+        }
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget all steps: the present weights are version 0."""
+        self.versions.restore(0, {})
+        self._factors = {0: self._update.scale.factor}
+
+    def state(self) -> tuple[dict[str, Tensor], dict[int, float]]:
+        """Return what a checkpoint needs besides weights: tensors by name, and loss scales.
+
+        Those are the versions older than the newest that later steps compute with, and their scales
+        by version. Between blocks no update is pending.
+        """
+        older = self.versions.alive()[:-1]
+        tensors = {
+            _version_name(version, name): weight.detach()
+            for version in older
+            for name, weight in zip(
+                self.versions.names, self.versions.weights(version), strict=True
+            )
+        }
+        return tensors, {version: self._factors[version] for version in older}
+
+    def expected_state(self, step: int) -> dict[str, Tensor]:
+        """Return empty tensors for what `state` returns before ``step``."""
+        return {
+            _version_name(version, name): torch.empty_like(parameter.data)
+            for version in range(max(0, step - self._plan.staleness), step)
+            for name, parameter in zip(self.versions.names, self.versions.parameters, strict=True)
+        }
+
+    def resume(
+        self, step: int, state: Mapping[str, Tensor], factors: Mapping[int, float]
+    ) -> list[int]:
+        """Go on at ``step`` with what `state` returned, and return the older versions restored.
+
+        The first steps after a checkpoint with fewer versions compute with the oldest there is.
+        """
+        older = {
+            version: {name: state[_version_name(version, name)] for name in self.versions.names}
+            for version in sorted(factors)
+            if all(_version_name(version, name) in state for name in self.versions.names)
+        }
+        self.versions.restore(step, older)
+        self._factors = {version: factors[version] for version in older}
+        self._factors[step] = self._update.scale.factor
+        return list(older)
+
+    def run(self, steps: range, batches: Iterator[tuple[Tensor | None, Tensor | None]]) -> None:
+        """Train on ``batches``, one for each of ``steps``: this replica's inputs and targets.
+
+        Only the first stage needs inputs [batch, ...], and only the last one targets [batch, ...].
+        """
+        self._batches, self._last_step = batches, steps[-1]
+        microbatches = len(steps) * self._plan.microbatches
+        self._expected = Counter(dict.fromkeys(self._links, microbatches))
+        oldest = min(self.versions.alive())
+        for action in block_program(self._plan, self._mesh.pp_rank, steps, oldest=oldest):
+            self._do[action.kind](action)
+        with self._timer.part("step"):
+            for link in self._links.values():
+                link.drain()
+        self.versions.uninstall()
+
+    def predict(self, inputs: Tensor | None, samples: int) -> Tensor | None:
+        """Return the newest weights' outputs on the last stage's rank, as `Executor.predict`."""
+        return self._predictor.predict(inputs, samples)
+
+    def _build_links(self, size: int) -> dict[ActionKind, Link]:
+        """Return this stage's links by the action that uses them, for ``size`` samples each."""
+        plan, stage, group = self._plan, self._mesh.pp_rank, self._mesh.pp_group
+        if group is None:
+            return {}
+        edges, own = self._part.edges, slice(stage, stage + 2)
+        before, after = ((size, *edge.shape) for edge in edges[own])
+        before_dtype, after_dtype = (edge.dtype for edge in edges[own])
+        ends = {}
+        if not self._is_first:
+            ends[ActionKind.RECEIVE_ACTIVATION] = (stage - 1, before, before_dtype)
+            ends[ActionKind.SEND_GRADIENT] = (stage - 1, before, before_dtype)
+        if not self._is_last:
+            ends[ActionKind.SEND_ACTIVATION] = (stage + 1, after, after_dtype)
+            ends[ActionKind.RECEIVE_GRADIENT] = (stage + 1, after, after_dtype)
+        return {
+            kind: Link(group, *end, self._mesh.device, most_sends=most_sends(plan.pp))
+            for kind, end in ends.items()
+        }
+
+    def _receive(self, action: Action) -> None:
+        self._expected[action.kind] -= 1
+        with self._timer.part("step"):
+            another = self._expected[action.kind] > 0
+            self._received[action.kind] = self._links[action.kind].receive(another=another)
+
+    def _send(self, action: Action) -> None:
+        with self._timer.part("step"):
+            self._links[action.kind].send(self._outgoing.pop(action.kind))
+
+    def _forward(self, action: Action) -> None:
+        step, number, version = action.step, action.microbatch, action.version
+        if number == 0:
+            self._begin_step(step, version)
+        if self._is_first:
+            inputs = self._inputs[number]
+        else:
+            inputs = self._received.pop(ActionKind.RECEIVE_ACTIVATION).requires_grad_()
+        self.versions.install(version)
+        with self._timer.part("step"), self._timer.part("compute"):
+            outputs: Tensor = self._module(inputs)
+            if self._is_last:
+                outputs = self._loss(outputs, self._targets[number])
+            else:
+                self._outgoing[ActionKind.SEND_ACTIVATION] = outputs.detach()
+            if self._plan.bn == "deferred" and number == self._plan.microbatches - 1:
+                commit_statistics(self._part.stage)
+        self._in_flight[step, number] = _InFlight(inputs, outputs)
+
+    def _begin_step(self, step: int, version: int) -> None:
+        """Read the batch of ``step``, whose first forward pass is about to begin."""
+        inputs, targets = next(self._batches)
+        count = self._plan.microbatches
+        self._streams.begin_step(step)
+        factor = self._step_factors[step] = self._factors[version]
+        if self._is_first:
+            assert inputs is not None, "this rank holds the first stage"
+            self._inputs = inputs.chunk(count)
+        if self._is_last:
+            assert targets is not None, "this rank holds the last stage"
+            self._loss.begin_step(targets, factor)
+            self._targets = targets.chunk(count)
+
+    def _backward(self, action: Action) -> None:
+        inputs, outputs = self._in_flight.pop((action.step, action.microbatch))
+        gradient = None
+        if not self._is_last:
+            gradient = self._received.pop(ActionKind.RECEIVE_GRADIENT)
+        self.versions.install(action.version)  # recomputation reads the weights again
+        if action.microbatch == self._plan.microbatches - 1:
+            self._reducer.begin(action.step, self.versions.weights(action.version))
+        with self._timer.part("step"), self._timer.part("compute"):
+            if outputs.requires_grad:  # not if all units so far are frozen
+                torch.autograd.backward(outputs, gradient)
+        if not self._is_first:
+            sent = torch.zeros_like(inputs) if inputs.grad is None else inputs.grad
+            self._outgoing[ActionKind.SEND_GRADIENT] = sent.contiguous()
+
+    def _apply(self, action: Action) -> None:
+        """Wait for the averaged gradients of a step, and apply them as of that step."""
+        with (
+            self._timer.part("step"),
+            self._timer.part("compute"),
+            self._timer.part("exposed_communication"),
+        ):
+            averages = self._reducer.take(action.step)
+        with self._timer.part("optimizer"):
+            for parameter, average in zip(self.versions.parameters, averages, strict=True):
+                parameter.grad = average
+            self.versions.before_update()
+            factor, last = self._step_factors.pop(action.step), action.step == self._last_step
+            self._update.apply(action.step, factor=factor, measure=last)
+
+    def _publish(self, action: Action) -> None:
+        self.versions.publish(action.version)
+        self._factors[action.version] = self._update.scale.factor
+
+    def _retire(self, action: Action) -> None:
+        self.versions.retire(action.version)
+        del self._factors[action.version]
+
+
+def _version_name(version: int, parameter: str) -> str:
+    return f"version.{version}.{parameter}"

@@ -1,0 +1,225 @@
+"""The law of delayed training, computed in one process with plain loops and torch's optimizers.
+
+    V(t + 1) = V(t) + U(mean over replicas of g_t(V(max(0, t - d))))
+
+Nothing here is the engine's but the models and what reads their samples.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from hybridperf.run.access import TrainingData
+from hybridperf.tasks.task import Block
+from hybridperf_reference.engine.stage import Stage
+from tests.engine.families import FAMILIES, SEED, Family
+from tests.engine.one_process import DeferredStatistics, cut_batch, read_samples
+from tests.engine.simulated_streams import SimulatedStreams
+
+if TYPE_CHECKING:
+    from hybridperf.plan import ParallelPlan
+    from hybridperf.tasks.task import Optimizer, Task
+
+STEPS, BATCH, SAMPLES = 20, 8, 16
+BLOCKS = (Block(1, 3), Block(4, 1), Block(5, 6))  # of 6, 2 and 12 steps
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "sgd": {"name": "sgd", "lr": 0.05, "momentum": 0.9},
+    "adamw": {"name": "adamw", "lr": 0.003, "epsilon": 1e-3},
+    "lamb": {"name": "lamb", "lr": 0.01, "epsilon": 1e-3},
+}
+
+
+@functools.cache
+def delayed_family(name: str, optimizer: str, *, clip: float = 0.0, fp32: bool = False) -> Family:
+    """Return a family that trains for twenty steps of eight samples."""
+    row = FAMILIES[name]
+    options = OPTIMIZERS[optimizer] | {"schedule": "cosine", "clip_norm": clip}
+    options |= {"decay_epochs": SAMPLES * 2, "end_lr": 0.0}
+    fields = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+    fields |= {"batch": BATCH, "optimizer": options}
+    return _Delayed(**fields | {"dtype": torch.float32 if fp32 else torch.float64})
+
+
+class _Delayed(Family):
+    """A family with ten epochs of sixteen samples."""
+
+    @functools.cache  # noqa: B019 - families are cached, too
+    def task(self) -> Task:
+        task = super().task()
+        data = dataclasses.replace(task.data, train_samples=SAMPLES)
+        return dataclasses.replace(task, data=data)
+
+
+def block_data(row: Family, block: Block) -> TrainingData:
+    """Return the samples of ``block``, in the order of the run's seed."""
+    return TrainingData(row.splits().train, row.task(), SEED, block, on_batch=lambda: None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Law:
+    """What is to be computed."""
+
+    family: Family
+    staleness: int
+    plan: ParallelPlan  #: says how a batch is cut, where it matters
+    scale: float = 1.0  #: of the loss at the beginning, halved where a gradient is not finite
+
+
+@functools.cache
+def by_the_law(law: Law) -> dict[str, Any]:
+    """Return the weights after all steps, running statistics, and the mean loss of each block."""
+    with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng():
+        streams = SimulatedStreams(SEED, law.plan)
+        if law.family.dropout:
+            streams.patch(patch)
+        return _follow(law, streams)
+
+
+def _follow(law: Law, streams: SimulatedStreams) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    row, plan, objective = law.family, law.plan, law.family.chain().objective
+    count = 1 if plan.bn == "sync" else plan.dp
+    chains = [row.chain() for _ in range(count)]
+    for chain in chains if row.dropout else ():
+        for number, unit in enumerate(chain.units):
+            streams.follow(number, unit)
+    replicas = [Stage(chain.units).train() for chain in chains]
+    deferred = [DeferredStatistics(each) for each in replicas] if plan.bn == "deferred" else []
+    versions = [{name: p.detach().clone() for name, p in replicas[0].named_parameters()}]
+    scales = [law.scale]  # by version
+    update = _Update(row.task().optimizer, versions[0])
+    losses = []
+    for block in BLOCKS:
+        losses.append(0.0)
+        for batch in block_data(row, block).batches():
+            seen = max(0, batch.step - law.staleness)
+            rows = np.stack([batch.indices, batch.epochs], axis=1)
+            everything = objective.count(read_samples(objective, row.splits().train, rows)[1])
+            cut = cut_batch(rows, plan.dp, plan.microbatches, plan.bn)
+            streams.step = batch.step
+            of_replicas = []
+            for number, replica in enumerate(replicas):
+                leaves = {n: w.clone().requires_grad_() for n, w in versions[seen].items()}
+                for part_number, part in enumerate(cut[number]):
+                    streams.micro_batch = number * plan.microbatches + part_number
+                    inputs, targets = read_samples(objective, row.splits().train, part)
+                    with torch.autocast("cpu", torch.float16, enabled=plan.precision == "fp16"):
+                        outputs = functional_call(replica, leaves, (inputs,))
+                    loss = objective.loss(outputs, targets) / everything
+                    (loss * scales[seen] * count).backward()
+                    losses[-1] += loss.item()
+                of_replicas.append(leaves)
+            for statistics in deferred:
+                statistics.commit()
+            mean = {
+                name: torch.stack([_gradient(leaves[name]) for leaves in of_replicas]).mean(dim=0)
+                / scales[seen]
+                for name in versions[0]
+            }
+            finite = all(bool(gradient.isfinite().all()) for gradient in mean.values())
+            scales.append(scales[-1] if finite else scales[-1] / 2)
+            versions.append(update.of(versions[-1], mean, batch.step) if finite else versions[-1])
+        losses[-1] /= len(row.task().steps(block))
+    buffers = [dict(replica.named_buffers()) for replica in replicas]
+    return {
+        "weights": versions[-1],
+        "statistics": {
+            name: torch.stack([each[name].double() for each in buffers]).mean(dim=0)
+            for name in buffers[0]
+        },
+        "losses": losses,
+        "scale": scales[-1],
+    }
+
+
+def _gradient(leaf: Tensor) -> Tensor:
+    assert leaf.grad is not None
+    return leaf.grad
+
+
+class _Update:
+    """U of the law: clipping, the learning rate, and an optimizer of torch's or of a formula."""
+
+    def __init__(self, config: Optimizer, weights: dict[str, Tensor]) -> None:
+        self._config = config
+        self._own = {name: torch.nn.Parameter(w.clone()) for name, w in weights.items()}
+        matrices, vectors = (
+            [p for p in self._own.values() if (p.dim() > 1) == many] for many in (True, False)
+        )
+        groups: list[dict[str, Any]] = [
+            {"params": matrices, "weight_decay": config.weight_decay},
+            {"params": vectors, "weight_decay": 0.0},
+        ]
+        self._lamb = _Lamb(config)
+        self._torch: torch.optim.Optimizer
+        if config.name == "adamw":
+            betas = config.beta1, config.beta2
+            self._torch = torch.optim.AdamW(groups, betas=betas, eps=config.epsilon)
+        else:
+            self._torch = torch.optim.SGD(
+                groups, momentum=config.momentum, nesterov=config.nesterov
+            )
+
+    def of(
+        self, weights: dict[str, Tensor], gradients: dict[str, Tensor], step: int
+    ) -> dict[str, Tensor]:
+        """Return ``weights`` after the update by the gradients of ``step``."""
+        most = self._config.clip_norm
+        squares = torch.stack([g.double().square().sum() for g in gradients.values()])
+        factor = min(1.0, most / squares.sum().sqrt().item()) if most else 1.0
+        rate = self._rate(step)
+        if self._config.name == "lamb":
+            clipped = {name: gradient * factor for name, gradient in gradients.items()}
+            return self._lamb.of(weights, clipped, rate)
+        for name, parameter in self._own.items():
+            parameter.data.copy_(weights[name])
+            parameter.grad = torch.empty_like(parameter).copy_(gradients[name] * factor)
+        for group in self._torch.param_groups:
+            group["lr"] = rate
+        self._torch.step()
+        return {name: parameter.detach().clone() for name, parameter in self._own.items()}
+
+    def _rate(self, step: int) -> float:
+        """Return the rate of ``step``: a warm-up of one epoch, then half a cosine."""
+        warmup, decay = SAMPLES // BATCH, SAMPLES * 2 * SAMPLES // BATCH
+        if step < warmup:
+            return self._config.lr * (step + 1) / warmup
+        share = (step - warmup) / (decay - warmup)
+        return self._config.lr * (1 + math.cos(math.pi * share)) / 2
+
+
+class _Lamb:
+    """You et al. 2020, algorithm 2, one parameter after the other; biases and norms: plain Adam."""
+
+    def __init__(self, config: Optimizer) -> None:
+        self._config, self._steps = config, 0
+        self._mean, self._square = dict[str, Tensor](), dict[str, Tensor]()
+
+    def of(
+        self, weights: dict[str, Tensor], gradients: dict[str, Tensor], rate: float
+    ) -> dict[str, Tensor]:
+        """Return ``weights`` after one step."""
+        config, self._steps = self._config, self._steps + 1
+        updated = {}
+        for name, w in weights.items():
+            g, zero = gradients[name], torch.zeros_like(w)
+            m = config.beta1 * self._mean.get(name, zero) + (1 - config.beta1) * g
+            v = config.beta2 * self._square.get(name, zero) + (1 - config.beta2) * g**2
+            self._mean[name], self._square[name] = m, v
+            m, v = m / (1 - config.beta1**self._steps), v / (1 - config.beta2**self._steps)
+            u, ratio = m / (v.sqrt() + config.epsilon), 1.0
+            if w.dim() > 1:
+                u = u + config.weight_decay * w
+                length, change = w.norm().item(), u.norm().item()
+                ratio = length / change if length and change else 1.0
+            updated[name] = w - rate * ratio * u
+        return updated

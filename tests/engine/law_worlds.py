@@ -1,0 +1,121 @@
+"""What a rank of a test of the law does: twenty steps under each plan, and what came of them."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from hybridperf.plan import ParallelPlan
+from hybridperf_reference.engine.mesh import join_ranks
+from hybridperf_reference.engine.trainer import Trainer
+from tests.engine.families import SEED
+from tests.engine.law import BLOCKS, block_data, delayed_family
+from tests.engine.quality import quality_of
+from tests.engine.worlds import mesh_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from hybridperf.tasks.task import Block
+    from hybridperf_reference.engine.mesh import Mesh
+    from tests.engine.families import Family
+
+
+@dataclass(frozen=True)
+class Case:
+    """A plan of a family, and what differs from the usual."""
+
+    family: str
+    optimizer: str
+    plan: str
+    clip: float = 0.0
+    fp32: bool = False
+    scale: float = 0.0  #: of the loss in the beginning, if stated
+    blocks: tuple[Block, ...] = BLOCKS
+    resume_after: int = 0  #: blocks after which another trainer goes on from a checkpoint
+
+    def __str__(self) -> str:
+        return f"{self.family}-{self.optimizer}-{self.plan}"
+
+    @property
+    def parsed(self) -> ParallelPlan:
+        return ParallelPlan.parse(self.plan)
+
+    def row(self) -> Family:
+        """Return the family, which trains for twenty steps."""
+        row = delayed_family(self.family, self.optimizer, clip=self.clip, fp32=self.fp32)
+        return row.of(self.parsed)
+
+
+def run_cases(folder: Path, cases: Sequence[Case]) -> None:
+    """Run every case; they need as many ranks as there are."""
+    with join_ranks(cases[0].parsed) as device:
+        for number, case in enumerate(cases):
+            mesh = mesh_of(case.parsed, device)
+            found = run_case(case, mesh, folder / f"checkpoint_{number}")
+            torch.save(found, folder / f"item_{number}_rank_{os.environ['RANK']}.pt")
+            dist.barrier()
+
+
+def run_case(case: Case, mesh: Mesh, checkpoint: Path) -> dict[str, Any]:
+    """Train under the plan of ``case`` and return this rank's part of what came of it."""
+    row, parts = case.row(), [case.blocks]
+    if case.resume_after:
+        parts = [case.blocks[: case.resume_after], case.blocks[case.resume_after :]]
+    losses = []
+    for number, blocks in enumerate(parts):
+        with closing(Trainer(row.chain(), row.task(), case.parsed, mesh, SEED)) as trainer:
+            trainer.warm_up()
+            if case.scale:
+                trainer._update.scale.factor = case.scale
+                trainer._executor.restart()  # type: ignore[union-attr]  # a program's
+            if number:
+                trainer.load(checkpoint)
+            peak = _watch(trainer)
+            for block in blocks:
+                trainer.train(block_data(row, block))
+                losses.append(trainer.statistics()["loss"])
+                quality_of(trainer, row.splits().evaluation)
+            if number < len(parts) - 1:
+                trainer.save(checkpoint)
+    names = {name for name, _ in trainer._stage.named_parameters()}
+    state = {name: value.clone() for name, value in trainer.weights().items()}
+    return {
+        "weights": {name: value for name, value in state.items() if name in names},
+        "statistics": {name: value for name, value in state.items() if name not in names},
+        "losses": losses,
+        "scale": trainer._update.scale.factor,
+        "versions": peak["versions"],
+        "bytes": peak["bytes"],
+        "model_bytes": sum(p.nbytes for p in trainer._stage.parameters()),
+    }
+
+
+def _watch(trainer: Trainer) -> dict[str, int]:
+    """Return the most versions, and bytes of weights, that there are after any action."""
+    peak = {"versions": 0, "bytes": 0}
+    executor: Any = trainer._executor
+    versions = executor.versions
+
+    def watched(do: Any) -> Any:
+        def then_count(action: Any) -> None:
+            do(action)
+            kept = [*versions._alive.values(), *versions._unused, versions.parameters]
+            storages = {
+                weight.untyped_storage().data_ptr(): weight.untyped_storage().nbytes()
+                for weights in kept
+                for weight in weights
+            }
+            peak["versions"] = max(peak["versions"], len(versions.alive()))
+            peak["bytes"] = max(peak["bytes"], sum(storages.values()))
+
+        return then_count
+
+    executor._do = {kind: watched(do) for kind, do in executor._do.items()}
+    return peak

@@ -1,0 +1,183 @@
+"""Delayed plans compute what the law does in one process, in blocks of unequal lengths."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from hybridperf.tasks.task import Block
+from tests.engine.compare import found
+from tests.engine.law import OPTIMIZERS, Law, by_the_law
+from tests.engine.law_worlds import Case, run_cases
+from tests.engine.ranks import run_ranks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DELAYED = {
+    2: (
+        "dp=2,staleness=1",
+        "dp=2,microbatches=2,staleness=2",
+        "pp=2,microbatches=2,staleness=1,flush=off",
+        "pp=2,staleness=2",
+    ),
+    4: (
+        "dp=2,pp=2,staleness=1",
+        "dp=2,pp=2,staleness=2,flush=off",
+        "pp=4,microbatches=4,staleness=1,flush=off",
+        "pp=4,staleness=2,schedule=gpipe",
+        "pp=4,microbatches=1,staleness=3,flush=off",
+    ),
+}
+IN_FP64 = ("resnet", "vgg", "vit", "bert_pairs")
+MORE = {
+    2: (
+        *(Case(f, o, "dp=2,staleness=1", fp32=True) for f in ("vit", "bert") for o in OPTIMIZERS),
+        Case("vit", "sgd", "pp=2,microbatches=2,staleness=1,flush=off", fp32=True),
+        Case("resnet", "sgd", "dp=2,staleness=1,microbatches=2,bn=deferred"),
+        Case("resnet", "sgd", "dp=2,staleness=1,bn=sync"),
+        Case("resnet", "adamw", "pp=2,microbatches=4,staleness=1,flush=off,bn=deferred"),
+        Case("resnet", "sgd", "pp=2,staleness=1,flush=off,recompute=full"),
+        Case("vit", "sgd", "pp=2,microbatches=4,staleness=2,flush=off,recompute=2"),
+        Case("vgg", "sgd", "pp=2,staleness=1,flush=off", clip=0.5),
+        Case("dropout_adamw", "adamw", "pp=2,staleness=1,flush=off", clip=0.5),
+        Case("dropout_lamb", "lamb", "dp=2,staleness=1,microbatches=2,recompute=full", clip=0.5),
+        Case("vit", "sgd", "dp=2,staleness=1,gradients=bf16", fp32=True),
+    ),
+    4: (
+        Case("vgg", "lamb", "dp=2,pp=2,staleness=1,flush=off", clip=0.5),
+        Case("resnet", "sgd", "dp=2,pp=2,staleness=1,flush=off,recompute=full,bn=deferred"),
+        Case("bert", "sgd", "pp=4,microbatches=4,staleness=1,flush=off,precision=bf16", fp32=True),
+        Case("dropout_lamb", "adamw", "pp=4,microbatches=4,staleness=1,flush=off", clip=0.5),
+    ),
+}
+OVERFLOWING = Case(
+    "vit", "sgd", "pp=2,staleness=1,flush=off,precision=fp16", fp32=True, scale=2.0**26
+)
+# The same with another evaluation schedule, and stopped and resumed; no bit may differ.
+SAME = {
+    2: (
+        Case("resnet", "sgd", "pp=2,microbatches=2,staleness=1,flush=off"),
+        Case("vit", "adamw", "dp=2,staleness=2", fp32=True),
+    ),
+    4: (Case("vgg", "lamb", "dp=2,pp=2,staleness=2,flush=off"),),
+}
+OTHER_BLOCKS = (Block(1, 1), Block(2, 1), Block(3, 7), Block(10, 1))
+
+
+def again(case: Case) -> list[Case]:
+    """Return ``case`` evaluated at other steps, and with a stop after some blocks."""
+    return [
+        dataclasses.replace(case, blocks=OTHER_BLOCKS),
+        dataclasses.replace(case, resume_after=1),
+        dataclasses.replace(case, resume_after=2),
+    ]
+
+
+def cases(ranks: int) -> list[Case]:
+    """Return what a world of ``ranks`` runs."""
+    table = [Case(f, o, plan) for f in IN_FP64 for o in OPTIMIZERS for plan in DELAYED[ranks]]
+    same = [each for case in SAME[ranks] for each in (case, *again(case))]
+    return [*table, *MORE[ranks], *same, *([OVERFLOWING] if ranks == 2 else [])]
+
+
+EVERY = [(ranks, case) for ranks in DELAYED for case in dict.fromkeys(cases(ranks))]
+
+
+class Worlds:
+    """A world of two ranks and one of four, each started when first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def found(self, ranks: int, case: Case) -> list[dict[str, Any]]:
+        """Return what each rank has after a case."""
+        folder = self._folder / str(ranks)
+        if not folder.exists():
+            folder.mkdir()
+            run_ranks(ranks, run_cases, folder, cases(ranks), output=folder / "printed.txt")
+        return found(folder, ranks, cases(ranks).index(case))
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> Worlds:
+    return Worlds(tmp_path_factory.mktemp("law"))
+
+
+def merged(parts: list[dict[str, Any]], kind: str) -> dict[str, torch.Tensor]:
+    """Put stages together, having made sure that replicas agree to the bit."""
+    whole: dict[str, torch.Tensor] = {}
+    for part in parts:
+        for name, value in part[kind].items():
+            assert torch.equal(whole.setdefault(name, value), value), f"ranks differ in {name}"
+    return whole
+
+
+def law_of(case: Case, staleness: int | None = None) -> dict[str, Any]:
+    """Return what the law says of ``case``; a plan matters where it cuts a batch."""
+    plan, row = case.parsed, case.row()
+    same = dataclasses.replace(type(plan)(), precision=plan.precision)
+    if row.batch_norm or row.dropout or plan.precision != "fp32":
+        same = dataclasses.replace(same, dp=plan.dp, microbatches=plan.microbatches, bn=plan.bn)
+    wanted = plan.staleness if staleness is None else staleness
+    return by_the_law(Law(row, wanted, same, case.scale or 1.0))
+
+
+@pytest.mark.parametrize(("ranks", "case"), [(r, case) for r in SAME for case in SAME[r]], ids=str)
+def test_neither_evaluations_nor_a_stop_change_a_bit(
+    worlds: Worlds, ranks: int, case: Case
+) -> None:
+    usual = worlds.found(ranks, case)
+    for other in again(case):
+        for one, another in zip(usual, worlds.found(ranks, other), strict=True):
+            assert all(torch.equal(w, another["weights"][n]) for n, w in one["weights"].items())
+            for name, value in one["statistics"].items() if case.parsed.dp == 1 else ():
+                assert torch.equal(value, another["statistics"][name]), name
+
+
+@pytest.mark.parametrize(("ranks", "case"), EVERY, ids=str)
+def test_no_more_copies_of_the_weights_than_the_staleness_and_one(
+    worlds: Worlds, ranks: int, case: Case
+) -> None:
+    for part in worlds.found(ranks, case):
+        assert part["versions"] <= case.parsed.staleness + 1
+        assert part["bytes"] <= 1.01 * (case.parsed.staleness + 1) * part["model_bytes"]
+
+
+def test_a_loss_scale_that_overflows_is_that_of_the_gradient(worlds: Worlds) -> None:
+    part = worlds.found(2, OVERFLOWING)[0]
+    assert 1 < part["scale"] < OVERFLOWING.scale / 4
+
+
+def largest_error(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:
+    """Return the largest relative error of any tensor, by norms."""
+    assert actual.keys() == expected.keys()
+    return max(
+        (
+            (actual[name].double() - value.double()).norm() / value.double().norm().clamp(min=1e-3)
+        ).item()
+        for name, value in expected.items()
+    )
+
+
+@pytest.mark.parametrize(("ranks", "case"), EVERY, ids=str)
+def test_a_delayed_plan_follows_the_law(worlds: Worlds, ranks: int, case: Case) -> None:
+    parts, expected = worlds.found(ranks, case), law_of(case)
+    relative = 1e-6 if case.fp32 else 1e-11
+    if case.parsed.precision != "fp32" or case.parsed.gradients != "fp32":
+        relative = 0.02
+
+    weights = merged(parts, "weights")
+
+    assert parts[0]["scale"] == expected["scale"]
+    assert largest_error(weights, expected["weights"]) <= relative
+    if expected["statistics"]:
+        assert largest_error(merged(parts, "statistics"), expected["statistics"]) <= relative
+    assert all(part["losses"] == parts[0]["losses"] for part in parts)
+    if case.blocks == cases(2)[0].blocks:
+        assert parts[0]["losses"] == pytest.approx(expected["losses"], rel=max(relative, 1e-6))
+    # It could not pass by ignoring the delay.
+    assert largest_error(weights, law_of(case, staleness=0)["weights"]) > max(1e-3, 2 * relative)
