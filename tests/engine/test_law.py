@@ -155,12 +155,11 @@ def test_a_loss_scale_that_overflows_is_that_of_the_gradient(worlds: Worlds) -> 
 def largest_error(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:
     """Return the largest relative error of any tensor, by norms."""
     assert actual.keys() == expected.keys()
-    return max(
-        (
-            (actual[name].double() - value.double()).norm() / value.double().norm().clamp(min=1e-3)
-        ).item()
+    errors = {
+        name: (actual[name].double() - value.double()).norm() / value.double().norm().clamp(1e-3)
         for name, value in expected.items()
-    )
+    }
+    return max(error.item() for error in errors.values())
 
 
 @pytest.mark.parametrize(("ranks", "case"), EVERY, ids=str)

@@ -11,8 +11,9 @@ from hybridperf.plan.fields import FIELDS
     [
         ("", [f"{key}=" for key in FIELDS]),
         ("sch", ["schedule="]),
-        ("dp=2,s", [f"dp=2,{key}=" for key in ("sync", "shard", "sp", "schedule", "stages")]),
-        ("sp=on,s", [f"sp=on,{key}=" for key in ("sync", "shard", "schedule", "stages")]),
+        ("dp=2,sch", ["dp=2,schedule="]),
+        ("dp=2,st", ["dp=2,stages=", "dp=2,staleness="]),
+        ("sp=on,s", [f"sp=on,{k}=" for k in ("sync", "shard", "schedule", "stages", "staleness")]),
         ("pp=2,schedule=g", ["pp=2,schedule=gpipe"]),
         ("compile=", ["compile=off", "compile=on"]),
         ("dp=", []),

@@ -9,6 +9,7 @@ import pytest
 
 from hybridperf.plan.constraints import CONSTRAINTS
 from hybridperf.plan.fields import FIELDS
+from hybridperf.plan.presets import PRESETS
 from hybridperf.plan.schedules import SCHEDULES
 
 if TYPE_CHECKING:
@@ -49,6 +50,20 @@ def _schedule_table() -> str:
     return _markdown(head, rows)
 
 
+def _preset_table() -> str:
+    """Return the table of presets as Markdown."""
+    rows = (
+        (
+            f"`{each.name}({', '.join(each.parameters)})`",
+            f"`{each.text}`",
+            each.meaning,
+            each.source,
+        )
+        for each in PRESETS.values()
+    )
+    return _markdown(("preset", "plan", "meaning", "source"), rows)
+
+
 def _constraint_table() -> str:
     """Return the table of constraints as Markdown."""
     return _markdown(("refused", "why"), ((each.refused, each.why) for each in CONSTRAINTS))
@@ -59,6 +74,6 @@ def _markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
 
 
-@pytest.mark.parametrize("table", [_field_table, _schedule_table, _constraint_table])
+@pytest.mark.parametrize("table", [_field_table, _schedule_table, _preset_table, _constraint_table])
 def test_tables_in_the_docs_are_generated_from_the_registries(table: Callable[[], str]) -> None:
     assert table() in PAGE.read_text(encoding="utf-8"), f"paste this into {PAGE}:\n{table()}"

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.plan import ParallelPlan
+from hybridperf.plan.fields import FIELDS
 from tests.plan.drawn import plans
 
 
@@ -55,6 +56,22 @@ def test_slugs_are_valid_file_names_and_unique(plan: ParallelPlan, other: Parall
             "dp2-pp2-1f1b-m8",
         ),
         ("dp=2,sync=blocking", "dp=2,sync=blocking", "dp2-blocking"),
+        ("dp=2,staleness=1", "dp=2,staleness=1", "dp2-staleness1"),
+        (
+            "gropipe(groups=2,stages=4)",
+            "dp=2,pp=4,schedule=1f1b,microbatches=4,staleness=1",
+            "dp2-pp4-1f1b-m4-staleness1",
+        ),
+        (
+            " gropipe ( stages = 2 , groups = 3 ) , recompute = full",
+            "dp=3,pp=2,schedule=1f1b,microbatches=2,staleness=1,recompute=full",
+            "dp3-pp2-1f1b-m2-staleness1-rfull",
+        ),
+        (
+            "microbatches=4,pipedream_2bw(stages=2)",
+            "pp=2,schedule=1f1b,microbatches=4,staleness=1,flush=off",
+            "dp1-pp2-1f1b-m4-staleness1-flushoff",
+        ),
         ("dp=2,sync=overlapped,zero=0,tp=1,sp=off,compile=off", "dp=2", "dp2"),
         ("dp=4,zero=3,shard=4", "dp=4,zero=3", "dp4-zero3"),
         ("shard=2,dp=4,zero=3", "dp=4,zero=3,shard=2", "dp4-zero3-shard2"),
@@ -88,10 +105,7 @@ def test_equal_plans_have_one_canonical_text(text: str, canonical: str, slug: st
 
 
 _PAIRS = "expected key=value pairs divided by commas, found"
-_KEYS = (
-    "expected keys out of dp, sync, gradients, zero, shard, offload, tp, sp, pp, schedule, stages, "
-    "microbatches, recompute, precision, compile, bn, order, found"
-)
+_KEYS = f"expected keys out of {', '.join(FIELDS)}, found"
 _NUMBER = "to be a whole number from 1 to 999999, found"
 _SCHEDULE = "expected schedule to be one of 1f1b, gpipe, interleaved, zbv, found"
 
@@ -125,6 +139,20 @@ _SCHEDULE = "expected schedule to be one of 1f1b, gpipe, interleaved, zbv, found
             "schedule=gpipe",
             "expected no schedule where pp=1, found schedule=gpipe; add pp=2 or drop schedule.",
         ),
+        (
+            "grouped(groups=2)",
+            "expected a preset out of gropipe, pipedream_2bw, found 'grouped'; ",
+        ),
+        (
+            "gropipe(groups=2)",
+            "expected gropipe with groups and stages, found 'groups=2'; write \"gropipe(groups=2,",
+        ),
+        (
+            "gropipe(groups=2,stages=2),dp=4",
+            "expected each key once, found dp twice; keep one dp.",
+        ),
+        ("gropipe(groups=two,stages=2)", f"expected dp {_NUMBER} 'two'; correct it."),
+        ("staleness=-1", "expected staleness to be a whole number from 0 to 999999, found '-1'"),
         ("zero=4", "expected zero to be one of 0, 1, 2, 3, found 4; correct it."),
         ("sp=2", "expected sp to be one of off, on, found 2; correct it."),
         ("offload=disk", "expected offload to be one of none, cpu, found disk; correct it."),

@@ -58,6 +58,8 @@ def find_fault(programs: Sequence[Iterable[Action]], plan: PlanFields, steps: ra
         expected = Counter((step, m) for step in steps for m in range(plan.microbatches))
         if stage.finished != expected:
             return f"stage {stage.number}: not every micro-batch has one forward and backward pass"
+        if any(stage.sent.values()):
+            return f"stage {stage.number}: sends messages that nobody receives"
         if stage.applied != list(steps):
             return f"stage {stage.number}: applies the gradients of steps {stage.applied}"
     return None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.plan.fields import FIELDS, LARGEST_NUMBER, Field
+from hybridperf.plan.presets import expand_presets
 from hybridperf.spelling import did_you_mean
 
 if TYPE_CHECKING:
@@ -20,11 +21,13 @@ __all__ = ["Chip", "complete_plan", "plan_chips", "read_fields", "write_slug", "
 def read_fields(text: str) -> dict[str, Any]:
     """Parse the fields stated in ``text``, such as ``dp=2,pp=2``, with keys in any order.
 
+    Presets are expanded first.
+
     Raises:
         UserError: exit status 2, naming the key and its possible values.
     """
     values: dict[str, Any] = {}
-    for part in text.split(","):
+    for part in expand_presets(text).split(","):
         key, equals, word = (piece.strip() for piece in part.partition("="))
         if not equals:
             expected = "key=value pairs divided by commas"
