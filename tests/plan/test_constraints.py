@@ -147,6 +147,9 @@ def test_each_violated_constraint_is_a_finding(text: str, rules: list[str]) -> N
         ("pp=2,schedule=zbv,recompute=full", "split_backward", "would recompute"),
         ("dp=2,pp=2,schedule=zbv,zero=1,bn=sync", "split_backward", "its collectives cannot"),
         ("gradients=bf16", "replicas", "replicas (dp > 1) for gradients=bf16"),
+        ("gradients=powersgd", "replicas", "replicas (dp > 1) for gradients=powersgd"),
+        ("dp=2,zero=1,gradients=powersgd", "powersgd", "no zero with gradients=powersgd"),
+        ("dp=2,links=int8", "links", "a pipeline (pp > 1) for links=int8"),
         ("dp=2,tp=2,order=dp-pp-tp", "order", "order to move axes of more than one rank"),
         ("bn=sync", "replicas", "replicas (dp > 1) for bn=sync"),
         ("bn=deferred", "bn", "more than one micro-batch for bn=deferred to merge"),
@@ -213,6 +216,8 @@ def test_the_number_of_units_limits_the_stages() -> None:
         ("dp=2,pp=2,tp=2,zero=1,order=dp-tp-pp", True),
         ("precision=bf16", True),  # one process computes in it, too
         ("dp=2,gradients=bf16", False),
+        ("dp=2,gradients=powersgd", False),
+        ("pp=2,links=int8", False),
     ],
 )
 def test_plans_equivalent_to_one_process(text: str, equivalent: bool) -> None:

@@ -69,6 +69,11 @@ def test_slugs_are_valid_file_names_and_unique(plan: ParallelPlan, other: Parall
         ("recompute=1", "recompute=full", "dp1-rfull"),
         ("precision=tf32", "precision=tf32", "dp1-tf32"),
         ("gradients=bf16,dp=2", "dp=2,gradients=bf16", "dp2-gradientsbf16"),
+        (
+            "links=int8,pp=2",
+            "pp=2,schedule=1f1b,microbatches=2,links=int8",
+            "dp1-pp2-1f1b-m2-linksint8",
+        ),
         ("order=dp-pp-tp,dp=2,tp=2", "dp=2,tp=2,order=dp-pp-tp", "dp2-tp2-order-dp-pp-tp"),
         ("order=pp-dp-tp", "dp=1", "dp1"),
         ("recompute=none", "dp=1", "dp1"),
@@ -90,7 +95,7 @@ def test_equal_plans_have_one_canonical_text(text: str, canonical: str, slug: st
 _PAIRS = "expected key=value pairs divided by commas, found"
 _KEYS = (
     "expected keys out of dp, sync, gradients, zero, shard, offload, tp, sp, pp, schedule, stages, "
-    "microbatches, recompute, precision, compile, bn, order, found"
+    "microbatches, links, recompute, precision, compile, bn, order, found"
 )
 _NUMBER = "to be a whole number from 1 to 999999, found"
 _SCHEDULE = "expected schedule to be one of 1f1b, gpipe, interleaved, zbv, found"

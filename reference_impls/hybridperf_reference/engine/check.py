@@ -37,6 +37,8 @@ def check_chain(chain: Chain, boundaries: Sequence[Tensor], task: Task, plan: Pa
     Raises:
         UserError: exit status 2, with one sentence that states what does not fit.
     """
+    if plan.links != "none" or plan.gradients == "powersgd":
+        raise _refuse(plan, "a plan that this trainer runs", ",".join(plan.deviations), "drop it")
     modules = [module for unit in chain.units for module in unit.module.modules()]
     parameters = [p for unit in chain.units for p in dict.fromkeys(unit.module.parameters())]
     if not any(parameter.requires_grad for parameter in parameters):

@@ -142,6 +142,24 @@ def _replicas(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
             yield f"replicas (dp > 1) for {found}", "dp=1", f"drop {found}"
 
 
+@_constraint("links", "`links` with `pp=1`", "the same plan under another name")
+def _links(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.links != "none" and plan.pp == 1:
+        yield f"a pipeline (pp > 1) for links={plan.links}", "pp=1", "drop links"
+
+
+@_constraint(
+    "powersgd", "`zero` with `gradients=powersgd`", "sharding reduces gradients itself, in parts"
+)
+def _factors_of_shards(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.zero and plan.gradients == "powersgd":
+        yield (
+            "no zero with gradients=powersgd: sharding reduces gradients itself, in parts",
+            f"zero={plan.zero}",
+            "drop zero, or use gradients=bf16",
+        )
+
+
 @_constraint("sync", "`zero` with `sync=blocking`", "sharding reduces gradients itself")
 def _blocking_shards(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if plan.zero and plan.sync == "blocking":

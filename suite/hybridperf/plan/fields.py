@@ -78,8 +78,12 @@ class PlanFields:
         ),
     ] = "overlapped"
     gradients: Annotated[
-        Literal["fp32", "bf16"],
-        About("type in which replicas exchange their gradients", equivalent=False),
+        Literal["fp32", "bf16", "powersgd"],
+        About(
+            "form in which replicas exchange their gradients: whole, rounded to bf16, or as "
+            "products of two factors of rank 4",
+            equivalent=False,
+        ),
     ] = "fp32"
     zero: Annotated[
         Literal[0, 1, 2, 3],
@@ -133,6 +137,14 @@ class PlanFields:
             slug="m{word}",
         ),
     ] = 1
+    links: Annotated[
+        Literal["none", "bf16", "int8", "topk"],
+        About(
+            "compression of what pipeline stages send each other: none, rounded to bf16 or int8, "
+            "or the tenth that is largest",
+            equivalent=False,
+        ),
+    ] = "none"
     recompute: Annotated[
         int,
         About(
@@ -190,9 +202,15 @@ class PlanFields:
 
         That process has the same ``precision`` and ``bn``; the log states both.
         """
-        return all(
-            field.about.equivalent or getattr(self, name) == field.default
+        return not self.deviations
+
+    @property
+    def deviations(self) -> tuple[str, ...]:
+        """Return the fields, such as ``gradients=bf16``, that make it not `equivalent`."""
+        return tuple(
+            f"{name}={field.word(value)}"
             for name, field in FIELDS.items()
+            if not field.about.equivalent and (value := getattr(self, name)) != field.default
         )
 
 
