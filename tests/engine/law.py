@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from numpy import uint64
+from numpy.random import SeedSequence
 from torch import Tensor
 from torch.func import functional_call
 
@@ -96,6 +98,7 @@ def _follow(law: Law, streams: SimulatedStreams) -> dict[str, Any]:
     deferred = [DeferredStatistics(each) for each in replicas] if plan.bn == "deferred" else []
     versions = [{name: p.detach().clone() for name, p in replicas[0].named_parameters()}]
     scales = [law.scale]  # by version
+    average = EmulatedPowerSgd(law) if plan.gradients == "powersgd" else _Mean()
     update = _Update(row.task().optimizer, versions[0])
     losses = []
     for block in BLOCKS:
@@ -121,7 +124,7 @@ def _follow(law: Law, streams: SimulatedStreams) -> dict[str, Any]:
             for statistics in deferred:
                 statistics.commit()
             mean = {
-                name: torch.stack([_gradient(leaves[name]) for leaves in of_replicas]).mean(dim=0)
+                name: average.of(name, batch.step, [_gradient(each[name]) for each in of_replicas])
                 / scales[seen]
                 for name in versions[0]
             }
@@ -144,6 +147,53 @@ def _follow(law: Law, streams: SimulatedStreams) -> dict[str, Any]:
 def _gradient(leaf: Tensor) -> Tensor:
     assert leaf.grad is not None
     return leaf.grad
+
+
+class _Mean:
+    """The mean over replicas."""
+
+    def of(self, name: str, step: int, gradients: list[Tensor]) -> Tensor:  # noqa: ARG002 - none
+        return torch.stack(gradients).mean(dim=0)
+
+
+class EmulatedPowerSgd(_Mean):
+    """Vogels et al. 2019 for all replicas at once; every step d + 1 later takes what one leaves.
+
+    The first factors are the engine's, since their values are arbitrary.
+    """
+
+    def __init__(self, law: Law) -> None:
+        self._slots, self._index = law.staleness + 1, 0
+        self._residues: dict[tuple[str, int], list[Tensor]] = {}
+        self._factors: dict[tuple[str, int], Tensor] = {}
+        weights = dict(Stage(law.family.chain().units).named_parameters())
+        self._numbers = {name: number for number, name in enumerate(weights)}
+
+    def of(self, name: str, step: int, gradients: list[Tensor]) -> Tensor:
+        shape = gradients[0].shape
+        rows, columns = (shape[0], shape[1:].numel()) if len(shape) > 1 else (1, 1)
+        if 4 * (rows + columns) >= rows * columns:
+            return super().of(name, step, gradients)
+        place = name, step % self._slots
+        matrices = [gradient.reshape(rows, columns).double() for gradient in gradients]
+        residues = self._residues.get(place, [torch.zeros_like(each) for each in matrices])
+        matrices = [m + residue for m, residue in zip(matrices, residues, strict=True)]
+        if place not in self._factors:
+            self._factors[place] = first_factor(self._numbers[name], columns)
+        left = torch.stack([m @ self._factors[place] for m in matrices]).mean(dim=0)
+        basis = torch.linalg.qr(left).Q
+        right = torch.stack([m.T @ basis for m in matrices]).mean(dim=0)
+        self._residues[place] = [m - basis @ (m.T @ basis).T for m in matrices]
+        self._factors[place] = right
+        average: Tensor = basis @ right.T
+        return average.reshape(shape).to(gradients[0].dtype)
+
+
+def first_factor(number: int, columns: int) -> Tensor:
+    """Return the factor [column, rank] that the engine draws for parameter ``number`` of a rank."""
+    state = SeedSequence([SEED, number]).generate_state(1, uint64)
+    generator = torch.Generator().manual_seed(int(state[0]))
+    return torch.randn(columns, 4, generator=generator).double()
 
 
 class _Update:

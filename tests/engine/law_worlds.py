@@ -68,7 +68,7 @@ def run_case(case: Case, mesh: Mesh, checkpoint: Path) -> dict[str, Any]:
     row, parts = case.row(), [case.blocks]
     if case.resume_after:
         parts = [case.blocks[: case.resume_after], case.blocks[case.resume_after :]]
-    losses = []
+    losses, sent = [], []
     for number, blocks in enumerate(parts):
         with closing(Trainer(row.chain(), row.task(), case.parsed, mesh, SEED)) as trainer:
             trainer.warm_up()
@@ -80,7 +80,9 @@ def run_case(case: Case, mesh: Mesh, checkpoint: Path) -> dict[str, Any]:
             peak = _watch(trainer)
             for block in blocks:
                 trainer.train(block_data(row, block))
-                losses.append(trainer.statistics()["loss"])
+                statistics = trainer.statistics()
+                losses.append(statistics["loss"])
+                sent.append(statistics["sent"])
                 quality_of(trainer, row.splits().evaluation)
             if number < len(parts) - 1:
                 trainer.save(checkpoint)
@@ -90,6 +92,7 @@ def run_case(case: Case, mesh: Mesh, checkpoint: Path) -> dict[str, Any]:
         "weights": {name: value for name, value in state.items() if name in names},
         "statistics": {name: value for name, value in state.items() if name not in names},
         "losses": losses,
+        "sent": sent,
         "scale": trainer._update.scale.factor,
         "versions": peak["versions"],
         "bytes": peak["bytes"],

@@ -10,6 +10,7 @@ import torch
 
 from hybridperf.tasks.task import Block
 from tests.engine.compare import found
+from tests.engine.compressed import compressed_weights
 from tests.engine.law import OPTIMIZERS, Law, by_the_law
 from tests.engine.law_worlds import Case, run_cases
 from tests.engine.ranks import run_ranks
@@ -54,6 +55,25 @@ MORE = {
         Case("dropout_lamb", "adamw", "pp=4,microbatches=4,staleness=1,flush=off", clip=0.5),
     ),
 }
+POWERSGD = (
+    Case("vit", "sgd", "dp=2,gradients=powersgd"),
+    Case("resnet", "adamw", "dp=2,gradients=powersgd,staleness=2"),
+)
+COMPRESSED = {
+    2: (
+        *(
+            Case(family, "sgd", f"pp=2,links={links}", fp32=family != "resnet")
+            for family in ("vit", "resnet", "bert")
+            for links in ("bf16", "int8", "topk")
+        ),
+        Case("vit", "adamw", "pp=2,microbatches=4,links=int8,staleness=1,flush=off", fp32=True),
+        Case("vgg", "sgd", "pp=2,microbatches=4,schedule=gpipe,links=int8", fp32=True),
+    ),
+    4: (
+        Case("vit", "sgd", "pp=4,microbatches=4,links=int8,staleness=1,flush=off", fp32=True),
+        Case("vgg", "lamb", "pp=4,microbatches=2,links=topk,staleness=2"),
+    ),
+}
 OVERFLOWING = Case(
     "vit", "sgd", "pp=2,staleness=1,flush=off,precision=fp16", fp32=True, scale=2.0**26
 )
@@ -62,6 +82,7 @@ SAME = {
     2: (
         Case("resnet", "sgd", "pp=2,microbatches=2,staleness=1,flush=off"),
         Case("vit", "adamw", "dp=2,staleness=2", fp32=True),
+        Case("vgg", "sgd", "dp=2,staleness=1,gradients=powersgd"),
     ),
     4: (Case("vgg", "lamb", "dp=2,pp=2,staleness=2,flush=off"),),
 }
@@ -80,11 +101,24 @@ def again(case: Case) -> list[Case]:
 def cases(ranks: int) -> list[Case]:
     """Return what a world of ``ranks`` runs."""
     table = [Case(f, o, plan) for f in IN_FP64 for o in OPTIMIZERS for plan in DELAYED[ranks]]
+    powersgd = POWERSGD if ranks == 2 else ()
     same = [each for case in SAME[ranks] for each in (case, *again(case))]
-    return [*table, *MORE[ranks], *same, *([OVERFLOWING] if ranks == 2 else [])]
+    return [
+        *table,
+        *MORE[ranks],
+        *powersgd,
+        *same,
+        *COMPRESSED[ranks],
+        *([OVERFLOWING] if ranks == 2 else []),
+    ]
 
 
-EVERY = [(ranks, case) for ranks in DELAYED for case in dict.fromkeys(cases(ranks))]
+EVERY = [
+    (ranks, case)
+    for ranks in DELAYED
+    for case in dict.fromkeys(cases(ranks))
+    if case not in COMPRESSED[ranks]
+]
 
 
 class Worlds:
@@ -120,6 +154,8 @@ def law_of(case: Case, staleness: int | None = None) -> dict[str, Any]:
     """Return what the law says of ``case``; a plan matters where it cuts a batch."""
     plan, row = case.parsed, case.row()
     same = dataclasses.replace(type(plan)(), precision=plan.precision)
+    if plan.gradients == "powersgd":
+        same = dataclasses.replace(same, dp=plan.dp, gradients=plan.gradients)
     if row.batch_norm or row.dropout or plan.precision != "fp32":
         same = dataclasses.replace(same, dp=plan.dp, microbatches=plan.microbatches, bn=plan.bn)
     wanted = plan.staleness if staleness is None else staleness
@@ -159,14 +195,14 @@ def largest_error(actual: dict[str, torch.Tensor], expected: dict[str, torch.Ten
         name: (actual[name].double() - value.double()).norm() / value.double().norm().clamp(1e-3)
         for name, value in expected.items()
     }
-    return max(error.item() for error in errors.values())
+    return max(float(error) for error in errors.values())
 
 
 @pytest.mark.parametrize(("ranks", "case"), EVERY, ids=str)
 def test_a_delayed_plan_follows_the_law(worlds: Worlds, ranks: int, case: Case) -> None:
     parts, expected = worlds.found(ranks, case), law_of(case)
     relative = 1e-6 if case.fp32 else 1e-11
-    if case.parsed.precision != "fp32" or case.parsed.gradients != "fp32":
+    if case.parsed.precision != "fp32" or case.parsed.gradients == "bf16":
         relative = 0.02
 
     weights = merged(parts, "weights")
@@ -178,5 +214,29 @@ def test_a_delayed_plan_follows_the_law(worlds: Worlds, ranks: int, case: Case) 
     assert all(part["losses"] == parts[0]["losses"] for part in parts)
     if case.blocks == cases(2)[0].blocks:
         assert parts[0]["losses"] == pytest.approx(expected["losses"], rel=max(relative, 1e-6))
-    # It could not pass by ignoring the delay.
-    assert largest_error(weights, law_of(case, staleness=0)["weights"]) > max(1e-3, 2 * relative)
+    # It could not pass by ignoring the delay, or the compression.
+    other = dataclasses.replace(case, plan=case.plan.replace(",gradients=powersgd", ""))
+    assert largest_error(weights, law_of(other, staleness=0)["weights"]) > max(1e-3, 2 * relative)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "case"), [(r, case) for r in COMPRESSED for case in COMPRESSED[r]], ids=str
+)
+def test_compressed_links_equal_their_emulation_to_the_bit(
+    worlds: Worlds, ranks: int, case: Case
+) -> None:
+    weights = merged(worlds.found(ranks, case), "weights")
+
+    for name, value in compressed_weights(case.row(), case.parsed).items():
+        assert torch.equal(weights[name], value), name
+    assert largest_error(weights, law_of(case)["weights"]) > 1e-4, "nothing was compressed"
+
+
+@pytest.mark.parametrize(("links", "share"), [("bf16", 0.5), ("int8", 0.27), ("topk", 0.2)])
+def test_the_log_states_the_bytes_sent_and_saved(worlds: Worlds, links: str, share: float) -> None:
+    sent = worlds.found(2, Case("vit", "sgd", f"pp=2,links={links}", fp32=True))[0]["sent"]
+
+    # Of eight samples, 17 tokens of 32 values in fp32, there and back.
+    assert sent[0]["link_bytes_uncompressed"] == 6 * 2 * 8 * 17 * 32 * 4
+    assert sent[0]["link_bytes"] / sent[0]["link_bytes_uncompressed"] <= share
+    assert sent[0]["gradient_bytes"] == 0

@@ -48,6 +48,18 @@ def test_a_plan_has_a_chip_for_each_stated_field(
     assert plan_ranks(plan) == ranks
 
 
+@pytest.mark.parametrize(
+    ("plan", "told"), [("links=int8", True), ("links=none", False), ("zero=3", False)]
+)
+def test_a_chip_says_what_makes_a_plan_compute_something_else(plan: str, told: bool) -> None:
+    (chip,) = plan_chips(plan)
+
+    assert (
+        chip.meaning.endswith("; computes something else than one process, so open division")
+        is told
+    )
+
+
 @pytest.mark.parametrize("key", FIELDS)
 def test_every_key_of_a_plan_is_explained(key: str) -> None:
     (chip,) = plan_chips(f"{key}=2")

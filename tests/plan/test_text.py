@@ -86,6 +86,11 @@ def test_slugs_are_valid_file_names_and_unique(plan: ParallelPlan, other: Parall
         ("recompute=1", "recompute=full", "dp1-rfull"),
         ("precision=tf32", "precision=tf32", "dp1-tf32"),
         ("gradients=bf16,dp=2", "dp=2,gradients=bf16", "dp2-gradientsbf16"),
+        (
+            "links=int8,pp=2",
+            "pp=2,schedule=1f1b,microbatches=2,links=int8",
+            "dp1-pp2-1f1b-m2-linksint8",
+        ),
         ("order=dp-pp-tp,dp=2,tp=2", "dp=2,tp=2,order=dp-pp-tp", "dp2-tp2-order-dp-pp-tp"),
         ("order=pp-dp-tp", "dp=1", "dp1"),
         ("recompute=none", "dp=1", "dp1"),

@@ -328,6 +328,9 @@ MUTATIONS = [
         "true for one accumulation step", keys.GRADIENT_ACCUMULATION_STEPS, True, "run.derived"
     ),
     of_value("another span of normalisation", keys.MODEL_BN_SPAN, 5, "run.derived"),
+    of_value(
+        "a plan of no kind", keys.PLAN, "dp=two", "run.plan", "run.manifest", "result.configuration"
+    ),
     # The runs together.
     of_files("four of five runs", lambda package: remove(package, 4), "result.run_count"),
     of_files(

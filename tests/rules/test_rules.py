@@ -85,6 +85,30 @@ def test_the_open_division_may_change_any_hyperparameter(tmp_path: Path) -> None
     assert _rules(check_path(tmp_path / "closed")) == {"run.hyperparameters"}
 
 
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "dp=2,gradients=bf16",
+        "dp=2,gradients=powersgd",
+        "pp=2,schedule=1f1b,microbatches=2,links=topk",
+    ],
+)
+def test_a_plan_that_computes_something_else_is_of_the_open_division(
+    tmp_path: Path, plan: str
+) -> None:
+    write_result(tmp_path / "open", plan=plan, division="open")
+    write_result(tmp_path / "closed", plan=plan)
+
+    assert check_path(tmp_path / "open").findings == ()
+    verdict = check_path(tmp_path / "closed")
+    assert _rules(verdict) == {"run.plan"}
+    assert not verdict.valid
+    assert verdict.findings[0].sentence.endswith(
+        "expected a plan that computes what one process does, in the closed division, found "
+        f"{plan.split(',')[-1]}; train under a plan without it, or enter the open division."
+    )
+
+
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_a_change_is_found_by_exactly_the_named_rules(copy: Path, mutation: Mutation) -> None:
     (package,) = find_results(copy)

@@ -54,6 +54,22 @@ def test_a_plan_is_held_to_what_the_task_declares(
     assert [finding.rule for finding in check_request(request)] == rules
 
 
+@pytest.mark.parametrize("plan", ["dp=2,gradients=bf16", "pp=2,links=int8"])
+def test_a_plan_that_computes_something_else_asks_for_the_open_division(
+    tmp_path: Path, plan: str
+) -> None:
+    request = RunRequest(
+        task_path("resnet/laptop"), ParallelPlan.parse(plan), 1, tmp_path, trainer=FAULTY
+    )
+    (finding,) = check_request(request)
+
+    assert finding.rule == "division.plan"
+    assert finding.sentence.endswith(
+        f"found {plan.split(',')[1]}; drop it, or enter the open division with --division open."
+    )
+    assert check_request(dataclasses.replace(request, division="open")) == []
+
+
 @pytest.mark.parametrize(
     ("compiler", "rules"), [("g++", []), ("no-such-compiler", ["plan.compile"])]
 )

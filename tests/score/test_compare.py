@@ -85,6 +85,16 @@ def test_runs_that_missed_are_left_out_and_told(tmp_path: Path) -> None:
     )
 
 
+def test_a_plan_that_computes_something_else_is_told(tmp_path: Path) -> None:
+    plan = "pp=2,links=int8"
+    comparison = _compare(tmp_path, {}, {"plan": plan, "division": "open"})
+
+    assert comparison.notes[:2] == (
+        "B: computes something else than one process: links=int8",
+        "other division: closed and open",
+    )
+
+
 def test_idle_is_told_where_it_is_known(tmp_path: Path) -> None:
     assert _official(tmp_path).idle_share == pytest.approx(BUBBLE + EXPOSED)
 

@@ -82,6 +82,11 @@ def test_attempts_that_were_ended_do_not_matter(tmp_path: Path) -> None:
         ),
         ({"times_s": TIMES_S, "missed": [3]}, {}, "found run 3, which missed it"),
         (
+            {"times_s": TIMES_S, "plan": "dp=2,gradients=bf16", "division": "open"},
+            {},
+            "expected runs that compute what one process does, found gradients=bf16",
+        ),
+        (
             {"times_s": TIMES_S},
             {"key": keys.GLOBAL_BATCH_SIZE, "value": 64},
             "expected runs of one batch size, found those of 32, 64",

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
-from hybridperf_reference.engine.gradient_compression import build_average
+from hybridperf_reference.engine.gradient_compression import GRADIENT_AVERAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from torch import Tensor
 
     from hybridperf.plan import ParallelPlan
+    from hybridperf_reference.engine.gradient_compression import Pending
     from hybridperf_reference.engine.mesh import Mesh
 
 __all__ = ["GradientReducer"]
@@ -25,7 +26,7 @@ class GradientReducer:
     """Average gradients bucket by bucket, from the last backward pass of a step on.
 
     ``parameters`` are those of the stage, and ``unused`` the indices of those that get no gradient.
-    Buckets are in the order in which gradients are computed, that of DistributedDataParallel (Li et
+    Buckets are in the order in which gradients are computed, as in DistributedDataParallel (Li et
     al. 2020), and every replica starts them in that order. Several steps may be under way.
     """
 
@@ -39,17 +40,31 @@ class GradientReducer:
     ) -> None:
         self._parameters, group = parameters, mesh.group("replicate")
         used = [number for number in range(len(parameters)) if number not in unused]
-        whole = plan.gradients == "powersgd"  # its factors of all matrices are one message
-        self._buckets = [used] if whole else _buckets(parameters, used)
+        # PowerSGD sends the factors of all matrices in one message.
+        self._buckets = [used] if plan.gradients == "powersgd" else _buckets(parameters, used)
         self._bucket_of = {n: index for index, bucket in enumerate(self._buckets) for n in bucket}
+        build = GRADIENT_AVERAGES[plan.gradients]
         self._averages = [
-            build_average(plan.gradients, [parameters[n] for n in bucket], group, seed)
-            for bucket in self._buckets
+            build([parameters[n] for n in bucket], group, seed, plan.staleness)
+            for bucket in (self._buckets if group is not None else ())
+            if group is not None
         ]
-        self._pending: dict[int, list[Any]] = {}  # by step, one for each bucket started
+        self._own: dict[int, list[Tensor | None]] = {}  # by step, of the only replica
+        self._pending: dict[int, list[Pending]] = {}  # by step, one for each bucket started
+        self._taken: list[Pending] = []
         self._step: int | None = None  # whose last backward pass is under way
         self._weights: Sequence[Tensor] = ()
         self._missing: list[int] = []
+
+    @property
+    def sent_bytes(self) -> int:
+        """Return the bytes handed to all-reduces so far."""
+        return sum(average.sent_bytes for average in self._averages)
+
+    @property
+    def uncompressed_bytes(self) -> int:
+        """Return the bytes of the gradients averaged so far."""
+        return sum(average.uncompressed_bytes for average in self._averages)
 
     def begin(self, step: int, weights: Sequence[Tensor]) -> None:
         """Prepare for the last backward pass of ``step``, which computes with ``weights`` [...]."""
@@ -59,26 +74,50 @@ class GradientReducer:
 
     def ready(self, number: int) -> None:
         """Start the buckets that are complete now that the gradient of parameter ``number`` is."""
-        if self._step is None or number not in self._bucket_of:
+        if self._step is None or not self._averages or number not in self._bucket_of:
             return
         self._missing[self._bucket_of[number]] -= 1
         self._start(only_complete=True)
 
     def end(self, step: int) -> None:
         """Start the rest of the buckets of ``step``, whose last backward pass is over."""
-        if self._step != step:  # nothing in this stage was computed backward
-            self.begin(step, self._weights)
-        self._start(only_complete=False)
+        if self._averages:
+            self._start(only_complete=False)
+        else:
+            self._own[step] = self._collected(range(len(self._parameters)))
         self._step = None
 
     def take(self, step: int) -> list[Tensor | None]:
         """Wait for the averages of ``step`` and return them by parameter; None where unused."""
+        self._taken = self._pending.pop(step)
+        if not self._averages:
+            return self._own.pop(step)
         averages: list[Tensor | None] = [None] * len(self._parameters)
-        pending = self._pending.pop(step)
-        for bucket, average, each in zip(self._buckets, self._averages, pending, strict=True):
+        for bucket, average, each in zip(self._buckets, self._averages, self._taken, strict=True):
             for number, gradient in zip(bucket, average.finish(each), strict=True):
                 averages[number] = _in_layout(gradient, self._parameters[number])
         return averages
+
+    def discard(self) -> None:
+        """Undo what the step last taken left for later ones, because the weights skip it."""
+        for average, pending in zip(self._averages, self._taken, strict=False):
+            average.discard(pending)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what this replica keeps for later steps, by bucket; no step may be pending."""
+        return {
+            f"{number}.{name}": value
+            for number, average in enumerate(self._averages)
+            for name, value in average.state().items()
+        }
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what `state` returned."""
+        for number, average in enumerate(self._averages):
+            start = f"{number}."
+            average.load_state(
+                {n.removeprefix(start): v for n, v in state.items() if n.startswith(start)}
+            )
 
     def _start(self, *, only_complete: bool) -> None:
         assert self._step is not None
@@ -87,10 +126,14 @@ class GradientReducer:
             index = len(started)
             if only_complete and self._missing[index]:
                 return
-            weights = [self._weights[number] for number in self._buckets[index]]
-            started.append(self._averages[index].start([weight.grad for weight in weights]))
-            for weight in weights:
-                weight.grad = None
+            started.append(self._averages[index].start(self._collected(self._buckets[index])))
+
+    def _collected(self, numbers: Sequence[int]) -> list[Tensor | None]:
+        """Return the accumulated gradients of some parameters, and clear them."""
+        gradients = [self._weights[number].grad for number in numbers]
+        for number in numbers:
+            self._weights[number].grad = None
+        return gradients
 
 
 def _in_layout(gradient: Tensor | None, parameter: Tensor) -> Tensor | None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-import torch
 import torch.distributed as dist
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import torch
     from torch import Tensor
+
+    from hybridperf_reference.engine.link_codecs import LinkCodec, LinkKey
 
 __all__ = ["Link"]
 
@@ -19,8 +21,8 @@ __all__ = ["Link"]
 class Link:
     """Send tensors of one shape to the rank ``peer`` of ``group``, or receive them from it.
 
-    One receive is posted ahead, so that a message can arrive while this rank computes. At most
-    ``most_sends`` messages are under way.
+    They cross in the form of ``codec``. One receive is posted ahead, so that a message can arrive
+    while this rank computes. At most ``most_sends`` messages are under way.
     """
 
     def __init__(
@@ -31,27 +33,33 @@ class Link:
         dtype: torch.dtype,
         device: torch.device,
         *,
+        codec: LinkCodec,
         most_sends: int,
     ) -> None:
         self._group, self._peer, self._most_sends = group, peer, most_sends
         self._shape, self._dtype, self._device = tuple(shape), dtype, device
+        self._codec = codec
         self._posted: tuple[Tensor, dist.Work | None] | None = None
         self._sent: deque[tuple[dist.Work | None, Tensor]] = deque()
+        self.sent_bytes = self.uncompressed_bytes = 0  # so far
 
-    def send(self, values: Tensor) -> None:
+    def send(self, values: Tensor, key: LinkKey) -> None:
         """Send ``values`` [...] of the link's shape; they must not change until received."""
         while len(self._sent) >= self._most_sends:
             self._wait_for_oldest()
-        work = dist.isend(values, group=self._group, group_dst=self._peer)
-        self._sent.append((work, values))
+        message = self._codec.encode(values, key)
+        work = dist.isend(message, group=self._group, group_dst=self._peer)
+        self._sent.append((work, message))
+        self.sent_bytes += message.nbytes
+        self.uncompressed_bytes += values.nbytes
 
     def receive(self, *, another: bool) -> Tensor:
-        """Return the next message [...]; ``another`` says whether one more follows."""
-        values, work = self._posted or self._post()
+        """Return the next values [...]; ``another`` says whether one more message follows."""
+        message, work = self._posted or self._post()
         self._posted = self._post() if another else None
         if work is not None:
             work.wait()
-        return values
+        return self._codec.decode(message, self._shape, self._dtype)
 
     def drain(self) -> None:
         """Wait until all messages sent are received."""
@@ -59,8 +67,8 @@ class Link:
             self._wait_for_oldest()
 
     def _post(self) -> tuple[Tensor, dist.Work | None]:
-        values = torch.empty(self._shape, dtype=self._dtype, device=self._device)
-        return values, dist.irecv(values, group=self._group, group_src=self._peer)
+        message = self._codec.wire(self._shape, self._dtype, self._device)
+        return message, dist.irecv(message, group=self._group, group_src=self._peer)
 
     def _wait_for_oldest(self) -> None:
         work, _ = self._sent.popleft()

@@ -12,6 +12,7 @@ from hybridperf.plan.program_check import most_sends
 from hybridperf_reference.engine.batchnorm import commit_statistics
 from hybridperf_reference.engine.gradient_reducer import GradientReducer
 from hybridperf_reference.engine.link import Link
+from hybridperf_reference.engine.link_codecs import LINK_CODECS, LinkKey
 from hybridperf_reference.engine.predict_stages import StagePredictor
 from hybridperf_reference.engine.weight_versions import WeightVersions
 
@@ -28,12 +29,7 @@ if TYPE_CHECKING:
     from hybridperf_reference.engine.timing import StepTimer
     from hybridperf_reference.engine.update import Update
 
-__all__ = ["ProgramExecutor", "runs_program"]
-
-
-def runs_program(plan: ParallelPlan) -> bool:
-    """Return whether ``plan`` is executed by `ProgramExecutor`, and not by torch's runtimes."""
-    return plan.staleness > 0
+__all__ = ["ProgramExecutor"]
 
 
 class _InFlight(NamedTuple):
@@ -66,20 +62,15 @@ class ProgramExecutor:
     ) -> None:
         (self._module,) = part.modules
         self._part, self._loss, self._plan, self._mesh = part, loss, plan, mesh
+        self._seed = seed
         self._timer, self._update, self._streams = timer, update, streams
         self._predictor = StagePredictor(part, plan, mesh)
         self.versions = WeightVersions(part.stage, lambda number: self._reducer.ready(number))
-        names = self.versions.names
-        self._reducer = GradientReducer(
-            self.versions.parameters,
-            {number for number, name in enumerate(names) if name in unused},
-            plan,
-            mesh,
-            seed,
-        )
+        self._unused = {n for n, name in enumerate(self.versions.names) if name in unused}
         self._is_first, self._is_last = mesh.pp_rank == 0, mesh.pp_rank == plan.pp - 1
         size = replica_batch // plan.microbatches
         self._links = self._build_links(size)
+        self._own = f"stage.{mesh.pp_rank}.replica.{mesh.replica}"  # names what no other rank has
         self._factors: dict[int, float] = {}  # loss scale, by version
         self._step_factors: dict[int, float] = {}  # by step whose gradients are not applied yet
         self._in_flight: dict[tuple[int, int], _InFlight] = {}
@@ -103,12 +94,17 @@ class ProgramExecutor:
         """Forget all steps: the present weights are version 0."""
         self.versions.restore(0, {})
         self._factors = {0: self._update.scale.factor}
+        self._reducer = GradientReducer(
+            self.versions.parameters, self._unused, self._plan, self._mesh, self._seed
+        )
+        self._counted = self._bytes()
 
     def state(self) -> tuple[dict[str, Tensor], dict[int, float]]:
         """Return what a checkpoint needs besides weights: tensors by name, and loss scales.
 
         Those are the versions older than the newest that later steps compute with, and their scales
-        by version. Between blocks no update is pending.
+        by version; and what this replica has not sent yet of gradients that are compressed. Between
+        blocks no update is pending.
         """
         older = self.versions.alive()[:-1]
         tensors = {
@@ -118,11 +114,13 @@ class ProgramExecutor:
                 self.versions.names, self.versions.weights(version), strict=True
             )
         }
+        tensors |= {f"{self._own}.{name}": v for name, v in self._reducer.state().items()}
         return tensors, {version: self._factors[version] for version in older}
 
     def expected_state(self, step: int) -> dict[str, Tensor]:
-        """Return empty tensors for what `state` returns before ``step``."""
-        return {
+        """Return tensors to load what `state` returns before ``step`` into."""
+        own = {f"{self._own}.{name}": v.clone() for name, v in self._reducer.state().items()}
+        return own | {
             _version_name(version, name): torch.empty_like(parameter.data)
             for version in range(max(0, step - self._plan.staleness), step)
             for name, parameter in zip(self.versions.names, self.versions.parameters, strict=True)
@@ -135,6 +133,10 @@ class ProgramExecutor:
 
         The first steps after a checkpoint with fewer versions compute with the oldest there is.
         """
+        start = f"{self._own}."
+        kept = {n.removeprefix(start): v for n, v in state.items() if n.startswith(start)}
+        if kept.keys() == self._reducer.state().keys():
+            self._reducer.load_state(kept)
         older = {
             version: {name: state[_version_name(version, name)] for name in self.versions.names}
             for version in sorted(factors)
@@ -161,6 +163,11 @@ class ProgramExecutor:
                 link.drain()
         self.versions.uninstall()
 
+    def bytes_sent(self) -> dict[str, int]:
+        """Return the bytes that this rank has sent since the last call, and would have in full."""
+        before, self._counted = self._counted, self._bytes()
+        return {name: count - before[name] for name, count in self._counted.items()}
+
     def predict(self, inputs: Tensor | None, samples: int) -> Tensor | None:
         """Return the newest weights' outputs on the last stage's rank, as `Executor.predict`."""
         return self._predictor.predict(inputs, samples)
@@ -181,8 +188,24 @@ class ProgramExecutor:
             ends[ActionKind.SEND_ACTIVATION] = (stage + 1, after, after_dtype)
             ends[ActionKind.RECEIVE_GRADIENT] = (stage + 1, after, after_dtype)
         return {
-            kind: Link(group, *end, self._mesh.device, most_sends=most_sends(plan.pp))
+            kind: Link(
+                group,
+                *end,
+                self._mesh.device,
+                codec=LINK_CODECS[plan.links],
+                most_sends=most_sends(plan.pp),
+            )
             for kind, end in ends.items()
+        }
+
+    def _bytes(self) -> dict[str, int]:
+        """Return the bytes that this rank has sent so far, and would have sent uncompressed."""
+        links = self._links.values()
+        return {
+            "gradient_bytes": self._reducer.sent_bytes,
+            "gradient_bytes_uncompressed": self._reducer.uncompressed_bytes,
+            "link_bytes": sum(link.sent_bytes for link in links),
+            "link_bytes_uncompressed": sum(link.uncompressed_bytes for link in links),
         }
 
     def _receive(self, action: Action) -> None:
@@ -192,8 +215,12 @@ class ProgramExecutor:
             self._received[action.kind] = self._links[action.kind].receive(another=another)
 
     def _send(self, action: Action) -> None:
+        back, stage = action.kind is ActionKind.SEND_GRADIENT, self._mesh.pp_rank
+        number = self._mesh.replica * self._plan.microbatches + action.microbatch
+        boundary = stage if back else stage + 1
+        key = LinkKey(self._seed, action.step, number, boundary, gradient=back)
         with self._timer.part("step"):
-            self._links[action.kind].send(self._outgoing.pop(action.kind))
+            self._links[action.kind].send(self._outgoing.pop(action.kind), key)
 
     def _forward(self, action: Action) -> None:
         step, number, version = action.step, action.microbatch, action.version
@@ -256,7 +283,8 @@ class ProgramExecutor:
                 parameter.grad = average
             self.versions.before_update()
             factor, last = self._step_factors.pop(action.step), action.step == self._last_step
-            self._update.apply(action.step, factor=factor, measure=last)
+            if not self._update.apply(action.step, factor=factor, measure=last):
+                self._reducer.discard()
 
     def _publish(self, action: Action) -> None:
         self.versions.publish(action.version)

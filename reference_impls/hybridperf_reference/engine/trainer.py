@@ -22,7 +22,7 @@ from hybridperf_reference.engine.parallelize import (
     parallelize,
 )
 from hybridperf_reference.engine.partition import cut_chain, forward_flops
-from hybridperf_reference.engine.program_executor import ProgramExecutor, runs_program
+from hybridperf_reference.engine.program_executor import ProgramExecutor
 from hybridperf_reference.engine.reading import reading_role
 from hybridperf_reference.engine.rng import RngStreams
 from hybridperf_reference.engine.time_breakdown import time_breakdown
@@ -61,7 +61,7 @@ class Trainer:
         check_chain(chain, boundaries, task, plan)
         self._cuts = cut_chain(self._flops, boundaries, plan.pipeline_stages)
         self._timer = StepTimer(mesh.device)
-        if runs_program(plan):  # its executor averages gradients itself
+        if plan.delays_or_compresses:  # its executor averages gradients itself
             replicas, unused = DataParallel(plan, mesh, self._timer), unused_parameters(chain)
         else:
             replicas, unused = build_data_parallel(chain, plan, mesh, self._timer), set()
@@ -238,23 +238,33 @@ class Trainer:
         """Return training statistics since the last call, identical on every rank.
 
         The time breakdown, the mean loss, the number of non-finite losses, and the gradient norm of
-        the last step. Loss and norm are None if they are not finite.
+        the last step. Loss and norm are None if they are not finite. Delayed or compressed plans
+        add the bytes that all ranks sent, and what they would have been uncompressed.
         """
         loss, not_finite = self._loss.collect()
-        resumed, self._resumed = self._resumed, {}
         samples, self._samples = self._samples, 0
-        return time_breakdown(self._timer, samples=samples, plan=self._plan, mesh=self._mesh) | {
-            "loss": loss,
-            "losses_not_finite": not_finite,
-            "gradient_norm": self._update.gradient_norm(),
-            **({"resumed": resumed} if resumed else {}),
-        }
+        further: dict[str, object] = {}
+        if isinstance(self._executor, ProgramExecutor):
+            own = self._executor.bytes_sent()
+            sums = self._mesh.sum(torch.tensor([*own.values()], device=self._mesh.device)).tolist()
+            further["sent"] = dict(zip(own, sums, strict=True))
+        if self._resumed:
+            further["resumed"], self._resumed = self._resumed, {}
+        return (
+            time_breakdown(self._timer, samples=samples, plan=self._plan, mesh=self._mesh)
+            | {
+                "loss": loss,
+                "losses_not_finite": not_finite,
+                "gradient_norm": self._update.gradient_norm(),
+            }
+            | further
+        )
 
     def _build_executor(
         self, replicas: DataParallel, unused: set[str]
     ) -> Executor | ProgramExecutor:
         plan, part, batch = self._plan, self._part, self._replica_batch
-        if runs_program(plan):
+        if plan.delays_or_compresses:
             return ProgramExecutor(
                 part,
                 self._loss,

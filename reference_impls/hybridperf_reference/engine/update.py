@@ -36,12 +36,12 @@ class Update:
         self.scale = LossScale(DTYPES[plan.precision])
         self._gradient_norm = torch.zeros(())
 
-    def apply(self, step: int, *, factor: float, measure: bool) -> None:
+    def apply(self, step: int, *, factor: float, measure: bool) -> bool:
         """Apply the gradients of ``step``, averaged over replicas, and clear them.
 
         ``factor`` is the loss scale they were computed with; ``measure`` records their norm, which
         is also recorded where clipping or loss scaling needs it. The learning rate is that of
-        ``step``.
+        ``step``. Return False if it is skipped because a gradient is not finite.
         """
         config, parameters, stages = self._task.optimizer, self._parameters, self._mesh.pp_group
         if self.scale.is_dynamic:
@@ -50,12 +50,14 @@ class Update:
             self._gradient_norm = clip_gradients(parameters, config.clip_norm, stages=stages)
         elif self.scale.is_dynamic or measure:
             self._gradient_norm = gradient_norm(parameters, stages=stages)
-        if not self.scale.is_dynamic or self.scale.adapt(self._gradient_norm.item()):
+        applies = not self.scale.is_dynamic or self.scale.adapt(self._gradient_norm.item())
+        if applies:
             rate = learning_rate(step, self._task.steps_per_epoch, config)
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
             self.optimizer.step()
         self.optimizer.zero_grad()
+        return applies
 
     def gradient_norm(self) -> float | None:
         """Return the last recorded gradient norm; None if it is not finite."""

@@ -1,7 +1,7 @@
 """Parallel plans: how training is distributed over devices, their text form and constraints."""
 
 from hybridperf.plan.constraints import TrainingConfig
-from hybridperf.plan.plan import ParallelPlan
+from hybridperf.plan.plan import ParallelPlan, deviations_of
 from hybridperf.plan.schedules import SCHEDULES
 from hybridperf.plan.text import Chip, complete_plan, plan_chips
 
@@ -11,5 +11,6 @@ __all__ = [
     "ParallelPlan",
     "TrainingConfig",
     "complete_plan",
+    "deviations_of",
     "plan_chips",
 ]

@@ -99,7 +99,7 @@ def _batch(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     "as the table of schedules says",
 )
 def _microbatches(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
-    if plan.pipeline is None or plan.staleness:
+    if plan.pipeline is None or plan.delays_or_compresses:  # programs run any number
         return
     runs = plan.pipeline.next_microbatches(plan.pp, plan.microbatches)
     if runs != plan.microbatches:
@@ -140,6 +140,12 @@ def _replicas(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     for found, is_stated in stated.items():
         if plan.dp == 1 and is_stated:
             yield f"replicas (dp > 1) for {found}", "dp=1", f"drop {found}"
+
+
+@_constraint("links", "`links` with `pp=1`", "the same plan under another name")
+def _links(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.links != "none" and plan.pp == 1:
+        yield f"a pipeline (pp > 1) for links={plan.links}", "pp=1", "drop links"
 
 
 @_constraint("sync", "`zero` with `sync=blocking`", "sharding reduces gradients itself")
@@ -302,13 +308,14 @@ def _split_and_synchronized(plan: PlanFields, config: TrainingConfig) -> Iterato
 
 
 @_constraint(
-    "staleness",
-    "`staleness` with `zero`, `tp`, `compile`, `sync=blocking`, `interleaved` or `zbv`",
-    "only one whole copy of a stage's weights can have versions, and only `1f1b` and `gpipe` have "
-    "programs that say which version a pass computes with",
+    "program",
+    "`staleness`, `links` or `gradients=powersgd` with `zero`, `tp`, `compile`, `sync=blocking`, "
+    "`interleaved` or `zbv`",
+    "a program executes them, which says what a rank does and with which version of the weights: "
+    "of stages in `1f1b` or `gpipe` whose weights are whole",
 )
-def _delayed(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
-    if not plan.staleness:
+def _programmed(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if not plan.delays_or_compresses:
         return
     unsupported = {
         f"zero={plan.zero}": plan.zero > 0,
@@ -319,8 +326,7 @@ def _delayed(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     }
     for found, is_stated in unsupported.items():
         if is_stated:
-            supported = "another schedule, such as 1f1b," if "schedule" in found else "none of it"
-            yield f"{supported} with staleness={plan.staleness}", found, f"drop {found}"
+            yield f"no {found} with {', '.join(plan.deviations)}", found, f"drop {found}"
 
 
 @_constraint(

@@ -78,8 +78,12 @@ class PlanFields:
         ),
     ] = "overlapped"
     gradients: Annotated[
-        Literal["fp32", "bf16"],
-        About("type in which replicas exchange their gradients", equivalent=False),
+        Literal["fp32", "bf16", "powersgd"],
+        About(
+            "form in which replicas exchange their gradients: whole, rounded to bf16, or as "
+            "products of two factors of rank 4",
+            equivalent=False,
+        ),
     ] = "fp32"
     zero: Annotated[
         Literal[0, 1, 2, 3],
@@ -146,6 +150,14 @@ class PlanFields:
         bool,
         About("a pipeline ends all passes of a step before it begins those of the next"),
     ] = True
+    links: Annotated[
+        Literal["none", "bf16", "int8", "topk"],
+        About(
+            "compression of what pipeline stages send each other: none, rounded to bf16 or int8, "
+            "or the tenth that is largest",
+            equivalent=False,
+        ),
+    ] = "none"
     recompute: Annotated[
         int,
         About(
@@ -198,14 +210,25 @@ class PlanFields:
         return self.pipeline.placement(rank, self.pp, self.stages) if self.pipeline else (0,)
 
     @property
+    def delays_or_compresses(self) -> bool:
+        """Return whether the plan trains as no runtime of torch does, by programs of our own."""
+        return self.staleness > 0 or self.links != "none" or self.gradients == "powersgd"
+
+    @property
     def equivalent(self) -> bool:
         """Return whether the plan computes the same as one process, up to the order of sums.
 
         That process has the same ``precision`` and ``bn``; the log states both.
         """
-        return all(
-            field.about.equivalent or getattr(self, name) == field.default
+        return not self.deviations
+
+    @property
+    def deviations(self) -> tuple[str, ...]:
+        """Return the fields, such as ``gradients=bf16``, that make it not `equivalent`."""
+        return tuple(
+            f"{name}={field.word(value)}"
             for name, field in FIELDS.items()
+            if not field.about.equivalent and (value := getattr(self, name)) != field.default
         )
 
 

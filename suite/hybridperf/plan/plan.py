@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from hybridperf.plan.constraints import TrainingConfig
 
-__all__ = ["ParallelPlan"]
+__all__ = ["ParallelPlan", "deviations_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +102,11 @@ class ParallelPlan(PlanFields):
         elif self.stages != default:
             expected = f"{default} {'stage' if default == 1 else 'stages'} on a rank {where}"
             yield finding(expected, f"stages={self.stages}", "drop stages")
+
+
+def deviations_of(text: object) -> tuple[str, ...] | None:
+    """Return the `ParallelPlan.deviations` of a plan's ``text``; None if it cannot be parsed."""
+    try:
+        return ParallelPlan.parse(text).deviations if isinstance(text, str) else None
+    except UserError:
+        return None

@@ -68,7 +68,10 @@ def plan_chips(text: str) -> list[Chip]:
     for part in text.split(","):
         key, _, word = (piece.strip() for piece in part.partition("="))
         if field := FIELDS.get(key):
-            chips.append(Chip(_form(field.about.chip, key, word), field.about.meaning))
+            meaning = field.about.meaning
+            if not field.about.equivalent and word != field.word(field.default):
+                meaning += "; computes something else than one process, so open division"
+            chips.append(Chip(_form(field.about.chip, key, word), meaning))
         elif key:
             chips.append(Chip(f"{key} {word}".strip(), key))
     return chips

@@ -9,7 +9,7 @@ from hybridperf.errors import UserError
 from hybridperf.log import keys
 from hybridperf.log.hyperparameters import NAMES, counted_in_steps, named_by_mlperf
 from hybridperf.log.package import NAME, result_names
-from hybridperf.plan import ParallelPlan
+from hybridperf.plan import ParallelPlan, deviations_of
 from hybridperf.rules.rule import Deviation, rule
 from hybridperf.tasks.overrides import default_hyperparameters, hyperparameters
 from hybridperf.untrusted import COUNT_CAP, number, whole
@@ -268,6 +268,24 @@ def derived_values_fit(run: SealedRun, task: Task) -> Iterator[Deviation]:
         entry = run.log.first(key)
         if entry is not None and (isinstance(entry.value, bool) or entry.value != value):
             yield Deviation(f"{key} = {value}", f"{entry.value!r:.40}", entry.line)
+
+
+@rule(
+    "run.plan",
+    scope="run",
+    source="HybridPerf rules, section 1: closed plans compute what one process does",
+    remedy="train under a plan without it, or enter the open division",
+)
+def closed_plan(run: SealedRun, task: Task) -> Iterator[Deviation]:
+    """The plan of a closed run computes what one process does, up to the order of sums."""
+    entry = run.log.first(keys.PLAN)
+    if entry is None or run.log.value(keys.SUBMISSION_DIVISION) != "closed":
+        return
+    if (deviations := deviations_of(entry.value)) is None:
+        yield Deviation("a plan, such as dp=2,pp=2", f"{entry.value!r:.60}", entry.line)
+    elif deviations:
+        expected = "a plan that computes what one process does, in the closed division"
+        yield Deviation(expected, ",".join(deviations), entry.line)
 
 
 def _plan(text: object) -> ParallelPlan | None:

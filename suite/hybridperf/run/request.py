@@ -101,7 +101,7 @@ def check_request(request: RunRequest) -> list[Finding]:
         compiler=devices.kind != "cpu" or shutil.which(os.environ.get("CXX", "g++")) is not None,
     )
     findings = judge_division(task, read_task(request.task_path), request.division)
-    findings += request.plan.check(config)
+    findings += [*request.plan.check(config), *_judge_plan(request)]
     if request.plan.ranks % request.nodes.count:
         expected = f"a plan whose ranks {request.nodes.count} nodes share equally"
         found, remedy = f"{request.plan} of {request.plan.ranks}", "change the plan or --nodes"
@@ -127,6 +127,16 @@ def check_request(request: RunRequest) -> list[Finding]:
     if not findings:
         require_readable(task.data)
     return findings
+
+
+def _judge_plan(request: RunRequest) -> list[Finding]:
+    """Return a finding if the closed division does not allow the plan."""
+    if request.division == "open" or request.plan.equivalent:
+        return []
+    expected = "a plan that computes what one process does, in the closed division"
+    remedy = "drop it, or enter the open division with --division open"
+    found, path = ",".join(request.plan.deviations), f"plan {str(request.plan)!r}"
+    return [Finding("division.plan", expected, found, remedy, path)]
 
 
 def _is_trainer(package: str) -> bool:

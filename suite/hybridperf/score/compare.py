@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from hybridperf.plan import deviations_of
 from hybridperf.score.history import efficiency_of
 from hybridperf.score.metrics import row_of
 from hybridperf.score.permutation import Permutation, permutation_test
@@ -89,6 +90,9 @@ def _notes(a: Official, b: Official) -> list[str]:
         completed, window = len(side.score.completed), len(side.score.window)
         if window < completed:
             notes.append(f"{name}: {window} of {completed} runs make the result: the median window")
+        if deviations := deviations_of(side.score.plan):
+            fields = ", ".join(deviations)
+            notes.append(f"{name}: computes something else than one process: {fields}")
         if missed := window - len(reached_runs(side)):
             notes.append(f"{name}: {missed} of {window} runs left out: missed the target")
         standing, why = standing_of(side)

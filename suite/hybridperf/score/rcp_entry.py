@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, visible
 from hybridperf.log import keys
+from hybridperf.plan import deviations_of
 from hybridperf.untrusted import COUNT_CAP, whole
 
 if TYPE_CHECKING:
@@ -70,13 +71,17 @@ def new_point(result: Result, score: ResultScore, task: Task) -> NewPoint:
 
     Raises:
         UserError: exit status 3 if there are fewer than `runs_of_point` runs, if they differ in
-            batch size or belong to another task, or if one missed the target.
+            batch size or belong to another task, if one missed the target, or if the plan is not
+            equivalent to one process.
     """
     place = result.package.name
     runs, needed = score.completed, runs_of_point(task)
     logs = {run.number: run.log for run in result.runs}
     if score.benchmark != task.name:
         _refuse(place, f"a result of {task.name}", f"one of {score.benchmark!r:.80}")
+    if deviations := deviations_of(score.plan):
+        expected, found = "runs that compute what one process does", ", ".join(deviations)
+        _refuse(place, expected, found, "make them under another plan")
     if missed := [run.number for run in runs if run.completion == "missed"]:
         _refuse(place, "runs that all reach the target", f"run {missed[0]}, which missed it")
     if len(runs) < needed:
