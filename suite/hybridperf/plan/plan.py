@@ -15,7 +15,7 @@ from hybridperf.plan.text import read_fields, write_slug, write_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hybridperf.plan.constraints import TrainingConfig
+    from hybridperf.plan.training_config import TrainingConfig
 
 __all__ = ["ParallelPlan", "deviations_of"]
 
