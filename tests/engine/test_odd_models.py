@@ -176,6 +176,8 @@ REFUSED = {
     "bare:microbatches=2,bn=deferred": "BatchNorm in the model where bn is given",
     "bare:tp=2": "a model that declares linear layers to split for tp",
     "encoders:tp=4": "unit 'u1' to run with a part of its features",
+    "encoders:dp=2,gradients=powersgd": "a plan that this trainer runs",
+    "encoders:pp=2,schedule=1f1b,microbatches=2,links=int8": "a plan that this trainer runs",
     "integers:pp=4": "at most 3 stages, between which units pass floating-point numbers",
 }
 
