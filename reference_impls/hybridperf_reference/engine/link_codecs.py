@@ -96,7 +96,7 @@ class Int8:
             return wire
         channel = _channel_dim(shape)
         others = [dim for dim in range(len(shape)) if dim != channel]
-        largest = torch.linalg.vector_norm(values, math.inf, others, keepdim=True)
+        largest = values.abs().amax(others, keepdim=True)  # vector_norm takes 18 times as long
         scale = (largest / _LARGEST_CODE).float().clamp_(min=torch.finfo(torch.float32).tiny)
         scale = torch.where(scale.isfinite(), scale, math.nan)
         generator = torch.Generator(values.device)
