@@ -133,7 +133,8 @@ class PowerSgd:
     the replicas, its columns made orthonormal; Q = the mean of M' P; the average is P Q'. What this
     replica has not sent, M - P (M' P)', is its next residue. So nothing is lost: averages and the
     mean residue add up to the mean of all gradients. Gradients that factors would not make smaller,
-    such as those of biases, are sent in full beside P.
+    such as those of biases, are sent in full beside P. All steps must have one loss scale, as their
+    gradients are added up: those of fp16 are unscaled before `start`.
 
     Under ``staleness`` d, step t may start before the steps t-d to t-1 are finished. It takes the
     residues and factors that step t-1-d left, whatever has been finished since: d+1 memories are
