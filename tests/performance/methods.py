@@ -80,8 +80,15 @@ def commands(
 
 
 def table(root: Path, methods: Sequence[Method] = METHODS) -> str:
-    """Return the results at or below ``root`` as a table in Markdown, by task and method."""
+    """Return the results at or below ``root`` as a table in Markdown, by task and method.
+
+    Raises:
+        ValueError: if a result is of no method, and would be left out.
+    """
     scores = [score_result(read_result(package)) for package in find_results(root)]
+    endings = tuple(f"-{method.key}" for method in methods)
+    if others := [score.system for score in scores if not score.system.endswith(endings)]:
+        raise ValueError(f"results of no method: {', '.join(others)}")
     head = ("task", "method", "samples to target", "of the first method's", "time to target, s")
     rows = [(*head, "missed")]
     for task in sorted({score.benchmark for score in scores}):

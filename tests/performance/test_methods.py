@@ -89,3 +89,10 @@ def test_a_mean_of_too_few_runs_is_not_stated(tmp_path: Path, count: int) -> Non
     write_result(tmp_path, times_s=[10.0] * count, division="open", system="mine-one")
 
     assert "| too few runs |" in table(tmp_path, [SYNCHRONOUS])
+
+
+def test_no_result_is_left_out(tmp_path: Path) -> None:
+    write_result(tmp_path, division="open", system="mine-another")
+
+    with pytest.raises(ValueError, match="results of no method: mine-another"):
+        table(tmp_path, [SYNCHRONOUS])

@@ -98,7 +98,6 @@ class Int8:
         others = [dim for dim in range(len(shape)) if dim != channel]
         largest = values.abs().amax(others, keepdim=True)  # vector_norm takes 18 times as long
         scale = (largest / _LARGEST_CODE).float().clamp_(min=torch.finfo(torch.float32).tiny)
-        scale = torch.where(scale.isfinite(), scale, math.nan)
         generator = torch.Generator(values.device)
         generator.manual_seed(int(SeedSequence([*map(int, key)]).generate_state(1, uint64)[0]))
         drawn = torch.rand(shape, generator=generator, device=values.device)
@@ -106,6 +105,7 @@ class Int8:
         exact = values / scale
         codes = exact.floor()
         codes += drawn < exact.sub_(codes)
+        # Where the scale is not finite all codes are 0, and 0 times infinity or NaN is NaN.
         codes.clamp_(-_LARGEST_CODE, _LARGEST_CODE).nan_to_num_(0.0)
         bounds = _scale_bytes(shape, size)
         wire[:bounds].view(torch.float32).copy_(scale.flatten())
