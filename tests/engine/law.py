@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 STEPS, BATCH, SAMPLES = 20, 8, 16
 BLOCKS = (Block(1, 3), Block(4, 1), Block(5, 6))  # of 6, 2 and 12 steps
 OPTIMIZERS: dict[str, dict[str, Any]] = {
-    "sgd": {"name": "sgd", "lr": 0.05, "momentum": 0.9},
+    "sgd": {"name": "sgd", "lr": 0.02, "momentum": 0.9},
     "adamw": {"name": "adamw", "lr": 0.003, "epsilon": 1e-3},
     "lamb": {"name": "lamb", "lr": 0.01, "epsilon": 1e-3},
 }

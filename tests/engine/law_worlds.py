@@ -39,6 +39,7 @@ class Case:
     scale: float = 0.0  #: of the loss in the beginning, if stated
     blocks: tuple[Block, ...] = BLOCKS
     resume_after: int = 0  #: blocks after which another trainer goes on from a checkpoint
+    resume_plan: str = ""  #: of that trainer, if another
 
     def __str__(self) -> str:
         return f"{self.family}-{self.optimizer}-{self.plan}"
@@ -68,9 +69,10 @@ def run_case(case: Case, mesh: Mesh, checkpoint: Path) -> dict[str, Any]:
     row, parts = case.row(), [case.blocks]
     if case.resume_after:
         parts = [case.blocks[: case.resume_after], case.blocks[case.resume_after :]]
-    losses, sent = [], []
+    losses, sent, resumed = [], [], []
     for number, blocks in enumerate(parts):
-        with closing(Trainer(row.chain(), row.task(), case.parsed, mesh, SEED)) as trainer:
+        plan = ParallelPlan.parse((number and case.resume_plan) or case.plan)
+        with closing(Trainer(row.chain(), row.task(), plan, mesh, SEED)) as trainer:
             trainer.warm_up()
             if case.scale:
                 trainer._update.scale.factor = case.scale
@@ -83,6 +85,7 @@ def run_case(case: Case, mesh: Mesh, checkpoint: Path) -> dict[str, Any]:
                 statistics = trainer.statistics()
                 losses.append(statistics["loss"])
                 sent.append(statistics["sent"])
+                resumed.append(statistics.get("resumed"))
                 quality_of(trainer, row.splits().evaluation)
             if number < len(parts) - 1:
                 trainer.save(checkpoint)
@@ -93,6 +96,7 @@ def run_case(case: Case, mesh: Mesh, checkpoint: Path) -> dict[str, Any]:
         "statistics": {name: value for name, value in state.items() if name not in names},
         "losses": losses,
         "sent": sent,
+        "resumed": resumed,
         "scale": trainer._update.scale.factor,
         "versions": peak["versions"],
         "bytes": peak["bytes"],
