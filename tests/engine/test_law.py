@@ -87,6 +87,17 @@ SAME = {
     ),
     4: (Case("vgg", "lamb", "dp=2,pp=2,staleness=2,flush=off"),),
 }
+# Stopped after the sixth step and resumed under another staleness.
+RESUMED = [
+    (
+        Case("vit", "sgd", "dp=2,staleness=2", resume_after=1, resume_plan="dp=2,staleness=1"),
+        {"plan": "dp=2,staleness=2", "versions_restored": [5], "versions_dropped": [4]},
+    ),
+    (
+        Case("vit", "sgd", "dp=2,staleness=1", resume_after=1, resume_plan="dp=2,staleness=2"),
+        {"plan": "dp=2,staleness=1", "versions_restored": [5], "versions_dropped": []},
+    ),
+]
 OTHER_BLOCKS = (Block(1, 1), Block(2, 1), Block(3, 7), Block(10, 1))
 
 
@@ -104,21 +115,17 @@ def cases(ranks: int) -> list[Case]:
     table = [Case(f, o, plan) for f in IN_FP64 for o in OPTIMIZERS for plan in DELAYED[ranks]]
     powersgd = POWERSGD if ranks == 2 else ()
     same = [each for case in SAME[ranks] for each in (case, *again(case))]
-    return [
-        *table,
-        *MORE[ranks],
-        *powersgd,
-        *same,
-        *COMPRESSED[ranks],
-        *([OVERFLOWING] if ranks == 2 else []),
-    ]
+    resumed = [case for case, _ in RESUMED] if ranks == 2 else []
+    more = [*MORE[ranks], *powersgd, *COMPRESSED[ranks]]
+    more += [OVERFLOWING] if ranks == 2 else []
+    return [*table, *more, *same, *resumed]
 
 
 EVERY = [
     (ranks, case)
     for ranks in DELAYED
     for case in dict.fromkeys(cases(ranks))
-    if case not in COMPRESSED[ranks]
+    if case not in COMPRESSED[ranks] and not case.resume_plan
 ]
 
 
@@ -182,6 +189,14 @@ def test_no_more_copies_of_the_weights_than_the_staleness_and_one(
     for part in worlds.found(ranks, case):
         assert part["versions"] <= case.parsed.staleness + 1
         assert part["bytes"] <= 1.01 * (case.parsed.staleness + 1) * part["model_bytes"]
+
+
+@pytest.mark.parametrize(("case", "stated"), RESUMED, ids=str)
+def test_a_resumption_states_which_versions_it_found(
+    worlds: Worlds, case: Case, stated: dict[str, object]
+) -> None:
+    for part in worlds.found(2, case):
+        assert part["resumed"] == [None, stated, None]
 
 
 def test_a_loss_scale_that_overflows_is_that_of_the_gradient(worlds: Worlds) -> None:

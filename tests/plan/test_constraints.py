@@ -168,6 +168,7 @@ def test_each_violated_constraint_is_a_finding(text: str, rules: list[str]) -> N
         ("gradients=powersgd", "replicas", "replicas (dp > 1) for gradients=powersgd"),
         ("dp=2,zero=1,gradients=powersgd", "program", "no zero=1 with gradients=powersgd"),
         ("pp=2,tp=2,links=int8", "program", "no tp=2 with links=int8"),
+        ("dp=2,gradients=powersgd,precision=fp16", "powersgd", "one loss scale"),
         ("dp=2,links=int8", "links", "a pipeline (pp > 1) for links=int8"),
         ("dp=2,tp=2,order=dp-pp-tp", "order", "order to move axes of more than one rank"),
         ("bn=sync", "replicas", "replicas (dp > 1) for bn=sync"),

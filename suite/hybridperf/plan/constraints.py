@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING
 
-from hybridperf.plan.fields import FIELDS, PlanFields
-from hybridperf.plan.training_config import TrainingConfig
+from hybridperf.plan.constraint import constraint
+from hybridperf.plan.fields import FIELDS
 
-__all__ = ["CONSTRAINTS", "Constraint"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-Reason = tuple[str, str, str]  #: expected, found, remedy
-Reasons = Callable[[PlanFields, TrainingConfig], Iterator[Reason]]
-
-
-@dataclass(frozen=True, slots=True)
-class Constraint:
-    """A combination that is refused, why, and the function that detects it."""
-
-    rule: str  #: rule of its findings, without the prefix ``plan.``
-    refused: str  #: as docs/plans.md lists it
-    why: str
-    reasons: Reasons
+    from hybridperf.plan.constraint import Reason
+    from hybridperf.plan.fields import PlanFields
+    from hybridperf.plan.training_config import TrainingConfig
 
 
-CONSTRAINTS: Final[list[Constraint]] = []
-
-
-def _constraint(rule: str, refused: str, why: str) -> Callable[[Reasons], Reasons]:
-    def register(reasons: Reasons) -> Reasons:
-        CONSTRAINTS.append(Constraint(rule, refused, why, reasons))
-        return reasons
-
-    return register
-
-
-@_constraint(
+@constraint(
     "ranks",
     "more ranks than the devices allow",
     "one rank on an accelerator, at most four on a processor core",
@@ -52,7 +31,7 @@ def _devices(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
         )
 
 
-@_constraint("units", "more stages than the model has units", "a stage has at least one unit")
+@constraint("units", "more stages than the model has units", "a stage has at least one unit")
 def _units(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if plan.pipeline_stages > config.units:
         yield (
@@ -62,7 +41,7 @@ def _units(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
         )
 
 
-@_constraint(
+@constraint(
     "divides",
     "`dp` x `microbatches` that does not divide the global batch",
     "all micro-batches have one size",
@@ -76,7 +55,7 @@ def _batch(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
         )
 
 
-@_constraint(
+@constraint(
     "microbatches",
     "a number of micro-batches that the schedule cannot run",
     "as the table of schedules says",
@@ -94,7 +73,7 @@ def _microbatches(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
         )
 
 
-@_constraint(
+@constraint(
     "tied",
     "`pp`, `zero`, `sp`, or `dp` with `tp` where units share a parameter",
     "parts of its gradient would be computed on different ranks",
@@ -108,7 +87,7 @@ def _tied(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
         )
 
 
-@_constraint(
+@constraint(
     "replicas",
     "`sync`, `gradients`, `zero` or `bn=sync` with `dp=1`",
     "the same plan under another name",
@@ -125,13 +104,7 @@ def _replicas(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
             yield f"replicas (dp > 1) for {found}", "dp=1", f"drop {found}"
 
 
-@_constraint("links", "`links` with `pp=1`", "the same plan under another name")
-def _links(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
-    if plan.links != "none" and plan.pp == 1:
-        yield f"a pipeline (pp > 1) for links={plan.links}", "pp=1", "drop links"
-
-
-@_constraint("sync", "`zero` with `sync=blocking`", "sharding reduces gradients itself")
+@constraint("sync", "`zero` with `sync=blocking`", "sharding reduces gradients itself")
 def _blocking_shards(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if plan.zero and plan.sync == "blocking":
         yield (
@@ -141,7 +114,7 @@ def _blocking_shards(plan: PlanFields, config: TrainingConfig) -> Iterator[Reaso
         )
 
 
-@_constraint(
+@constraint(
     "zero", "`zero=2` with `pp`", "a pipeline reduces gradients once a step, which is `zero=1`"
 )
 def _pipelined_zero(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
@@ -153,7 +126,7 @@ def _pipelined_zero(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason
         )
 
 
-@_constraint(
+@constraint(
     "shard",
     "`shard` without `zero`, or that is no smaller divisor of `dp`",
     "groups of replicas have one size",
@@ -171,7 +144,7 @@ def _shard(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
         )
 
 
-@_constraint(
+@constraint(
     "offload", "`offload` without `zero`, or without an accelerator", "nothing would be offloaded"
 )
 def _offload(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
@@ -181,7 +154,7 @@ def _offload(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
         yield "an accelerator to offload from", "a CPU", "drop offload"
 
 
-@_constraint(
+@constraint(
     "tp",
     "`tp` that does not divide heads or features, or where the model declares no layers to split",
     "a head is not split",
@@ -198,7 +171,7 @@ def _tensor(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
             )
 
 
-@_constraint(
+@constraint(
     "sp",
     "`sp` without `tp`, with more ranks than parts of the tokens, or for images",
     "it splits between ranks the tokens that `tp` replicates",
@@ -222,7 +195,7 @@ def _splits_backward(plan: PlanFields) -> bool:
     return plan.pipeline is not None and plan.pipeline.split_backward
 
 
-@_constraint(
+@constraint(
     "split_backward",
     "`zbv` with `sync=overlapped`",
     "DistributedDataParallel reduces a gradient once that of the inputs is computed: silently "
@@ -237,7 +210,7 @@ def _split_and_overlapped(plan: PlanFields, config: TrainingConfig) -> Iterator[
         )
 
 
-@_constraint(
+@constraint(
     "split_backward",
     "`zbv` with `zero=3`",
     "parameters are freed after the pass for input gradients, and weight gradients are lost",
@@ -251,7 +224,7 @@ def _split_and_freed(plan: PlanFields, config: TrainingConfig) -> Iterator[Reaso
         )
 
 
-@_constraint("split_backward", "`zbv` with `compile`", "a compiled backward pass cannot be split")
+@constraint("split_backward", "`zbv` with `compile`", "a compiled backward pass cannot be split")
 def _split_and_compiled(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if _splits_backward(plan) and plan.compile:
         yield (
@@ -261,7 +234,7 @@ def _split_and_compiled(plan: PlanFields, config: TrainingConfig) -> Iterator[Re
         )
 
 
-@_constraint(
+@constraint(
     "split_backward",
     "`zbv` with `recompute`",
     "both passes of a split backward pass would recompute",
@@ -275,7 +248,7 @@ def _split_and_recomputed(plan: PlanFields, config: TrainingConfig) -> Iterator[
         )
 
 
-@_constraint(
+@constraint(
     "split_backward",
     "`zbv` with `bn=sync`",
     "its collectives are in an autograd function, which a split backward pass handles incorrectly "
@@ -290,49 +263,7 @@ def _split_and_synchronized(plan: PlanFields, config: TrainingConfig) -> Iterato
         )
 
 
-@_constraint(
-    "program",
-    "`staleness`, `links` or `gradients=powersgd` with `zero`, `tp`, `compile`, `sync=blocking`, "
-    "`interleaved` or `zbv`",
-    "a program executes them, which says what a rank does and with which version of the weights: "
-    "of stages in `1f1b` or `gpipe` whose weights are whole",
-)
-def _programmed(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
-    if not plan.delays_or_compresses:
-        return
-    unsupported = {
-        f"zero={plan.zero}": plan.zero > 0,
-        f"tp={plan.tp}": plan.tp > 1,
-        "compile=on": plan.compile,
-        "sync=blocking": plan.sync == "blocking",
-        f"schedule={plan.schedule}": plan.pipeline is not None and plan.pipeline.warm_up is None,
-    }
-    for found, is_stated in unsupported.items():
-        if is_stated:
-            yield f"no {found} with {', '.join(plan.deviations)}", found, f"drop {found}"
-
-
-@_constraint(
-    "flush",
-    "`flush=off` without `staleness` and `pp`, or with another schedule than `1f1b`",
-    "without a flush a pass of the next step begins before the update of this one",
-)
-def _no_flush(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
-    if plan.flush:
-        return
-    if plan.pp == 1 or not plan.staleness:
-        yield "pp > 1 and staleness for flush=off", str(plan), "add pp=2 and staleness=1"
-    elif plan.schedule != "1f1b":
-        yield "schedule=1f1b for flush=off", f"schedule={plan.schedule}", "drop schedule"
-    elif plan.staleness * plan.microbatches < plan.pp - 1:
-        yield (
-            f"staleness x microbatches of at least pp - 1 = {plan.pp - 1} with flush=off",
-            f"{plan.staleness} x {plan.microbatches}",
-            f"set staleness={-(-(plan.pp - 1) // plan.microbatches)} or more micro-batches",
-        )
-
-
-@_constraint(
+@constraint(
     "compile",
     "`compile` on the CPU without a C++ compiler",
     "torch.compile cannot generate kernels",
@@ -346,7 +277,7 @@ def _compiler(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
         )
 
 
-@_constraint(
+@constraint(
     "recompute", "`recompute` of more units than the model has", "nothing would be recomputed"
 )
 def _recompute(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
@@ -358,7 +289,7 @@ def _recompute(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
         )
 
 
-@_constraint(
+@constraint(
     "bn",
     "`bn` without BatchNorm in the model, or `bn=deferred` with one micro-batch",
     "the same plan under another name",
@@ -374,7 +305,7 @@ def _batch_norm(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
         )
 
 
-@_constraint(
+@constraint(
     "order",
     "`order` where the axes of more than one rank are in the default order",
     "the same plan under another name",

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Self
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
-from hybridperf.plan.constraints import CONSTRAINTS
+from hybridperf.plan import constraints, program_constraints  # noqa: F401 - they register
+from hybridperf.plan.constraint import CONSTRAINTS
 from hybridperf.plan.fields import FIELDS, PlanFields
 from hybridperf.plan.schedules import SCHEDULES
 from hybridperf.plan.text import read_fields, write_slug, write_text
