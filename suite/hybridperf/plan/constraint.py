@@ -29,7 +29,7 @@ CONSTRAINTS: Final[list[Constraint]] = []  #: in the order in which docs list th
 
 
 def constraint(rule: str, refused: str, why: str) -> Callable[[Reasons], Reasons]:
-    """Register a function that yields what is expected, found and to be done where it is violated."""
+    """Register a function that yields a `Reason` for each way in which a plan violates it."""
 
     def register(reasons: Reasons) -> Reasons:
         CONSTRAINTS.append(Constraint(rule, refused, why, reasons))
