@@ -1,13 +1,20 @@
-"""What all tests share: a busy machine fails no property test, and the longest files come first."""
+"""What all tests share.
+
+A busy machine fails no property test, the longest files come first, and what was imported is not
+searched for garbage.
+"""
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Final
 
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     import pytest
+
+gc.disable()  # until all tests are collected: importing torch and others leaves no garbage
 
 # How long an example takes says how busy the machine is, not whether the law holds.
 settings.register_profile(
@@ -37,3 +44,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests of the longest files first."""
     places = {name: place for place, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported out of every later search for garbage."""
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Let it be collected: nanobind reports what the interpreter leaves."""
+    gc.unfreeze()
