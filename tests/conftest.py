@@ -26,17 +26,24 @@ settings.load_profile("busy machine")
 _LONGEST: Final = (
     "tests/engine/test_transparency.py",
     "tests/run/test_nodes.py",
-    "tests/engine/test_checkpoint.py",
     "tests/engine/test_odd_models.py",
+    "tests/engine/test_checkpoint.py",
+    "tests/rules/mlperf/test_mutants.py",
+    "tests/hostile/test_large.py",
+    "tests/run/test_ranks_that_fail.py",
     "tests/run/test_resume.py",
-    "tests/run/test_harness_that_ends.py",
     "tests/test_walk.py",
+    "tests/run/test_harness_that_ends.py",
     "tests/docs/test_your_model.py",
+    "tests/hostile/test_hostile.py",
     "tests/cli/test_prepare.py",
     "tests/engine/test_input.py",
+    "tests/cli/test_rescore.py",
+    "tests/run/test_hostile_trainers.py",
     "tests/test_pytest_plugin.py",
     "tests/docs/test_your_framework.py",
-    "tests/rules/mlperf/test_strict_rounds.py",
+    "tests/rules/mlperf/test_all_rounds.py",
+    "tests/images/test_cifar10.py",
 )
 
 
