@@ -1,12 +1,13 @@
 """What all tests share.
 
-A busy machine fails no property test, the longest files come first, and what was imported is not
-searched for garbage.
+A busy machine fails no property test, the longest files come first, what was imported is not
+searched for garbage, and torch computes in one thread.
 """
 
 from __future__ import annotations
 
 import gc
+import sys
 from typing import TYPE_CHECKING, Final
 
 from hypothesis import HealthCheck, settings
@@ -54,9 +55,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what was imported out of every later search for garbage."""
+    """Leave what was imported out of every later search for garbage, and compute in one thread.
+
+    Threads of torch that wait for one another do so by polling, and tests run beside others.
+    """
     gc.freeze()
     gc.enable()
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
 
 
 def pytest_unconfigure() -> None:
