@@ -1,12 +1,13 @@
 """What all tests share.
 
 A busy machine fails no property test, the longest files come first, what was imported is not
-searched for garbage, and torch computes in one thread.
+searched for garbage, and torch computes in one thread beside other tests.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -55,13 +56,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what was imported out of every later search for garbage, and compute in one thread.
+    """Leave what was imported out of every later search for garbage.
 
-    Threads of torch that wait for one another do so by polling, and tests run beside others.
+    Beside other tests, torch computes in one thread: threads wait for one another by polling.
     """
     gc.freeze()
     gc.enable()
-    if torch := sys.modules.get("torch"):
+    torch = sys.modules.get("torch")
+    if torch is not None and "PYTEST_XDIST_WORKER" in os.environ:
         torch.set_num_threads(1)
 
 
