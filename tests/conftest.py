@@ -1,13 +1,22 @@
-"""What all tests share: a busy machine fails no property test, and the longest files come first."""
+"""What all tests share.
+
+A busy machine fails no property test, the longest files come first, what was imported is not
+searched for garbage, and torch computes in one thread beside other tests.
+"""
 
 from __future__ import annotations
 
+import gc
+import os
+import sys
 from typing import TYPE_CHECKING, Final
 
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     import pytest
+
+gc.disable()  # until all tests are collected: importing torch and others leaves no garbage
 
 # How long an example takes says how busy the machine is, not whether the law holds.
 settings.register_profile(
@@ -19,17 +28,24 @@ settings.load_profile("busy machine")
 _LONGEST: Final = (
     "tests/engine/test_transparency.py",
     "tests/run/test_nodes.py",
-    "tests/engine/test_checkpoint.py",
     "tests/engine/test_odd_models.py",
+    "tests/engine/test_checkpoint.py",
+    "tests/rules/mlperf/test_mutants.py",
+    "tests/hostile/test_large.py",
+    "tests/run/test_ranks_that_fail.py",
     "tests/run/test_resume.py",
-    "tests/run/test_harness_that_ends.py",
     "tests/test_walk.py",
+    "tests/run/test_harness_that_ends.py",
     "tests/docs/test_your_model.py",
+    "tests/hostile/test_hostile.py",
     "tests/cli/test_prepare.py",
     "tests/engine/test_input.py",
+    "tests/cli/test_rescore.py",
+    "tests/run/test_hostile_trainers.py",
     "tests/test_pytest_plugin.py",
     "tests/docs/test_your_framework.py",
-    "tests/rules/mlperf/test_strict_rounds.py",
+    "tests/rules/mlperf/test_all_rounds.py",
+    "tests/images/test_cifar10.py",
 )
 
 
@@ -37,3 +53,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests of the longest files first."""
     places = {name: place for place, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported out of every later search for garbage.
+
+    Beside other tests, torch computes in one thread: threads wait for one another by polling.
+    """
+    gc.freeze()
+    gc.enable()
+    torch = sys.modules.get("torch")
+    if torch is not None and "PYTEST_XDIST_WORKER" in os.environ:
+        torch.set_num_threads(1)
+
+
+def pytest_unconfigure() -> None:
+    """Let it be collected: nanobind reports what the interpreter leaves."""
+    gc.unfreeze()

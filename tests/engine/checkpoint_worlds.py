@@ -44,6 +44,8 @@ PLANS = {
         "pp=4,schedule=gpipe,microbatches=4",
     ),
 }
+# Every load takes time for each tensor: as few layers as stages need.
+MODELS = {family: FAMILIES[family].of(ParallelPlan(pp=3)) for family in PLANS}
 CASES = [(family, number) for family, plans in PLANS.items() for number in range(len(plans))]
 FIRST, SECOND = Block(1, 3), Block(4, 1)  # between them, half a batch of epoch 3 is left
 STEPS = (4, 6)  # after each
@@ -52,7 +54,7 @@ LONGEST_WAIT_S = 400
 
 def trainer_of(family: str, number: int, device: torch.device, seed: int) -> Trainer:
     """Return the trainer of a plan; ViT is trained by AdamW, which has state of three kinds."""
-    plan, task = ParallelPlan.parse(PLANS[family][number]), FAMILIES[family].task()
+    plan, task = ParallelPlan.parse(PLANS[family][number]), MODELS[family].task()
     if family == "vit":
         optimizer = dataclasses.replace(task.optimizer, name="adamw", lr=0.001)
         task = dataclasses.replace(task, optimizer=optimizer)
@@ -61,7 +63,7 @@ def trainer_of(family: str, number: int, device: torch.device, seed: int) -> Tra
 
 def train_block(trainer: Trainer, family: str, block: Block) -> dict[str, Any]:
     """Train through ``block`` and return what this rank holds then."""
-    task, splits = FAMILIES[family].task(), FAMILIES[family].splits()
+    task, splits = MODELS[family].task(), MODELS[family].splits()
     trainer.train(TrainingData(splits.train, task, SEED, block, on_batch=lambda: None))
     trainer.evaluate(EvaluationData(splits.evaluation.inputs, on_batch=lambda: None))
     return state_of(trainer) | {"loss": trainer.statistics()["loss"]}
@@ -118,7 +120,7 @@ def main(folder: Path) -> None:
                 trainer = trainer_of(family, number, device, SEED + 1)
                 if other == number:  # a third of the time, which the others need not take as well
                     trainer.warm_up()
-                goes_on = other == number or not FAMILIES[family].batch_norm
+                goes_on = other == number or not MODELS[family].batch_norm
                 trainer.load(folder / f"{family}_{other}")
                 states = [state_of(trainer)]
                 if goes_on:

@@ -64,6 +64,7 @@ class Family:
     optimizer: Mapping[str, Any] = field(default_factory=dict)  #: other than plain momentum SGD
     samples: Callable[[Task], Splits] = _published
     batch: int = BATCH
+    reads_ahead: bool = True  #: with worker processes, where the objective does
 
     def of(self, plan: ParallelPlan) -> Family:
         """Return this family with no more encoder layers than the stages of ``plan`` need."""
@@ -122,9 +123,7 @@ class Family:
             inputs, targets = chain.example(batch)
             return _widened(inputs, self.dtype), targets
 
-        return dataclasses.replace(
-            chain, objective=_Wide(chain.objective, self.dtype), example=example
-        )
+        return dataclasses.replace(chain, objective=_Wide(chain.objective, self), example=example)
 
     def batches(self, splits: Splits) -> TrainingData:
         """Return the three batches."""
@@ -155,8 +154,9 @@ class Family:
 class _Wide:
     """An objective whose inputs are wider than it makes them."""
 
-    def __init__(self, objective: Objective, dtype: torch.dtype) -> None:
-        self._objective, self._dtype = objective, dtype
+    def __init__(self, objective: Objective, family: Family) -> None:
+        self._objective, self._dtype = objective, family.dtype
+        self.reads_ahead = objective.reads_ahead and family.reads_ahead
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._objective, name)
@@ -244,6 +244,7 @@ FAMILIES = {
         dtype=torch.float64,
         optimizer={"name": "adamw", "lr": 0.01, "epsilon": 1e-6, "clip_norm": 0.5},
         samples=drawn_pairs,
+        reads_ahead=False,  # a fork takes as long as a step, and bert_pairs forks
     ),
     "dropout_lamb": Family(
         "bert/workstation",
@@ -254,5 +255,6 @@ FAMILIES = {
         dtype=torch.float64,
         optimizer={"name": "lamb", "lr": 0.01, "epsilon": 1e-6, "clip_norm": 0.5},
         samples=drawn_pairs,
+        reads_ahead=False,  # a fork takes as long as a step, and bert_pairs forks
     ),
 }

@@ -24,12 +24,7 @@ __all__ = ["run_ranks", "start_ranks", "wait_for_ranks"]
 _LONGEST_S: Final = 1500  #: ends a world that hangs; a busy machine must not fail one
 
 _FORKSERVER = get_context("forkserver")
-_FORKSERVER.set_forkserver_preload(
-    [
-        *("tests.engine.checkpoint_worlds", "tests.engine.optimizer_worlds", "tests.engine.worlds"),
-        *(f"hybridperf_reference.engine.{name}" for name in ("pipeline", "sharding", "tensor")),
-    ]
-)
+_FORKSERVER.set_forkserver_preload(["tests.engine.preload"])
 
 
 class World:

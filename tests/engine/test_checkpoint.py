@@ -21,7 +21,7 @@ from hybridperf_reference.engine.checkpoint import (
 )
 from hybridperf_reference.engine.optim import build_optimizer
 from hybridperf_reference.engine.stage import Stage
-from tests.engine.checkpoint_worlds import CASES, PLANS, STEPS, main
+from tests.engine.checkpoint_worlds import CASES, MODELS, PLANS, STEPS, main
 from tests.engine.families import FAMILIES
 from tests.engine.ranks import start_ranks, wait_for_ranks
 
@@ -95,7 +95,7 @@ def test_every_plan_resumes_from_the_checkpoint_of_every_other(
     loaded, *resumed = read(folder, f"{family}_{saved}_as_{under}", ranks_of(family, under))
 
     loaded.assert_equals(before)
-    assert len(resumed) == (saved == under or not FAMILIES[family].batch_norm)
+    assert len(resumed) == (saved == under or not MODELS[family].batch_norm)
     for state in resumed:
         if saved == under:
             state.assert_equals(after)

@@ -5,6 +5,7 @@ One world runs all its plans. Each rank leaves, for every plan, what it has afte
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 from contextlib import closing
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from hybridperf_reference.engine.mesh import Mesh
 
+MOST_WITH_WORKERS = 2  #: ranks of a plan under which samples are read ahead
 _MESHES: dict[tuple[object, ...], Mesh] = {}
 _WARMED: set[ParallelPlan] = set()
 
@@ -43,7 +45,10 @@ def mesh_of(plan: ParallelPlan, device: torch.device) -> Mesh:
 def run_plan(family: Family, plan: ParallelPlan, device: torch.device) -> dict[str, Any]:
     """Train under ``plan`` and return this rank's part of what came of it."""
     splits, mesh = family.splits(), mesh_of(plan, device)
-    with closing(Trainer(family.chain(), family.task(), plan, mesh, SEED)) as trainer:
+    # Workers are forked as slowly as a step is taken; tests of input have them under four ranks.
+    in_process = dataclasses.replace(family, reads_ahead=False)
+    chain = (family if plan.ranks <= MOST_WITH_WORKERS else in_process).chain()
+    with closing(Trainer(chain, family.task(), plan, mesh, SEED)) as trainer:
         # A third of the time, and no number depends on it: one family of each plan is enough.
         if plan not in _WARMED or isinstance(family, OddModel):
             trainer.warm_up()

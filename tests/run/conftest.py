@@ -22,13 +22,18 @@ from hybridperf.rules.check import check_path
 from hybridperf.run.provenance import file_sha256
 from hybridperf.run.spec import RUN_VARIABLE
 from hybridperf.tasks import registry
+from tests.run.command_server import CommandServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.run.command_server import Command
+
 ROOT: Final = Path(__file__).parents[2]
 FAULTY: Final = "tests.trainers.faulty"
 OPEN: Final = ("--division", "open")  #: which a model that is not the task's belongs to
+FORKS: Final = CommandServer()  #: what a command of one node takes
+FORKS_WITH_TORCH: Final = CommandServer(["torch.distributed"])  #: and one of several nodes
 #: Limits of time that no run on a busy machine reaches, unless a test says otherwise.
 GENEROUS: Final = dict.fromkeys(("initialisation_s", "run_s", "silence_s", "ending_s"), 3600.0)
 
@@ -54,7 +59,8 @@ class Bench:
 
     out: Path
     tasks: Path
-    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+    processes: list[Command] = field(default_factory=list)
+    server: CommandServer | None = FORKS  #: of its commands; None: each starts as a user's does
 
     def start(
         self,
@@ -63,7 +69,7 @@ class Bench:
         trainer: str = FAULTY,
         quick: bool = True,
         **faults: str,
-    ) -> subprocess.Popen[str]:
+    ) -> Command:
         """Start ``hybridperf run``; ``faults`` are variables of its environment."""
         run = [
             "run",
@@ -78,17 +84,21 @@ class Bench:
         ]
         return self.command(*run, *arguments, QUICK="1" if quick else "", **faults)
 
-    def command(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    def command(self, *arguments: str, **variables: str) -> Command:
         """Start ``hybridperf`` with ``arguments``."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.run.driver", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ
-            | {"PYTHONPATH": str(ROOT), "TASKS": str(self.tasks), "LIMITS": json.dumps(GENEROUS)}
-            | variables,
-        )
+        own = {"PYTHONPATH": str(ROOT), "TASKS": str(self.tasks), "LIMITS": json.dumps(GENEROUS)}
+        environment = os.environ | own | variables
+        process: Command
+        if self.server is not None:
+            process = self.server.start(arguments, environment)
+        else:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.run.driver", *arguments],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=environment,
+            )
         self.processes.append(process)
         return process
 
@@ -198,10 +208,11 @@ class Bench:
         return {finding.rule for finding in check_path(self.out).findings}
 
 
-def finished(process: subprocess.Popen[str], timeout_s: float = 300) -> Finished:
+def finished(process: Command, timeout_s: float = 300) -> Finished:
     """Wait for a command; no command ever shows a traceback."""
     out, err = process.communicate(timeout=timeout_s)
     assert "Traceback" not in out + err, err
+    assert process.returncode is not None
     done = Finished(process.returncode, out, err)
     others = [line for line in err.splitlines() if not line.startswith("hybridperf: ")]
     assert all(re.match(r"  attempt \d+: ", line) for line in others), err
@@ -230,7 +241,8 @@ def wait_until(holds: Callable[[], object], timeout_s: float = 300) -> None:
 @pytest.fixture(scope="session")
 def first_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of one honest run, of the task as it is; not to be changed."""
-    bench = Bench(tmp_path_factory.mktemp("first") / "out", ROOT / "suite/hybridperf/tasks")
+    folder, tasks = tmp_path_factory.mktemp("first") / "out", ROOT / "suite/hybridperf/tasks"
+    bench = Bench(folder, tasks, server=None)
     assert bench.run().code == 0
     return bench.out
 
@@ -243,7 +255,8 @@ def limits(**limits_s: float) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def whole_run_s(first_run: Path, tmp_path_factory: pytest.TempPathFactory) -> float:
     """How long a whole command takes here and now: what no single step of an honest run takes."""
-    bench = Bench(tmp_path_factory.mktemp("again") / "out", ROOT / "suite/hybridperf/tasks")
+    folder, tasks = tmp_path_factory.mktemp("again") / "out", ROOT / "suite/hybridperf/tasks"
+    bench = Bench(folder, tasks, server=None)
     start_s = time.monotonic()
     assert first_run.is_dir()
     assert bench.run().code == 0

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hybridperf.cli import main
+from hybridperf import cli
 from hybridperf.run import (
     coordinator,
     launcher,
@@ -91,7 +91,8 @@ def one_hash(_: Path) -> str:
     return os.environ.get("CODE", "0") * 64
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Carry out the command of ``sys.argv``, with what the environment asks for replaced."""
     replacements: list[tuple[object, str, object]] = [
         (run_set, "describe_with_torch", describe),
         (provenance, "_folder_sha256", one_hash),
@@ -115,4 +116,8 @@ if __name__ == "__main__":
         replacements.append((run_set, "draw_seed", lambda *_: (int(os.environ["SEED"]), {})))
     for module, name, replacement in replacements:
         setattr(module, name, replacement)
-    sys.exit(main())
+    sys.exit(cli.main())
+
+
+if __name__ == "__main__":
+    main()

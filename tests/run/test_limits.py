@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 def test_a_limit_of_the_shell_is_said_or_does_not_matter(
     bench: Bench, limit: int, value: int, codes: set[int]
 ) -> None:
+    bench.server = None
     process = bench.start()
     psutil.Process(process.pid).rlimit(limit, (value, value))
 

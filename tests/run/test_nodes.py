@@ -16,12 +16,12 @@ import pytest
 from hybridperf.log import keys
 from hybridperf.log.reader import read_log
 from hybridperf.run.spec import NODE_VARIABLE
-from tests.run.conftest import FAULTY, finished, limits, wait_until
+from tests.run.conftest import FAULTY, FORKS_WITH_TORCH, finished, limits, wait_until
 
 if TYPE_CHECKING:
-    import subprocess
     from pathlib import Path
 
+    from tests.run.command_server import Command
     from tests.run.conftest import Bench, Finished
 
 
@@ -39,7 +39,7 @@ class Pair:
     port: int = field(default_factory=free_port)
     host: str = "127.0.0.1"
 
-    def start(self, node: int, *arguments: str, **keywords: Any) -> subprocess.Popen[str]:
+    def start(self, node: int, *arguments: str, **keywords: Any) -> Command:
         """Start one of the two."""
         where = (
             "--nodes",
@@ -52,7 +52,7 @@ class Pair:
         keywords = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"} | keywords
         return self.bench.start("--plan", "dp=2", *where, *arguments, **keywords)
 
-    def both(self, **keywords: Any) -> list[subprocess.Popen[str]]:
+    def both(self, **keywords: Any) -> list[Command]:
         """Start both with the same command."""
         return [self.start(node, **keywords) for node in (0, 1)]
 
@@ -65,7 +65,7 @@ class Pair:
         once = str(self.bench.note())
         return self.run(FAULT=fault, FAULT_RANK="1", FAULT_ONCE=once, **keywords)
 
-    def hang(self) -> list[subprocess.Popen[str]]:
+    def hang(self) -> list[Command]:
         """Start both, and return while rank 1 hangs in the second epoch and rank 0 waits for it."""
         started = self.both(FAULT="hang", FAULT_RANK="1")
         self.bench.await_batches(42)
@@ -93,12 +93,13 @@ class Pair:
         assert [path.name for path in self.bench.out.iterdir()] == ["local"]
 
 
-def ended(*processes: subprocess.Popen[str]) -> list[Finished]:
+def ended(*processes: Command) -> list[Finished]:
     return [finished(process) for process in processes]
 
 
 @pytest.fixture
 def pair(bench: Bench) -> Pair:
+    bench.server = FORKS_WITH_TORCH
     return Pair(bench)
 
 
@@ -130,6 +131,7 @@ def test_two_nodes_make_one_result_whichever_comes_first(pair: Pair, first: int)
 
 
 def test_the_reference_trainer_trains_on_two_nodes(pair: Pair) -> None:
+    pair.bench.server = None
     pair.bench.change_task(epochs=2, width=4)  # the target is further away: the run ends there
 
     done = pair.run(trainer="hybridperf_reference", quick=False)

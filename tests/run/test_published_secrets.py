@@ -79,7 +79,7 @@ def published(bench: Bench, tmp_path: Path) -> tuple[Bench, dict[str, Any]]:
     folders = [tmp_path / name for name in (*FOLDERS, *ARGUMENTS)]
     for folder in folders:
         folder.mkdir()
-    bench.out = folders[0] / "out"
+    bench.out, bench.server = folders[0] / "out", None
     git = {"GIT_CONFIG_COUNT": str(len(REMOTES))}
     for number, address in enumerate(REMOTES):
         git[f"GIT_CONFIG_KEY_{number}"] = f"remote.planted{number}.url"

@@ -23,10 +23,10 @@ from hybridperf.run.checkpoints import (
 from tests.run.conftest import find, finished, wait_until
 
 if TYPE_CHECKING:
-    import subprocess
     from pathlib import Path
 
     from hybridperf.log.log import Log
+    from tests.run.command_server import Command
     from tests.run.conftest import Bench
 
 GAP_S = 0.5
@@ -214,7 +214,7 @@ def test_the_loss_curve_of_a_run_killed_at_a_random_step_is_that_of_one_never_ki
     assert curve(again) == curve(whole)
 
 
-def start_real(bench: Bench) -> subprocess.Popen[str]:
+def start_real(bench: Bench) -> Command:
     """Start a run of the reference trainer, always with the same seed."""
     return bench.start(trainer="hybridperf_reference", SEED="2718", OMP_NUM_THREADS="1")
 
