@@ -28,6 +28,7 @@ settings.load_profile("busy machine")
 _LONGEST: Final = (
     "tests/engine/test_transparency.py",
     "tests/run/test_nodes.py",
+    "tests/engine/test_law.py",
     "tests/engine/test_odd_models.py",
     "tests/engine/test_checkpoint.py",
     "tests/rules/mlperf/test_mutants.py",

@@ -10,7 +10,8 @@ import importlib
 from typing import Final
 
 _MODULES: Final = (
-    *("tests.engine.checkpoint_worlds", "tests.engine.optimizer_worlds", "tests.engine.worlds"),
+    *(f"tests.engine.{name}_worlds" for name in ("checkpoint", "law", "optimizer")),
+    "tests.engine.worlds",
     *(f"hybridperf_reference.engine.{name}" for name in ("pipeline", "sharding", "tensor")),
     *(f"hybridperf_reference.{name}.chain" for name in ("bert", "resnet", "vgg", "vit")),
     "multiprocessing.popen_fork",  # of worker processes
