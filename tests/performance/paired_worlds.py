@@ -59,7 +59,7 @@ class HeldByPeer:
 
     def __init__(self, side: Peer) -> None:
         self.optimizer = side.optimizer
-        self.parameters = {
+        self.parameters: dict[str, Tensor] = {
             f"{unit.name}.{name}": parameter
             for unit in side.units
             for name, parameter in unit.module.named_parameters()
@@ -106,10 +106,14 @@ def compare(name: str, folder: Path) -> None:
         else:
             peer = case.theirs(work)
             theirs = Recorded(peer, HeldByPeer(peer))
-        found = take_turns(ours, theirs, pairs=pairs, meet=dist.barrier)
+        found = take_turns(ours, theirs, pairs=pairs, meet=_meet)
     rank = os.environ["RANK"]
     (folder / f"rank_{rank}.json").write_text(json.dumps(found))
     torch.save({"ours": ours.kept, "theirs": theirs.kept}, folder / f"rank_{rank}.pt")
+
+
+def _meet() -> None:
+    dist.barrier()
 
 
 def _trainer(
