@@ -36,7 +36,7 @@ _WARMED: set[ParallelPlan] = set()
 
 def mesh_of(plan: ParallelPlan, device: torch.device) -> Mesh:
     """Return the mesh of ``plan``, one for all plans whose axes are alike: groups cost threads."""
-    axes = (plan.shards, plan.dp, plan.pp, plan.tp, plan.order)
+    axes = (plan.shards, plan.dp, plan.pp, plan.tp, plan.order, plan.delays_or_compresses)
     if axes not in _MESHES:
         _MESHES[axes] = build_mesh(plan, device)
     return _MESHES[axes]

@@ -6,6 +6,7 @@ it and `GradientAverage.finish` completes it. All replicas call both in the same
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -88,9 +89,11 @@ class FlatAverage:
         if pending.work is not None:
             pending.work.wait()
         sizes = [parameter.numel() for parameter in self._parameters]
-        *sums, present = pending.buffer.split([*sizes, len(sizes)])
+        dtypes = [parameter.dtype for parameter in self._parameters]
+        wide = pending.buffer.to(functools.reduce(torch.promote_types, dtypes, torch.float32))
+        *sums, present = wide.div_(self._group.size()).split([*sizes, len(sizes)])
         means = [
-            (total.to(parameter.dtype) / self._group.size()).view(parameter.shape)
+            total.view(parameter.shape).to(parameter.dtype)
             for total, parameter in zip(sums, self._parameters, strict=True)
         ]
         return list(_where_present(means, pending.given, present))

@@ -76,8 +76,10 @@ class GradientReducer:
         """Start the buckets that are complete now that the gradient of parameter ``number`` is."""
         if self._step is None or not self._averages or number not in self._bucket_of:
             return
-        self._missing[self._bucket_of[number]] -= 1
-        self._start(only_complete=True)
+        index = self._bucket_of[number]
+        self._missing[index] -= 1
+        if not self._missing[index]:
+            self._start(only_complete=True)
 
     def end(self, step: int) -> None:
         """Start the rest of the buckets of ``step``, whose last backward pass is over."""

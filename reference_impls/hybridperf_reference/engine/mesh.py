@@ -53,6 +53,15 @@ class Mesh:
         return [group for group in groups if group is not None]
 
     @property
+    def pp_back_group(self) -> dist.ProcessGroup | None:
+        """Return the group in which a program's gradients travel between the stages.
+
+        NCCL executes the messages of one group in order, whichever way they go, and a program
+        promises no order between the two directions.
+        """
+        return self.group("pp_back")
+
+    @property
     def pp_group(self) -> dist.ProcessGroup | None:
         """Return the process group of this replica's pipeline stages; None without a pipeline."""
         return self.group("pp")
@@ -129,6 +138,11 @@ def build_mesh(plan: ParallelPlan, device: torch.device) -> Mesh:
     sizes, at = _sizes(plan), coordinates(plan, own_rank())
     axes = DeviceMesh(device.type, _rank_grid(plan), mesh_dim_names=tuple(sizes))
     groups = {axis: axes.get_group(axis) for axis, size in sizes.items() if size > 1}
+    if plan.delays_or_compresses and plan.pp > 1:
+        pipelines = _rank_grid(plan).flatten(start_dim=1).T.tolist()
+        own, _ = dist.new_subgroups_by_enumeration(pipelines)
+        assert isinstance(own, dist.ProcessGroup), "every rank is in one of them"
+        groups["pp_back"] = own
     return Mesh(device, axes, at["dp"], at["pp"], at["tp"], groups)
 
 

@@ -61,11 +61,13 @@ class ProgramExecutor:
         seed: int,
     ) -> None:
         (self._module,) = part.modules
+        self._reducer: GradientReducer
         self._part, self._loss, self._plan, self._mesh = part, loss, plan, mesh
         self._seed = seed
         self._timer, self._update, self._streams = timer, update, streams
         self._predictor = StagePredictor(part, plan, mesh)
-        self.versions = WeightVersions(part.stage, lambda number: self._reducer.ready(number))
+        has_replicas = mesh.group("replicate") is not None
+        self.versions = WeightVersions(part.stage, self._gradient_ready if has_replicas else None)
         self._unused = {n for n, name in enumerate(self.versions.names) if name in unused}
         self._is_first, self._is_last = mesh.pp_rank == 0, mesh.pp_rank == plan.pp - 1
         size = replica_batch // plan.microbatches
@@ -174,22 +176,22 @@ class ProgramExecutor:
 
     def _build_links(self, size: int) -> dict[ActionKind, Link]:
         """Return this stage's links by the action that uses them, for ``size`` samples each."""
-        plan, stage, group = self._plan, self._mesh.pp_rank, self._mesh.pp_group
-        if group is None:
+        plan, stage = self._plan, self._mesh.pp_rank
+        if self._mesh.pp_group is None or self._mesh.pp_back_group is None:
             return {}
+        forth, back = self._mesh.pp_group, self._mesh.pp_back_group
         edges, own = self._part.edges, slice(stage, stage + 2)
         before, after = ((size, *edge.shape) for edge in edges[own])
         before_dtype, after_dtype = (edge.dtype for edge in edges[own])
         ends = {}
         if not self._is_first:
-            ends[ActionKind.RECEIVE_ACTIVATION] = (stage - 1, before, before_dtype)
-            ends[ActionKind.SEND_GRADIENT] = (stage - 1, before, before_dtype)
+            ends[ActionKind.RECEIVE_ACTIVATION] = (forth, stage - 1, before, before_dtype)
+            ends[ActionKind.SEND_GRADIENT] = (back, stage - 1, before, before_dtype)
         if not self._is_last:
-            ends[ActionKind.SEND_ACTIVATION] = (stage + 1, after, after_dtype)
-            ends[ActionKind.RECEIVE_GRADIENT] = (stage + 1, after, after_dtype)
+            ends[ActionKind.SEND_ACTIVATION] = (forth, stage + 1, after, after_dtype)
+            ends[ActionKind.RECEIVE_GRADIENT] = (back, stage + 1, after, after_dtype)
         return {
             kind: Link(
-                group,
                 *end,
                 self._mesh.device,
                 codec=LINK_CODECS[plan.links],
@@ -269,6 +271,9 @@ class ProgramExecutor:
         if not self._is_first:
             sent = torch.zeros_like(inputs) if inputs.grad is None else inputs.grad
             self._outgoing[ActionKind.SEND_GRADIENT] = sent.contiguous()
+
+    def _gradient_ready(self, number: int) -> None:
+        self._reducer.ready(number)
 
     def _apply(self, action: Action) -> None:
         """Wait for the averaged gradients of a step, and apply them as of that step."""

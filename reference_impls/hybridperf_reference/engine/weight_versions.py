@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,11 +26,11 @@ class WeightVersions:
     update has to write elsewhere only while the version is needed, so with staleness d there are
     at most d + 1 copies of the weights. Buffers have no versions.
 
-    ``on_gradient`` is called with a parameter's index when a backward pass has accumulated the
-    gradient of one of its versions.
+    ``on_gradient``, if any, is called with a parameter's index when a backward pass has accumulated
+    the gradient of one of its versions.
     """
 
-    def __init__(self, stage: nn.Module, on_gradient: Callable[[int], None]) -> None:
+    def __init__(self, stage: nn.Module, on_gradient: Callable[[int], None] | None) -> None:
         named = {name: p for name, p in stage.named_parameters() if p.requires_grad}
         self.names, self.parameters = tuple(named), tuple(named.values())
         numbers = {id(parameter): number for number, parameter in enumerate(self.parameters)}
@@ -40,9 +41,11 @@ class WeightVersions:
             if id(parameter) in numbers
         ]
         self._on_gradient = on_gradient
+        # Each copy of the weights is a list of leaves of the graph, whose storage the parameters
+        # have in turn; a leaf has a version counter of its own.
         self._alive: dict[int, list[Tensor]] = {}
-        self._unused: list[list[Tensor]] = []  # storage of retired versions
-        self._newest = 0
+        self._unused: list[list[Tensor]] = []  # of retired versions
+        self._newest, self._current = 0, list[Tensor]()  # the version and its copy
         self._installed: object = self.parameters
 
     def alive(self) -> list[int]:
@@ -56,33 +59,36 @@ class WeightVersions:
     def publish(self, version: int) -> None:
         """Make the parameters' present values available as ``version``."""
         self._newest = version
-        self._keep(version, [parameter.data for parameter in self.parameters])
+        self._alive[version] = self._current
 
     def restore(self, newest: int, older: Mapping[int, Mapping[str, Tensor]]) -> None:
         """Discard all versions; publish the parameters as ``newest``, and the ``older`` by name."""
         self._alive.clear()
+        self._unused.clear()
         for version, weights in older.items():
-            self._keep(version, [weights[name].clone() for name in self.names])
+            self._alive[version] = self._leaves([weights[name].clone() for name in self.names])
+        self._current = self._leaves([parameter.data for parameter in self.parameters])
         self.publish(newest)
 
     def retire(self, version: int) -> None:
         """Discard ``version``, and keep its storage for a later update."""
         weights = self._alive.pop(version)
         if version != self._newest:
-            self._unused.append([weight.detach() for weight in weights])
+            self._unused.append(weights)
 
     def before_update(self) -> None:
         """Give the parameters storage that no version shares, with the same values."""
         if self._newest not in self._alive:
             return
-        if self._unused:
-            fresh = self._unused.pop()
-        else:
-            fresh = [torch.empty_like(parameter.data) for parameter in self.parameters]
-        if fresh:
-            _foreach_copy_(fresh, [parameter.data for parameter in self.parameters])
-        for parameter, storage in zip(self.parameters, fresh, strict=True):
-            parameter.data = storage
+        present = [parameter.data for parameter in self.parameters]
+        if not self._unused:
+            self._unused.append(self._leaves([torch.empty_like(each) for each in present]))
+        self._current = self._unused.pop()
+        storage = [leaf.data for leaf in self._current]
+        if storage:
+            _foreach_copy_(storage, present)
+        for parameter, fresh in zip(self.parameters, storage, strict=True):
+            parameter.data = fresh
 
     def install(self, version: int) -> None:
         """Make the modules compute with ``version`` until another is installed."""
@@ -98,10 +104,14 @@ class WeightVersions:
                 registry[name] = weights[number]  # type: ignore[assignment]  # as functional_call does
             self._installed = weights
 
-    def _keep(self, version: int, weights: list[Tensor]) -> None:
-        """Keep ``weights`` as leaves of the graph, each with a version counter of its own."""
+    def _leaves(self, weights: list[Tensor]) -> list[Tensor]:
+        """Return ``weights`` [...] as leaves of the graph."""
         for number, weight in enumerate(weights):
-            weight.requires_grad_().register_post_accumulate_grad_hook(
-                lambda _, number=number: self._on_gradient(number)
-            )
-        self._alive[version] = weights
+            weight.requires_grad_()
+            if self._on_gradient is not None:
+                weight.register_post_accumulate_grad_hook(partial(self._ready, number))
+        return weights
+
+    def _ready(self, number: int, _: Tensor) -> None:
+        assert self._on_gradient is not None
+        self._on_gradient(number)
