@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import unicodedata
 from itertools import pairwise
-from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.findings import Severity
 from hybridperf.log import keys
 from hybridperf.rules.rule import Deviation, rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hybridperf.log.log import Log
     from hybridperf.log.package import Result
@@ -30,57 +28,51 @@ _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})  #: Un
     source=_INDEPENDENT,
     remedy="submit the runs as they were made, each with a seed of its own",
 )
-def runs_differ(result: Result, benchmark: Benchmark, *, least: int) -> Iterator[Deviation]:
-    """No two runs log the same qualities, or the same times between evaluations, throughout.
+def runs_differ(
+    result: Result,
+    benchmark: Benchmark,
+    *,
+    least: Mapping[str, int],
+    whole: Sequence[str],
+) -> Iterator[Deviation]:
+    """No two runs log the same in a row, as one that is put together from parts of others does.
 
-    Sequences of fewer than ``least`` may be equal by chance.
+    ``least`` is how many different values in a row are not equal by chance: qualities, times
+    between evaluations, and both. Of benchmarks in ``whole``, parts of runs may be equal.
     """
-    qualities: dict[tuple[object, ...], int] = {}
-    durations: dict[tuple[object, ...], int] = {}
+    seen: dict[tuple[object, ...], int] = {}
     for run in result.runs:
         evaluations = benchmark.evaluations(run.log)
         times = [entry.time_ms for entry in evaluations]
-        gaps = tuple(after - before for before, after in pairwise(times))
-        values = tuple(repr(entry.value)[:200] for entry in evaluations)
-        same = (
-            (qualities, values, "qualities", len(set(values))),
-            (durations, gaps, "times between evaluations", len(set(gaps))),
-        )
-        for seen, sequence, what, different in same:
-            if len(sequence) < least or different < least:
-                continue
-            other = seen.setdefault(sequence, run.number)
-            if other != run.number:
-                found = f"the {len(sequence)} {what} of run {other}"
+        gaps = [after - before for before, after in pairwise(times)]
+        values = [repr(entry.value)[:200] for entry in evaluations]
+        rows: dict[str, Sequence[object]] = {
+            "qualities": values,
+            "times between evaluations": gaps,
+            "qualities and times": list(zip(values[1:], gaps, strict=True)) if values else [],
+        }
+        for what, row in rows.items():
+            parts = _parts(row, least[what], least["whole"], whole=benchmark.name in whole)
+            others = [(seen.setdefault((what, *part), run.number), part) for part in parts]
+            copied = next((each for each in others if each[0] != run.number), None)
+            if copied is not None:
+                other, part = copied
+                found = f"{len(part)} {what} in a row of run {other}"
                 yield Deviation(f"{what} of its own", found, evaluations[-1].line, run.number)
+                break
 
 
-@rule(
-    "mlperf.pace",
-    scope="mlperf.log",
-    source="MLPerf Training rules, Run Results: a run result is 'a wall-clock timing measurement "
-    "for a contiguous period'",
-    remedy="submit the log of one run on one system, as it was written",
-    severity=Severity.WARNING,
-)
-def pace_is_steady(
-    log: Log, benchmark: Benchmark, *, least: int, most_ratio: float
-) -> Iterator[Deviation]:
-    """The halves of a run take about as long from one evaluation to the next.
-
-    Halves of fewer than ``least`` intervals are not compared.
-    """
-    evaluations = benchmark.evaluations(log)
-    gaps = [after.time_ms - before.time_ms for before, after in pairwise(evaluations)]
-    half = len(gaps) // 2
-    if half < least:
+def _parts(
+    row: Sequence[object], least: int, least_whole: int, *, whole: bool
+) -> Iterator[tuple[object, ...]]:
+    """Yield what of ``row`` no other run has by chance: parts of it, or all of a shorter one."""
+    size = len(row) if whole else min(len(row), least)
+    if size < min(least, least_whole):
         return
-    first, second = median(gaps[:half]), median(gaps[half:])
-    slower, faster = max(first, second), min(first, second)
-    if faster > 0 and slower / faster > most_ratio:
-        found = f"{first / 1000:g} s in the first half, {second / 1000:g} s in the second"
-        expected = f"as much time between evaluations throughout, up to {most_ratio:g} times"
-        yield Deviation(expected, found, evaluations[half].line)
+    for first in range(len(row) - size + 1):
+        part = tuple(row[first : first + size])
+        if len(set(part)) >= min(least, least_whole):
+            yield part
 
 
 @rule(

@@ -1,0 +1,166 @@
+"""Rules for how long parts of a run take: evaluations, its halves, and what it tracked itself."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.findings import Severity
+from hybridperf.log import keys
+from hybridperf.rules.mlperf.ruleset import division
+from hybridperf.rules.rule import Deviation, rule
+from hybridperf.score.convergence import count_key, samples_of
+from hybridperf.untrusted import number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hybridperf.log.log import Log
+    from hybridperf.log.package import Result
+    from hybridperf.rules.mlperf.ruleset import Benchmark
+
+_PERIOD: Final = (
+    "MLPerf Training rules, Run Results: a run result is 'a wall-clock timing measurement for a "
+    "contiguous period that includes ... quality evaluation'"
+)
+_WHOLE: Final = "submit the log of one run on one system, as it was written"
+
+
+@rule("mlperf.evaluation_time", scope="mlperf.log", source=_PERIOD, remedy=_WHOLE)
+def evaluations_take_time(
+    log: Log,
+    benchmark: Benchmark,
+    *,
+    least_share: Mapping[str, float],
+    evaluated_later: Sequence[str],
+) -> Iterator[Deviation]:
+    """Every evaluation takes time, and a share of what the run's others take in the median.
+
+    Shares below those of ``least_share`` are an error or a warning; in the open division, where
+    what is evaluated may change, a warning. Benchmarks whose checkpoints are evaluated later may
+    log all of it at once.
+    """
+    spans = () if benchmark.name in evaluated_later else _spans(log)
+    if not spans:
+        return
+    usual = median(span for span, _ in spans)
+    shortest, line = min(spans)
+    if shortest <= 0:
+        expected = f"{keys.EVAL_STOP} later than {keys.EVAL_START} by the clock"
+        count = sum(span <= 0 for span, _ in spans)
+        yield Deviation(expected, f"{shortest / 1000:g} s in {count} of {len(spans)}", line)
+    elif shortest < least_share["warning"] * usual:
+        mild = shortest >= least_share["error"] * usual or division(log) == "open"
+        yield Deviation(
+            f"evaluations of about {usual / 1000:g} s, as the run's others are",
+            f"{shortest / 1000:g} s",
+            line,
+            severity=Severity.WARNING if mild else None,
+        )
+
+
+@rule("mlperf.evaluation_speed", scope="mlperf.result", source=_PERIOD, remedy=_WHOLE)
+def evaluations_take_as_long(
+    result: Result,
+    benchmark: Benchmark,
+    *,
+    least_runs: int,
+    least_share: Mapping[str, float],
+    evaluated_later: Sequence[str],
+) -> Iterator[Deviation]:
+    """Evaluations of a run take a share of what those of the result's other runs take.
+
+    Results of fewer than ``least_runs`` runs that log evaluations are not compared.
+    """
+    if benchmark.name in evaluated_later:
+        return
+    of_runs = [(run, spans) for run in result.runs if (spans := _spans(run.log))]
+    if len(of_runs) < least_runs:
+        return
+    usual = median(median(span for span, _ in spans) for _, spans in of_runs)
+    for run, spans in of_runs:
+        own = median(span for span, _ in spans)
+        if 0 < own < least_share["warning"] * usual:
+            mild = own >= least_share["error"] * usual or division(run.log) == "open"
+            yield Deviation(
+                f"evaluations of about {usual / 1000:g} s, as in the other runs",
+                f"{own / 1000:g} s in the median",
+                spans[0][1],
+                run.number,
+                severity=Severity.WARNING if mild else None,
+            )
+
+
+def _spans(log: Log) -> list[tuple[int, int]]:
+    """Return the time of each evaluation and the line it stops in, if starts and stops pair."""
+    starts, stops = log.all(keys.EVAL_START), log.all(keys.EVAL_STOP)
+    if len(starts) != len(stops):
+        return []
+    return [
+        (stop.time_ms - start.time_ms, stop.line) for start, stop in zip(starts, stops, strict=True)
+    ]
+
+
+@rule("mlperf.rates", scope="mlperf.log", source=_PERIOD, remedy=_WHOLE)
+def rates_agree(
+    log: Log,
+    benchmark: Benchmark,
+    *,
+    tracked: Sequence[str],
+    names: Sequence[str],
+    most_ratio: float,
+) -> Iterator[Deviation]:
+    """A run trains no more samples in a second than its own statistics say, in the median.
+
+    Of benchmarks in ``tracked``, whose loggers count samples a second without evaluations.
+    """
+    start, stop = log.first(keys.RUN_START), log.first(keys.RUN_STOP)
+    if benchmark.name not in tracked or start is None or stop is None:
+        return
+    rates = [
+        float(rate)
+        for entry in log.all(keys.TRACKED_STATS)
+        if isinstance(entry.value, dict)
+        for name in names
+        if (rate := number(entry.value.get(name), 0))
+    ]
+    edition = benchmark.edition
+    samples = samples_of(log, benchmark.name, count_key([log], benchmark.name, edition), edition)
+    run_s = (stop.time_ms - start.time_ms) / 1000
+    if not rates or not samples or samples < 0 or run_s <= 0:
+        return
+    rate, most = samples / run_s, most_ratio * median(rates)
+    if rate > most:
+        yield Deviation(
+            f"at most the {median(rates):,.6g} samples/s that the run tracked",
+            f"{samples:,} samples in {run_s:g} s, {rate:,.6g} a second",
+            stop.line,
+        )
+
+
+@rule(
+    "mlperf.pace",
+    scope="mlperf.log",
+    source=_PERIOD,
+    remedy=_WHOLE,
+    severity=Severity.WARNING,
+)
+def pace_is_steady(
+    log: Log, benchmark: Benchmark, *, least: int, most_ratio: float
+) -> Iterator[Deviation]:
+    """The halves of a run take about as long from one evaluation to the next.
+
+    Halves of fewer than ``least`` intervals are not compared.
+    """
+    evaluations = benchmark.evaluations(log)
+    gaps = [after.time_ms - before.time_ms for before, after in pairwise(evaluations)]
+    half = len(gaps) // 2
+    if half < least:
+        return
+    first, second = median(gaps[:half]), median(gaps[half:])
+    slower, faster = max(first, second), min(first, second)
+    if faster > 0 and slower / faster > most_ratio:
+        found = f"{first / 1000:g} s in the first half, {second / 1000:g} s in the second"
+        expected = f"as much time between evaluations throughout, up to {most_ratio:g} times"
+        yield Deviation(expected, found, evaluations[half].line)
