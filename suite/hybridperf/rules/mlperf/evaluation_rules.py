@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -151,7 +152,8 @@ def evaluation_cadence(log: Log, benchmark: Benchmark) -> Iterator[Deviation]:
             gap <= (due.near_first if point == known[0] else due.near) + due.rounding
             for gap, _, point in wrong
         )
-        enough = due.rounding and len(known) >= (known[-1] - due.first) // due.every + 1
+        asked = math.floor((known[-1] - due.first) / due.every + _SAME) + 1
+        enough = due.rounding and len(known) >= asked
         mild = near or enough or division(log) == "open"
         first = f", and the first at {due.first:,.12g}" if due.first != due.every else ""
         yield Deviation(
