@@ -108,7 +108,9 @@ class LogBudget:
         Raises:
             TooMuchError: if the budget is exceeded.
         """
-        units = [KEY_UNITS * line.count(b":") + OBJECT_UNITS * line.count(b"{") for line in payloads]
+        units = [
+            KEY_UNITS * line.count(b":") + OBJECT_UNITS * line.count(b"{") for line in payloads
+        ]
         if b"[" in block:  # seldom: a comma may be another item
             units = [
                 weight + line.count(b",") + line.count(b"[") if b"[" in line else weight
