@@ -284,6 +284,21 @@ def test_what_made_a_result_faster_or_slower(
     assert result.context.improvement.cause == cause
 
 
+@pytest.mark.parametrize("text", ["[1.1]", "{", '{"scaling_factor": 0}'])
+def test_a_result_with_a_malformed_factor_has_no_score_and_no_traceback(
+    tmp_path: Path, text: str
+) -> None:
+    folder = write_round(tmp_path / "training_results_v8.0", _logs(200.0), facts=_facts(1))
+    (folder / "scaling.json").write_text(text)
+
+    (result,) = _results(tmp_path)
+    pages = dict(site_files([result]))
+
+    assert result.minutes is None
+    assert "scaling.json" in pages["round-8.0.html"]
+    assert "benchmark-bert.html" not in pages
+
+
 def test_a_smaller_system_is_slower_by_its_scale(tmp_path: Path) -> None:
     write_round(tmp_path / "training_results_v8.0", _logs(200.0), facts=_facts(8))
     write_round(tmp_path / "training_results_v9.0", _logs(800.0), facts=_facts(1))

@@ -8,12 +8,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hybridperf.findings import Severity
+from hybridperf.log.package import Package, Result, SealedRun
 from hybridperf.log.published import read_published_log
 from hybridperf.log.rounds import find_packages, read_package
 from hybridperf.rules.mlperf.check_round import check_log_strictly, check_result_strictly
 from hybridperf.rules.mlperf.ruleset import load_ruleset
 from tests.rules.mlperf.published_rounds import published_rounds
-from tests.rules.mlperf.strict_logs import Lines, bert, findings_of, line, read_lines, where, write
+from tests.rules.mlperf.strict_logs import (
+    RULESET,
+    Lines,
+    bert,
+    findings_of,
+    line,
+    read_lines,
+    resnet,
+    value,
+    where,
+    write,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,6 +134,37 @@ def test_a_log_that_was_made_faster_contradicts_its_own_statistics(
     assert ("mlperf.rates", "result_0.txt", ERROR) in found
 
 
+def test_one_run_that_was_made_faster_is_unlike_the_others(rounds: Path, tmp_path: Path) -> None:
+    found = _new(rounds, LORA, tmp_path, lambda logs: _squeezed(logs[0], 0.5))
+
+    assert ("mlperf.rates", "result_0.txt", WARNING) in found  # another unit would look like it
+    assert ("mlperf.common_rates", "result_0.txt", ERROR) in found
+
+
+def test_parts_of_runs_may_take_the_same_few_times(tmp_path: Path) -> None:
+    """A device that evaluates in 4 to 7 ms has many times in a row that are equal by chance."""
+    chosen = random.Random(3)
+    runs = []
+    for number in range(5):
+        lines = resnet()
+        value("seed", 1000 + number)(lines)
+        stop = lines.pop()
+        for nth in range(30):
+            stamp = lines[-1]["time_ms"] + chosen.choice((4, 5, 6, 7))
+            point = {"value": chosen.random(), "time_ms": stamp}
+            lines.append({**line("eval_accuracy", epoch_num=15 + 4 * nth), **point})
+        runs.append([*lines, {**stop, "time_ms": lines[-1]["time_ms"]}])
+    sealed = tuple(
+        SealedRun(number, read_published_log(write(tmp_path / str(number), lines), ""), None)
+        for number, lines in enumerate(runs)
+    )
+    package = Package(tmp_path, "o", "s", "resnet", tmp_path)
+
+    found = check_result_strictly(Result(package, sealed, None, "", ()), load_ruleset(RULESET))
+
+    assert "mlperf.twins" not in {each.rule for each in found}
+
+
 def _spliced(head: Lines, tail: Lines, key: str) -> Lines:
     """Return the beginning of a run and the end of another, by one clock."""
     middle = len(_places(head, key)) // 2 - 1
@@ -159,12 +202,22 @@ def _rules(found: list[Finding]) -> list[tuple[str, Severity]]:
 
 
 @pytest.mark.parametrize(
-    ("shortest_ms", "severity"), [(0, ERROR), (-5, ERROR), (20, ERROR), (150, WARNING), (250, None)]
+    ("shortest_ms", "usual_ms", "severity"),
+    [
+        (0, 1000, ERROR),
+        (-5, 1000, ERROR),
+        (20, 1000, ERROR),
+        (150, 1000, WARNING),
+        (250, 1000, None),
+        (0, 60, WARNING),
+        (0, 0, WARNING),
+        (8, 31, None),
+    ],
 )
 def test_how_short_an_evaluation_may_be(
-    tmp_path: Path, shortest_ms: int, severity: Severity | None
+    tmp_path: Path, shortest_ms: int, usual_ms: int, severity: Severity | None
 ) -> None:
-    lines = _paced(20, lambda nth: shortest_ms if nth == 3 else 1000)
+    lines = _paced(20, lambda nth: shortest_ms if nth == 3 else usual_ms)
 
     expected = [] if severity is None else [("mlperf.evaluation_time", severity)]
     assert _rules(findings_of(tmp_path / "log", lines)) == expected

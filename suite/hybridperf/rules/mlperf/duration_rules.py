@@ -33,31 +33,29 @@ def evaluations_take_time(
     benchmark: Benchmark,
     *,
     least_share: Mapping[str, float],
+    least_ms: float,
     evaluated_later: Sequence[str],
 ) -> Iterator[Deviation]:
     """Every evaluation takes time, and a share of what the run's others take in the median.
 
-    Shares below those of ``least_share`` are an error or a warning; in the open division, where
-    what is evaluated may change, a warning. Benchmarks whose checkpoints are evaluated later may
-    log all of it at once.
+    Shares below those of ``least_share`` are an error or a warning; a warning too where the median
+    is below ``least_ms``, as some log what a device did in a few milliseconds at once, and in the
+    open division. Benchmarks whose checkpoints are evaluated later may log all of it at once.
     """
     spans = () if benchmark.name in evaluated_later else _spans(log)
     if not spans:
         return
     usual = median(span for span, _ in spans)
     shortest, line = min(spans)
-    if shortest <= 0:
-        expected = f"{keys.EVAL_STOP} later than {keys.EVAL_START} by the clock"
-        count = sum(span <= 0 for span, _ in spans)
-        yield Deviation(expected, f"{shortest / 1000:g} s in {count} of {len(spans)}", line)
-    elif shortest < least_share["warning"] * usual:
-        mild = shortest >= least_share["error"] * usual or division(log) == "open"
-        yield Deviation(
-            f"evaluations of about {usual / 1000:g} s, as the run's others are",
-            f"{shortest / 1000:g} s",
-            line,
-            severity=Severity.WARNING if mild else None,
-        )
+    if shortest > 0 and shortest >= least_share["warning"] * usual:
+        return
+    mild = shortest >= least_share["error"] * usual or usual < least_ms or division(log) == "open"
+    yield Deviation(
+        f"evaluations of about {usual / 1000:g} s, as the run's others are",
+        f"{shortest / 1000:g} s",
+        line,
+        severity=Severity.WARNING if mild else None,
+    )
 
 
 @rule("mlperf.evaluation_speed", scope="mlperf.result", source=_PERIOD, remedy=_WHOLE)
@@ -67,11 +65,13 @@ def evaluations_take_as_long(
     *,
     least_runs: int,
     least_share: Mapping[str, float],
+    least_ms: float,
     evaluated_later: Sequence[str],
 ) -> Iterator[Deviation]:
     """Evaluations of a run take a share of what those of the result's other runs take.
 
-    Results of fewer than ``least_runs`` runs that log evaluations are not compared.
+    Results of fewer than ``least_runs`` runs that log evaluations are not compared. Where they
+    take less than ``least_ms`` it is a warning, as in the open division.
     """
     if benchmark.name in evaluated_later:
         return
@@ -81,14 +81,14 @@ def evaluations_take_as_long(
     usual = median(median(span for span, _ in spans) for _, spans in of_runs)
     for run, spans in of_runs:
         own = median(span for span, _ in spans)
-        if 0 < own < least_share["warning"] * usual:
-            mild = own >= least_share["error"] * usual or division(run.log) == "open"
+        if own < least_share["warning"] * usual:
+            mild = own >= least_share["error"] * usual or usual < least_ms
             yield Deviation(
                 f"evaluations of about {usual / 1000:g} s, as in the other runs",
                 f"{own / 1000:g} s in the median",
                 spans[0][1],
                 run.number,
-                severity=Severity.WARNING if mild else None,
+                severity=Severity.WARNING if mild or division(run.log) == "open" else None,
             )
 
 
@@ -110,14 +110,67 @@ def rates_agree(
     tracked: Sequence[str],
     names: Sequence[str],
     most_ratio: float,
+    other_unit: float,
 ) -> Iterator[Deviation]:
     """A run trains no more samples in a second than its own statistics say, in the median.
 
-    Of benchmarks in ``tracked``, whose loggers count samples a second without evaluations.
+    Of benchmarks in ``tracked``, whose loggers count samples a second without evaluations. Ratios
+    of ``other_unit`` or more are a warning: the statistics count something else.
     """
+    rates = _tracked(log, benchmark, tracked, names)
+    if rates is None:
+        return
+    rate, usual = rates
+    if rate > most_ratio * usual:
+        stop = log.first(keys.RUN_STOP)
+        yield Deviation(
+            f"at most the {usual:,.6g} samples/s that the run tracked",
+            f"{rate:,.6g} from run_start to run_stop",
+            stop.line if stop else None,
+            severity=Severity.WARNING if rate >= other_unit * usual else None,
+        )
+
+
+@rule("mlperf.common_rates", scope="mlperf.result", source=_PERIOD, remedy=_WHOLE)
+def rates_agree_alike(
+    result: Result,
+    benchmark: Benchmark,
+    *,
+    tracked: Sequence[str],
+    names: Sequence[str],
+    least_runs: int,
+    most_ratio: float,
+) -> Iterator[Deviation]:
+    """Samples over time are the same share of the tracked rate in every run, up to a ratio.
+
+    Results of fewer than ``least_runs`` runs that track their rate are not compared.
+    """
+    of_runs = [
+        (run, rates[0] / rates[1])
+        for run in result.runs
+        if (rates := _tracked(run.log, benchmark, tracked, names)) is not None
+    ]
+    if len(of_runs) < least_runs:
+        return
+    usual = median(share for _, share in of_runs)
+    for run, share in of_runs:
+        if share > most_ratio * usual:
+            stop = run.log.first(keys.RUN_STOP)
+            yield Deviation(
+                f"about {usual:.1%} of the samples/s that runs tracked, as in the other runs",
+                f"{share:.1%}",
+                stop.line if stop else None,
+                run.number,
+            )
+
+
+def _tracked(
+    log: Log, benchmark: Benchmark, tracked: Sequence[str], names: Sequence[str]
+) -> tuple[float, float] | None:
+    """Return samples per second of a run and the median of what it tracked; None if unknown."""
     start, stop = log.first(keys.RUN_START), log.first(keys.RUN_STOP)
     if benchmark.name not in tracked or start is None or stop is None:
-        return
+        return None
     rates = [
         float(rate)
         for entry in log.all(keys.TRACKED_STATS)
@@ -129,14 +182,8 @@ def rates_agree(
     samples = samples_of(log, benchmark.name, count_key([log], benchmark.name, edition), edition)
     run_s = (stop.time_ms - start.time_ms) / 1000
     if not rates or not samples or samples < 0 or run_s <= 0:
-        return
-    rate, most = samples / run_s, most_ratio * median(rates)
-    if rate > most:
-        yield Deviation(
-            f"at most the {median(rates):,.6g} samples/s that the run tracked",
-            f"{samples:,} samples in {run_s:g} s, {rate:,.6g} a second",
-            stop.line,
-        )
+        return None
+    return samples / run_s, median(rates)
 
 
 @rule(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hybridperf.rules.mlperf.ruleset import Benchmark
 
 _SAME: Final = 1e-6  # of a distance in fractions of an epoch
+_OTHER_UNIT: Final = 100  # times as far apart as is due: steps or samples in place of epochs
 
 
 @rule(
@@ -124,8 +125,8 @@ def evaluation_cadence(log: Log, benchmark: Benchmark) -> Iterator[Deviation]:
     """Evaluations are as far apart as the batch size requires.
 
     As far apart as the formula says before it is rounded down is a warning; so are as many
-    evaluations as are due, one of them late; more often; and anything in the open division, which
-    may stop by whatever it likes.
+    evaluations as are due, one of them late; more often; a hundred times as far, which counts
+    something else; and anything in the open division, which may stop by whatever it likes.
     """
     cadence, batch = benchmark.cadence, whole(log.value(keys.GLOBAL_BATCH_SIZE), 1, COUNT_CAP)
     due = None if cadence is None or batch is None else cadence.due(batch)
@@ -154,7 +155,8 @@ def evaluation_cadence(log: Log, benchmark: Benchmark) -> Iterator[Deviation]:
         )
         asked = math.floor((known[-1] - due.first) / due.every + _SAME) + 1
         enough = due.rounding and len(known) >= asked
-        mild = near or enough or division(log) == "open"
+        other_unit = min(gap for gap, _, _ in gaps) > _OTHER_UNIT * due.every
+        mild = near or enough or other_unit or division(log) == "open"
         first = f", and the first at {due.first:,.12g}" if due.first != due.every else ""
         yield Deviation(
             f"an evaluation every {due.every:,.12g} {cadence.unit}{rounded}{first}",

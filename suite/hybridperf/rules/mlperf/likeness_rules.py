@@ -65,13 +65,18 @@ def runs_differ(
 def _parts(
     row: Sequence[object], least: int, least_whole: int, *, whole: bool
 ) -> Iterator[tuple[object, ...]]:
-    """Yield what of ``row`` no other run has by chance: parts of it, or all of a shorter one."""
-    size = len(row) if whole else min(len(row), least)
+    """Yield what of ``row`` no other run has by chance: parts of it, or all of a shorter one.
+
+    All values of a part differ, and ``least_whole`` of a whole.
+    """
+    whole = whole or len(row) < least
+    size = len(row) if whole else least
+    different = min(size, least_whole) if whole else size
     if size < min(least, least_whole):
         return
     for first in range(len(row) - size + 1):
         part = tuple(row[first : first + size])
-        if len(set(part)) >= min(least, least_whole):
+        if len(set(part)) >= different:
             yield part
 
 
