@@ -97,7 +97,7 @@ class Example:
     of: str = "log"  #: a key of `_PARTS`
     runs: tuple[int, ...] = ()  #: numbers of the runs that say it; mended in the first of them
     last: bool = False  #: of the last lines with their key, not the first
-    given: str = ""  #: what the result has beside its logs
+    given: str = ""  #: what else the result has
 
 
 @functools.cache
@@ -129,8 +129,9 @@ def _example(name: str) -> dict[str, str]:
     """Return the fields of an `Explanation` that show the example of a rule."""
     example = examples()[name]
     several = f" of {len(example.runs)} runs" if len(example.runs) > 1 else ""
+    given = f", given {example.given}" if example.given else ""
     return {
-        "example_of": _PARTS[example.of] + several,
+        "example_of": _PARTS[example.of] + several + given,
         "breaks": example.breaks.strip(),
         "mended": example.mended.strip(),
     }
