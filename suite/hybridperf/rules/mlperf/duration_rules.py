@@ -24,6 +24,7 @@ _PERIOD: Final = (
     "MLPerf Training rules, Run Results: a run result is 'a wall-clock timing measurement for a "
     "contiguous period that includes ... quality evaluation'"
 )
+_MOST_TRACKED: Final = 500  #: lines of statistics that are looked at; logs have up to 10,000
 _WHOLE: Final = "submit the log of one run on one system, as it was written"
 
 
@@ -167,13 +168,17 @@ def rates_agree_alike(
 def _tracked(
     log: Log, benchmark: Benchmark, tracked: Sequence[str], names: Sequence[str]
 ) -> tuple[float, float] | None:
-    """Return samples per second of a run and the median of what it tracked; None if unknown."""
+    """Return samples per second of a run and the median of what it tracked; None if unknown.
+
+    The median is of evenly spaced lines.
+    """
     start, stop = log.first(keys.RUN_START), log.first(keys.RUN_STOP)
     if benchmark.name not in tracked or start is None or stop is None:
         return None
+    entries = log.all(keys.TRACKED_STATS)
     rates = [
         float(rate)
-        for entry in log.all(keys.TRACKED_STATS)
+        for entry in entries[:: 1 + len(entries) // _MOST_TRACKED]
         if isinstance(entry.value, dict)
         for name in names
         if (rate := number(entry.value.get(name), 0))
