@@ -24,7 +24,7 @@ _PERIOD: Final = (
     "MLPerf Training rules, Run Results: a run result is 'a wall-clock timing measurement for a "
     "contiguous period that includes ... quality evaluation'"
 )
-_MOST_TRACKED: Final = 500  #: lines of statistics that are looked at; logs have up to 10,000
+_MOST_TRACKED: Final = 500  #: lines of statistics that are looked at; logs have up to 1,352
 _WHOLE: Final = "submit the log of one run on one system, as it was written"
 
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _INDEPENDENT: Final = (
     "MLPerf Training rules, Scoring: each submission is 'a set of N independent runs'"
 )
+# Bounds on memory: results of ten rounds have up to 40 runs, of up to 319 evaluations.
+_MOST_COMPARED: Final = 2000  #: evaluations of a run
+_MOST_KEPT: Final = 100_000  #: parts of all runs of a result
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})  #: Unicode categories
 
 
@@ -42,7 +45,7 @@ def runs_differ(
     """
     seen: dict[tuple[object, ...], int] = {}
     for run in result.runs:
-        evaluations = benchmark.evaluations(run.log)
+        evaluations = benchmark.evaluations(run.log)[:_MOST_COMPARED]
         times = [entry.time_ms for entry in evaluations]
         gaps = [after - before for before, after in pairwise(times)]
         values = [repr(entry.value)[:200] for entry in evaluations]
@@ -52,14 +55,14 @@ def runs_differ(
             "qualities and times": list(zip(values[1:], gaps, strict=True)) if values else [],
         }
         for what, row in rows.items():
-            parts = _parts(row, least[what], least["whole"], whole=benchmark.name in whole)
-            others = [(seen.setdefault((what, *part), run.number), part) for part in parts]
-            copied = next((each for each in others if each[0] != run.number), None)
+            parts = list(_parts(row, least[what], least["whole"], whole=benchmark.name in whole))
+            copied = next((part for part in parts if (what, *part) in seen), None)
             if copied is not None:
-                other, part = copied
-                found = f"{len(part)} {what} in a row of run {other}"
+                found = f"{len(copied)} {what} in a row of run {seen[what, *copied]}"
                 yield Deviation(f"{what} of its own", found, evaluations[-1].line, run.number)
                 break
+            if len(seen) < _MOST_KEPT:
+                seen |= {(what, *part): run.number for part in parts}
 
 
 def _parts(
