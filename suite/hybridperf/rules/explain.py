@@ -128,7 +128,8 @@ _PARTS: Final = {
 def _example(name: str) -> dict[str, str]:
     """Return the fields of an `Explanation` that show the example of a rule."""
     example = examples()[name]
-    several = f" of {len(example.runs)} runs" if len(example.runs) > 1 else ""
+    count = len(example.runs)
+    several = f" of {count} runs, mended in one of them" if count > 1 else ""
     given = f", given {example.given}" if example.given else ""
     return {
         "example_of": _PARTS[example.of] + several + given,
