@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
 RESNET = "v3.0/Dell/results/XE9680x8H100-SXM-80GB/resnet"
 LORA = "v5.0/Dell/results/XE7740x8H200-NVL-141GB/llama2_70b_lora"
+BERT_WITHOUT = "v2.1/NVIDIA/results/dgxa100_ngc22.09_pytorch/bert"  #: starts of evaluations
 BERT = "v4.1/NVIDIA/results/h200_ngc23.09_pytorch/bert"
 
 
@@ -116,6 +117,24 @@ def test_a_run_whose_evaluations_were_all_cut_is_unlike_the_others(
 
     assert ("mlperf.evaluation_speed", "result_1.txt", ERROR) in found
     assert "mlperf.evaluation_time" not in {rule for rule, _, _ in found}
+
+
+@pytest.mark.parametrize(("share", "severity"), [(0.1, ERROR), (0.4, WARNING), (0.6, None)])
+def test_a_part_of_the_training_that_was_cut_out_is_found(
+    rounds: Path, tmp_path: Path, share: float, severity: Severity | None
+) -> None:
+    def cut(logs: list[Lines]) -> None:
+        before, after = _places(logs[4], "eval_accuracy")[2:4]
+        start_ms = logs[4][before]["time_ms"]
+        cut_ms = int((logs[4][after]["time_ms"] - start_ms) * (1 - share))
+        for each in logs[4][before + 1 :]:
+            each["time_ms"] = max(each["time_ms"] - cut_ms, start_ms)
+
+    found = _new(rounds, BERT_WITHOUT, tmp_path, cut)
+
+    named = {level for rule, _, level in found if rule == "mlperf.training_time"}
+    assert named == ({severity} if severity else set())
+    assert {log for rule, log, _ in found if rule == "mlperf.training_time"} <= {"result_4.txt"}
 
 
 def _squeezed(lines: Lines, share: float) -> None:

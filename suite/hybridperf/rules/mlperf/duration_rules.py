@@ -11,12 +11,12 @@ from hybridperf.log import keys
 from hybridperf.rules.mlperf.ruleset import division
 from hybridperf.rules.rule import Deviation, rule
 from hybridperf.score.convergence import count_key, samples_of
-from hybridperf.untrusted import number
+from hybridperf.untrusted import COUNT_CAP, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hybridperf.log.log import Log
+    from hybridperf.log.log import Entry, Log
     from hybridperf.log.package import Result
     from hybridperf.rules.mlperf.ruleset import Benchmark
 
@@ -101,6 +101,45 @@ def _spans(log: Log) -> list[tuple[int, int]]:
     return [
         (stop.time_ms - start.time_ms, stop.line) for start, stop in zip(starts, stops, strict=True)
     ]
+
+
+@rule("mlperf.training_time", scope="mlperf.log", source=_PERIOD, remedy=_WHOLE)
+def training_takes_time(
+    log: Log,
+    benchmark: Benchmark,
+    *,
+    least: int,
+    least_share: Mapping[str, float],
+    evaluated_later: Sequence[str],
+) -> Iterator[Deviation]:
+    """What is trained between two evaluations takes a share of what as much takes in the median.
+
+    Runs of fewer than ``least`` intervals are not looked at. In the open division, where the model
+    may change on the way, it is a warning.
+    """
+    if benchmark.name in evaluated_later:
+        return
+    by = count_key([log], benchmark.name, benchmark.edition)
+    first: dict[float, Entry] = {}
+    for entry in benchmark.evaluations(log):
+        if (point := number(entry.metadata.get(by), 0, COUNT_CAP)) is not None:
+            first.setdefault(float(point), entry)
+    paces = [
+        ((first[after].time_ms - first[before].time_ms) / (after - before), first[after])
+        for before, after in pairwise(sorted(first))
+    ]
+    if len(paces) < least:
+        return
+    usual = median(pace for pace, _ in paces)
+    shortest, entry = min(paces, key=lambda each: each[0])
+    if shortest < least_share["warning"] * usual:
+        mild = shortest >= least_share["error"] * usual or division(log) == "open"
+        yield Deviation(
+            "as much training in about as much time as between the run's other evaluations",
+            f"{shortest / usual:.1%} of it",
+            entry.line,
+            severity=Severity.WARNING if mild else None,
+        )
 
 
 @rule("mlperf.rates", scope="mlperf.log", source=_PERIOD, remedy=_WHOLE)
