@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import unicodedata
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -97,14 +98,18 @@ def names_are_plain(
     for key in (keys.SUBMISSION_ORG, keys.SUBMISSION_PLATFORM):
         for entry in log.all(key):
             text = entry.value
-            plain = (
-                isinstance(text, str)
-                and len(text) <= most_characters
-                and not text.startswith(tuple(formulas))
-                and not set(text) & set(markup)
-                and not any(unicodedata.category(char) in _INVISIBLE for char in text)
-            )
+            plain = isinstance(text, str) and _is_plain(text, most_characters, formulas, markup)
             if not plain:
                 expected = f"{key} of at most {most_characters} printable characters"
                 yield Deviation(expected, f"{text!r:.80}", entry.line)
                 break
+
+
+@functools.lru_cache(maxsize=100)  # the logs of a result have the same names
+def _is_plain(text: str, most_characters: int, formulas: str, markup: str) -> bool:
+    return (
+        len(text) <= most_characters
+        and not text.startswith(tuple(formulas))
+        and not set(text) & set(markup)
+        and not any(unicodedata.category(char) in _INVISIBLE for char in text)
+    )
