@@ -263,10 +263,14 @@ def test_efficiency_is_relative_to_the_smallest_system(made_up: Path) -> None:
         (400.0, 2_500_000, 1, "NVIDIA H200-SXM5-141GB", "hardware"),
         (400.0, 1_250_000, 1, "NVIDIA H100-SXM5-80GB", "convergence"),
         (400.0, 2_500_000, 2, "NVIDIA H200-SXM5-141GB", "scale"),
-        (805.0, 2_500_000, 1, "NVIDIA H100-SXM5-80GB", None),
+        (800.0, 2_500_000, 1, "NVIDIA H100-SXM5-80GB", None),
+        (805.0, 2_500_000, 1, "NVIDIA H100-SXM5-80GB", "software"),
+        (1600.0, 2_500_000, 1, "NVIDIA H100-SXM5-80GB", "software"),
+        (1600.0, 2_500_000, 1, "NVIDIA A100-SXM4-80GB", "hardware"),
+        (1600.0, 5_000_000, 1, "NVIDIA H100-SXM5-80GB", "convergence"),
     ],
 )
-def test_what_made_a_result_faster(
+def test_what_made_a_result_faster_or_slower(
     tmp_path: Path, time_s: float, samples: int, nodes: int, accelerator: str, cause: str | None
 ) -> None:
     write_round(tmp_path / "training_results_v8.0", _logs(800.0), facts=_facts(1))
@@ -278,6 +282,34 @@ def test_what_made_a_result_faster(
     assert result.context is not None
     assert result.context.improvement is not None
     assert result.context.improvement.cause == cause
+
+
+@pytest.mark.parametrize("text", ["[1.1]", "{", '{"scaling_factor": 0}'])
+def test_a_result_with_a_malformed_factor_has_no_score_and_no_traceback(
+    tmp_path: Path, text: str
+) -> None:
+    folder = write_round(tmp_path / "training_results_v8.0", _logs(200.0), facts=_facts(1))
+    (folder / "scaling.json").write_text(text)
+
+    (result,) = _results(tmp_path)
+    pages = dict(site_files([result]))
+
+    assert result.minutes is None
+    assert "scaling.json" in pages["round-8.0.html"]
+    assert "benchmark-bert.html" not in pages
+
+
+def test_a_smaller_system_is_slower_by_its_scale(tmp_path: Path) -> None:
+    write_round(tmp_path / "training_results_v8.0", _logs(200.0), facts=_facts(8))
+    write_round(tmp_path / "training_results_v9.0", _logs(800.0), facts=_facts(1))
+
+    (_, result) = _results(tmp_path)
+
+    assert result.context is not None
+    assert result.context.improvement is not None
+    improvement = result.context.improvement
+    assert (improvement.verdict, improvement.cause) == ("slower", "scale")
+    assert "scale" in dict(site_files(_results(tmp_path)))["benchmark-bert.html"]
 
 
 @pytest.mark.parametrize("time_s", [0.0, -100.0])

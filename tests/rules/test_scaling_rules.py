@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hybridperf.log.package import read_result
+from hybridperf.rules import scaling_rules
 from hybridperf.rules.check import check_path, check_result
-from hybridperf.score.scaling import CLAIM
+from hybridperf.score.scaling import CLAIM, Scaling, scale
 from tests.packages import edit_manifest, log_path, write_result
 from tests.scaling_results import TIMES_S, claim, on_cores, write_on, write_pair
 
@@ -54,6 +55,24 @@ def test_a_claim_as_the_command_makes_it_keeps_the_rules(pair: tuple[Package, Pa
         "end_to_end_throughput",
         "steady_throughput",
     }
+
+
+def test_the_scaling_of_a_result_is_computed_once(
+    pair: tuple[Package, Package], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim(*pair)
+    computed = list[object]()
+
+    def counted(*sides: Any, **how: Any) -> Scaling:
+        computed.append(sides)
+        return scale(*sides, **how)
+
+    monkeypatch.setattr(scaling_rules, "scale", counted)
+
+    assert _found(pair[1]) == []
+    assert len(computed) == 1
+    assert _found(pair[0]) == []  # which claims nothing
+    assert len(computed) == 1
 
 
 @pytest.mark.parametrize(

@@ -41,9 +41,10 @@ def print_rule(options: argparse.Namespace, ruleset: str | Path) -> ExitCode:
     print_line(f"  checks: {found.checks}")
     print_line(f"  source: {found.source}")
     print_line(f"  remedy: {found.remedy}")
-    if found.mended:
-        print_line(f"  breaks it: {found.breaks or 'no line with'}")
-        print_line(f"  mended:    {found.mended}")
+    print_line(f"  example, in {found.example_of}:")
+    for words, lines in (("breaks it", found.breaks), ("mended", found.mended)):
+        for line in lines.splitlines() or ["(none)"]:
+            print_line(f"    {words + ':':<10} {line}")
     for name, value in found.parameters.items():
         print_line(f"  with {name} = {json.dumps(value)}")
     return ExitCode.OK

@@ -102,19 +102,21 @@ class LogBudget:
         self._result = result
         self._left_bytes, self._left_units = _OF_A_LOG
 
-    def take(self, payloads: Sequence[bytes]) -> list[int]:
-        """Charge ``payloads`` to the budget and return the units of each.
+    def take(self, payloads: Sequence[bytes], block: bytes) -> list[int]:
+        """Charge ``payloads``, joined in ``block``, to the budget and return the units of each.
 
         Raises:
             TooMuchError: if the budget is exceeded.
         """
         units = [
-            KEY_UNITS * line.count(b":")
-            + OBJECT_UNITS * line.count(b"{")
-            + (line.count(b",") + line.count(b"[") if b"[" in line else 0)
-            for line in payloads
+            KEY_UNITS * line.count(b":") + OBJECT_UNITS * line.count(b"{") for line in payloads
         ]
-        count_bytes, total = len(payloads) * _LINE_BYTES + sum(map(len, payloads)), sum(units)
+        if b"[" in block:  # seldom: a comma may be another item
+            units = [
+                weight + line.count(b",") + line.count(b"[") if b"[" in line else weight
+                for weight, line in zip(units, payloads, strict=True)
+            ]
+        count_bytes, total = len(payloads) * _LINE_BYTES + len(block), sum(units)
         self._left_bytes -= count_bytes
         self._left_units -= total
         if self._left_bytes < 0 or self._left_units < 0:

@@ -99,9 +99,12 @@ class SealedRun:
         return value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Result:
-    """All attempts at one benchmark on one system, and the findings from reading them."""
+    """All attempts at one benchmark on one system, and the findings from reading them.
+
+    Results are equal if they are one object, so that what follows from one can be kept by it.
+    """
 
     package: Package
     runs: tuple[SealedRun, ...]

@@ -52,7 +52,7 @@ class _Reader:
         Raises:
             TooMuchError: if the logs exceed the budget.
         """
-        self._budget.take((line,))
+        self._budget.take((line,), line)
         self._lines += 1
         text = self._text(number, line)
         self._follow_chain(number, text)

@@ -17,7 +17,15 @@ from hybridperf.log.package import (
     read_result,
 )
 from hybridperf.log.published import read_published_log
-from hybridperf.untrusted import DOCUMENT_CAP_BYTES, parse_object, read_bounded, reason
+from hybridperf.untrusted import (
+    DOCUMENT_CAP_BYTES,
+    RATIO_CAP,
+    number,
+    parse_object,
+    read_bounded,
+    read_object,
+    reason,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,12 +33,20 @@ if TYPE_CHECKING:
 
     from hybridperf.log.package import Package
 
-__all__ = ["ROUND", "find_packages", "is_published", "published_runs", "read_package"]
+__all__ = [
+    "ROUND",
+    "find_packages",
+    "is_published",
+    "published_runs",
+    "read_package",
+    "scaling_factor",
+]
 
 #: folder name of a published round
 ROUND: Final = re.compile(r"training_results_v([0-9]{1,3})\.([0-9]{1,3})")
 _GLOB: Final = "result_*.txt"  #: rounds have result_<n>.txt and result_<time>_<nn>.txt
 _LOG: Final = re.compile(r"result_.*\.txt", re.DOTALL)
+_SCALING: Final = "scaling.json"
 
 
 def find_packages(path: Path) -> list[Package]:
@@ -79,8 +95,24 @@ def published_runs(package: Package, budget: Budget | None = None) -> Iterator[S
         yield from read_result(package).runs
         return
     paths = sorted(package.folder.glob(_GLOB), key=_natural)
-    for number, path in enumerate(paths):
-        yield SealedRun(number, read_published_log(path, package.name_of(path), budget), None)
+    for attempt, path in enumerate(paths):
+        yield SealedRun(attempt, read_published_log(path, package.name_of(path), budget), None)
+
+
+def scaling_factor(package: Package) -> float | None:
+    """Return the factor in ``scaling.json``, which MLPerf's tools write; None if there is none.
+
+    Raises:
+        OSError: if the file cannot be read.
+        ValueError: if it is not a JSON object with a factor from 1 to `RATIO_CAP`.
+    """
+    try:
+        stated = read_object(package.folder / _SCALING).get("scaling_factor")
+    except FileNotFoundError:
+        return None
+    if (factor := number(stated, 1, RATIO_CAP)) is None:
+        raise ValueError(f"a scaling_factor of {stated!r:.40}")
+    return float(factor)
 
 
 def _is_ours(package: Package) -> bool:

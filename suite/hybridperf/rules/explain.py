@@ -7,7 +7,7 @@ import inspect
 import tomllib
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.rules.check import RULESET
@@ -16,11 +16,12 @@ from hybridperf.rules.mlperf.ruleset import known_rulesets, load_ruleset
 from hybridperf.rules.reading import READING
 from hybridperf.rules.rule import RULES
 from hybridperf.spelling import did_you_mean
+from hybridperf.tasks.schema import build
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Explanation", "examples", "explain", "explain_all"]
+__all__ = ["Example", "Explanation", "examples", "explain", "explain_all"]
 
 _REGISTERED = check_round  # imported to register the rules of rounds
 
@@ -37,8 +38,9 @@ class Explanation:
     source: str  #: paragraph of the MLPerf or HybridPerf rules
     remedy: str
     parameters: Mapping[str, Any]
-    breaks: str = ""  #: a line that breaks it, in part; "" if there is none, or no example
-    mended: str = ""  #: the same line as it should be; "" if there is no example
+    example_of: str  #: what the example is part of
+    breaks: str  #: lines that break it, in part; "" if it breaks that there is no such line
+    mended: str  #: the same lines as they should be; "" if there should be none
 
     def as_json(self) -> dict[str, object]:
         """Return the explanation as a JSON-serialisable dictionary."""
@@ -62,7 +64,7 @@ def explain_all(source: str | Path) -> list[Explanation]:
             reading.source,
             reading.remedy,
             {},
-            **examples().get(name, {}),
+            **_example(name),
         )
         for name, reading in READING.items()
         if (reading.ours if own else reading.rounds)
@@ -80,19 +82,59 @@ def explain_all(source: str | Path) -> list[Explanation]:
                 rule.source,
                 rule.remedy,
                 parameters,
-                **examples().get(name, {}),
+                **_example(name),
             )
         )
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Example:
+    """Lines that break a rule, and the same lines mended; what a line does not say is as before."""
+
+    breaks: str
+    mended: str
+    of: str = "log"  #: a key of `_PARTS`
+    runs: tuple[int, ...] = ()  #: numbers of the runs that say it; mended in the first of them
+    last: bool = False  #: of the last lines with their key, not the first
+    given: str = ""  #: what else the result has
+
+
 @functools.cache
-def examples() -> Mapping[str, Mapping[str, str]]:
-    """Return the examples of rules: by rule id, the line that breaks it and the mended one."""
-    path = Path(__file__).with_name("examples.toml")
-    table = tomllib.loads(path.read_text(encoding="utf-8"))
+def examples() -> Mapping[str, Example]:
+    """Return an example of each rule, by rule id."""
+    folder = Path(__file__).with_name("examples")
+    found: dict[str, Example] = {}
+    for path in sorted(folder.glob("*.toml")):
+        for name, table in tomllib.loads(path.read_text(encoding="utf-8")).items():
+            assert name not in found, name
+            found[name] = build(Example, table, path=path.name, at=name)
+    return found
+
+
+_PARTS: Final = {
+    "log": "the log",
+    "sealed log": "the log, without sealing it anew",
+    "text": "the log",
+    "manifest": "result_<n>.json",
+    "description": "systems/<system>.json",
+    "files": "the files' names",
+    "claim": "efficiency.json",
+    "scaling": "scaling.json",
+    "task": "task.toml",
+}
+
+
+def _example(name: str) -> dict[str, str]:
+    """Return the fields of an `Explanation` that show the example of a rule."""
+    example = examples()[name]
+    count = len(example.runs)
+    several = f" of {count} runs, mended in one of them" if count > 1 else ""
+    given = f", given {example.given}" if example.given else ""
     return {
-        name: {"breaks": each["breaks"], "mended": each["mended"]} for name, each in table.items()
+        "example_of": _PARTS[example.of] + several + given,
+        "breaks": example.breaks.strip(),
+        "mended": example.mended.strip(),
     }
 
 

@@ -5,6 +5,8 @@ A claim is a file in the result's folder.
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import UserError
@@ -17,6 +19,7 @@ from hybridperf.untrusted import reason
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hybridperf.findings import Finding
     from hybridperf.log.package import Result
     from hybridperf.score.scaling import Claim, Scaled
     from hybridperf.tasks.task import Task
@@ -28,10 +31,8 @@ _AGAIN: Final = "claim it again with 'hybridperf scale', or remove the claim"
 @rule("scaling.claim", scope="result", source=_SOURCE, remedy=_AGAIN)
 def claim_is_readable(result: Result, task: Task) -> Iterator[Deviation]:
     """A claim of scaling is JSON that names base, devices, kind and figures."""
-    try:
-        read_claim(result.package)
-    except (OSError, ValueError) as error:
-        yield Deviation("a claim that can be read", reason(error), path=_place(result))
+    if problem := _claimed(result).problem:
+        yield Deviation("a claim that can be read", problem, path=_place(result))
 
 
 @rule(
@@ -42,7 +43,7 @@ def claim_is_readable(result: Result, task: Task) -> Iterator[Deviation]:
 )
 def base_is_there(result: Result, task: Task) -> Iterator[Deviation]:
     """The base that a claim names exists, with the logs that the claim was made from."""
-    claim = _claim(result)
+    claim = _claimed(result).claim
     if claim is None:
         return
     place = _place(result)
@@ -67,7 +68,7 @@ def base_is_there(result: Result, task: Task) -> Iterator[Deviation]:
 )
 def software_is_the_bases(result: Result, task: Task) -> Iterator[Deviation]:
     """Result and base have the same framework, harness and trainer, and devices of one model."""
-    scaled = _scaled(result)
+    scaled = _claimed(result).scaled
     if scaled is None:
         return
     names = ("framework", "suite_sha256", "trainer_sha256", "devices")
@@ -85,7 +86,7 @@ def software_is_the_bases(result: Result, task: Task) -> Iterator[Deviation]:
 )
 def metric_is_measured(result: Result, task: Task) -> Iterator[Deviation]:
     """Each figure names a metric that both result and base measured."""
-    claim, scaled = _claim(result), _scaled(result)
+    claim, scaled = _claimed(result).claim, _claimed(result).scaled
     for name in claim.unknown if claim else ():
         yield Deviation(
             f"a metric out of {', '.join(METRICS)}", f"{name!r:.80}", path=_place(result)
@@ -102,48 +103,43 @@ def metric_is_measured(result: Result, task: Task) -> Iterator[Deviation]:
 @rule("scaling.figure", scope="result", source=f"{_SOURCE} follow from logs", remedy=_AGAIN)
 def figures_follow(result: Result, task: Task) -> Iterator[Deviation]:
     """Figures, intervals, devices and kind follow from the logs and may be claimed."""
-    claim = _claim(result)
-    if claim is None or not _has_logs(claim):
+    claimed = _claimed(result)
+    if claimed.refusal is not None:
+        expected, found = claimed.refusal.expected, claimed.refusal.found
+        yield Deviation(f"a scaling: {expected}", found, path=_place(result))
+    if claimed.claim is None or claimed.scaled is None:
         return
-    try:
-        scaled = _compute(result, claim)
-    except UserError as refusal:
-        finding = refusal.finding
-        assert finding is not None  # always set by `side_of` and `scale`
-        yield Deviation(f"a scaling: {finding.expected}", finding.found, path=_place(result))
-        return
-    for expected, found in verify_claim(claim, scaled):
+    for expected, found in verify_claim(claimed.claim, claimed.scaled):
         yield Deviation(expected, found, path=_place(result))
 
 
-def _claim(result: Result) -> Claim | None:
-    """Return the claim; None if it is missing or unreadable."""
+@dataclass(frozen=True, slots=True)
+class _Claimed:
+    """What a result claims, and the scaling that follows from the logs."""
+
+    claim: Claim | None = None  #: None if it is missing or unreadable
+    problem: str = ""  #: why it is unreadable
+    scaled: Scaled | None = None  #: None if it cannot be computed
+    refusal: Finding | None = None  #: why it cannot be, if the base has logs
+
+
+@functools.lru_cache(maxsize=1)  # all rules judge one result before the next
+def _claimed(result: Result) -> _Claimed:
     try:
-        return read_claim(result.package)
-    except (OSError, ValueError):
-        return None
-
-
-def _scaled(result: Result) -> Scaled | None:
-    """Return the scaling computed from the logs of a claim; None if it cannot be computed."""
-    claim = _claim(result)
-    if claim is None or not _has_logs(claim):
-        return None
+        claim = read_claim(result.package)
+    except (OSError, ValueError) as error:
+        return _Claimed(problem=reason(error))
+    if claim is None or next(claim.base.folder.glob("result_*.txt"), None) is None:
+        return _Claimed(claim)
     try:
-        return _compute(result, claim)
-    except UserError:
-        return None
-
-
-def _has_logs(claim: Claim) -> bool:
-    return next(claim.base.folder.glob("result_*.txt"), None) is not None
-
-
-def _compute(result: Result, claim: Claim) -> Scaled:
-    sides = [side_of(read_package(claim.base)), side_of(result)]
-    scaling = scale(sides, cause=claim.cause)
-    (scaled,) = scaling.results
-    return scaled
+        sides = [side_of(read_package(claim.base)), side_of(result)]
+        (scaled,) = scale(sides, cause=claim.cause).results
+    except UserError as error:
+        refusal = error.finding
+    else:
+        return _Claimed(claim, scaled=scaled)
+    assert refusal is not None  # always set by `side_of` and `scale`
+    return _Claimed(claim, refusal=refusal)
 
 
 def _place(result: Result) -> str:

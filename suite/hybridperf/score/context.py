@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from hybridperf.score.interval import Interval
 
-__all__ = ["Cause", "Context", "Efficiency", "Improvement", "Why"]
+__all__ = ["Cause", "Context", "Efficiency", "Improvement", "Verdict", "Why"]
 
-#: hardware: another accelerator; software: the same one trains a sample in less time; scale: more
-#: accelerators; convergence: fewer samples
+#: hardware: another accelerator; software: the same one trains a sample in less time, or in more;
+#: scale: more accelerators, or fewer; convergence: fewer samples, or more
 Cause = Literal["hardware", "software", "scale", "convergence"]
+Verdict = Literal["faster", "slower", "tie", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +44,11 @@ class Improvement:
     since: str  #: the round of the older result
     system: str  #: of the older result
     accelerator: str  #: of the older result
-    verdict: Literal["faster", "slower", "tie", "undecided"]
+    verdict: Verdict
     ratio: float  #: of the mean times
     interval: Interval | None  #: 95 % confidence interval of the ratio
     why: Why
-    cause: Cause | None  #: what contributed most to a faster result
+    cause: Cause | None  #: what contributed most to a faster or slower result
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,8 +189,8 @@ IMPROVEMENT: Final = (
     ),
     Metric(
         "since_cause",
-        "what contributed most to a faster result: hardware (another accelerator), software, scale "
-        "or convergence",
+        "what contributed most to a faster or slower result: hardware (another accelerator), "
+        "software, scale or convergence",
         _since("cause"),
         kind="text",
         heading="mostly by",

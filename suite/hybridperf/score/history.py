@@ -14,7 +14,7 @@ from hybridperf.tasks.mlperf import lineage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hybridperf.score.context import Cause, Why
+    from hybridperf.score.context import Cause, Verdict, Why
     from hybridperf.score.official import Official
 
 __all__ = ["efficiency_of", "with_context"]
@@ -100,14 +100,12 @@ def _improvement(old: Official, new: Official) -> Improvement | None:
         ratio=decision.ratio,
         interval=interval,
         why=decision.why,
-        cause=_cause(decision.why, same=old.accelerator == new.accelerator)
-        if decision.verdict == "faster"
-        else None,
+        cause=_cause(decision.why, decision.verdict, same=old.accelerator == new.accelerator),
     )
 
 
-def _cause(why: Why, *, same: bool) -> Cause | None:
-    """Return what contributed most to a smaller time; None if unknown."""
+def _cause(why: Why, verdict: Verdict, *, same: bool) -> Cause | None:
+    """Return what contributed most to a faster or slower result; None if unknown."""
     if why.accelerators_ratio is None or why.accelerator_seconds_per_sample_ratio is None:
         return None
     factors: dict[Cause, float] = {
@@ -115,8 +113,13 @@ def _cause(why: Why, *, same: bool) -> Cause | None:
         "software" if same else "hardware": why.accelerator_seconds_per_sample_ratio,
         "scale": 1 / why.accelerators_ratio,
     }
-    cause = min(factors, key=lambda each: factors[each])
-    return cause if factors[cause] < 1 - _EQUAL else None
+    if verdict == "faster":
+        cause = min(factors, key=lambda each: factors[each])
+        return cause if factors[cause] < 1 - _EQUAL else None
+    if verdict == "slower":
+        cause = max(factors, key=lambda each: factors[each])
+        return cause if factors[cause] > 1 + _EQUAL else None
+    return None
 
 
 def _size(result: Official) -> int:

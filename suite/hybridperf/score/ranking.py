@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Final, Literal
 
-from hybridperf.score.context import Why
+from hybridperf.score.context import Verdict, Why
 from hybridperf.score.official import Official, Place
 from hybridperf.score.welch import Welch, ratio_interval, welch
 
@@ -68,7 +68,7 @@ class Decision:
     difference_s: float | None  #: B minus A, of the mean times defined by `MEANS`
     ratio: float | None
     test: Welch | None
-    verdict: Literal["faster", "slower", "tie", "undecided"]  #: B relative to A
+    verdict: Verdict  #: B relative to A
     why: Why | None
     notes: tuple[str, ...]  #: caveats
 
@@ -171,9 +171,7 @@ def ratio_of_means(a: Official, b: Official) -> Interval | None:
     return ratio_interval(*times) if all(times) else None
 
 
-def _verdict(
-    times_a: Sequence[float], times_b: Sequence[float], test: Welch | None
-) -> Literal["faster", "slower", "tie", "undecided"]:
+def _verdict(times_a: Sequence[float], times_b: Sequence[float], test: Welch | None) -> Verdict:
     if test is None:
         return "undecided"
     if test.p_value >= ALPHA:

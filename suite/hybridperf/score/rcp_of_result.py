@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from hybridperf.log import keys
+from hybridperf.log.rounds import scaling_factor
 from hybridperf.score.convergence import amount
 from hybridperf.score.rcp import Verdict, judge
 from hybridperf.score.rcp_points import RcpTest
@@ -13,7 +14,7 @@ from hybridperf.score.rcp_set import task_references
 from hybridperf.score.run_score import stopped_well
 from hybridperf.score.score import runs_of_result
 from hybridperf.tasks.mlperf import mlperf_benchmark, official_tool
-from hybridperf.untrusted import COUNT_CAP, RATIO_CAP, number, read_object, reason, whole
+from hybridperf.untrusted import COUNT_CAP, reason, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,16 +73,13 @@ def convergence_of(
 
 def published_factor(result: Result) -> Verdict:
     """Return the factor that MLPerf's tools wrote to ``scaling.json``; 1 if there is none."""
-    path = result.package.folder / "scaling.json"
     try:
-        stated = read_object(path).get("scaling_factor")
-    except FileNotFoundError:
-        return Verdict(None, "published without scaling.json, so with 1", factor=1.0)
+        factor = scaling_factor(result.package)
     except (OSError, ValueError) as error:
         return Verdict(None, f"scaling.json: {reason(error)}")
-    if (factor := number(stated, 1, RATIO_CAP)) is None:
-        return Verdict(None, f"scaling.json: a factor of {stated!r:.40}")
-    return Verdict(None, "as published in scaling.json", factor=float(factor))
+    if factor is None:
+        return Verdict(None, "published without scaling.json, so with 1", factor=1.0)
+    return Verdict(None, "as published in scaling.json", factor=factor)
 
 
 def agreed_batch(logs: Sequence[Log]) -> int | None:

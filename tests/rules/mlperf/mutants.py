@@ -130,9 +130,10 @@ def _set_value(lines: list[Line], random: random.Random) -> None:
 def _scale_value(lines: list[Line], random: random.Random) -> None:
     numbers = [n for n, each in enumerate(lines) if type(each.fields.get("value")) in (int, float)]
     if numbers:
-        keys = sorted({lines[n].fields["key"] for n in numbers})
-        key = random.choice(keys)
-        line = lines[random.choice([n for n in numbers if lines[n].fields["key"] == key])]
+        # A mutation before may have made the key no text, or dropped it.
+        of = {n: str(lines[n].fields.get("key")) for n in numbers}
+        key = random.choice(sorted(set(of.values())))
+        line = lines[random.choice([n for n in numbers if of[n] == key])]
         factor = random.choice((2, 0.5, 1.5, 1 + 1e-12, 1 + 1e-6, -1, 1.0, 10, 1e-3))
         line.fields["value"] *= factor
 

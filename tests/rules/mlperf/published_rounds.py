@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import csv
 import os
@@ -19,12 +20,13 @@ __all__ = ["EDITIONS", "ORACLE", "official_verdicts", "published_rounds"]
 
 SHARED = Path(__file__).parents[3] / ".." / "shared" / "data"
 ORACLE = SHARED / "oracle_rounds"
+_UNPACKED: list[Path] = []
 EDITIONS = ("1.0", "1.1", "2.0", "2.1", "3.0", "3.1", "4.0", "4.1", "5.0", "5.1")
 
 
 @contextlib.contextmanager
 def published_rounds(factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Yield the folder with the rounds, unpacked for as long; skip where they are not at hand.
+    """Yield the folder with the rounds, unpacked if need be; skip where they are not at hand.
 
     The variable HYBRIDPERF_ROUNDS names a folder in which they are unpacked already.
     """
@@ -33,11 +35,18 @@ def published_rounds(factory: pytest.TempPathFactory) -> Iterator[Path]:
         return
     if not (archive := SHARED / "rounds_a.tar.xz").exists():
         pytest.skip("the published logs of ten rounds are not at hand: ../shared/data")
-    folder = factory.mktemp("rounds")
-    with tarfile.open(archive) as content:
-        content.extractall(folder, filter="data")
-    yield folder
-    shutil.rmtree(folder)  # 1.4 GB, which pytest would keep
+    yield _unpacked(archive, factory)
+
+
+def _unpacked(archive: Path, factory: pytest.TempPathFactory) -> Path:
+    """Unpack the rounds once for all modules of a test run, none of which changes them."""
+    if not _UNPACKED:
+        folder = factory.mktemp("rounds")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)  # 1.4 GB
+        with tarfile.open(archive) as content:
+            content.extractall(folder, filter="data")
+        _UNPACKED.append(folder)
+    return _UNPACKED[0]
 
 
 def official_verdicts(edition: str) -> dict[str, bool]:

@@ -43,7 +43,7 @@ def test_runs_with_the_qualities_or_times_of_another_are_found(tmp_path: Path) -
 
     for nth in range(4):
         value("eval_accuracy", where(runs[2], "eval_accuracy", nth)["value"], nth)(runs[7])
-    assert _twins(tmp_path, runs) == ["7: the 4 qualities of run 2"]
+    assert _twins(tmp_path, runs) == ["7: 4 qualities in a row of run 2"]
 
     runs = [[*lines[:-1], *bert()[-6:]] for lines in _runs()]  # five evaluations
     for number, lines in enumerate(runs):
@@ -52,7 +52,7 @@ def test_runs_with_the_qualities_or_times_of_another_are_found(tmp_path: Path) -
             evaluation = where(lines, "eval_accuracy", nth)
             evaluation["time_ms"] = 1_650_000_000_000 + number + (nth + 1) ** 3 * (100 + like)
             evaluation["value"] = 0.1 * nth + number / 1000
-    assert _twins(tmp_path, runs) == ["9: the 4 times between evaluations of run 4"]
+    assert _twins(tmp_path, runs) == ["9: 4 times between evaluations in a row of run 4"]
 
 
 @pytest.mark.parametrize(

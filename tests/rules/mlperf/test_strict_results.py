@@ -25,6 +25,9 @@ from tests.rules.mlperf.strict_logs import (
     value,
     write,
 )
+from tests.rules.round_folder import RESULT as ROUND_RESULT
+from tests.rules.round_folder import findings as round_findings
+from tests.rules.round_folder import write_submission
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -201,3 +204,33 @@ def test_no_result_makes_a_strict_rule_raise(
     folder = tmp_path_factory.mktemp("any")
 
     assert _findings(folder, [[line(*each) for each in content] for content in contents])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", "not JSON"),
+        ("[1.1]", "object"),
+        ("{}", "a scaling_factor of None"),
+        ('{"scaling_factor": "1.1"}', "a scaling_factor of '1.1'"),
+        ('{"scaling_factor": true}', "a scaling_factor of True"),
+        ('{"scaling_factor": 0.9}', "a scaling_factor of 0.9"),
+        ('{"scaling_factor": NaN}', "NaN"),
+        ('{"scaling_factor": 1e999}', ""),
+        ('{"scaling_factor": 1.1, "scaling_factor": 1}', "duplicate"),
+        ("[" * 10_000, "deep"),
+        ("\xff\xfe", ""),
+    ],
+)
+def test_a_scaling_file_that_is_malformed_is_found(tmp_path: Path, text: str, found: str) -> None:
+    path = write_submission(tmp_path) / ROUND_RESULT / "scaling.json"
+    for good in ('{"scaling_factor":1.0037}', '{"scaling_factor": 1}'):
+        path.write_text(good)
+        assert round_findings(tmp_path) == []
+    path.write_text(text, encoding="latin-1")
+
+    (finding,) = round_findings(tmp_path)
+
+    assert (finding.rule, finding.severity) == ("mlperf.scaling_file", ERROR)
+    assert finding.path == f"{ROUND_RESULT}/scaling.json"
+    assert found in finding.sentence

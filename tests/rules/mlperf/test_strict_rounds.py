@@ -195,7 +195,7 @@ ALONE = [
         "started 1000 s late",
         False,
         time("run_start", 1_000_000),
-        {"mlperf.timed", "mlperf.time", "mlperf.untimed"},
+        {"mlperf.timed", "mlperf.time", "mlperf.untimed", "mlperf.rates"},
     ),
     ("two starts", False, repeat("run_start"), {"mlperf.one_run", "mlperf.keys"}),
     ("only the first evaluation reached the target", False, _first_reaches, {"mlperf.stop"}),

@@ -111,10 +111,12 @@ def round_pages(results: Sequence[Official]) -> list[RoundPage]:
 
 
 def benchmark_pages(results: Sequence[Official]) -> list[BenchmarkPage]:
-    """Return the page of every benchmark with a ranked result of the closed division, by name."""
+    """Return the page of every benchmark with an official score of the closed division, by name."""
     groups: dict[str, list[Official]] = {}
     for each in results:
-        if each.division != "open" and standing_of(each)[0] == "ranked":
+        # A ranked result whose factor cannot be read has no official minutes.
+        ranked = standing_of(each)[0] == "ranked" and each.minutes
+        if each.division != "open" and ranked:
             name = lineage(each.score.benchmark, each.score.edition)
             groups.setdefault(name, []).append(each)
     return [_benchmark_page(name, groups[name]) for name in sorted(groups)]

@@ -17,6 +17,7 @@ from hybridperf.rules import layout_rules, package_rules, plausibility_rules, sy
 from hybridperf.rules.check import nothing_to_check
 from hybridperf.rules.mlperf import (
     clock_rules,
+    duration_rules,
     evaluation_rules,
     form_rules,
     hyperparameter_rules,
@@ -61,6 +62,7 @@ Mode = Literal["as-published", "strict"]
 
 _REGISTERED: Final = (  # imported to register their rules
     clock_rules,
+    duration_rules,
     form_rules,
     evaluation_rules,
     hyperparameter_rules,

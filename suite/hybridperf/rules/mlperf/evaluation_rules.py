@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hybridperf.findings import Severity
 from hybridperf.log import keys
 from hybridperf.rules.mlperf.ruleset import division
 from hybridperf.rules.rule import Deviation, rule
-from hybridperf.untrusted import number, whole
+from hybridperf.untrusted import COUNT_CAP, number, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hybridperf.log.log import Log
+    from hybridperf.log.log import Entry, Log
+    from hybridperf.rules.mlperf.cadence import Due
     from hybridperf.rules.mlperf.ruleset import Benchmark
+
+_SAME: Final = 1e-6  # of a distance in fractions of an epoch
+_OTHER_UNIT: Final = 100  # times as far apart as is due: steps or samples in place of epochs
 
 
 @rule(
@@ -120,59 +125,75 @@ def evaluation_cadence(log: Log, benchmark: Benchmark) -> Iterator[Deviation]:
     """Evaluations are as far apart as the batch size requires.
 
     As far apart as the formula says before it is rounded down is a warning; so are as many
-    evaluations as are due, one of them late; more often; and anything in the open division, which
-    may stop by whatever it likes.
+    evaluations as are due, one of them late; more often; a hundred times as far, which counts
+    something else; and anything in the open division, which may stop by whatever it likes.
     """
-    cadence, batch = benchmark.cadence, whole(log.value(keys.GLOBAL_BATCH_SIZE))
-    if cadence is None:
+    cadence, batch = benchmark.cadence, whole(log.value(keys.GLOBAL_BATCH_SIZE), 1, COUNT_CAP)
+    due = None if cadence is None or batch is None else cadence.due(batch)
+    if cadence is None or batch is None or due is None:
         return
-    points = [whole(entry.metadata.get("epoch_num")) for entry in log.all(keys.EVAL_ACCURACY)]
-    known = sorted({point for point in points if point is not None})
-    if batch is None or batch < 1 or not known or None in points:
+    evaluations = benchmark.evaluations(log)
+    points = [number(entry.metadata.get(cadence.by)) for entry in evaluations]
+    known = sorted({float(point) for point in points if point is not None})
+    if not known or None in points:
         return
-    every = cadence.every(batch)
-    rounding = batch if benchmark.unit == "samples" else 0
-    if known[-1] < rounding:  # another unit
-        yield from _counted(log, len(points), every)
+    if cadence.total and known[-1] < due.rounding:  # another unit
+        yield from _counted(log, cadence.total, len(points), int(due.every))
         return
-    gaps = [(after - before, after) for before, after in pairwise([0, *known])]
-    late = [gap for gap in gaps if gap[0] > every + rounding]
-    fixed = gaps[1:] if cadence.any_offset else gaps
-    early = [gap for gap in fixed if gap[0] < every - rounding]
-    rounded = f" rounded up to batches of {batch:,}" if rounding else ""
+    gaps, off = _gaps(known, due), due.rounding + _SAME * due.every
+    late = [each for each in gaps if each[0] > each[1] + off]
+    fixed = gaps[1:] if cadence.first_earlier else gaps
+    early = [each for each in fixed if each[0] < each[1] - off]
+    rounded = f" rounded up to batches of {batch:,}" if due.rounding else ""
     for wrong, worst in ((late, max), (early, min)):
-        if wrong:
-            gap, point = worst(wrong)
-            near = gap <= cadence.unrounded(batch) + rounding
-            enough = rounding and len(known) >= known[-1] // every
-            mild = near or enough or division(log) == "open"
-            yield Deviation(
-                f"an evaluation every {every:,} {benchmark.unit}{rounded}",
-                f"{gap:,} up to the one at {point:,}, and {len(wrong)} of {len(gaps)} that differ",
-                _line_at(log, point),
-                severity=Severity.WARNING if mild else None,
-            )
+        if not wrong:
+            continue
+        gap, _, point = worst(wrong, key=lambda each: each[0] - each[1])
+        near = all(
+            gap <= (due.near_first if point == known[0] else due.near) + due.rounding
+            for gap, _, point in wrong
+        )
+        asked = math.floor((known[-1] - due.first) / due.every + _SAME) + 1
+        enough = due.rounding and len(known) >= asked
+        other_unit = min(gap for gap, _, _ in gaps) > _OTHER_UNIT * due.every
+        mild = near or enough or other_unit or division(log) == "open"
+        first = f", and the first at {due.first:,.12g}" if due.first != due.every else ""
+        yield Deviation(
+            f"an evaluation every {due.every:,.12g} {cadence.unit}{rounded}{first}",
+            f"{gap:,.12g} up to the one at {point:,.12g}, and {len(wrong)} of {len(known)} "
+            "that differ",
+            _line_at(evaluations, cadence.by, point),
+            severity=Severity.WARNING if mild else None,
+        )
 
 
-def _counted(log: Log, evaluations: int, every: int) -> Iterator[Deviation]:
+def _gaps(known: Sequence[float], due: Due) -> list[tuple[float, float, float]]:
+    """Return the distance of each evaluation from the one before, what it should be, and where."""
+    asked = [due.first, *(due.every for _ in known[1:])]
+    return [
+        (after - before, wanted, after)
+        for (before, after), wanted in zip(pairwise([0.0, *known]), asked, strict=True)
+    ]
+
+
+def _counted(log: Log, total: str, evaluations: int, every: int) -> Iterator[Deviation]:
     """Check the number of evaluations if their lines do not state the epoch or sample count."""
-    trained = whole(log.value(keys.TRAIN_SAMPLES))
+    trained = whole(log.value(total))
     if trained is None:
         return
     due = trained // every
     if evaluations < due or evaluations > due + 1:
         harmless = evaluations > due or division(log) == "open"
         yield Deviation(
-            f"an evaluation every {every:,} samples: {due} in the {trained:,} of train_samples",
+            f"an evaluation every {every:,} samples: {due} in the {trained:,} of {total}",
             str(evaluations),
             log.all(keys.EVAL_ACCURACY)[-1].line,
             severity=Severity.WARNING if harmless else None,
         )
 
 
-def _line_at(log: Log, point: int) -> int | None:
-    evaluations = log.all(keys.EVAL_ACCURACY)
-    return next((e.line for e in evaluations if whole(e.metadata.get("epoch_num")) == point), None)
+def _line_at(evaluations: Sequence[Entry], by: str, point: float) -> int | None:
+    return next((e.line for e in evaluations if number(e.metadata.get(by)) == point), None)
 
 
 @rule(
@@ -191,7 +212,9 @@ def epochs_count_up(
     """
     for key, name in numbered.items() if benchmark.name not in fractions else ():
         here = [entry for entry in log.all(key) if name in entry.metadata]
-        wrong = [entry for entry in here if (whole(entry.metadata[name]) or 0) < 1]
+        # Nearly all are: `whole` of every line would take a twentieth of the time of a round.
+        odd = [each for each in here if type(n := each.metadata[name]) is not int or n < 1]
+        wrong = [entry for entry in odd if (whole(entry.metadata[name]) or 0) < 1]
         none = [entry for entry in wrong if whole(entry.metadata[name]) != 0]
         if wrong:
             first = (none or wrong)[0]
@@ -212,7 +235,7 @@ def epochs_count_up(
             yield Deviation("epoch_num of evaluations to count up", f"{after} after {before}", line)
             break
     batch = whole(log.value(keys.GLOBAL_BATCH_SIZE))
-    if benchmark.unit == "samples" and batch and counted and max(counted)[0] < batch:
+    if benchmark.counts_samples and batch and counted and max(counted)[0] < batch:
         found = f"at most {max(counted)[0]}, with batches of {batch}"
         yield Deviation(
             "epoch_num of eval_accuracy to count samples",

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["LONGEST", "FormulaError", "holds", "names_in", "parse_formula"]
+__all__ = ["LONGEST", "FormulaError", "computed", "holds", "names_in", "parse_formula"]
 
 LONGEST: Final = 200  #: characters of a formula
+_NOT_COMPUTED: Final = (KeyError, IndexError, TypeError, ValueError, ArithmeticError)
 _EXACT: Final = 1e-5  # distance from an integer that the checkers of all rounds tolerate
 
 
@@ -80,8 +81,17 @@ def holds(text: str, values: Mapping[str, object]) -> bool:
     """
     try:
         return bool(_value(parse_formula(text), values))
-    except (KeyError, IndexError, TypeError, ValueError, ArithmeticError):
+    except _NOT_COMPUTED:
         return False
+
+
+def computed(text: str, values: Mapping[str, object]) -> float | None:
+    """Return the number that the formula ``text`` makes of ``values``; None if it makes none."""
+    try:
+        value = float(_value(parse_formula(text), values))
+    except _NOT_COMPUTED:
+        return None
+    return value if math.isfinite(value) else None
 
 
 def _is_allowed(node: ast.AST) -> bool:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import unicodedata
 from itertools import pairwise
-from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.findings import Severity
 from hybridperf.log import keys
 from hybridperf.rules.rule import Deviation, rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hybridperf.log.log import Log
     from hybridperf.log.package import Result
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
 _INDEPENDENT: Final = (
     "MLPerf Training rules, Scoring: each submission is 'a set of N independent runs'"
 )
+# Bounds on memory: results of ten rounds have up to 40 runs, of up to 319 evaluations.
+_MOST_COMPARED: Final = 2000  #: evaluations of a run
+_MOST_KEPT: Final = 100_000  #: parts of all runs of a result
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})  #: Unicode categories
 
 
@@ -30,57 +32,56 @@ _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})  #: Un
     source=_INDEPENDENT,
     remedy="submit the runs as they were made, each with a seed of its own",
 )
-def runs_differ(result: Result, benchmark: Benchmark, *, least: int) -> Iterator[Deviation]:
-    """No two runs log the same qualities, or the same times between evaluations, throughout.
-
-    Sequences of fewer than ``least`` may be equal by chance.
-    """
-    qualities: dict[tuple[object, ...], int] = {}
-    durations: dict[tuple[object, ...], int] = {}
-    for run in result.runs:
-        evaluations = benchmark.evaluations(run.log)
-        times = [entry.time_ms for entry in evaluations]
-        gaps = tuple(after - before for before, after in pairwise(times))
-        values = tuple(repr(entry.value)[:200] for entry in evaluations)
-        same = (
-            (qualities, values, "qualities", len(set(values))),
-            (durations, gaps, "times between evaluations", len(set(gaps))),
-        )
-        for seen, sequence, what, different in same:
-            if len(sequence) < least or different < least:
-                continue
-            other = seen.setdefault(sequence, run.number)
-            if other != run.number:
-                found = f"the {len(sequence)} {what} of run {other}"
-                yield Deviation(f"{what} of its own", found, evaluations[-1].line, run.number)
-
-
-@rule(
-    "mlperf.pace",
-    scope="mlperf.log",
-    source="MLPerf Training rules, Run Results: a run result is 'a wall-clock timing measurement "
-    "for a contiguous period'",
-    remedy="submit the log of one run on one system, as it was written",
-    severity=Severity.WARNING,
-)
-def pace_is_steady(
-    log: Log, benchmark: Benchmark, *, least: int, most_ratio: float
+def runs_differ(
+    result: Result,
+    benchmark: Benchmark,
+    *,
+    least: Mapping[str, int],
+    whole: Sequence[str],
 ) -> Iterator[Deviation]:
-    """The halves of a run take about as long from one evaluation to the next.
+    """No two runs log the same in a row, as one that is put together from parts of others does.
 
-    Halves of fewer than ``least`` intervals are not compared.
+    ``least`` is how many different values in a row are not equal by chance: qualities, times
+    between evaluations, and both. Of benchmarks in ``whole``, parts of runs may be equal.
     """
-    evaluations = benchmark.evaluations(log)
-    gaps = [after.time_ms - before.time_ms for before, after in pairwise(evaluations)]
-    half = len(gaps) // 2
-    if half < least:
+    seen: dict[tuple[object, ...], int] = {}
+    for run in result.runs:
+        evaluations = benchmark.evaluations(run.log)[:_MOST_COMPARED]
+        times = [entry.time_ms for entry in evaluations]
+        gaps = [after - before for before, after in pairwise(times)]
+        values = [repr(entry.value)[:200] for entry in evaluations]
+        rows: dict[str, Sequence[object]] = {
+            "qualities": values,
+            "times between evaluations": gaps,
+            "qualities and times": list(zip(values[1:], gaps, strict=True)) if values else [],
+        }
+        for what, row in rows.items():
+            parts = list(_parts(row, least[what], least["whole"], whole=benchmark.name in whole))
+            copied = next((part for part in parts if (what, *part) in seen), None)
+            if copied is not None:
+                found = f"{len(copied)} {what} in a row of run {seen[what, *copied]}"
+                yield Deviation(f"{what} of its own", found, evaluations[-1].line, run.number)
+                break
+            if len(seen) < _MOST_KEPT:
+                seen |= {(what, *part): run.number for part in parts}
+
+
+def _parts(
+    row: Sequence[object], least: int, least_whole: int, *, whole: bool
+) -> Iterator[tuple[object, ...]]:
+    """Yield what of ``row`` no other run has by chance: parts of it, or all of a shorter one.
+
+    All values of a part differ, and ``least_whole`` of a whole.
+    """
+    whole = whole or len(row) < least
+    size = len(row) if whole else least
+    different = min(size, least_whole) if whole else size
+    if size < min(least, least_whole):
         return
-    first, second = median(gaps[:half]), median(gaps[half:])
-    slower, faster = max(first, second), min(first, second)
-    if faster > 0 and slower / faster > most_ratio:
-        found = f"{first / 1000:g} s in the first half, {second / 1000:g} s in the second"
-        expected = f"as much time between evaluations throughout, up to {most_ratio:g} times"
-        yield Deviation(expected, found, evaluations[half].line)
+    for first in range(len(row) - size + 1):
+        part = tuple(row[first : first + size])
+        if len(set(part)) >= different:
+            yield part
 
 
 @rule(
@@ -97,14 +98,18 @@ def names_are_plain(
     for key in (keys.SUBMISSION_ORG, keys.SUBMISSION_PLATFORM):
         for entry in log.all(key):
             text = entry.value
-            plain = (
-                isinstance(text, str)
-                and len(text) <= most_characters
-                and not text.startswith(tuple(formulas))
-                and not set(text) & set(markup)
-                and not any(unicodedata.category(char) in _INVISIBLE for char in text)
-            )
+            plain = isinstance(text, str) and _is_plain(text, most_characters, formulas, markup)
             if not plain:
                 expected = f"{key} of at most {most_characters} printable characters"
                 yield Deviation(expected, f"{text!r:.80}", entry.line)
                 break
+
+
+@functools.lru_cache(maxsize=100)  # the logs of a result have the same names
+def _is_plain(text: str, most_characters: int, formulas: str, markup: str) -> bool:
+    return (
+        len(text) <= most_characters
+        and not text.startswith(tuple(formulas))
+        and not set(text) & set(markup)
+        and not any(unicodedata.category(char) in _INVISIBLE for char in text)
+    )

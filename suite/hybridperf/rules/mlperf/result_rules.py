@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from hybridperf.findings import Severity
 from hybridperf.log import keys
+from hybridperf.log.rounds import scaling_factor
 from hybridperf.rules.mlperf.ruleset import division
 from hybridperf.rules.rule import Deviation, rule
-from hybridperf.untrusted import whole
+from hybridperf.untrusted import reason, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -124,6 +125,23 @@ def no_copies(result: Result, benchmark: Benchmark) -> Iterator[Deviation]:
             if other != run.number:
                 found = f"start and stop of run {other}"
                 yield Deviation("a run of its own", found, start.line, run.number)
+
+
+@rule(
+    "mlperf.scaling_file",
+    scope="mlperf.result",
+    source="MLPerf Training rules, RCPs: results that converge faster than the reference are "
+    "normalized to it; MLPerf's package checker writes the factor to scaling.json",
+    remedy="let MLPerf's package checker write scaling.json, or remove it",
+)
+def scaling_file_is_readable(result: Result, benchmark: Benchmark) -> Iterator[Deviation]:
+    """A scaling.json beside the logs is a JSON object with a factor of at least 1."""
+    try:
+        scaling_factor(result.package)
+    except (OSError, ValueError) as error:
+        package = result.package
+        place = package.name_of(package.folder / "scaling.json")
+        yield Deviation("a scaling_factor of at least 1", reason(error), path=place)
 
 
 def _began(run: SealedRun) -> float:

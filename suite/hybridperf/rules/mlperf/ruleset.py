@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.log import keys
+from hybridperf.rules.mlperf.cadence import Cadence  # noqa: TC001 - `build` reads it at run time
 from hybridperf.rules.mlperf.constraints import in_words, keeps
 from hybridperf.rules.mlperf.demand import Demand, parse_demand
 from hybridperf.rules.mlperf.evaluations import Join, joined_evaluations
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Benchmark",
-    "Cadence",
     "Group",
     "Ruleset",
     "division",
@@ -61,32 +61,11 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Cadence:
-    """The distance of evaluations: ``share * (per_batch * batch size + base)``, rounded down."""
-
-    share: float
-    per_batch: float
-    base: float
-    quantum: int  #: the distance is a multiple of it
-    any_offset: bool  #: the first evaluation may be earlier
-
-    def every(self, batch: int) -> int:
-        """Return the distance at the global batch size ``batch``, in the benchmark's unit."""
-        return int(self.unrounded(batch) // self.quantum) * self.quantum
-
-    def unrounded(self, batch: int) -> Fraction:
-        """Return the distance at the global batch size ``batch`` before it is rounded down."""
-        share, per_batch, base = (
-            Fraction(str(each)) for each in (self.share, self.per_batch, self.base)
-        )
-        return share * (per_batch * batch + base)
-
-
-@dataclass(frozen=True, slots=True)
 class Benchmark:
     """The parameters of a benchmark in a round, for mode ``strict``."""
 
     name: str
+    edition: str = ""  #: the round, such as ``2.1``
     eval_samples: int | None = None  #: minimum per evaluation in the closed division
     cadence: Cadence | None = None
     train_samples: int | None = None  #: None if logs do not state it
@@ -104,9 +83,9 @@ class Benchmark:
         return mlperf_benchmark(self.name).drops
 
     @property
-    def unit(self) -> Literal["samples", "epochs"]:
-        """Return the unit of ``epoch_num`` and of the cadence."""
-        return "samples" if mlperf_benchmark(self.name).epoch_num == "samples" else "epochs"
+    def counts_samples(self) -> bool:
+        """Tell whether ``epoch_num`` counts samples."""
+        return mlperf_benchmark(self.name).epoch_num == "samples"
 
     @property
     def target_in_words(self) -> str:
@@ -205,7 +184,7 @@ def parse_ruleset(text: str) -> Ruleset:
     benchmarks = {
         name: build(
             Benchmark,
-            {"name": name, **table["benchmark"].get(name, {})},
+            {"name": name, "edition": _edition(table["name"]), **table["benchmark"].get(name, {})},
             path=str(table["name"]),
             at=f"benchmark.{name}",
         )
@@ -219,6 +198,12 @@ def parse_ruleset(text: str) -> Ruleset:
         strict,
         bool(table["untested"]),
     )
+
+
+def _edition(name: object) -> str:
+    """Return the round that the ruleset ``name`` is of; "" if it is of none."""
+    match = re.fullmatch(r"mlperf-training-([0-9]{1,3}\.[0-9]{1,3})\.[0-9]{1,3}", str(name))
+    return match[1] if match else ""
 
 
 def _benchmarks(table: object) -> dict[str, list[str]]:
