@@ -55,6 +55,7 @@ class Bench:
     out: Path
     tasks: Path
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
+    starter: tuple[str, ...] = ()  #: a command that starts the command that follows
 
     def start(
         self,
@@ -79,9 +80,9 @@ class Bench:
         return self.command(*run, *arguments, QUICK="1" if quick else "", **faults)
 
     def command(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
-        """Start ``hybridperf`` with ``arguments``."""
+        """Start ``hybridperf`` with ``arguments``, by `starter` if there is one."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.run.driver", *arguments],
+            [*self.starter, sys.executable, "-m", "tests.run.driver", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

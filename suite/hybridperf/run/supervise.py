@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from hybridperf.log import keys
 from hybridperf.log.reader import parse_entry, read_log
 from hybridperf.log.writer import TOKEN
+from hybridperf.run.descendants import StoppedProcesses
 from hybridperf.run.ending import (
     Ending,
     Outcome,
@@ -167,12 +168,14 @@ def supervise(
             peers.collect(spec)
     if verdict is None and process.returncode == 0 and watch.stopped_s is not None:
         return watch.ending(Outcome.SUCCESS if watch.reached else Outcome.TARGET_MISSED)
-    own = explain_crash(read_output(spec.output), process.returncode)
+    output = read_output(spec.output)
+    own = explain_crash(output, process.returncode)
     outcome, reason = verdict or (peers and peers.trouble()) or (Outcome.CRASHED, own)
     by_itself = verdict is None and not tells_of_lost_peer(own)
     if outcome is Outcome.CRASHED and (by_itself or tells_of_lost_peer(reason)):
         reason = own
-    if outcome is Outcome.CRASHED and (failure := machine.failure(process.returncode, reason)):
+    status = process.returncode
+    if outcome is Outcome.CRASHED and (failure := machine.failure(status, reason, output)):
         outcome, reason = Outcome.ENVIRONMENT, failure
     return watch.ending(outcome, reason)
 
@@ -188,9 +191,10 @@ def _await_end(
 ) -> tuple[Outcome, str] | None:
     """Wait for the ranks to end; return outcome and reason if the run must be ended instead."""
     limits, ranks = spec.task().limits, spec.parallel_plan().ranks
-    observed_s = 0.0
+    observed_s, stopped = 0.0, StoppedProcesses(process.pid)
     while process.poll() is None:
         watch.read(spec, ranks, peers)
+        stopped.look((watch.batches, watch.offset))
         if time.monotonic() - observed_s > _OBSERVE_S:
             observer.progress(watch.progress())
             observed_s = time.monotonic()
