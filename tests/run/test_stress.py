@@ -43,7 +43,7 @@ def test_a_signal_to_any_process_at_any_instant_leaves_nothing_behind(
         out, err = process.communicate(timeout=300)
         code = process.returncode
 
-        what = (sent, code, err)
+        what = (sent, code, out, err)
         assert "Traceback" not in out + err, what
         allowed = {0, 4} if sent.startswith(("agent", "rank", "predictor")) else {0, -9}
         assert code in ({0} if sent.endswith("SIGSTOP") else allowed), what

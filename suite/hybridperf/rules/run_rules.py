@@ -79,7 +79,8 @@ def steps_of_the_schedule(run: SealedRun, task: Task) -> Iterator[Deviation]:
 
     The harness states them; where a trainer writes the log itself, they may be missing.
     """
-    stated = run.log.value(keys.GLOBAL_BATCH_SIZE)
+    logged = run.log.value(keys.HYPERPARAMETERS)
+    stated = logged.get("training.global_batch_size") if isinstance(logged, dict) else None
     batch = whole(stated, 1, COUNT_CAP) or task.training.global_batch_size
     sized = replace(task, training=replace(task.training, global_batch_size=batch))
     due = {block.first_epoch: len(sized.steps(block)) for block in sized.blocks()}

@@ -72,6 +72,7 @@ class RankServer:
     def __init__(self, spec: RunSpec) -> None:
         self.problem = ""
         self.imported: dict[str, str] = {}  #: files by names of modules, as ranks state them
+        self.written_s: dict[str, float] = {}  #: by key of the log, of `time.monotonic`
         self._spec, self._task = spec, spec.task()
         self._ranks = spec.parallel_plan().ranks
         self._log: LogWriter | None = None  # opened by the first rank: others write it themselves
@@ -272,6 +273,7 @@ class RankServer:
         """Start the clock, read the samples, and hand them over."""
         if self._spec.resumed is None:
             self._logged.stop(keys.INIT_STOP)
+            self.written_s[keys.RUN_START] = time.monotonic()
             self._logged.start(keys.RUN_START)
         splits = self._splits or load(self._task.data)
         labels = splits.evaluation.labels
@@ -366,6 +368,7 @@ class RankServer:
             self._phase = "stopped"
             for channel in self._channels.values():
                 channel.most_payload_bytes = MODULES_CAP_BYTES
+            self.written_s[keys.RUN_STOP] = time.monotonic()
             log.stop(keys.RUN_STOP, status="success" if reached else "aborted")
             assert self._evaluation is not None, "the run has started"
             save_predictions(self._spec.timed_predictions, self._evaluation.predictions())

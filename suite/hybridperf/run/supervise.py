@@ -26,7 +26,7 @@ from hybridperf.untrusted import LOG_CAP_BYTES, number, open_bounded, reason, wh
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from hybridperf.log.log import Entry
     from hybridperf.run.coordinator import Coordinator
@@ -76,7 +76,14 @@ class _Watch:
     batches: list[int] = field(default_factory=list)  #: [rank]: batches begun
     alive_s: list[float] = field(default_factory=list)  #: [rank]: time of the last progress
 
-    def read(self, spec: RunSpec, ranks: int, peers: Coordinator | None = None) -> None:
+    def read(
+        self,
+        spec: RunSpec,
+        ranks: int,
+        peers: Coordinator | None = None,
+        written_s: Mapping[str, float] | None = None,
+    ) -> None:
+        """Read what is new; ``written_s`` says when the harness wrote a key, where it did."""
         now_s = time.monotonic()
         self.alive_s = self.alive_s or [now_s] * ranks
         try:
@@ -85,12 +92,14 @@ class _Watch:
             entries, self.problem = [], f"its log cannot be read: {reason(error)}"
         for entry in entries:
             self.alive_s[0] = now_s
+            # Some time later this process may have been stopped, or waited for a core.
+            at_s = (written_s or {}).get(entry.key, now_s)
             if entry.key == keys.RUN_START and self.started_s is None:
-                self.started_s = now_s
+                self.started_s = at_s
             elif entry.key in _GOES_ON and self.started_s is None:
                 self.started_s = self.resumed_s
             if entry.key == keys.RUN_STOP and self.stopped_s is None:
-                self.stopped_s = now_s
+                self.stopped_s = at_s
                 self.reached = entry.metadata.get("status") == "success"
             elif entry.key == keys.EVAL_ACCURACY and (quality := number(entry.value)) is not None:
                 self.quality = float(quality)
@@ -193,7 +202,7 @@ def _await_end(
     limits, ranks = spec.task().limits, spec.parallel_plan().ranks
     observed_s, stopped = 0.0, StoppedProcesses(process.pid)
     while process.poll() is None:
-        watch.read(spec, ranks, peers)
+        watch.read(spec, ranks, peers, server.written_s)
         stopped.look((watch.batches, watch.offset))
         if time.monotonic() - observed_s > _OBSERVE_S:
             observer.progress(watch.progress())
@@ -207,7 +216,7 @@ def _await_end(
         server.serve(_POLL_S)
         watch.problem = watch.problem or server.problem
     server.serve(0)
-    watch.read(spec, ranks, peers)
+    watch.read(spec, ranks, peers, server.written_s)
     problem = watch.problem or server.problem
     return (Outcome.CRASHED, problem) if problem else None
 
