@@ -24,6 +24,7 @@ _RECURSIVE, _SLAVE = 1 << 14, 1 << 19  # mount(2); a slave gets what is mounted 
 _NO_SET_USER, _NO_DEVICES, _NO_EXECUTION = 2, 4, 8
 _SET_FLAGS, _UP = 0x8914, 0x41  # netdevice(7): SIOCSIFFLAGS; IFF_UP and IFF_RUNNING
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - where the C library keeps it
+_TIMEOUT_S: Final = 60
 _PROBE: Final = (
     "import sys; sys.path[:] = {path!r}; "
     "from hybridperf.system.namespaces import enter_namespaces; enter_namespaces()"
@@ -56,7 +57,12 @@ def enter_namespaces() -> None:
 def why_no_namespaces() -> str:
     """Return why processes cannot have such namespaces here, or ``""`` if they can."""
     command = [sys.executable, "-I", "-c", _PROBE.format(path=sys.path)]
-    tried = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    try:
+        tried = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:  # of memory, processes or time too little
+        return f"none could be tried: {type(error).__name__}"
     return tried.stderr.strip().rpartition("\n")[2] if tried.returncode else ""
 
 
