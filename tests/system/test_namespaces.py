@@ -54,5 +54,5 @@ def test_a_machine_without_processes_or_time_to_spare_has_none(
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr(namespaces.subprocess, "run", fail)
+    monkeypatch.setattr(subprocess, "run", fail)
     assert why_no_namespaces() == f"none could be tried: {type(error).__name__}"
