@@ -17,6 +17,7 @@ from hybridperf.rules.mlperf.ruleset import load_ruleset
 from hybridperf.run.attempt import write_head
 from hybridperf.run.spec import RunSpec
 from hybridperf.tasks.registry import task_path
+from hybridperf.tasks.task import Block
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -199,7 +200,9 @@ def _write_log(spec: RunSpec, time_s: float, outcome: str, epochs: int) -> float
             best = task.quality.target + (0.002 if outcome == "success" else -0.005)
             quality = best - 0.01 * (epochs - epoch)
             log.point(keys.EVAL_ACCURACY, quality, epoch_num=epoch)
-            log.stop(keys.BLOCK_STOP, first_epoch_num=epoch)
+            steps = len(task.steps(Block(epoch, 1)))
+            samples = steps * task.training.global_batch_size
+            log.stop(keys.BLOCK_STOP, first_epoch_num=epoch, steps=steps, samples=samples)
         log.stop(keys.RUN_STOP, status="success" if outcome == "success" else "aborted")
     return quality
 

@@ -24,12 +24,14 @@ __all__ = [
     "DOCUMENT_CAP_BYTES",
     "LINE_CAP_BYTES",
     "LOG_CAP_BYTES",
+    "MODULE_CAP_BYTES",
     "NUMBER_CAP",
     "OUTPUT_CAP_BYTES",
     "PREDICTIONS_CAP_BYTES",
     "PULSE_CAP_BYTES",
     "RATIO_CAP",
     "TIME_CAP_MS",
+    "WEIGHTS_CAP_BYTES",
     "archive_kind",
     "depth",
     "exists",
@@ -48,6 +50,8 @@ LINE_CAP_BYTES: Final = 64 * 2**10  #: of a log
 DOCUMENT_CAP_BYTES: Final = 2**20  #: of a JSON or TOML file, and of a list of hashes
 OUTPUT_CAP_BYTES: Final = 2**18  #: of what is read of the output of ranks: its end
 PREDICTIONS_CAP_BYTES: Final = 2**30
+WEIGHTS_CAP_BYTES: Final = 2**36  #: of a run's final weights, where no task says how many they are
+MODULE_CAP_BYTES: Final = 2**30  #: of a file of code that a rank imported
 PULSE_CAP_BYTES: Final = 2**30  #: of the file of ranks' progress
 DEPTH_CAP: Final = 16  #: of objects and arrays in JSON
 

@@ -80,6 +80,28 @@ def test_a_re_run_that_differs_says_so(
     assert "does not confirm the result: it was made on other hardware." in done.out
 
 
+def test_a_re_run_of_too_few_runs_says_so(
+    hybridperf: Callable[..., Finished],
+    package: Package,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def make_runs(request: RunRequest, *, quiet: bool) -> Package:
+        again = made(tmp_path / "again", org=request.org, overrides=dict(request.overrides))
+        for number in (2, 3, 4):
+            for path in again.folder.glob(f"*_{number}.*"):
+                path.unlink()
+        chain(again)
+        return again
+
+    monkeypatch.setattr(rerun, "make_runs", make_runs)
+
+    done = hybridperf("rerun", str(package.folder), "--org", "other", "--runs", "2")
+
+    assert done.code == 1
+    assert "does not confirm the result: it has too few runs for a time to train." in done.out
+
+
 @pytest.mark.parametrize("fact", ["suite_sha256", "trainer_sha256"])
 def test_other_code_is_refused_with_the_commit_to_check_out(
     hybridperf: Callable[..., Finished], package: Package, asked: list[RunRequest], fact: str

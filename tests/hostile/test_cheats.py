@@ -10,10 +10,11 @@ import dataclasses
 import json
 import os
 import secrets
+import select
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -35,12 +36,13 @@ from hybridperf.run.channel import (
 )
 from hybridperf.run.rank_server import RankServer
 from hybridperf.system.landlock import landlock_abi
+from hybridperf.system.namespaces import why_no_namespaces
 from hybridperf.tasks.data import load
 from hybridperf.tasks.registry import find_task
 from tests.run.conftest import ROOT, Bench, bench, wait_until
 from tests.run.served import served
 from tests.run_spec import run_spec
-from tests.trainers.cheat.attempts import ATTEMPTS
+from tests.trainers.cheat.attempts import ATTEMPTS, LEFT, WHISPERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,22 +53,34 @@ if TYPE_CHECKING:
 __all__ = ["bench"]  # a fixture
 
 CHEAT = "tests.trainers.cheat"
-SAMPLES = find_task("resnet/laptop").data.eval_samples
+TASK = find_task("resnet/laptop")
+SAMPLES = TASK.data.eval_samples
+STEPS = len(TASK.steps(TASK.blocks()[0]))  #: of the first block
 pytestmark = pytest.mark.skipif(
     landlock_abi() < 6, reason="needs Landlock with its scopes (Linux 6.12)"
 )
 
 
+class Tried(NamedTuple):
+    """What became of every attempt."""
+
+    stopped_by: dict[str, str]  #: name of the exception by attempt; ``""`` where none
+    reached: dict[str, bool]  #: by attempt to tell somebody else: whether it did
+
+
 @pytest.fixture(scope="module")
-def tried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What became of every attempt, made on the clock of a run beside a sealed one."""
+def tried(tmp_path_factory: pytest.TempPathFactory) -> Tried:
+    """Make every attempt on the clock of a run beside a sealed one."""
     folder = tmp_path_factory.mktemp("cheat")
     bench = Bench(folder / "out", ROOT / "suite/hybridperf/tasks")
     note, name = bench.note(), f"hybridperf_{secrets.token_hex(8)}"
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.socket(socket.AF_UNIX) as abstract,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
     ):
+        datagrams.bind(server.getsockname())
+        datagrams.setblocking(False)
         abstract.bind(f"\0{name}")
         abstract.listen()
         port = str(server.getsockname()[1])
@@ -79,17 +93,27 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             CHEAT_NAME=name,
             FAULT_ONCE=str(note),
         )
-    assert done.code == 0, done
+        assert done.code == 0, done
+        told = bool(select.select([datagrams], [], [], 0)[0])
     bench.assert_settled()
     assert bench.outcomes() == ["success", "success"]
-    found: dict[str, str] = json.loads(note.read_text())
-    return found
+    reached = {"leaves something in shared memory": LEFT.exists(), "sends a datagram": told}
+    LEFT.unlink(missing_ok=True)
+    return Tried(json.loads(note.read_text()), reached)
 
 
 @pytest.mark.parametrize("name", ATTEMPTS)
-def test_what_the_sandbox_forbids_fails(tried: dict[str, str], name: str) -> None:
-    # Links across the border fail as those across devices do.
-    assert tried[name] in {"PermissionError", "CalledProcessError", "OSError"}, tried[name]
+def test_what_the_sandbox_forbids_fails(tried: Tried, name: str) -> None:
+    # Links across the border fail as those across devices do; in its own network nobody listens.
+    refused = {"PermissionError", "CalledProcessError", "OSError", "ConnectionRefusedError"}
+    assert tried.stopped_by[name] in refused, tried.stopped_by[name]
+
+
+@pytest.mark.skipif(bool(why_no_namespaces()), reason=why_no_namespaces())
+@pytest.mark.parametrize("name", WHISPERS)
+def test_what_a_trainer_whispers_reaches_nobody(tried: Tried, name: str) -> None:
+    assert tried.stopped_by[name] == ""
+    assert not tried.reached[name]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +187,7 @@ def whole(classes: int = SAMPLES) -> Predictions:
     return Predictions(((0, SAMPLES),), bytes(8 * classes))
 
 
-BEFORE_THE_START: Any = [Predictions(()), Evaluate(), Track({"loss": 0}), Saved()]
+BEFORE_THE_START: Any = [Predictions(()), Evaluate(STEPS), Track({"loss": 0}), Saved()]
 BEFORE_THE_EVALUATION: Any = [Saved(), Ready(), whole()]
 
 
@@ -190,12 +214,37 @@ def test_what_comes_before_the_evaluation_is_refused(server: RankServer, message
 
 def test_a_second_evaluation_without_training_is_refused(server: RankServer) -> None:
     channel = begun(server)
-    channel.send(Evaluate())
-    channel.send(Evaluate())
+    channel.send(Evaluate(STEPS))
+    channel.send(Evaluate(STEPS))
 
     answer = channel.receive()
 
     assert answer == Refusal("Evaluate while evaluating")
+
+
+@pytest.mark.parametrize("steps", [STEPS - 1, STEPS + 1, 0, -1])
+def test_other_steps_than_the_schedule_s_are_refused_in_the_closed_division(
+    server: RankServer, spec: RunSpec, steps: int
+) -> None:
+    channel = begun(server)
+
+    channel.send(Evaluate(steps))
+
+    said = f"Evaluate after {steps} steps up to epoch 1, where the schedule has {STEPS}"
+    assert channel.receive() == Refusal(f"{said}: the open division allows that")
+    channel.send(whole())
+    assert channel.receive() == Refusal("Predictions while training")
+    assert not read_log(spec.log).all(keys.EVAL_ACCURACY)
+
+
+def test_the_log_of_an_open_run_says_how_many_steps_it_left_out(bench: Bench) -> None:
+    assert bench.run(trainer=CHEAT, CHEAT="trains on half of the batches").code == 0
+
+    (log,) = bench.out.rglob("result_0.txt")
+    blocks = read_log(log).all(keys.BLOCK_STOP)
+    assert blocks[0].metadata["steps"] == STEPS // 2
+    assert blocks[0].metadata["samples"] == STEPS // 2 * TASK.training.global_batch_size
+    assert bench.rules_broken() == set()
 
 
 @pytest.mark.parametrize(
@@ -230,7 +279,7 @@ def test_predictions_that_are_not_one_for_each_sample_end_the_run(
     server: RankServer, predictions: Predictions, problem: str
 ) -> None:
     channel = begun(server)
-    channel.send(Evaluate())
+    channel.send(Evaluate(STEPS))
 
     channel.send(predictions)
 
@@ -296,7 +345,7 @@ def test_time_in_which_the_harness_reads_no_message_counts(spec: RunSpec) -> Non
         server.serve(0.1)
         channel.send(Ready())
         server.serve(0.5)
-        channel.send(Evaluate())
+        channel.send(Evaluate(STEPS))
         channel.send(whole())
         time.sleep(0.4)
         server.serve(0.1)

@@ -106,6 +106,8 @@ def _serving(spec: RunSpec) -> Iterator[RankServer]:
 def test_latency_of_an_evaluation(spec: RunSpec, benchmark: Any) -> None:
     """The time from a rank's predictions to the harness's verdict, which training waits for."""
     samples = find_task("resnet/laptop").data.eval_samples
+    task = spec.task()
+    blocks = iter(task.blocks())
     taken_s: list[float] = []
     with (
         _serving(spec) as server,
@@ -117,7 +119,7 @@ def test_latency_of_an_evaluation(spec: RunSpec, benchmark: Any) -> None:
 
         def evaluate() -> None:
             start_s = time.perf_counter()
-            channel.send(Evaluate())
+            channel.send(Evaluate(len(task.steps(next(blocks)))))
             channel.send(Predictions(((0, samples),), bytes(8 * samples)))
             channel.receive()
             taken_s.append(time.perf_counter() - start_s)

@@ -85,6 +85,10 @@ def epoch(number: object) -> dict[str, object]:
     return {"epoch_num": number}
 
 
+def block(first: int, steps: object, samples: object) -> dict[str, object]:
+    return {"first_epoch_num": first, "steps": steps, "samples": samples}
+
+
 def hyperparameter(key: str, value: object) -> Callable[[list[str]], None]:
     def edit(bodies: list[str]) -> None:
         table = json.loads(bodies[place(bodies, keys.HYPERPARAMETERS)])["value"]

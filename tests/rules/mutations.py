@@ -9,6 +9,7 @@ from hybridperf.score.scaling import CLAIM
 from tests.packages import change, description, edit_manifest, place, shift
 from tests.rules.edits import (
     append_text,
+    block,
     cut_off,
     drop,
     edit_byte,
@@ -202,6 +203,9 @@ MUTATIONS = [
         "run.rescoring",
         at=(keys.RUN_STOP, 0),
     ),
+    of_fields("a step too few", keys.BLOCK_STOP, 1, "run.steps", metadata=block(2, 36, 36 * 32)),
+    of_fields("samples of fewer steps", keys.BLOCK_STOP, 1, "run.steps", metadata=block(2, 37, 32)),
+    of_fields("steps in words", keys.BLOCK_STOP, 1, "run.steps", metadata=block(2, "all", 1184)),
     of_log("a stop one evaluation late", stop_late, "run.target", at=(keys.EVAL_ACCURACY, -1)),
     of_fields(
         "success without the target",

@@ -38,6 +38,12 @@ def draw_another_seed(package: Package) -> None:
     edit_manifest(package, 4, seed=77)
 
 
+def import_other_code(package: Package) -> None:
+    for number, digest in ((0, "0" * 64), (RUN, "1" * 64)):
+        facts = {"modules": 2, "python_sha256": "2" * 64, "elsewhere": {"helper": digest}}
+        edit_manifest(package, number, imports=facts)
+
+
 def overlap(package: Package) -> None:
     days_ms = 86_400_000
     edit_log(package, RUN, lambda bodies: shift(bodies, 0, -days_ms))
@@ -123,6 +129,7 @@ def too_fast_cores(package: Package) -> None:
 
 
 PROVENANCE = [
+    of_files("another module of the same name", import_other_code, "result.imports"),
     of_files("a run edited and sealed anew", break_chain, "result.chain"),
     of_files("an attempt of another number", name_another_attempt, "result.chain"),
     of_files("a seed that was not committed to", draw_another_seed, "result.committed_seeds"),

@@ -61,6 +61,7 @@ class Bench:
     tasks: Path
     processes: list[Command] = field(default_factory=list)
     server: CommandServer | None = FORKS  #: of its commands; None: each starts as a user's does
+    starter: tuple[str, ...] = ()  #: a command that starts the command that follows
 
     def start(
         self,
@@ -85,15 +86,15 @@ class Bench:
         return self.command(*run, *arguments, QUICK="1" if quick else "", **faults)
 
     def command(self, *arguments: str, **variables: str) -> Command:
-        """Start ``hybridperf`` with ``arguments``."""
+        """Start ``hybridperf`` with ``arguments``, by `starter` if there is one."""
         own = {"PYTHONPATH": str(ROOT), "TASKS": str(self.tasks), "LIMITS": json.dumps(GENEROUS)}
         environment = os.environ | own | variables
         process: Command
-        if self.server is not None:
+        if self.server is not None and not self.starter:
             process = self.server.start(arguments, environment)
         else:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.run.driver", *arguments],
+                [*self.starter, sys.executable, "-m", "tests.run.driver", *arguments],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,

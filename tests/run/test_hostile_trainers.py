@@ -5,13 +5,22 @@ from __future__ import annotations
 import json
 import os
 import signal
+from shutil import copyfile
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from hybridperf.log.package import Package
 from hybridperf.log.reader import read_log
 from hybridperf.log.sums import SUMS
+from hybridperf.run import kept
+from hybridperf.run.kept import keep_model, remove_excess_weights
+from hybridperf.run.spec import weights_part
+from hybridperf.tasks.tensors import tensor_values
+from hybridperf.untrusted import WEIGHTS_CAP_BYTES
 from tests.run.conftest import find, finished, limits, wait_until
+from tests.run_spec import run_spec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,6 +57,51 @@ def test_a_link_or_pipe_for_a_file_is_neither_followed_nor_waited_for(
     assert victim.read_text() == "nobody else's business"
     assert not any(victim.read_text() in path.read_text() for path in bench.out.rglob("*.txt"))
     bench.assert_goes_on("--mode", "open")
+
+
+def test_weights_without_end_are_neither_hashed_nor_copied(bench: Bench) -> None:
+    done = bench.strike("large weights", "--keep-weights")
+
+    assert done.code == 4
+    reason = f"the trainer saved {2**40} bytes of weights, and {WEIGHTS_CAP_BYTES} is the most"
+    assert f"is sealed as crashed: {reason} in the open division" in done.sentence
+    bench.assert_settled()
+    bench.assert_goes_on()
+
+
+def test_weights_of_the_closed_division_are_no_larger_than_the_task_s(tmp_path: Path) -> None:
+    spec = run_spec(tmp_path)
+    values = tensor_values(spec.task())
+    assert values
+    spec.weights.mkdir(parents=True)
+    part = weights_part(spec.weights, 0)
+    part.touch()
+
+    os.truncate(part, 8 * values + 2**20)
+    assert remove_excess_weights(spec) == ""
+    assert part.exists()
+
+    os.truncate(part, 8 * values + 2**20 + 1)
+    assert f"is the most for the {values} numbers of" in remove_excess_weights(spec)
+    assert not part.exists()
+
+
+def test_weights_that_do_not_fit_are_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = run_spec(tmp_path / "attempt", keep_weights=True)
+    package = Package(tmp_path, "local", "here", "resnet-laptop")
+    package.folder.mkdir(parents=True)
+    spec.weights.mkdir(parents=True)
+    weights_part(spec.weights, 0).write_bytes(bytes(1001))
+    spec.final_predictions.write_bytes(b"")
+    usage = SimpleNamespace(disk_usage=lambda _: SimpleNamespace(free=1000), copyfile=copyfile)
+    monkeypatch.setattr(kept, "shutil", usage)
+
+    with pytest.raises(OSError, match="No space left on device"):
+        keep_model(spec, package)
+
+    assert not list(package.folder.glob("weights_*"))
 
 
 def test_what_a_trainer_writes_in_the_harnesss_files_is_not_believed(bench: Bench) -> None:

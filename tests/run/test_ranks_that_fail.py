@@ -31,12 +31,6 @@ SILENT = "no rank made progress for {:g} s: rank 1 stopped first, at batch 42"
             "silent",
             SILENT,
         ),
-        (
-            "stop",
-            1,
-            "silent",
-            SILENT,
-        ),
     ],
 )
 def test_one_of_two_ranks_fails_and_all_end_together(

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import psutil
 import pytest
 
 from hybridperf.run import sandbox
+from hybridperf.run.launcher import python_command
 from hybridperf.run.sandbox import clean_environment, mode_of, policy_of, sandbox_facts
 from hybridperf.system.landlock import Policy
 from hybridperf.tasks.data import data_files
@@ -72,6 +77,31 @@ def test_the_policy_comes_back_from_its_text(spec: RunSpec) -> None:
         assert Policy.from_json(policy.as_json()) == policy
     assert policy.ports is not None
     assert 1024 <= policy.ports[0] < policy.ports[1]
+
+
+def test_ranks_find_modules_where_the_harness_does_and_first_not_where_it_was_started(
+    spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boxed = dataclasses.replace(spec, sandbox={"kind": "landlock"})
+    shadowing, changed = tmp_path / "started", tmp_path / "changed"
+    for folder in (shadowing, changed):
+        folder.mkdir()
+        (folder / "json.py").write_text("")
+        (folder / "psutil.py").write_text("def main(): pass")
+    (shadowing / "shown.py").write_text(
+        "import json, psutil\ndef main(): print(json.__file__, psutil.__file__)"
+    )
+    monkeypatch.setattr(sys, "path", [str(shadowing), *sys.path[1:], str(changed)])
+    library = Path(json.__file__)
+    installed = Path(psutil.__file__)
+
+    def found() -> list[str]:
+        command = python_command(boxed, "shown")
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+    assert found() == [str(library), str(installed)]
+    monkeypatch.setattr(sys, "path", [str(shadowing), str(changed), *sys.path[1:]])
+    assert found()[1] == str(changed / "psutil.py")
 
 
 def test_variables_that_change_programs_or_tell_secrets_do_not_reach_a_trainer(

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hybridperf.log.writer import LogWriter
 from hybridperf.run import supervise
+from hybridperf.run.ending import Outcome
 from hybridperf.run.pulse import Pulse
 from hybridperf.run.supervise import _describe_silence, _Watch
 from tests.run_spec import run_spec
@@ -50,6 +52,20 @@ def test_a_rank_that_stops_while_others_go_on_is_silent(
     assert _describe_silence([1], watch.batches, 0.1).startswith("rank 1 made no progress")
     for pulse in pulses:
         pulse.close()
+
+
+def test_a_harness_that_is_stopped_after_it_wrote_a_line_measures_when_it_wrote_it(
+    spec: RunSpec, clock: SimpleNamespace
+) -> None:
+    watch = _Watch(launched_s=clock.now_s)
+    written_s = {"run_start": 101.0, "run_stop": 103.5}
+    for key in written_s:
+        with LogWriter(spec.log) as log:
+            log.point(key, status="success")
+        clock.now_s += 7
+        watch.read(spec, 2, None, written_s)
+
+    assert watch.ending(Outcome.SUCCESS).run_s == 2.5
 
 
 def test_a_trainer_that_notes_no_progress_is_judged_by_its_log(

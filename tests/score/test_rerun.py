@@ -60,7 +60,7 @@ def test_the_same_again_confirms(original: Package, tmp_path: Path) -> None:
     [
         ({"times_s": [3 * t for t in TIMES_S]}, "its time to train differs"),
         ({"times_s": [t / 3 for t in TIMES_S]}, "its time to train differs"),
-        ({"times_s": TIMES_S[:2]}, "its time to train differs"),  # which have no interval
+        ({"times_s": TIMES_S[:2]}, "it has too few runs for a time to train"),
         ({"epochs": 5}, "its samples to target differ"),
         ({"missed": [1]}, "it did not reach the target"),
         ({"missed": [0, 1, 2, 3, 4]}, "it did not reach the target"),

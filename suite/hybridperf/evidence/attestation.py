@@ -49,7 +49,7 @@ class Attestation:
     samples_p_value: float | None  #: None if all runs took the same number
     like_hardware: bool  #: models and numbers of processors and accelerators are equal
     time: bool  #: the 95 % intervals of the time to train overlap
-    time_s: float  #: olympic mean of the re-run
+    time_s: float  #: olympic mean of the re-run; 0 if it has too few runs
 
     @property
     def problem(self) -> str:
@@ -58,6 +58,7 @@ class Attestation:
             "it did not reach the target": self.quality,
             "its samples to target differ": self.samples,
             "it was made on other hardware": self.like_hardware,
+            "it has too few runs for a time to train": self.time_s > 0,
             "its time to train differs": self.time,
         }
         return next((words for words, holds in found.items() if not holds), "")

@@ -11,7 +11,14 @@ from hybridperf.log import keys
 from hybridperf.log.package import NAME, PUT_BACK
 from hybridperf.rules.rule import Deviation, rule
 from hybridperf.tasks.tensors import accepted_tensors
-from hybridperf.untrusted import PREDICTIONS_CAP_BYTES, number, open_bounded, read_bounded, reason
+from hybridperf.untrusted import (
+    PREDICTIONS_CAP_BYTES,
+    WEIGHTS_CAP_BYTES,
+    number,
+    open_bounded,
+    read_bounded,
+    reason,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +28,6 @@ if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
 
 _SOURCE: Final = "HybridPerf rules, section 8"
-_WEIGHTS_CAP_BYTES: Final = 2**40
 _PIECE_BYTES: Final = 2**20
 _ROUNDING: Final = 1e-9  # of a share that is computed from the same numbers
 
@@ -120,7 +126,7 @@ def weights_as_sealed(result: Result, task: Task) -> Iterator[Deviation]:
 
 def _sha256(path: Path) -> str:
     digest = hashlib.sha256()
-    with open_bounded(path, _WEIGHTS_CAP_BYTES) as file:
+    with open_bounded(path, WEIGHTS_CAP_BYTES) as file:
         while piece := file.read(_PIECE_BYTES):
             digest.update(piece)
     return digest.hexdigest()

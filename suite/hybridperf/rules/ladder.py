@@ -168,7 +168,8 @@ def _sandbox(run: SealedRun) -> str:
     if run.fact("mode") != "sandboxed" or not isinstance(kind, str) or kind in {"", "none"}:
         return ""
     abi = run.fact("sandbox", "abi")
-    return f"{kind} ABI {abi}" if isinstance(abi, int) else kind
+    name = f"{kind} ABI {abi}" if isinstance(abi, int) else kind
+    return f"{name} with namespaces" if run.fact("sandbox", "namespaces") is True else name
 
 
 def _sandbox_names(evidence: Evidence) -> str:

@@ -129,6 +129,27 @@ def durations_differ(result: Result, task: Task) -> Iterator[Deviation]:
 
 
 @rule(
+    "result.imports",
+    scope="result",
+    source=f"{_SOURCE}: all runs have the same code",
+    remedy="make the runs again with code that nobody changes meanwhile",
+)
+def same_imports(result: Result, task: Task) -> Iterator[Deviation]:
+    """A module that no installer recorded is the same in all runs; so is Python's own library."""
+    seen: dict[str, tuple[object, int]] = {}
+    for run in result.runs:
+        listed = run.fact("imports", "elsewhere")
+        hashes: dict[str, object] = dict(listed) if isinstance(listed, dict) else {}
+        if (library := run.fact("imports", "python_sha256")) is not None:
+            hashes["Python's own library"] = library
+        for name, digest in hashes.items():
+            before, first = seen.setdefault(name, (digest, run.number))
+            if before != digest:
+                expected = f"{visible(name)[:80]} with SHA-256 {before!s:.12}..., as in run {first}"
+                yield Deviation(expected, f"{digest!s:.12}...", run=run.number)
+
+
+@rule(
     "run.date",
     scope="run",
     source=f"{_SOURCE}: no run is from the future",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import UserError
@@ -65,6 +66,39 @@ def evaluation_cadence(run: SealedRun, task: Task) -> Iterator[Deviation]:
     stop = run.log.first(keys.RUN_STOP)
     if stop and stop.metadata.get("status") == "aborted" and len(evaluations) < most:
         yield Deviation(f"{most} evaluations before giving up", str(len(evaluations)), stop.line)
+
+
+@rule(
+    "run.steps",
+    scope="run",
+    source="MLPerf Training rules, section 9: a closed run follows the schedule of its task",
+    remedy="train on every batch of every block, or enter the open division",
+)
+def steps_of_the_schedule(run: SealedRun, task: Task) -> Iterator[Deviation]:
+    """Blocks of closed runs have as many steps and samples as the task's schedule.
+
+    The harness states them; where a trainer writes the log itself, they may be missing.
+    """
+    logged = run.log.value(keys.HYPERPARAMETERS)
+    stated = logged.get("training.global_batch_size") if isinstance(logged, dict) else None
+    batch = whole(stated, 1, COUNT_CAP) or task.training.global_batch_size
+    sized = replace(task, training=replace(task.training, global_batch_size=batch))
+    due = {block.first_epoch: len(sized.steps(block)) for block in sized.blocks()}
+    closed = run.log.value(keys.SUBMISSION_DIVISION) == "closed"
+    for entry in run.log.all(keys.BLOCK_STOP):
+        steps, samples = entry.metadata.get("steps"), entry.metadata.get("samples")
+        left_out = steps is None and run.log.value(keys.MODE) != "sandboxed"
+        if left_out or entry.metadata.get("interrupted") is True:
+            continue
+        counted = whole(steps, 0, COUNT_CAP)
+        expected = due.get(whole(entry.metadata.get("first_epoch_num"), 1) or 0)
+        if counted is None:
+            yield Deviation("the number of steps in the block", f"{steps!r:.40}", entry.line)
+        elif closed and expected is not None and counted != expected:
+            yield Deviation(f"{expected} steps in the block", f"{counted}", entry.line)
+        elif samples != counted * batch:
+            expected_samples = f"{counted * batch} samples in {counted} steps"
+            yield Deviation(expected_samples, f"{samples!r:.40}", entry.line)
 
 
 @rule(

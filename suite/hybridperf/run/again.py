@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-import tempfile
 from typing import TYPE_CHECKING
 
 from hybridperf.errors import ExitCode, UserError
@@ -12,6 +12,7 @@ from hybridperf.log.package import NAME, result_names
 from hybridperf.log.writer import LogClock
 from hybridperf.run.provenance import file_sha256
 from hybridperf.run.rescore import Rescoring, rescore
+from hybridperf.run.scratch import Scratch
 from hybridperf.run.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -67,9 +68,9 @@ def rescore_sealed(
         UserError: as `hybridperf.run.rescore.rescore`, and exit status 2 if the manifest
             states no plan.
     """
-    with tempfile.TemporaryDirectory(prefix="hybridperf_") as folder:
+    with contextlib.closing(Scratch()) as scratch:
         spec = RunSpec(
-            folder=folder,
+            folder=str(scratch.path),
             attempt=run.number,
             task_path=str(task),
             trainer=trainer,

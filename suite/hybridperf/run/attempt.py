@@ -22,12 +22,13 @@ from hybridperf.log.writer import LogWriter
 from hybridperf.run.atomic import canonical_json, write_atomically
 from hybridperf.run.ending import Ending, Outcome
 from hybridperf.run.folder import attempt_folder
-from hybridperf.run.kept import keep_model
+from hybridperf.run.imports import import_facts
+from hybridperf.run.kept import keep_model, remove_excess_weights, weights_sha256
 from hybridperf.run.launcher import launch
 from hybridperf.run.machine import machine_start
 from hybridperf.run.processes import end_processes
 from hybridperf.run.rank_server import RankServer
-from hybridperf.run.rescore import rescore, weights_sha256
+from hybridperf.run.rescore import rescore
 from hybridperf.run.resume import reopen, resumable_epoch
 from hybridperf.run.seal import Sealed, remove_irregular_files, seal
 from hybridperf.run.spec import RunSpec
@@ -71,6 +72,7 @@ class Attempt:
 
     spec: RunSpec
     surroundings: Surroundings
+    imported: dict[str, str] = field(default_factory=dict)  #: files by names of modules
 
     @classmethod
     def left_behind(cls, number: int, surroundings: Surroundings) -> Attempt:
@@ -128,7 +130,7 @@ class Attempt:
                 is rescored; in both cases the attempt is kept.
         """
         end_processes(self.spec.path)
-        problem = remove_irregular_files(self.spec) or disagreement(self.spec, number)
+        problem = _remove_refused_files(self.spec) or disagreement(self.spec, number)
         ending = Ending(Outcome.INTERRUPTED, "the harness was ended")
         if problem:
             ending = Ending(Outcome.CRASHED, problem)
@@ -144,7 +146,7 @@ class Attempt:
                 self.spec = dataclasses.replace(self.spec, channel=server.remote_address)
                 self.spec.write()
             around.peers.start(self.spec)
-            return supervise(
+            ending = supervise(
                 launch(self.spec, server.address, server.scratch),
                 server,
                 self.spec,
@@ -153,6 +155,8 @@ class Attempt:
                 around.peers,
                 resumed_at=resumed_at,
             )
+        self.imported = server.imported
+        return ending
 
     @contextlib.contextmanager
     def _noting_full_disk(self) -> Iterator[None]:
@@ -175,7 +179,7 @@ class Attempt:
                 be resumed.
         """
         spec = self.spec
-        if problem := remove_irregular_files(spec):
+        if problem := _remove_refused_files(spec):
             ending = dataclasses.replace(ending, outcome=Outcome.CRASHED, reason=problem)
         if ending.outcome is Outcome.ENVIRONMENT:
             self._note_machine_failed()
@@ -186,6 +190,9 @@ class Attempt:
             again = "give the same command again to continue"
             raise UserError(f"{what}; {again}.", ExitCode.INTERRUPTED)
         write_atomically(spec.ending, canonical_json(dataclasses.asdict(ending)))
+        if self.imported:
+            facts = import_facts(self.imported, ("hybridperf", spec.trainer))
+            write_atomically(spec.imports, canonical_json(facts))
         return self._score_and_seal(ending)
 
     def _score_and_seal(self, ending: Ending) -> Sealed:
@@ -199,7 +206,7 @@ class Attempt:
         if ending.outcome.completed:
             log = spec.log.read_bytes()
             rescoring = rescore(spec, around.predictors, around.stop)
-            problem = remove_irregular_files(spec)
+            problem = _remove_refused_files(spec)
             if rescoring is None:
                 what = f"{self._name} was stopped while its model was scored again"
                 again = "give the same command again to continue"
@@ -215,8 +222,10 @@ class Attempt:
         if not spec.log.exists():  # removed as irregular; every sealed attempt has a log
             write_head(spec)
         facts: dict[str, object] = {"weights_sha256": weights}
+        if spec.imports.exists():
+            facts["imports"] = read_object(spec.imports)
         if ending.outcome.completed:
-            facts |= keep_model(spec, around.package, around.sealed)
+            facts |= keep_model(spec, around.package)
         if spec.nodes > 1:
             facts["nodes"] = around.peers.differences
         return seal(spec, around.package, around.command, ending, rescoring, facts, around.sealed)
@@ -224,6 +233,11 @@ class Attempt:
     @property
     def _name(self) -> str:
         return f"attempt {self.spec.attempt} in {self.surroundings.package.folder}"
+
+
+def _remove_refused_files(spec: RunSpec) -> str:
+    """Remove what the trainer wrote and the harness does not read; return what was removed."""
+    return remove_irregular_files(spec) or remove_excess_weights(spec)
 
 
 def write_head(spec: RunSpec) -> None:

@@ -24,11 +24,13 @@ __all__ = [
     "CHANNEL_VARIABLE",
     "FROM_HARNESS",
     "FROM_RANK",
+    "MODULES_CAP_BYTES",
     "Array",
     "Channel",
     "ChannelError",
     "Describe",
     "Evaluate",
+    "Imported",
     "Join",
     "Message",
     "Predictions",
@@ -47,6 +49,7 @@ CHANNEL_VARIABLE: Final = "HYBRIDPERF_CHANNEL"
 #: environment variable: TOKEN@PATH of the harness's socket, TOKEN@HOST:PORT from other machines
 _LENGTHS: Final = struct.Struct("!IQ")  # of the JSON object and of the payload, in bytes
 _MOST_DESCRIPTORS: Final = 4
+MODULES_CAP_BYTES: Final = 2**23  #: of the payload of `Imported`
 _PART_BYTES: Final = 2**18  #: read at once
 
 
@@ -85,7 +88,9 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Evaluate:
-    """The training of the current block has ended."""
+    """The rank's training of the current block has ended."""
+
+    steps: int  #: batches that the rank has read in the block
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,13 @@ class Predictions:
 @dataclass(frozen=True, slots=True)
 class Saved:
     """The rank has written its part of the checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The modules that the rank has imported, off the clock: the payload has them as JSON."""
+
+    payload: bytes = b""  #: files by names of modules
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +171,7 @@ Message = (
     | Evaluate
     | Predictions
     | Saved
+    | Imported
     | Welcome
     | Start
     | Save
@@ -167,7 +180,8 @@ Message = (
 )
 Table = dict[str, type[Message]]
 FROM_RANK: Final[Table] = {
-    each.__name__: each for each in (Join, Describe, Ready, Track, Evaluate, Predictions, Saved)
+    each.__name__: each
+    for each in (Join, Describe, Ready, Track, Evaluate, Predictions, Saved, Imported)
 }
 FROM_HARNESS: Final[Table] = {
     each.__name__: each for each in (Welcome, Start, Save, Verdict, Refusal)
@@ -269,7 +283,7 @@ class Channel:
         if kind is None:
             raise ValueError(f"its name is {name!r:.40}")
         message = build(kind, fields, path="channel")
-        if isinstance(message, Predictions):
+        if isinstance(message, Predictions | Imported):
             return dataclasses.replace(message, payload=payload)
         if payload:
             raise ValueError(f"{name} with a payload")

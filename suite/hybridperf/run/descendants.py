@@ -1,4 +1,4 @@
-"""Descendants of a process, wherever they went: adopt the orphans among them, end them all."""
+"""Descendants of a process, wherever they went: adopt orphans, continue stopped ones, end all."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import ctypes
 import os
 import signal
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-__all__ = ["adopt_orphans", "end_descendants"]
+__all__ = ["StoppedProcesses", "adopt_orphans", "end_descendants"]
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_STOPPED: Final = "T"  #: by a signal, not by a debugger, which is "t" (proc_pid_stat(5))
 _ENDING_S: Final = 5.0
+_STILL_S: Final = 2.0  #: without progress, before stopped processes are looked for
 
 
 def adopt_orphans() -> None:
@@ -29,7 +32,7 @@ def end_descendants() -> None:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        if not (left := _descendants()):
+        if not (left := _descendants(os.getpid())):
             return
         for process in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -37,18 +40,52 @@ def end_descendants() -> None:
         time.sleep(0.001)
 
 
-def _descendants() -> list[int]:
-    """Return the process ids of all descendants."""
+@dataclass(slots=True)
+class StoppedProcesses:
+    """Continues what a signal from outside has stopped: the process ``root``, and descendants.
+
+    Nobody else would, and the run would wait for them until some limit of time. They are looked
+    for only while nothing moves, since that reads the state of every process.
+    """
+
+    root: int
+    _progress: object = None
+    _moved_s: float = field(default_factory=time.monotonic)
+
+    def look(self, progress: object = None) -> None:
+        """Send SIGCONT to the stopped ones if ``progress`` has been the same for 2 s."""
+        now_s = time.monotonic()
+        if progress != self._progress:
+            self._progress, self._moved_s = progress, now_s
+        elif now_s - self._moved_s > _STILL_S:
+            self._moved_s = now_s
+            states = _processes()
+            for process in (self.root, *_descendants(self.root)):
+                if states.get(process, ("", 0))[0] == _STOPPED:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(process, signal.SIGCONT)
+
+
+def _descendants(root: int) -> list[int]:
+    """Return the process ids of all descendants of ``root``."""
     children: dict[int, list[int]] = {}
+    for process, (_, parent) in _processes().items():
+        children.setdefault(parent, []).append(process)
+    found, waiting = list[int](), [root]
+    while waiting:
+        own = children.get(waiting.pop(), [])
+        found += own
+        waiting += own
+    return found
+
+
+def _processes() -> dict[int, tuple[str, int]]:
+    """Return state and parent of every process, by process id."""
+    found = {}
     for entry in os.listdir("/proc"):  # noqa: PTH208 - a name that is a number is a process
         if entry.isdecimal():
             with contextlib.suppress(OSError, ValueError):
                 # The name of the program, in parentheses, may contain anything.
                 fields = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()
-                children.setdefault(int(fields[1]), []).append(int(entry))
-    found, waiting = list[int](), [os.getpid()]
-    while waiting:
-        own = children.get(waiting.pop(), [])
-        found += own
-        waiting += own
+                found[int(entry)] = fields[0], int(fields[1])
     return found

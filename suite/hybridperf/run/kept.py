@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
 import shutil
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hybridperf.evidence.tensors import read_tensors
 from hybridperf.log.package import predictions_name
 from hybridperf.run.atomic import write_atomically
-from hybridperf.run.folder import add_hashes
-from hybridperf.run.provenance import code_facts
+from hybridperf.run.provenance import code_facts, file_sha256
+from hybridperf.run.spec import weights_parts
 from hybridperf.tasks.data import data_contents
-from hybridperf.tasks.tensors import accepted_tensors
-from hybridperf.untrusted import reason
+from hybridperf.tasks.tensors import accepted_tensors, tensor_values
+from hybridperf.untrusted import WEIGHTS_CAP_BYTES, reason
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +24,33 @@ if TYPE_CHECKING:
     from hybridperf.log.package import Package
     from hybridperf.run.spec import RunSpec
 
-__all__ = ["another_model", "keep_model"]
+__all__ = ["another_model", "keep_model", "remove_excess_weights", "weights_sha256"]
+
+_NUMBER_BYTES: Final = 8  #: of the widest type of tensors
+_MARGIN_BYTES: Final = 2**20  #: of a file, for names and shapes
+
+
+def weights_sha256(spec: RunSpec) -> dict[str, str]:
+    """Return the SHA-256 of each file of final weights."""
+    return {path.name: file_sha256(path) for path in weights_parts(spec.weights)}
+
+
+def remove_excess_weights(spec: RunSpec) -> str:
+    """Remove final weights that are too large to be read and copied; return what was removed.
+
+    In the closed division the task's tensors say how large they can be.
+    """
+    parts = weights_parts(spec.weights)
+    size = sum(path.lstat().st_size for path in parts)
+    values = tensor_values(spec.task()) if spec.division == "closed" else None
+    most, why = WEIGHTS_CAP_BYTES, f"in the {spec.division} division"
+    if values is not None:
+        most = values * _NUMBER_BYTES + len(parts) * _MARGIN_BYTES
+        why = f"for the {values} numbers of the task's model"
+    if size <= most:
+        return ""
+    shutil.rmtree(spec.weights)
+    return f"the trainer saved {size} bytes of weights, and {most} is the most {why}"
 
 
 def another_model(spec: RunSpec) -> str:
@@ -31,7 +59,7 @@ def another_model(spec: RunSpec) -> str:
     if spec.division != "closed" or not accepted:
         return ""
     try:
-        found = read_tensors(_parts(spec))
+        found = read_tensors(weights_parts(spec.weights))
     except (OSError, ValueError) as error:
         return f"the final weights cannot be read: {reason(error)}"
     if found.sha256 in accepted:
@@ -41,18 +69,17 @@ def another_model(spec: RunSpec) -> str:
     return f"{what}, {asked}: enter the open one with --division open"
 
 
-def keep_model(spec: RunSpec, package: Package, sealed: dict[str, str]) -> dict[str, object]:
+def keep_model(spec: RunSpec, package: Package) -> dict[str, object]:
     """Keep the predictions of a scored run, and its weights if asked for, in the result's folder.
 
-    Returns the facts for the run's manifest, and adds the new hashes to ``sealed``.
+    Returns the facts for the run's manifest; the seal lists the hash of the predictions.
 
     Raises:
         OSError: if the disk is full.
-        UserError: exit status 3 if a file that was sealed before has changed.
     """
     code = code_facts(spec.predictor)
     predictor = {"package": code["trainer"], "sha256": code["trainer_sha256"]}
-    parts = _parts(spec)
+    parts = weights_parts(spec.weights)
     try:
         model = dataclasses.asdict(read_tensors(parts))
     except (OSError, ValueError):  # in the open division a trainer may save it in its own way
@@ -60,22 +87,27 @@ def keep_model(spec: RunSpec, package: Package, sealed: dict[str, str]) -> dict[
     content = spec.final_predictions.read_bytes()
     name = predictions_name(spec.attempt)
     write_atomically(package.folder / name, content)
-    digests = {name: sha256(content).hexdigest()}
     facts: dict[str, object] = {
         "data_contents_sha256": data_contents(spec.task().data),
         "predictor": predictor,
         "model": model,
-        "predictions": {"path": name, "sha256": digests[name]},
+        "predictions": {"path": name, "sha256": sha256(content).hexdigest()},
     }
     if spec.keep_weights:
         kept = {f"weights_{spec.attempt}_{path.name}": path for path in parts}
+        _require_space(package.folder, parts)
         for target, path in kept.items():
             shutil.copyfile(path, package.folder / target, follow_symlinks=False)
         # Their hashes are in the manifest alone: where they are large, they are kept elsewhere.
         facts["weights"] = sorted(kept)
-    add_hashes(package, digests, sealed)
     return facts
 
 
-def _parts(spec: RunSpec) -> list[Path]:
-    return sorted(spec.weights.glob("part_*.safetensors"))
+def _require_space(folder: Path, files: list[Path]) -> None:
+    """Check that copies of ``files`` fit into ``folder``, before they fill the disk.
+
+    Raises:
+        OSError: if they do not.
+    """
+    if sum(path.stat().st_size for path in files) > shutil.disk_usage(folder).free:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -133,11 +133,11 @@ def python_command(spec: RunSpec, module: str, *arguments: str) -> list[str]:
     top = package_folder(spec.trainer)
     for _ in spec.trainer.split("."):
         top = top.parent
-    places = [*(path or str(Path.cwd()) for path in sys.path), str(top)]
-    start = (
-        f"import sys; sys.path += [each for each in {places!r} if each not in sys.path]; "
-        f"from {module} import main; main()"
-    )
+    # In the harness's own order, so that both run the same code; but its first place, the folder
+    # that it was started in or by, may hold files with names of modules.
+    first, *others = [path or str(Path.cwd()) for path in sys.path]
+    start = f"import sys; sys.path[:] = {[*others, first, str(top)]!r}; "
+    start += f"from {module} import main; main()"
     return [sys.executable, "-I", "-c", start, *arguments]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Self
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, visible
 from hybridperf.run.consistency import hardware, stated_by_node
+from hybridperf.run.descendants import StoppedProcesses
 from hybridperf.run.ending import explain_crash, read_output
 from hybridperf.run.folder import environment_refusal
 from hybridperf.run.launcher import launch
@@ -231,12 +232,14 @@ class _Participant:
         ranks = spec.parallel_plan().ranks
         end_processes(spec.path, self._rank)  # of an earlier process of this node
         process, now = launch(spec, spec.channel, node=self._rank), call
+        stopped = StoppedProcesses(process.pid)
         try:
             while process.poll() is None and (now.turn, now.stage) == (call.turn, "start"):
                 if now.status is not None:
                     break
                 batches = tuple(read_pulse(spec.pulse_of(self._rank), ranks))
                 self._exchange.say(batches=batches)
+                stopped.look(batches)
                 now = self._next_call()
             status = process.poll()
         finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from hybridperf.run.spec import RunSpec
+from hybridperf.run.spec import RunSpec, weights_parts
 from hybridperf.tasks.data import load
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Prediction:
         from safetensors.torch import load_file
 
         weights: dict[str, Tensor] = {}
-        for path in sorted(self._spec.weights.glob("part_*.safetensors")):
+        for path in weights_parts(self._spec.weights):
             part = load_file(path)
             if twice := weights.keys() & part.keys():
                 raise ValueError(f"{path.name} holds {min(twice)} again")

@@ -12,14 +12,11 @@ import contextlib
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.run.child import become_module, die_with_parent, import_torch
@@ -27,10 +24,13 @@ from hybridperf.run.descendants import adopt_orphans, end_descendants
 from hybridperf.run.launcher import predictor_environment, python_command
 from hybridperf.run.processes import end_tree
 from hybridperf.run.sandbox import policy_of
+from hybridperf.run.scratch import Scratch
 from hybridperf.run.spec import RUN_VARIABLE
 from hybridperf.system.landlock import Policy, enter_sandbox
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hybridperf.run.spec import RunSpec
 
 __all__ = ["PredictorServer", "Scoring", "main"]
@@ -45,7 +45,7 @@ class PredictorServer:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
-        self._scratch = Path()  # for temporary files and caches of predictors
+        self._temporary: Scratch | None = None
         self._spec: RunSpec | None = None  # of the run whose scoring started the server
 
     def start(self, spec: RunSpec) -> Scoring:
@@ -66,7 +66,8 @@ class PredictorServer:
 
     def _launch(self, spec: RunSpec) -> None:
         self._spec = spec
-        self._scratch = Path(tempfile.mkdtemp(prefix="hybridperf_"))
+        self._temporary = Scratch()
+        self._scratch.mkdir()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, spec.output.open("ab") as output:
             self._process = subprocess.Popen(
@@ -79,6 +80,12 @@ class PredictorServer:
                 start_new_session=True,  # Ctrl-C reaches only the harness
             )
 
+    @property
+    def _scratch(self) -> Path:
+        """Return the folder for temporary files and caches of predictors."""
+        assert self._temporary is not None, "made when the server is launched"
+        return self._temporary.path / "scratch"
+
     def close(self) -> None:
         """End the server and all that it started; a later `start` launches another one."""
         if self._socket is None or self._process is None or self._spec is None:
@@ -88,17 +95,19 @@ class PredictorServer:
             self._process.wait(_ENDING_S)
         if self._process.returncode != 0:  # killed, or did not end in time
             end_tree(self._process, self._spec.path)
-        shutil.rmtree(self._scratch, ignore_errors=True)
-        self._process = self._socket = None
+        if self._temporary is not None:
+            self._temporary.close()
+        self._process = self._socket = self._temporary = None
 
 
 class Scoring:
     """A predictor run by the server, with as much of `subprocess.Popen` as supervision needs."""
 
     def __init__(
-        self, server: PredictorServer, process: subprocess.Popen[bytes], connection: socket.socket
+        self, owner: PredictorServer, process: subprocess.Popen[bytes], connection: socket.socket
     ) -> None:
-        self._server, self._process, self._socket = server, process, connection
+        self._owner, self._process, self._socket = owner, process, connection
+        self.server = process.pid  #: process id of the predictor's parent
         self.returncode: int | None = None  #: negative signal number if it was killed
 
     def poll(self, timeout_s: float = 0.0) -> int | None:
@@ -118,7 +127,7 @@ class Scoring:
                 self._socket.send(b"{}")
             if self.poll(_ENDING_S) is None:
                 self._process.kill()
-                self._server.close()
+                self._owner.close()
 
 
 def main() -> None:

@@ -10,22 +10,21 @@ import contextlib
 import os
 import secrets
 import selectors
-import shutil
 import socket
 import struct
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hybridperf.log import keys
 from hybridperf.log.writer import LogWriter
 from hybridperf.run.channel import (
     FROM_RANK,
+    MODULES_CAP_BYTES,
     Channel,
     ChannelError,
     Describe,
     Evaluate,
+    Imported,
     Join,
     Predictions,
     Ready,
@@ -39,10 +38,13 @@ from hybridperf.run.channel import (
 )
 from hybridperf.run.evaluation import Evaluation, Shuffle, save_predictions
 from hybridperf.run.handover import share
+from hybridperf.run.scratch import Scratch
 from hybridperf.tasks.data import import_packages, in_memory, load
+from hybridperf.untrusted import parse_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from hybridperf.run.channel import Message
     from hybridperf.run.spec import RunSpec
@@ -58,7 +60,6 @@ _OF_HARNESS: Final = {
 _RESERVED: Final = {"self", "key", "value"}  #: no names of metadata
 _MOST_LINES: Final = 100_000  #: of the log, written for a trainer
 _CHANNEL: Final = "channel"  #: name of the socket
-_MOST_FOLDER_BYTES: Final = 75  #: a socket's path has at most 107, of which the name takes 30
 _SEND_TIMEOUT: Final = struct.pack("ll", 5, 0)  #: seconds, microseconds
 
 
@@ -70,6 +71,8 @@ class RankServer:
 
     def __init__(self, spec: RunSpec) -> None:
         self.problem = ""
+        self.imported: dict[str, str] = {}  #: files by names of modules, as ranks state them
+        self.written_s: dict[str, float] = {}  #: by key of the log, of `time.monotonic`
         self._spec, self._task = spec, spec.task()
         self._ranks = spec.parallel_plan().ranks
         self._log: LogWriter | None = None  # opened by the first rank: others write it themselves
@@ -81,6 +84,7 @@ class RankServer:
         self._blocks = [
             block for block in self._task.blocks() if block.last_epoch > (spec.resumed or 0)
         ]
+        self._steps: dict[int, int] = {}  # by rank that has ended its training of the block
         self._block_start_s = self._save_start_s = self._quality = 0.0
         self._evaluation: Evaluation | None = None
         # Only this machine's ranks can share memory. Others read the samples themselves; listing
@@ -89,7 +93,8 @@ class RankServer:
         self._splits = None if self._hands_over else load(self._task.data)
         import_packages(self._task.data)
         self._token = secrets.token_hex(16)
-        self._folder = _temporary_folder()
+        self._temporary = Scratch()
+        self._folder = self._temporary.path
         self.scratch.mkdir()
         self._selector = selectors.DefaultSelector()
         self._listeners = [socket.socket(socket.AF_UNIX)]
@@ -133,7 +138,7 @@ class RankServer:
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()  # type: ignore[union-attr]  # channels and sockets
         self._selector.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._temporary.close()
         if self._log is not None:
             self._log.close()
 
@@ -209,13 +214,13 @@ class RankServer:
                 self._track(rank, message)
             case "initialising", Ready():
                 self._await_all(rank, self._start)
-            case "training", Evaluate():
-                self._evaluate(rank)
-            case "evaluating", Evaluate() if rank != 0:
-                pass
-            case (("training" | "evaluating"), Predictions()):
+            case (("training" | "evaluating"), Evaluate()) if rank not in self._steps:
+                self._end_training(rank, message.steps)
+            case (("training" | "evaluating"), Predictions()) if rank in self._steps:
                 self._count(message)
                 self._await_all(rank, self._conclude)
+            case "stopped", Imported():
+                self.imported |= _files_in(message.payload)
             case "saving", Saved():
                 self._await_all(rank, self._note_checkpoint)
             case _:
@@ -268,6 +273,7 @@ class RankServer:
         """Start the clock, read the samples, and hand them over."""
         if self._spec.resumed is None:
             self._logged.stop(keys.INIT_STOP)
+            self.written_s[keys.RUN_START] = time.monotonic()
             self._logged.start(keys.RUN_START)
         splits = self._splits or load(self._task.data)
         labels = splits.evaluation.labels
@@ -297,18 +303,24 @@ class RankServer:
     def _begin_block(self) -> None:
         block = self._blocks[0]
         self._phase, self._block_start_s = "training", time.monotonic()
+        self._steps.clear()
         self._logged.start(
             keys.BLOCK_START, first_epoch_num=block.first_epoch, epoch_count=block.epochs
         )
 
-    def _evaluate(self, rank: int) -> None:
+    def _end_training(self, rank: int, steps: int) -> None:
+        """Note the steps of ``rank``; rank 0 begins the evaluation."""
+        epoch, due = self._blocks[0].last_epoch, len(self._task.steps(self._blocks[0]))
+        if steps != due and self._spec.division == "closed":
+            what = f"{steps} steps up to epoch {epoch}, where the schedule has {due}"
+            self._answer(rank, Refusal(f"Evaluate after {what}: the open division allows that"))
+            return
+        self._steps[rank] = steps
         if rank != 0:
             return
-        block = self._blocks[0]
         self._phase = "evaluating"
-        samples = self._task.training.global_batch_size * len(self._task.steps(block))
+        samples = self._task.training.global_batch_size * steps
         rate = samples / (time.monotonic() - self._block_start_s)
-        epoch = block.last_epoch
         self._logged.point(keys.TRACKED_STATS, {"throughput": rate}, epoch_num=epoch)
         self._logged.start(keys.EVAL_START, epoch_num=epoch)
 
@@ -346,18 +358,31 @@ class RankServer:
         goes_on = not reached and bool(self._blocks)
         log.stop(keys.EVAL_STOP, epoch_num=block.last_epoch)
         log.point(keys.EVAL_ACCURACY, self._quality, epoch_num=block.last_epoch)
-        log.stop(keys.BLOCK_STOP, first_epoch_num=block.first_epoch)
+        steps = min(self._steps.values())
+        samples = steps * self._task.training.global_batch_size
+        first = block.first_epoch
+        log.stop(keys.BLOCK_STOP, first_epoch_num=first, steps=steps, samples=samples)
         if goes_on:
             self._begin_block()
         else:
             self._phase = "stopped"
+            for channel in self._channels.values():
+                channel.most_payload_bytes = MODULES_CAP_BYTES
+            self.written_s[keys.RUN_STOP] = time.monotonic()
             log.stop(keys.RUN_STOP, status="success" if reached else "aborted")
             assert self._evaluation is not None, "the run has started"
             save_predictions(self._spec.timed_predictions, self._evaluation.predictions())
         self._answer_all(Verdict(self._quality, goes_on))
 
 
-def _temporary_folder() -> Path:
-    """Make a folder of mode 0700 whose path is short enough for a socket in it."""
-    short = len(os.fsencode(tempfile.gettempdir())) <= _MOST_FOLDER_BYTES
-    return Path(tempfile.mkdtemp(prefix="hybridperf_", dir=None if short else "/tmp"))  # noqa: S108 - a new folder of mode 0700
+def _files_in(payload: bytes) -> dict[str, str]:
+    """Return what a rank states as files by names of modules.
+
+    Raises:
+        ChannelError: if it is something else.
+    """
+    try:
+        files = parse_object(payload.decode())
+    except ValueError as error:
+        raise ChannelError(f"what is no list of modules: {error}") from error
+    return {name: file for name, file in files.items() if isinstance(file, str)}

@@ -15,11 +15,11 @@ from hybridperf.evidence.predictions import encoded
 from hybridperf.log import keys
 from hybridperf.log.reader import read_log
 from hybridperf.run.atomic import write_atomically
+from hybridperf.run.descendants import StoppedProcesses
 from hybridperf.run.ending import explain_crash, read_output
 from hybridperf.run.evaluation import Shuffle, read_predictions
 from hybridperf.run.kept import another_model
 from hybridperf.run.prediction import INPUTS, PREDICTIONS
-from hybridperf.run.provenance import file_sha256
 from hybridperf.tasks.data import load
 from hybridperf.untrusted import number
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hybridperf.run.spec import RunSpec
     from hybridperf.tasks.data import Samples
 
-__all__ = ["Rescoring", "rescore", "weights_sha256"]
+__all__ = ["Rescoring", "rescore"]
 
 _POLL_S = 0.05
 # Signals sent from outside: by a user, or by a system that is out of memory.
@@ -65,9 +65,11 @@ def rescore(spec: RunSpec, server: PredictorServer, stop: StopRequest) -> Rescor
     held_out = load(task.data).evaluation
     shuffle = _prepare(spec, held_out)
     process = server.start(spec)
+    stopped = StoppedProcesses(process.server)
     deadline_s = time.monotonic() + task.limits.initialisation_s
     try:
         while process.poll(_POLL_S) is None:
+            stopped.look()
             if stop.signal is not None:
                 return None
             if time.monotonic() > deadline_s:
@@ -101,11 +103,6 @@ def _prepare(spec: RunSpec, held_out: Samples) -> Shuffle | None:
     shuffle = Shuffle(len(held_out))
     np.save(spec.scoring / INPUTS, shuffle.apply(held_out.inputs), allow_pickle=False)
     return shuffle
-
-
-def weights_sha256(spec: RunSpec) -> dict[str, str]:
-    """Return the SHA-256 of each file of final weights."""
-    return {path.name: file_sha256(path) for path in sorted(spec.weights.glob("*.safetensors"))}
 
 
 def _compare(

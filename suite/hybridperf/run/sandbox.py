@@ -3,7 +3,8 @@
 They read the interpreter, the libraries and the trainer's package, but neither results nor, if the
 harness hands samples over, the task's data; they write folders of their own. One rank has no TCP,
 several have the ports that the kernel assigns. From Landlock's ABI 6 on, signals and abstract
-sockets end at its border. UDP, accelerators and ``/dev/shm`` are not restricted.
+sockets end at its border. Where users may make namespaces, network and ``/dev/shm`` are the run's
+own; else UDP and ``/dev/shm`` are not restricted. Accelerators never are.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.run.provenance import package_folder
 from hybridperf.system import toolkit
 from hybridperf.system.landlock import Policy, landlock_abi, why_no_landlock
+from hybridperf.system.namespaces import why_no_namespaces
 from hybridperf.tasks.data import data_files, in_memory
 from hybridperf.tasks.data.place import DATA_VARIABLE
 
@@ -68,6 +70,7 @@ def sandbox_facts(asked: Mode, nodes: int) -> dict[str, object]:
     if reason := why_no_landlock():
         return {"kind": "none", "reason": reason}
     facts: dict[str, object] = {"kind": "landlock", "abi": landlock_abi()}
+    facts["namespaces"] = why_no_namespaces() or True
     places = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
     if importlib.machinery.PathFinder.find_spec("sitecustomize", places):
         facts["sitecustomize"] = True  # code that runs before the trainer's
@@ -103,6 +106,7 @@ def policy_of(
         writable=_texts(writable),
         devices=_texts(devices),
         ports=_assigned_ports() if ranks > 1 else None,
+        namespaces=spec.sandbox.get("namespaces") is True,
     )
 
 

@@ -66,8 +66,8 @@ def seal(
 ) -> Sealed:
     """Make the attempt ``spec``, which has ended, part of the result ``package``.
 
-    ``facts`` are added to the manifest, and the new hashes to ``sealed``. After this the attempt's
-    folder is gone.
+    ``facts`` are added to the manifest, and the new hashes to ``sealed``: those of log, manifest
+    and the predictions that ``facts`` name. After this the attempt's folder is gone.
 
     Raises:
         OSError: if the disk is full; sealing can then be repeated.
@@ -85,6 +85,8 @@ def seal(
     content = canonical_json(manifest)
     write_atomically(manifest_file, content)
     digests = {text.name: log_sha256, manifest_file.name: sha256(content).hexdigest()}
+    if isinstance(kept := facts.get("predictions"), dict):
+        digests[str(kept["path"])] = str(kept["sha256"])
     add_hashes(package, digests, sealed)
     write_atomically(text, closed)  # the seal: last, so that a sealed attempt is complete
     shutil.rmtree(spec.folder)

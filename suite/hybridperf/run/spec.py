@@ -29,6 +29,8 @@ __all__ = [
     "pulse_file",
     "this_node",
     "weights_folder",
+    "weights_part",
+    "weights_parts",
     "work_folder",
 ]
 
@@ -211,6 +213,11 @@ class RunSpec:
         return Path(self.folder, "final_predictions.npy")
 
     @property
+    def imports(self) -> Path:
+        """Return the file that says what code the ranks imported."""
+        return Path(self.folder, "imports.json")
+
+    @property
     def scoring(self) -> Path:
         """Return the folder of a rescoring: inputs from the harness, predictions for it."""
         return Path(self.folder, "scoring")
@@ -229,6 +236,16 @@ def pulse_file(work: Path, node: int) -> Path:
 def weights_folder(work: Path) -> Path:
     """Return the folder of the final weights in ``work``."""
     return work / "weights"
+
+
+def weights_part(folder: Path, part: int) -> Path:
+    """Return file number ``part`` of the final weights in ``folder``."""
+    return folder / f"part_{part}.safetensors"
+
+
+def weights_parts(folder: Path) -> list[Path]:
+    """Return the files of the final weights in ``folder``, sorted."""
+    return sorted(folder.glob("part_*.safetensors"))
 
 
 def checkpoints_folder(work: Path) -> Path:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from hybridperf.log import keys
 from hybridperf.log.reader import parse_entry, read_log
 from hybridperf.log.writer import TOKEN
+from hybridperf.run.descendants import StoppedProcesses
 from hybridperf.run.ending import (
     Ending,
     Outcome,
@@ -25,7 +26,7 @@ from hybridperf.untrusted import LOG_CAP_BYTES, number, open_bounded, reason, wh
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from hybridperf.log.log import Entry
     from hybridperf.run.coordinator import Coordinator
@@ -75,7 +76,14 @@ class _Watch:
     batches: list[int] = field(default_factory=list)  #: [rank]: batches begun
     alive_s: list[float] = field(default_factory=list)  #: [rank]: time of the last progress
 
-    def read(self, spec: RunSpec, ranks: int, peers: Coordinator | None = None) -> None:
+    def read(
+        self,
+        spec: RunSpec,
+        ranks: int,
+        peers: Coordinator | None = None,
+        written_s: Mapping[str, float] | None = None,
+    ) -> None:
+        """Read what is new; ``written_s`` says when the harness wrote a key, where it did."""
         now_s = time.monotonic()
         self.alive_s = self.alive_s or [now_s] * ranks
         try:
@@ -84,12 +92,14 @@ class _Watch:
             entries, self.problem = [], f"its log cannot be read: {reason(error)}"
         for entry in entries:
             self.alive_s[0] = now_s
+            # Some time later this process may have been stopped, or waited for a core.
+            at_s = (written_s or {}).get(entry.key, now_s)
             if entry.key == keys.RUN_START and self.started_s is None:
-                self.started_s = now_s
+                self.started_s = at_s
             elif entry.key in _GOES_ON and self.started_s is None:
                 self.started_s = self.resumed_s
             if entry.key == keys.RUN_STOP and self.stopped_s is None:
-                self.stopped_s = now_s
+                self.stopped_s = at_s
                 self.reached = entry.metadata.get("status") == "success"
             elif entry.key == keys.EVAL_ACCURACY and (quality := number(entry.value)) is not None:
                 self.quality = float(quality)
@@ -167,12 +177,14 @@ def supervise(
             peers.collect(spec)
     if verdict is None and process.returncode == 0 and watch.stopped_s is not None:
         return watch.ending(Outcome.SUCCESS if watch.reached else Outcome.TARGET_MISSED)
-    own = explain_crash(read_output(spec.output), process.returncode)
+    output = read_output(spec.output)
+    own = explain_crash(output, process.returncode)
     outcome, reason = verdict or (peers and peers.trouble()) or (Outcome.CRASHED, own)
     by_itself = verdict is None and not tells_of_lost_peer(own)
     if outcome is Outcome.CRASHED and (by_itself or tells_of_lost_peer(reason)):
         reason = own
-    if outcome is Outcome.CRASHED and (failure := machine.failure(process.returncode, reason)):
+    status = process.returncode
+    if outcome is Outcome.CRASHED and (failure := machine.failure(status, reason, output)):
         outcome, reason = Outcome.ENVIRONMENT, failure
     return watch.ending(outcome, reason)
 
@@ -188,9 +200,10 @@ def _await_end(
 ) -> tuple[Outcome, str] | None:
     """Wait for the ranks to end; return outcome and reason if the run must be ended instead."""
     limits, ranks = spec.task().limits, spec.parallel_plan().ranks
-    observed_s = 0.0
+    observed_s, stopped = 0.0, StoppedProcesses(process.pid)
     while process.poll() is None:
-        watch.read(spec, ranks, peers)
+        watch.read(spec, ranks, peers, server.written_s)
+        stopped.look((watch.batches, watch.offset))
         if time.monotonic() - observed_s > _OBSERVE_S:
             observer.progress(watch.progress())
             observed_s = time.monotonic()
@@ -203,7 +216,7 @@ def _await_end(
         server.serve(_POLL_S)
         watch.problem = watch.problem or server.problem
     server.serve(0)
-    watch.read(spec, ranks, peers)
+    watch.read(spec, ranks, peers, server.written_s)
     problem = watch.problem or server.problem
     return (Outcome.CRASHED, problem) if problem else None
 

@@ -7,8 +7,11 @@ a channel what they have done; the harness stamps it, counts their predictions a
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import numpy as np
@@ -17,8 +20,10 @@ from hybridperf.plan import ParallelPlan
 from hybridperf.run.access import EvaluationData, TrainingData
 from hybridperf.run.channel import (
     CHANNEL_VARIABLE,
+    ChannelError,
     Describe,
     Evaluate,
+    Imported,
     Predictions,
     Ready,
     Refusal,
@@ -39,6 +44,7 @@ from hybridperf.run.spec import (
     pulse_file,
     this_node,
     weights_folder,
+    weights_part,
     work_folder,
 )
 from hybridperf.tasks.data import Samples, load
@@ -85,6 +91,7 @@ class TimedRun:
         self._held_out: object = None
         self._block: Block | None = None
         self._evaluation: EvaluationData | None = None  # of the current block, once it has begun
+        self._steps = 0  # of the current block
         self._goes_on = True
 
     @classmethod
@@ -109,6 +116,9 @@ class TimedRun:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if kind is None and not self._goes_on:
+            with contextlib.suppress(ChannelError):  # the harness has ended
+                self._channel.send(Imported(json.dumps(_imported_files()).encode()))
         self._pulse.close()
         self._channel.close()
 
@@ -160,7 +170,7 @@ class TimedRun:
         for block in self.task.blocks():
             if block.last_epoch <= (self._resumed or 0):
                 continue
-            self._block = block
+            self._block, self._steps = block, 0
             yield block
             self._require_report()
             if not self._goes_on:
@@ -178,7 +188,11 @@ class TimedRun:
         """
         if self._start is None or self._train is None or block is not self._block:
             raise OutOfTurnError("training data belongs to the current block, on the clock")
-        return TrainingData(self._train, self.task, self._start.seed, block, self._pulse.beat)
+        return TrainingData(self._train, self.task, self._start.seed, block, self._begin_step)
+
+    def _begin_step(self) -> None:
+        self._pulse.beat()
+        self._steps += 1
 
     def evaluation_data(self) -> EvaluationData:
         """End the training of the current block, and return the inputs of evaluation samples.
@@ -190,8 +204,7 @@ class TimedRun:
         """
         if self._start is None or self._block is None:
             raise OutOfTurnError("evaluation data is for the end of a block, on the clock")
-        if self._rank == 0:
-            self._channel.send(Evaluate())
+        self._channel.send(Evaluate(self._steps))
         self._evaluation = EvaluationData(self._held_out, self._pulse.beat)
         return self._evaluation
 
@@ -251,7 +264,7 @@ class TimedRun:
         plain = {
             name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()
         }
-        save_file(plain, folder / f"part_{part}.safetensors")
+        save_file(plain, weights_part(folder, part))
 
     def _await(self, kind: type[Answer]) -> Answer:
         answer = self._receive()
@@ -268,6 +281,16 @@ class TimedRun:
         if isinstance(message, Refusal):
             raise OutOfTurnError(message.reason)
         return message
+
+
+def _imported_files() -> dict[str, str]:
+    """Return the files of all imported modules that have one, by name."""
+    files = {
+        name: vars(module).get("__file__")
+        for name, module in list(sys.modules.items())
+        if isinstance(module, ModuleType)
+    }
+    return {name: file for name, file in files.items() if isinstance(file, str)}
 
 
 def _message_of(evaluation: EvaluationData) -> Predictions:

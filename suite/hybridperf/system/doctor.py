@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 import re
 import shutil
@@ -20,8 +19,9 @@ from hybridperf.errors import UserError, missing_package
 from hybridperf.system import files, nvml
 from hybridperf.system.accelerators import probe_accelerators
 from hybridperf.system.describe import gibibytes
-from hybridperf.system.host import available_bytes
+from hybridperf.system.host import LEAST_SHARED_BYTES, available_bytes, shared_memory_bytes
 from hybridperf.system.landlock import landlock_abi, why_no_landlock
+from hybridperf.system.namespaces import why_no_namespaces
 from hybridperf.system.software import torch_folder, torch_release
 from hybridperf.system.toolkit import judge_toolkit
 from hybridperf.tasks.data import check_data
@@ -194,7 +194,6 @@ _GIB = 1 << 30
 _LEAST_DISK_BYTES = _GIB
 _RANKS = 4  # the largest plan of the laptop tasks
 _RANK_BYTES = _GIB
-_LEAST_SHARED_BYTES = _GIB // 4
 # Clock sources read without a system call; others take a microsecond or more.
 _FAST_CLOCKS = {"arch_sys_counter", "hyperv_clocksource_tsc_page", "kvm-clock", "timebase", "tsc"}
 
@@ -253,14 +252,10 @@ def _memory(root: Path) -> Diagnosis:
 
 
 def _shared_memory(root: Path) -> Diagnosis:
-    try:
-        stats = os.statvfs(root / "dev/shm")
-        size = stats.f_frsize * stats.f_blocks
-    except OSError:
-        size = 0
+    size = shared_memory_bytes(root)
     return _judge(
         "shared memory",
-        size >= _LEAST_SHARED_BYTES,
+        size >= LEAST_SHARED_BYTES,
         gibibytes(size) or "none",
         "Start the container with --shm-size=1g: data loaders and NCCL share memory there.",
         needed=False,
@@ -283,11 +278,13 @@ def _loopback() -> Diagnosis:
 
 
 def _sandbox() -> Diagnosis:
-    reason = why_no_landlock()
+    reason, shared = why_no_landlock(), why_no_namespaces()
+    detail = f"Landlock, ABI {landlock_abi()}, "
+    detail += f"no namespaces: {shared}" if shared else "and namespaces"
     return _judge(
         "sandbox",
         not reason,
-        reason or f"Landlock, ABI {landlock_abi()}",
+        reason or detail,
         "Use Linux 6.12 or newer with Landlock, and in a container allow its system calls: "
         "results of runs without a sandbox prove less.",
         needed=False,

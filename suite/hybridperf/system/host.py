@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 from pathlib import Path
-from typing import TypedDict
+from typing import Final, TypedDict
 
 from hybridperf.system import files
 from hybridperf.system.cgroup import limits
 
 __all__ = [
+    "LEAST_SHARED_BYTES",
     "Adapter",
     "Disk",
     "Memory",
@@ -46,6 +48,18 @@ def available_bytes(root: Path = Path("/")) -> int | None:
     """Return the bytes currently available to a new process; None if unknown."""
     amounts = (_meminfo(root, "MemAvailable"), limits(root).memory_bytes)
     return min((n for n in amounts if n is not None), default=None)
+
+
+LEAST_SHARED_BYTES: Final = 2**28  #: of shared memory that data loaders and NCCL need
+
+
+def shared_memory_bytes(root: Path = Path("/")) -> int:
+    """Return the size of the file system for shared memory; 0 if there is none."""
+    try:
+        stats = os.statvfs(root / "dev/shm")
+    except OSError:
+        return 0
+    return stats.f_frsize * stats.f_blocks
 
 
 def _meminfo(root: Path, name: str) -> int | None:

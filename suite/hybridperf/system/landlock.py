@@ -13,6 +13,8 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from hybridperf.system.namespaces import enter_namespaces
+
 __all__ = ["Policy", "enter_sandbox", "landlock_abi", "why_no_landlock"]
 
 # System calls and constants of landlock(7); the numbers are the same on every architecture.
@@ -41,6 +43,7 @@ class Policy:
     writable: tuple[str, ...]  #: folders with all that is in them
     devices: tuple[str, ...]
     ports: tuple[int, int] | None  #: TCP ports from and to which it may connect and bind
+    namespaces: bool = False  #: whether it has a network and shared memory of its own
 
     def as_json(self) -> str:
         """Return the policy as JSON."""
@@ -50,7 +53,8 @@ class Policy:
     def from_json(cls, text: str) -> Policy:
         """Return the policy that `as_json` made into ``text``."""
         values = json.loads(text)
-        return cls(**{name: each and tuple(each) for name, each in values.items()})
+        lists = {name: tuple(each) for name, each in values.items() if isinstance(each, list)}
+        return cls(**values | lists)
 
 
 class _Ruleset(ctypes.Structure):
@@ -97,6 +101,8 @@ def enter_sandbox(policy: Policy) -> None:
     Raises:
         OSError: if the kernel refuses.
     """
+    if policy.namespaces:
+        enter_namespaces()
     abi = landlock_abi()
     rights = sum(right for since, right in _RIGHTS.items() if since <= abi)
     attributes = _Ruleset(

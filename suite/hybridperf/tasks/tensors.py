@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
 
-__all__ = ["accepted_tensors"]
+__all__ = ["accepted_tensors", "tensor_values"]
 
 _FILE: Final = Path(__file__).with_name("tensors.toml")
 
@@ -22,6 +22,12 @@ def accepted_tensors(task: Task) -> tuple[str, ...]:
     """
     stated = _table().get(task.name, {}).get(str(task.version))
     return task.tensors_sha256 or ((stated["sha256"],) if stated else ())
+
+
+def tensor_values(task: Task) -> int | None:
+    """Return how many numbers the tensors of the task's model hold; None if any model may be."""
+    stated = _table().get(task.name, {}).get(str(task.version))
+    return None if task.tensors_sha256 or stated is None else int(stated["values"])
 
 
 @functools.cache

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,11 @@ def strike(fault: str, run: TimedRun) -> None:
         with (run.work / "filler").open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(4096))
+    elif fault == "share memory":
+        memory = SharedMemory(create=True, size=2**23)
+        assert memory.buf is not None
+        memory.buf[:] = bytes(len(memory.buf))
+        memory.unlink()
     elif fault == "link the log":
         (run.work.parent / "log.txt").unlink()
         (run.work.parent / "log.txt").symlink_to(os.environ["VICTIM"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from hybridperf.run.spec import weights_folder
+from hybridperf.run.spec import weights_folder, weights_part
 from hybridperf.run.timed_run import TimedRun
 from tests.trainers.faulty.faults import chosen, meet, strike
 from tests.trainers.nearest.memory import SHARES, Memory
@@ -48,5 +48,7 @@ if __name__ == "__main__":
             for path in weights_folder(run.work).iterdir():
                 path.unlink()
                 path.symlink_to(os.environ["VICTIM"])
+        if fault == "large weights":
+            os.truncate(weights_part(weights_folder(run.work), 0), 2**40)
         if fault == "linger":
             time.sleep(3600)

@@ -1,0 +1,54 @@
+"""Temporary folders of the harness, which do not outlive it: a later command removes what is left.
+
+A harness holds a lock on a file in its folder, which the kernel releases however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+__all__ = ["Scratch"]
+
+_PREFIX: Final = "hybridperf_"
+_LOCK: Final = "lock"
+_MOST_FOLDER_BYTES: Final = 75  #: a socket's path has at most 107, of which the name takes 30
+
+
+class Scratch:
+    """A new folder ``path`` of mode 0700, whose path is short enough for a socket in it."""
+
+    def __init__(self) -> None:
+        temporary = tempfile.gettempdir()
+        short = len(os.fsencode(temporary)) <= _MOST_FOLDER_BYTES
+        parent = Path(temporary if short else "/tmp")  # noqa: S108 - for a new folder of mode 0700
+        _sweep(parent)
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        # Locked before it has its name, so that nobody finds it unlocked.
+        new = self.path / f".{_LOCK}"
+        self._lock = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        new.rename(self.path / _LOCK)
+
+    def close(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _sweep(parent: Path) -> None:
+    """Remove this user's folders in ``parent`` whose process has ended."""
+    for folder in parent.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):  # another user's, or in use, or without a lock yet
+            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if folder.lstat().st_uid == os.geteuid():
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
