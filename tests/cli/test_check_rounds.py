@@ -152,6 +152,10 @@ def test_a_ruleset_from_a_file_judges(
         ("x = [", "Invalid value"),
         ('name = "x"\nsomething = 1', "'something', which is not part of a ruleset"),
         ('extends = "../../etc"', "which is no known ruleset"),
+        (
+            file.read_text() + '[strict.rules."mlperf.nothing"]\n',
+            "'mlperf.nothing', which is no rule",
+        ),
         (file.read_text().replace("minimum", "least"), "'least', which is no constraint"),
         (
             file.read_text().replace("minimum = 0.99", 'holds = "value.x()"'),

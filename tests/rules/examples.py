@@ -16,6 +16,7 @@ from tests.packages import (
     TASK,
     change,
     edit_log,
+    edit_manifest,
     log_path,
     place,
     seal,
@@ -64,6 +65,9 @@ def _given(example: Example, root: Path) -> Package:
         chain(package)
     elif example.given == "kept predictions":
         keep_models(package)
+    elif example.given == "a module that no installer recorded":
+        for number in range(5):
+            edit_manifest(package, number, imports={"elsewhere": {"helper": "1" * 64}})
     elif example.given == "a task of one's own":
         _name_own_task(package)
     else:

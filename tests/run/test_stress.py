@@ -20,7 +20,7 @@ import pytest
 from tests.run.conftest import Bench, wait_until
 
 if TYPE_CHECKING:
-    import subprocess
+    from tests.run.command_server import Command
 
 SIGNALS: Final = int(os.environ.get("HYBRIDPERF_STRESS", "0"))
 KINDS: Final = ("harness", "agent", "rank", "predictor")
@@ -68,7 +68,7 @@ def _wanted(bench: Bench) -> int:
     return bench.outcomes().count("success") + 1
 
 
-def _strike(bench: Bench, process: subprocess.Popen[str], kind: str, whole_s: float) -> str:
+def _strike(bench: Bench, process: Command, kind: str, whole_s: float) -> str:
     """Send a signal to a process of ``kind``, or of another; return what, or ``""`` if none ran."""
     if kind == "predictor":
         while process.poll() is None and not any(map(_predicts, bench.processes_left())):

@@ -16,7 +16,6 @@ from hybridperf.rules.mlperf.constraints import in_words, keeps
 from hybridperf.rules.mlperf.demand import Demand, parse_demand
 from hybridperf.rules.mlperf.evaluations import Join, joined_evaluations
 from hybridperf.rules.mlperf.merge import FOLDER, known_rulesets, merged_table
-from hybridperf.rules.rule import RULES
 from hybridperf.tasks.mlperf import mlperf_benchmark
 from hybridperf.tasks.schema import build
 from hybridperf.untrusted import DOCUMENT_CAP_BYTES, read_bounded, reason
@@ -179,8 +178,6 @@ def parse_ruleset(text: str) -> Ruleset:
     groups += [_choice(division, listed) for division, listed in named.items()]
     groups.sort(key=lambda group: len(group.when))  # more specific ones replace others' demands
     strict = table["strict"]["rules"]
-    if unknown := sorted(set(strict) - set(RULES)) if RULES else []:
-        raise ValueError(f"strict.rules.{unknown[0]!r:.40}, which is no rule")
     benchmarks = {
         name: build(
             Benchmark,

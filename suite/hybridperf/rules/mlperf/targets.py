@@ -15,7 +15,9 @@ from hybridperf.rules.check import RULESET, check_path, check_results, nothing_t
 from hybridperf.rules.mlperf.check_round import check_packages, check_round
 from hybridperf.rules.mlperf.choose import choose_ruleset, round_of, ruleset_of_round
 from hybridperf.rules.mlperf.ruleset import load_ruleset
+from hybridperf.rules.rule import RULES
 from hybridperf.rules.verdict import Verdict
+from hybridperf.spelling import did_you_mean
 from hybridperf.untrusted import exists
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ def check_targets(
             logs, if a ruleset does not fit what it should judge, or if none can be chosen.
     """
     paths = [each for path in paths for each in _expanded(path)]
+    if isinstance(ruleset, Path):
+        _refuse_unknown_rules(ruleset)
     if len(paths) == 1 and ruleset == RULESET:
         _refuse_rounds(paths[0])
         return check_path(paths[0], jobs), []
@@ -65,6 +69,20 @@ def check_targets(
     if not verdict.judged:
         raise _does_not_fit(verdict, named)
     return verdict, list(_warnings(targets.rounds))
+
+
+def _refuse_unknown_rules(path: Path) -> None:
+    """Refuse a ruleset in a file that names a rule which there is not.
+
+    Raises:
+        UserError: exit status 2.
+    """
+    for name in sorted(load_ruleset(path).strict.keys() - RULES.keys()):
+        found = f"strict.rules.{name!r:.40}, which is no rule"
+        remedy = did_you_mean(name, RULES, "'hybridperf check --rules' lists them")
+        raise UserError(
+            Finding("check.ruleset", "a ruleset", found, remedy, path=str(path)), ExitCode.USAGE
+        )
 
 
 def _expanded(path: Path) -> list[Path]:
