@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +97,8 @@ def run_plans(folder: Path, plans: Sequence[str]) -> None:
 
 def read_until_the_end(folder: Path, end: str) -> None:
     """Read a batch with workers, write their process ids, and end when ``go`` appears."""
+    # A shell's background commands ignore it, and so do the tests that one of them runs.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     splits, device = FAMILY.splits(), torch.device("cpu")
     objective = Readers(FAMILY.chain().objective, folder / "counts")
     own = slice(0, FAMILY.task().training.global_batch_size)

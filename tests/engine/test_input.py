@@ -236,6 +236,7 @@ def test_no_worker_outlives_its_rank(end: str, tmp_path: Path) -> None:
         os.kill(rank.pid, signal.Signals[end])
     rank.join(60)
 
+    assert rank.exitcode is not None, output.read_text()
     assert (rank.exitcode == 0) == (end == "returns"), output.read_text()
     deadline_s = time.monotonic() + 120
     while (alive := [*filter(_runs, workers)]) and time.monotonic() < deadline_s:
