@@ -39,7 +39,7 @@ def test_a_signature_is_shown_where_the_organisation_has_a_key(
     after = check_path(package.root)
 
     assert done.code == 0
-    assert "it says nothing so far" in done.out
+    assert "the signature cannot be verified yet" in done.out
     assert [finding.rule for finding in before.findings] == ["result.signature"]
     assert before.valid
     assert before.results[0].trust.evidence == ""

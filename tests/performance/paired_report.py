@@ -10,7 +10,7 @@ import torch
 from tests.engine.compare import assert_close, merged
 from tests.performance.launch import run_ranks
 from tests.performance.paired_cases import CASES
-from tests.performance.pairing import interval
+from tests.performance.pairing import rounded_interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,8 +48,8 @@ def run_comparison(benchmark: Any, folder: Path, name: str) -> None:
             assert_close(name, *weights, 100 * _RELATIVE)
     wall, processor = (_time_ratios(found, kind) for kind in ("wall_s", "processor_s"))
     benchmark.extra_info |= {
-        "time over theirs by the wall, median and interval": _rounded(interval(wall)),
-        "the same by processor time, all ranks": _rounded(interval(processor)),
+        "time over theirs by the wall, median and interval": rounded_interval(wall),
+        "the same by processor time, all ranks": rounded_interval(processor),
         "pairs": len(wall),
     }
     if case.most is not None:
@@ -63,7 +63,3 @@ def _time_ratios(found: Sequence[dict[str, Any]], kind: str) -> list[float]:
         for side in ("ours", "theirs")
     )
     return [own_s / other_s for own_s, other_s in zip(ours, theirs, strict=True)]
-
-
-def _rounded(numbers: Sequence[float]) -> list[float]:
-    return [round(number, 3) for number in numbers]

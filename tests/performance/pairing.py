@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Side", "interval", "take_turns"]
+__all__ = ["Side", "interval", "rounded_interval", "take_turns"]
 
 
 class Side(Protocol):
@@ -69,3 +69,8 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
         tail += math.comb(count, outside) * math.ldexp(1, -count)
     least = max(0, outside - 1)
     return statistics.median(ordered), ordered[least], ordered[count - 1 - least]
+
+
+def rounded_interval(ratios: Sequence[float]) -> list[float]:
+    """Return the median of ``ratios`` and its 95 % interval, to three digits."""
+    return [round(number, 3) for number in interval(ratios)]

@@ -16,7 +16,7 @@ import pytest
 from hybridperf.plan import ParallelPlan
 from tests.performance.launch import run_ranks
 from tests.performance.overhead_cases import CASES
-from tests.performance.pairing import interval
+from tests.performance.pairing import rounded_interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,8 +43,8 @@ def test_trainer_overhead(benchmark: Any, tmp_path: Path, name: str) -> None:
     wall = _ratios([ours[0]["wall_s"]], [theirs[0]["wall_s"]])
     processor = _ratios(*([rank["processor_s"] for rank in side] for side in (ours, theirs)))
     benchmark.extra_info |= {
-        "throughput over theirs, median and interval": _rounded(interval(wall)),
-        "the same by processor time": _rounded(interval(processor)),
+        "throughput over theirs, median and interval": rounded_interval(wall),
+        "the same by processor time": rounded_interval(processor),
         "at least": case.least,
         "pairs": len(wall),
     }
@@ -54,7 +54,3 @@ def _ratios(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) 
     """Return how many times as fast ours was in each pair, from seconds of ranks: [rank][pair]."""
     sums = (map(sum, zip(*side, strict=True)) for side in (theirs, ours))
     return [theirs_s / ours_s for theirs_s, ours_s in zip(*sums, strict=True)]
-
-
-def _rounded(numbers: Sequence[float]) -> list[float]:
-    return [round(number, 3) for number in numbers]

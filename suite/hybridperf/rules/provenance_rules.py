@@ -184,7 +184,7 @@ def signed_by_its_organisation(result: Result, task: Task) -> Iterator[Deviation
     elif signature.exists():
         yield Deviation(
             f"a key of {visible(package.org)} in {SIGNERS}, beside the organisations' folders",
-            "none, so that the signature says nothing",
+            "none, so the signature cannot be verified",
             severity=Severity.WARNING,
         )
 
@@ -208,7 +208,7 @@ def stamped_after_its_runs(
         expected = (
             f"certificates of authorities in {AUTHORITIES}, beside the organisations' folders"
         )
-        found = "none, so that the time stamp says nothing"
+        found = "none, so the time stamp cannot be verified"
         yield Deviation(expected, found, severity=Severity.WARNING)
         return
     stamp = verify_time_stamp(sums, reply, authorities)

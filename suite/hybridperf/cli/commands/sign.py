@@ -47,5 +47,6 @@ def execute(options: argparse.Namespace) -> ExitCode:
         signature = sign_file(package.folder / SUMS, options.key, RESULT)
     print_line(str(signature))
     if not has_key(package.root / SIGNERS, package.org):
-        print_line(f"{package.org} has no key in {package.root / SIGNERS}: it says nothing so far.")
+        signers = package.root / SIGNERS
+        print_line(f"{package.org} has no key in {signers}: the signature cannot be verified yet.")
     return ExitCode.OK
