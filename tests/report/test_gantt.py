@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import copy
+import xml.etree.ElementTree as ElementTree
+from typing import Any
+
+import pytest
+
+from hybridperf.report.gantt import draw_timelines, read_timeline
+
+STATED: list[dict[str, Any]] = [
+    {
+        "rank": 0,
+        "actions": [["forward", 3, 0, 0, 0.0, 0.002], ["backward", 3, 0, 0, 0.008, 0.01]],
+    },
+    {
+        "rank": 1,
+        "actions": [
+            ["forward", 3, 1, 0, 0.002, 0.004],
+            ["backward of inputs", 3, 1, 0, 0.004, 0.006],
+            ["backward of weights", 3, 1, 0, 0.006, 0.007],
+            ["update", 3, 1, 0, 0.007, 0.008],
+        ],
+    },
+]
+
+
+def _bars(svg: str) -> list[ElementTree.Element]:
+    return [each for each in ElementTree.fromstring(svg).iter() if each.tag == "rect"]
+
+
+def test_every_action_is_a_bar_at_its_time() -> None:
+    bars = _bars(str(draw_timelines([("measured", read_timeline(STATED))])))
+
+    assert [bar.attrib["class"] for bar in bars] == [
+        *("action forward", "action backward"),
+        *("action forward", "action backward", "action weights", "action update"),
+    ]
+    starts = [float(bar.attrib["x"]) for bar in bars]
+    widths = [float(bar.attrib["width"]) for bar in bars]
+    assert starts[1] - starts[0] == pytest.approx(4 * widths[0], abs=0.2)
+    assert starts[2] == pytest.approx(starts[0] + widths[0], abs=0.2)
+    assert len({bar.attrib["y"] for bar in bars}) == 2, "one row for each rank"
+
+
+def test_timelines_below_each_other_have_one_axis() -> None:
+    timeline = read_timeline(STATED)
+    longer = [[bar._replace(stop_s=bar.stop_s * 2) for bar in rank] for rank in timeline]
+
+    svg = str(draw_timelines([("measured", timeline), ("projected", longer)]))
+
+    bars = _bars(svg)
+    assert bars[0].attrib["x"] == bars[6].attrib["x"]
+    widths = [float(bars[number].attrib["width"]) for number in (0, 6)]
+    assert widths[1] == pytest.approx(2 * widths[0], abs=0.2)
+    assert "measured: 2 ranks, 10.0 ms, idle for 45% of it" in svg
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda stated: stated[0].update(actions=3),
+        lambda stated: stated[0]["actions"].append("forward"),
+        lambda stated: stated[0]["actions"][0].append(1),
+        lambda stated: stated[0]["actions"][0].__setitem__(0, "<script>"),
+        lambda stated: stated[0]["actions"][0].__setitem__(1, "3"),
+        lambda stated: stated[0]["actions"][0].__setitem__(4, -1.0),
+        lambda stated: stated[0]["actions"][0].__setitem__(5, 1e300),
+        lambda stated: stated[0]["actions"][0].__setitem__(4, 0.003),  # after its end
+        lambda stated: stated.__setitem__(0, []),
+        lambda stated: stated.extend([stated[0]] * 70),
+        lambda stated: stated[0].update(actions=stated[0]["actions"] * 2_000),
+        lambda stated: stated.clear(),
+    ],
+)
+def test_a_timeline_that_is_none_is_not_drawn(change: Any) -> None:
+    stated = copy.deepcopy(STATED)
+    change(stated)
+
+    assert read_timeline(stated) == []
+    assert read_timeline(None) == []
