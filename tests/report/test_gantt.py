@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import copy
-import xml.etree.ElementTree as ElementTree
+import xml.etree.ElementTree as ET
 from typing import Any
 
 import pytest
@@ -25,8 +25,8 @@ STATED: list[dict[str, Any]] = [
 ]
 
 
-def _bars(svg: str) -> list[ElementTree.Element]:
-    return [each for each in ElementTree.fromstring(svg).iter() if each.tag == "rect"]
+def _bars(svg: str) -> list[ET.Element]:
+    return [each for each in ET.fromstring(svg).iter() if each.tag == "rect"]
 
 
 def test_every_action_is_a_bar_at_its_time() -> None:

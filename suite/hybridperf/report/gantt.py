@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from markupsafe import Markup
+
 from hybridperf.log import keys
 from hybridperf.report.svg import Scale, element, tick_text
 from hybridperf.untrusted import number, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from markupsafe import Markup
 
     from hybridperf.log.log import Log
     from hybridperf.log.package import Result
