@@ -34,7 +34,7 @@ def every_cuts(units: int, stages: int) -> list[Cuts]:
 
 def random_chain(seed: int) -> tuple[list[float], int]:
     """Return costs of up to twelve units, of many kinds, and a number of stages."""
-    draw = random.Random(seed)  # noqa: S311 - not for secrets
+    draw = random.Random(seed)
     cost = (
         lambda: draw.randint(0, 50),
         lambda: draw.choice([0, 0, 1, 10**12]),
@@ -189,16 +189,14 @@ def test_partitions_of_some_places_are_those_of_the_parts_between(
         ([(1, 1), (1, 1), (1, 1, False), (1, 1)], "found 2, before unit 'u2'; choose from 1, 3."),
         (
             [(1, 1), (1, 1, False), (1, 1, False)],
-            "before unit 'u2'; choose from no place: drop pp.",
+            "before unit 'u2'; from no place: drop pp.",
         ),
     ],
 )
 def test_cuts_by_hand_where_no_stage_may_begin_are_refused(
     rows: list[tuple[float, int]], message: str
 ) -> None:
-    with pytest.raises(
-        UserError, match="^expected cuts where units pass floating-point"
-    ) as refusal:
+    with pytest.raises(UserError, match="expected cuts where units pass") as refusal:
         stage_cuts(ParallelPlan.parse("pp=2,cuts=2"), units(*rows))
 
     assert str(refusal.value).endswith(message)
