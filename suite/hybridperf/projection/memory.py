@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+from operator import mul
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hybridperf.plan.actions import ActionKind
+from hybridperf.plan.fields import PlanFields
 from hybridperf.plan.program import rank_program
 from hybridperf.projection.stages import Stages
 from hybridperf.projection.steps import fewer_microbatches
 from hybridperf.projection.traffic import held_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from hybridperf.plan import ParallelPlan
-    from hybridperf.plan.actions import Action
     from hybridperf.projection.units import Unit, UnitTable
 
 __all__ = ["STATE_TENSORS", "Memory", "memory_bytes"]
@@ -151,32 +153,53 @@ class _Held(NamedTuple):
 
 def _most_held(plan: ParallelPlan, rank: int, sizes: Mapping[int, float]) -> _Held:
     """Return what ``rank`` holds at most, where a micro-batch of a stage keeps ``sizes`` bytes."""
-    short = fewer_microbatches(plan)
-    steps = range(plan.staleness + 2)
-    held = _count(rank_program(short, rank, steps), sizes)
+    short = fewer_microbatches(plan).microbatches
+    versions, gradients, in_flight = _count(
+        plan.schedule, plan.pp, plan.stages, short, plan.staleness, plan.flush, rank
+    )
+    own = [sizes[stage] for stage in plan.stages_of(rank)]
+    most = max(sum(map(mul, counts, own)) for counts in in_flight)
     if plan.schedule == "gpipe":  # which keeps all micro-batches
-        more = plan.microbatches / short.microbatches
-        return held._replace(activations=held.activations * more)
-    return held
+        most *= plan.microbatches / short
+    return _Held(versions, gradients, most)
 
 
-def _count(program: Iterable[Action], sizes: Mapping[int, float]) -> _Held:
-    alive, steps = set[int](), set[int]()
-    kept, most_versions, most_steps, most_kept = 0.0, 1, 1, 0.0
-    for kind, step, _, version, stage in program:
-        if kind is ActionKind.FORWARD:
-            alive.add(version)
-            kept += sizes[stage]
-            most_kept = max(most_kept, kept)
-        elif kind in {ActionKind.BACKWARD, ActionKind.BACKWARD_WEIGHT}:
-            steps.add(step)
-            most_steps = max(most_steps, len(steps))
-            kept -= sizes[stage]
-        elif kind is ActionKind.UPDATE:
-            steps.discard(step)
-        elif kind is ActionKind.PUBLISH:
-            alive.add(version)
-        elif kind is ActionKind.RETIRE:
-            alive.discard(version)
-        most_versions = max(most_versions, len(alive))
-    return _Held(most_versions, most_steps, most_kept)
+@functools.lru_cache(maxsize=10_000)  # a search asks for the same few programs, with many sizes
+def _count(
+    schedule: str | None,
+    pp: int,
+    stages: int,
+    microbatches: int,
+    staleness: int,
+    flush: bool,
+    rank: int,
+) -> tuple[int, int, frozenset[tuple[int, ...]]]:
+    """Return the most versions and steps alive, and the counts of micro-batches by own stage."""
+    plan = PlanFields(
+        pp=pp,
+        schedule=schedule,
+        stages=stages,
+        microbatches=microbatches,
+        staleness=staleness,
+        flush=flush,
+    )
+    places = {stage: place for place, stage in enumerate(plan.stages_of(rank))}
+    alive, steps, counts = set[int](), set[int](), [0] * len(places)
+    versions, gradients, in_flight = 1, 1, set[tuple[int, ...]]()
+    for kind, step, _, version, stage in rank_program(plan, rank, range(staleness + 2)):
+        match kind:
+            case ActionKind.FORWARD:
+                alive.add(version)
+                counts[places[stage]] += 1
+                in_flight.add(tuple(counts))
+            case ActionKind.BACKWARD | ActionKind.BACKWARD_WEIGHT:
+                steps.add(step)
+                counts[places[stage]] -= 1
+            case ActionKind.UPDATE:
+                steps.discard(step)
+            case ActionKind.PUBLISH:
+                alive.add(version)
+            case ActionKind.RETIRE:
+                alive.discard(version)
+        versions, gradients = max(versions, len(alive)), max(gradients, len(steps))
+    return versions, gradients, frozenset(in_flight)

@@ -10,6 +10,7 @@ from hybridperf.plan.actions import ActionKind
 from hybridperf.plan.program import rank_program
 from hybridperf.projection.costs import plan_costs
 from hybridperf.projection.memory import Memory, memory_bytes
+from hybridperf.projection.partition import stage_cuts
 from hybridperf.projection.simulate import Timeline, simulate
 from hybridperf.projection.stages import Stages
 from hybridperf.projection.steps import fewer_microbatches, simulated_steps
@@ -65,18 +66,19 @@ def project(
     *,
     global_batch_size: int,
     optimizer: str,
-    cuts: Sequence[int],
+    cuts: Sequence[int] | None = None,
     clips: bool = False,
     with_timeline: bool = False,
 ) -> Projection:
     """Return what ``plan`` is projected to do for units that take ``timing`` in its precision.
 
-    ``cuts`` are the first units of each stage but the first. ``clips`` says whether gradients are
-    clipped, for which the ranks of a pipeline wait for each other.
+    ``cuts`` are the first units of each stage but the first, if not those that the plan's ``cut``
+    chooses. ``clips`` says whether gradients are clipped, for which the ranks of a pipeline wait.
 
     Replicas and ranks of a tp group do the same at the same time, so one pipeline is simulated.
     A timeline shows no more micro-batches than a steady state needs.
     """
+    cuts = stage_cuts(plan, units.units) if cuts is None else cuts
     stages = Stages(plan, units, cuts)
     microbatch = global_batch_size // (plan.dp * plan.microbatches)
     priced = plan_costs(plan, units, timing(microbatch), network, cuts, clips=clips)
@@ -117,7 +119,7 @@ def lower_bound_s(
     network: Network,
     *,
     global_batch_size: int,
-    cuts: Sequence[int],
+    cuts: Sequence[int] | None = None,
     clips: bool = False,
 ) -> float:
     """Return seconds, in closed form, below which `project` puts no step of ``plan``.
@@ -127,6 +129,7 @@ def lower_bound_s(
     flush the first rank begins a step by a forward pass, which has to reach every rank before that
     computes, and ends it by a backward pass, which has to come back from there.
     """
+    cuts = stage_cuts(plan, units.units) if cuts is None else cuts
     microbatch = global_batch_size // (plan.dp * plan.microbatches)
     costs = plan_costs(plan, units, timing(microbatch), network, cuts, clips=clips).costs
     drains = plan.flush and not (plan.pipeline and plan.pipeline.split_backward)
