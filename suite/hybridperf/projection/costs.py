@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -234,7 +234,8 @@ def _hops(
         link = network.hop(sender * stride, receiver * stride, stride)
         last = stages.table.units[stages.units[min(stage, other)][-1]]
         occupied_s = message_bytes(plan, last, microbatch) / link.own_bytes_per_s
-        hops.append(Hop(f"{sender}-{receiver}", occupied_s, link.latency_s))
+        burst_s = link.burst_bytes / link.own_bytes_per_s
+        hops.append(Hop(f"{sender}-{receiver}", occupied_s, link.latency_s, burst_s=burst_s))
     return tuple(hops)
 
 
@@ -244,16 +245,45 @@ def _buckets(
     """Return the gradients that each stage averages from its last backward pass on."""
     if plan.dp == 1 or (in_pass and plan.pp == 1):
         return ((),) * len(each)
-    group = network.group(plan.dp, axis_stride(plan, "dp"))
+    groups = _averaging_groups(plan, network, each)
     if plan.sync == "blocking":
         # One all-reduce for all stages of a rank, after all of its passes.
         buckets: list[tuple[Bucket, ...]] = [()] * len(each)
         for rank in range(plan.pp):
             own = plan.stages_of(rank)
             whole = sum(unit.gradient_bytes for stage in own for unit in each[stage])
-            buckets[own[-1]] = (Bucket(0.0, all_reduce(whole, group).seconds),)
+            buckets[own[-1]] = (Bucket(0.0, all_reduce(whole, groups[own[-1]]).seconds),)
         return tuple(buckets)
-    return tuple(tuple(_overlapped(plan, group, units)) for units in each)
+    return tuple(
+        tuple(_overlapped(plan, group, units)) for group, units in zip(groups, each, strict=True)
+    )
+
+
+def _averaging_groups(
+    plan: ParallelPlan, network: Network, each: Sequence[Sequence[_UnitCost]]
+) -> list[Group]:
+    """Return the replicas of each stage, with their share of network adapters.
+
+    Of adapters that the ranks of a node share, a rank's share is that of its bytes: who has less to
+    average is done earlier and leaves them to the others.
+    """
+    group = network.group(plan.dp, axis_stride(plan, "dp"))
+    if group.adapters >= 1:
+        return [group] * len(each)
+    rank_of = {stage: rank for rank in range(plan.pp) for stage in plan.stages_of(rank)}
+    own_bytes = [0.0] * plan.pp
+    for stage, units in enumerate(each):
+        own_bytes[rank_of[stage]] += sum(unit.gradient_bytes for unit in units)
+    stride, neighbours = axis_stride(plan, "pp"), dict[int, list[float]]()
+    for rank, count in enumerate(own_bytes):
+        neighbours.setdefault(rank * stride // network.devices_per_node, []).append(count)
+    groups = []
+    for stage in range(len(each)):
+        rank = rank_of[stage]
+        others = neighbours[rank * stride // network.devices_per_node]
+        part = own_bytes[rank] * len(others) / (sum(others) or 1.0)
+        groups.append(replace(group, adapters=min(1.0, group.adapters * part) or group.adapters))
+    return groups
 
 
 def _overlapped(plan: ParallelPlan, group: Group, units: Sequence[_UnitCost]) -> Iterator[Bucket]:

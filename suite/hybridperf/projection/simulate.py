@@ -25,6 +25,7 @@ class Hop(NamedTuple):
     latency_s: float  #: from then to its arrival
     encode_s: float = 0.0  #: work of the rank that sends, before
     decode_s: float = 0.0  #: work of the rank that receives, after
+    burst_s: float = 0.0  #: of what a wire that was idle is occupied, it takes so much less
 
 
 class Bucket(NamedTuple):
@@ -142,18 +143,19 @@ class _Simulation:
                 forth = kind is _SEND_ACTIVATION
                 hop = costs.activations[stage] if forth else costs.gradients[stage]
                 assert hop is not None, "the stage it is for is on another rank"
-                wire, occupied_s, latency_s, encode_s, _ = hop
+                wire, occupied_s, latency_s, encode_s, _, burst_s = hop
                 if wire in self.shared and runnable and runnable[0][0] < now:
                     heappush(runnable, (now, rank))  # others may take the wire before
                     break
                 now += encode_s
                 free = self.wire_free[wire]
                 self.wire_free[wire] = free = max(now, free) + occupied_s
+                arrival = max(now, free - burst_s) + latency_s
                 box = stage + 1 if forth else ~(stage - 1)
-                boxes[box].append((free + latency_s, now))
+                boxes[box].append((arrival, now))
                 if box in self.waiting:
                     receiver = self.waiting.pop(box)
-                    heappush(runnable, (max(self.now[receiver], free + latency_s), receiver))
+                    heappush(runnable, (max(self.now[receiver], arrival), receiver))
             elif kind is _RECEIVE_ACTIVATION or kind is _RECEIVE_GRADIENT:
                 forth = kind is _RECEIVE_ACTIVATION
                 box = stage if forth else ~stage
