@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = [
+    "ALL_REDUCE",
     "COMPARISONS",
+    "LATENCY_S",
     "METHODS",
+    "MOST_BYTES_PER_S",
     "RATES_MBIT_PER_S",
     "REPETITIONS",
     "TASKS",
@@ -55,6 +58,9 @@ _TABLE: Final = tomllib.loads(Path(__file__).with_name("slow_links.toml").read_t
 TASKS: Final[tuple[str, ...]] = tuple(_TABLE["tasks"])
 RATES_MBIT_PER_S: Final[tuple[float, ...]] = tuple(_TABLE["rates_mbit_per_s"])  #: 0: not limited
 REPETITIONS: Final[int] = _TABLE["repetitions"]
+ALL_REDUCE: Final = "all-reduce"  #: in place of a method: how long one of so many bytes takes
+LATENCY_S: Final[float] = _TABLE["link"]["latency_s"]
+MOST_BYTES_PER_S: Final[float] = _TABLE["link"]["most_bytes_per_s"]
 METHODS: Final = tuple(SlowLinkMethod(**each) for each in _TABLE["methods"])
 COMPARISONS: Final = tuple(Comparison(**each) for each in _TABLE["comparisons"])
 

@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
     from tests.performance.slow_link_methods import Comparison, Record
 
-__all__ = ["crossovers", "samples_to_target", "tables"]
+__all__ = [
+    "crossovers",
+    "markdown",
+    "ratio_of_medians",
+    "samples_to_target",
+    "tables",
+    "three_digits",
+]
 
 
 def tables(records: Sequence[Record], evidence: Path | None) -> str:
@@ -48,6 +55,19 @@ def crossovers(ratios: Mapping[float, float]) -> list[float]:
         if before * after < 0:
             found.append(math.exp(low + (high - low) * before / (before - after)))
     return found
+
+
+def ratio_of_medians(
+    times_s: Mapping[tuple[str, float, str], float], task: str, comparison: Comparison
+) -> dict[float, float]:
+    """Return the ratio of two methods' times of ``task`` at each rate that limits the link."""
+    return {
+        rate: first_s / times_s[task, rate, comparison.second]
+        for (other, rate, key), first_s in times_s.items()
+        if (other, key) == (task, comparison.first)
+        and rate
+        and (task, rate, comparison.second) in times_s
+    }
 
 
 def samples_to_target(root: Path) -> dict[tuple[str, str], tuple[float, int, int]]:
@@ -81,13 +101,13 @@ def _steps(records: Iterable[Record]) -> str:
                     cells.append("")
                     continue
                 times_ms = [record.step_s * 1e3 for record in some]
-                cell = f"{_number(statistics.median(times_ms))} ({_span(times_ms)})"
+                cell = f"{three_digits(statistics.median(times_ms))} ({_span(times_ms)})"
                 if rate:
                     busy = [max(r.sent_bytes) / (rate * 1e6 / 8) / r.step_s for r in some]
                     cell += f"; {statistics.median(busy):.0%}"
                 cells.append(cell)
             rows.append((task, f"{method.name} (`{method.plan}`)", *cells))
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def _bytes(records: Iterable[Record]) -> str:
@@ -110,7 +130,7 @@ def _bytes(records: Iterable[Record]) -> str:
                     f"{max(sent) / counted:.3f}",
                 )
             )
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def _comparisons(records: Iterable[Record]) -> str:
@@ -125,10 +145,10 @@ def _comparisons(records: Iterable[Record]) -> str:
                 if (ratio := _ratio(groups, task, rate, comparison)) is not None
             }
             limited = {rate: ratio for rate, ratio in ratios.items() if rate}
-            equal = ", ".join(_number(rate) for rate in crossovers(limited))
+            equal = ", ".join(three_digits(rate) for rate in crossovers(limited))
             cells = [f"{ratios[rate]:.2f}" if rate in ratios else "" for rate in rates]
             rows.append((task, comparison.name, *cells, equal or "none of these"))
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def _times_to_target(
@@ -148,9 +168,9 @@ def _times_to_target(
             for rate in rates:
                 some = groups.get((task, rate, method.key), [])
                 times_s = [record.step_s / batch * mean for record in some]
-                cells.append(_number(statistics.median(times_s)) if times_s else "")
+                cells.append(three_digits(statistics.median(times_s)) if times_s else "")
             rows.append((task, method.name, f"{mean:,.0f} ({reached} of {runs})", *cells))
-    return _markdown(rows)
+    return markdown(rows)
 
 
 _Groups = dict[tuple[str, float, str], "list[Record]"]
@@ -170,7 +190,7 @@ def _ratio(groups: _Groups, task: str, rate: float, comparison: Comparison) -> f
         {record.repetition: record.step_s for record in groups.get((task, rate, key), [])}
         for key in (comparison.first, comparison.second)
     )
-    ratios = [first[number] / second[number] for number in first.keys() & second.keys()]
+    ratios = [first[turn] / second[turn] for turn in first.keys() & second.keys()]
     return statistics.median(ratios) if ratios else None
 
 
@@ -188,15 +208,16 @@ def _rate_name(rate: float) -> str:
 
 
 def _span(values: Sequence[float]) -> str:
-    return f"{_number(min(values))} to {_number(max(values))}"
+    return f"{three_digits(min(values))} to {three_digits(max(values))}"
 
 
-def _number(value: float) -> str:
+def three_digits(value: float) -> str:
     """Return ``value`` with three digits that count."""
     digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
     return f"{value:,.{digits}f}"
 
 
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table whose head is the first of ``rows``."""
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -24,7 +25,7 @@ from hybridperf_reference.engine.mesh import build_mesh, join_ranks
 from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.models import chain_of
 from tests.performance.shaped_link import INTERFACE
-from tests.performance.slow_link_methods import METHODS
+from tests.performance.slow_link_methods import ALL_REDUCE, METHODS
 from tests.performance.work import SEED, build_work
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tests.performance.work import Work
 
 _EPOCH_STEPS: Final = 4  # so that blocks of a few steps can be asked for
+_ALL_REDUCES: Final = 101
 _WARM_UP_STEPS: Final = 3  # delayed plans have passes and gradients of two steps under way
 
 
@@ -103,9 +105,19 @@ def serve(task_name: str, end: int, keys: list[str], answers: int) -> None:
         sides = {key: Side(work, plan, device) for key, plan in plans.items()}
         print("ready", file=out, flush=True)
         for line in sys.stdin:
-            key, epochs = json.loads(line)
-            found = sides[key].train(epochs)
+            key, count = json.loads(line)
+            found = _all_reduce(count) if key == ALL_REDUCE else sides[key].train(count)
             print(json.dumps({"end": end, **found}), file=out, flush=True)
+
+
+def _all_reduce(count: int) -> dict[str, Any]:
+    """Return the median seconds of an all-reduce of ``count`` bytes."""
+    values, seconds = torch.zeros(count // 4), []
+    for _ in range(_ALL_REDUCES):
+        start = time.perf_counter()
+        dist.all_reduce(values)
+        seconds.append(time.perf_counter() - start)
+    return {"all_reduce_s": statistics.median(seconds), "sent_bytes": 0}
 
 
 def _gradient_bytes(chain: Chain) -> int:

@@ -1,12 +1,14 @@
 """Measure how long a step takes over slow links, by method, and tabulate it.
 
-    python -m tests.performance.slow_links run --results slow_links.jsonl --seconds 240
-    python -m tests.performance.slow_links table --results slow_links.jsonl --evidence methods
+    python -m tests.performance.slow_links run --seconds 240
+    python -m tests.performance.slow_links link
+    python -m tests.performance.slow_links table --evidence methods
 
 The first command measures what the file does not have yet, in turns over methods and rates, until
 its time is over, and can be given again. It needs Linux, root, and a machine that does nothing
-else. The second one prints the tables of ``docs/slow_links.md``; ``--evidence`` is the submission
-of ``tests.performance.methods``, which says how many samples each method needs.
+else. The second one prints what the link does where nothing limits it, for ``slow_links.toml``. The
+third one prints the tables of ``docs/slow_links.md``; ``--evidence`` is the submission of
+``tests.performance.methods``, which says how many samples each method needs.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from tests.performance.shaped_link import (
     why_no_shaped_link,
 )
 from tests.performance.slow_link_methods import (
+    ALL_REDUCE,
     METHODS,
     RATES_MBIT_PER_S,
     REPETITIONS,
@@ -48,9 +51,11 @@ from tests.performance.slow_link_tables import tables
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["World", "measure", "missing"]
+__all__ = ["RESULTS", "World", "measure", "measure_link", "missing"]
 
+RESULTS: Final = Path(__file__).with_suffix(".jsonl")  #: what ``docs/slow_links.md`` states
 _MOST_LOAD: Final = 0.5  # processors that others may keep busy
+_LONG_BYTES: Final = 3_000_000  # about as many as the gradients
 _BLOCK_S: Final = 1.0  # so long shall a block of steps take
 _FEWEST_EPOCHS, _MOST_EPOCHS = 3, 16  # of four steps
 
@@ -134,6 +139,17 @@ def measure(results: Path, tasks: Sequence[str], seconds: float) -> bool:
     return True
 
 
+def measure_link() -> str:
+    """Return latency and bandwidth of a ring's step over the link that nothing limits, as TOML."""
+    with ShapedLink() as link, World(link, TASKS[0], 2, ["ddp"]) as world:
+        world.answers()
+        short_s, long_s = (
+            world.train(ALL_REDUCE, count)["all_reduce_s"] for count in (8, _LONG_BYTES)
+        )
+    most_bytes_per_s = _LONG_BYTES / (long_s - short_s)
+    return f"latency_s = {short_s / 2:.2e}\nmost_bytes_per_s = {most_bytes_per_s:.3g}"
+
+
 def missing(results: Path, task: str) -> Iterator[tuple[str, float, str, int]]:
     """Yield what ``results`` does not have, in turns: every second repetition goes backwards."""
     done = {record.place for record in read_records(results)}
@@ -174,8 +190,8 @@ def _measure_task(
 
 def _main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("action", choices=("run", "table"))
-    parser.add_argument("--results", type=Path, required=True, help="file of JSON lines")
+    parser.add_argument("action", choices=("run", "link", "table"))
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file of JSON lines")
     parser.add_argument("--seconds", type=float, default=240, help="stop measuring after so many")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
     parser.add_argument("--evidence", type=Path, help="folder of results of the methods")
@@ -190,6 +206,9 @@ def _main() -> int:
     if load > _MOST_LOAD:
         print_line(f"others keep {load:.1f} processors busy; at most {_MOST_LOAD} may be")
         return ExitCode.ENVIRONMENT
+    if options.action == "link":
+        print_line(measure_link())
+        return ExitCode.OK
     done = measure(options.results, options.tasks, options.seconds)
     print_line("all is measured" if done else "more is missing: give the command again")
     return ExitCode.OK

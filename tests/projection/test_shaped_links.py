@@ -53,19 +53,48 @@ def test_messages_in_a_row_use_up_the_burst(burst_s: float) -> None:
     assert found == begins
 
 
-def test_unequal_stages_share_an_adapter_by_their_bytes() -> None:
-    """Two nodes of two devices; the second stage has 9 of 10 parts of the gradients."""
-    units = UnitTable("two", tuple(Unit(name, 1, count, 1, 1) for name, count in PARAMETERS), 1)
+@pytest.mark.parametrize(
+    ("delay", "sizes"),
+    [
+        ("staleness=1", (100, 900)),
+        ("staleness=1", (900, 100)),
+        ("staleness=0", (100, 900)),
+        ("staleness=0", (900, 100)),
+    ],
+)
+def test_the_stages_of_a_node_average_in_turns_over_its_one_adapter(
+    delay: str, sizes: tuple[int, int]
+) -> None:
+    """Two nodes of two devices: all gradients of a node pass its adapter, however unequal."""
+    units = UnitTable("two", tuple(Unit(f"{count}", 1, count, 1, 1) for count in sizes), 1)
     network = Network(2, Link(0, 1e12), Link(0, 100.0, shared_by=2), "gloo")
+    plan = ParallelPlan.parse(f"dp=2,pp=2,microbatches=2,{delay},order=dp-pp-tp")
+
+    found = project(
+        plan,
+        units,
+        lambda microbatch: UnitTimes(microbatch, (1e-6, 1e-6), (1e-6, 1e-6), 0.0, (0, 0)),
+        network,
+        global_batch_size=4,
+        optimizer="sgd",
+        cuts=(1,),
+    )
+
+    assert found.step_s == pytest.approx(4 * sum(sizes) / 100, rel=1e-6)
+
+
+def test_stages_with_adapters_of_their_own_average_at_the_same_time() -> None:
+    units = UnitTable("two", tuple(Unit(f"{count}", 1, count, 1, 1) for count in (100, 900)), 1)
     plan = ParallelPlan.parse("dp=2,pp=2,microbatches=2,staleness=1,order=dp-pp-tp")
 
     found = project(
-        plan, units, lambda microbatch: UnitTimes(microbatch, (0.1, 0.1), (0.1, 0.1), 0.0, (0, 0)),
-        network, global_batch_size=4, optimizer="sgd", cuts=(1,),
-    )  # fmt: skip
+        plan,
+        units,
+        lambda microbatch: UnitTimes(microbatch, (1e-6, 1e-6), (1e-6, 1e-6), 0.0, (0, 0)),
+        Network(2, Link(0, 1e12), Link(0, 100.0), "gloo"),
+        global_batch_size=4,
+        optimizer="sgd",
+        cuts=(1,),
+    )
 
-    # All gradients of the node pass its one adapter, and nothing else limits the step.
-    assert found.step_s == pytest.approx(4 * 1000 / 100, rel=1e-6)
-
-
-PARAMETERS = [("small", 100), ("large", 900)]
+    assert found.step_s == pytest.approx(4 * 900 / 100, rel=1e-6)

@@ -89,6 +89,7 @@ def plan_costs(
         gradients=_hops(plan, network, stages, times.microbatch, forth=False),
         buckets=_buckets(plan, network, each, in_pass=in_pass),
         update_s=updates,
+        turns=_turns(plan, network),
         clip_s=_clip_s(plan, network) if clips or plan.precision == "fp16" else None,
     )
     by_rank = tuple(
@@ -245,45 +246,31 @@ def _buckets(
     """Return the gradients that each stage averages from its last backward pass on."""
     if plan.dp == 1 or (in_pass and plan.pp == 1):
         return ((),) * len(each)
-    groups = _averaging_groups(plan, network, each)
+    group = network.group(plan.dp, axis_stride(plan, "dp"))
+    if turns := _turns(plan, network):
+        together = max(turns.count(turn) for turn in turns)
+        group = replace(group, adapters=min(1.0, group.adapters * together))
     if plan.sync == "blocking":
         # One all-reduce for all stages of a rank, after all of its passes.
         buckets: list[tuple[Bucket, ...]] = [()] * len(each)
         for rank in range(plan.pp):
             own = plan.stages_of(rank)
             whole = sum(unit.gradient_bytes for stage in own for unit in each[stage])
-            buckets[own[-1]] = (Bucket(0.0, all_reduce(whole, groups[own[-1]]).seconds),)
+            buckets[own[-1]] = (Bucket(0.0, all_reduce(whole, group).seconds),)
         return tuple(buckets)
-    return tuple(
-        tuple(_overlapped(plan, group, units)) for group, units in zip(groups, each, strict=True)
-    )
+    return tuple(tuple(_overlapped(plan, group, units)) for units in each)
 
 
-def _averaging_groups(
-    plan: ParallelPlan, network: Network, each: Sequence[Sequence[_UnitCost]]
-) -> list[Group]:
-    """Return the replicas of each stage, with their share of network adapters.
+def _turns(plan: ParallelPlan, network: Network) -> tuple[int, ...]:
+    """Return the node of each rank of a pipeline if those of a node share network adapters.
 
-    Of adapters that the ranks of a node share, a rank's share is that of its bytes: who has less to
-    average is done earlier and leaves them to the others.
+    They then average one after another, each with what would be the part of all: so the adapters
+    are used by whoever has gradients, however unequal the stages are.
     """
-    group = network.group(plan.dp, axis_stride(plan, "dp"))
-    if group.adapters >= 1:
-        return [group] * len(each)
-    rank_of = {stage: rank for rank in range(plan.pp) for stage in plan.stages_of(rank)}
-    own_bytes = [0.0] * plan.pp
-    for stage, units in enumerate(each):
-        own_bytes[rank_of[stage]] += sum(unit.gradient_bytes for unit in units)
-    stride, neighbours = axis_stride(plan, "pp"), dict[int, list[float]]()
-    for rank, count in enumerate(own_bytes):
-        neighbours.setdefault(rank * stride // network.devices_per_node, []).append(count)
-    groups = []
-    for stage in range(len(each)):
-        rank = rank_of[stage]
-        others = neighbours[rank * stride // network.devices_per_node]
-        part = own_bytes[rank] * len(others) / (sum(others) or 1.0)
-        groups.append(replace(group, adapters=min(1.0, group.adapters * part) or group.adapters))
-    return groups
+    if network.group(plan.dp, axis_stride(plan, "dp")).adapters >= 1:
+        return ()
+    stride = axis_stride(plan, "pp")
+    return tuple(rank * stride // network.devices_per_node for rank in range(plan.pp))
 
 
 def _overlapped(plan: ParallelPlan, group: Group, units: Sequence[_UnitCost]) -> Iterator[Bucket]:
