@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 TABLE = equal_units(24, split=800)
 TIMING = timing_of(TABLE)  # 1 s forward and 2 s backward in each unit
 SLOW = Network(2, Link(0.001, 1e6), Link(0.002, 1e5))
+SHARED = Network(4, Link(0.001, 1e6), Link(0.002, 1e5, shared_by=4, burst_bytes=1e4))
 
 
 def projected(
@@ -197,7 +198,7 @@ def test_the_bound_is_below_every_projection_and_near_it_without_links(seed: int
         0.05,
         (0.01,) * 24,
     )
-    for network in (FAST, SLOW):
+    for network in (FAST, SLOW, SHARED):
         found = projected(text, network, timing=lambda _: times, clips=draw.random() < 0.3)
         bound_s = lower_bound_s(
             ParallelPlan.parse(text), TABLE, lambda _: times, network, global_batch_size=4800
