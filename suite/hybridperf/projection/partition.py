@@ -8,6 +8,8 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import Finding
+from hybridperf.projection.ampa import ampa
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,7 +61,7 @@ def prefix_nearest(costs: Sequence[float], stages: int) -> Cuts:
 
 _ALGORITHMS: Final = {"minimax": minimax, "prefix_nearest": prefix_nearest}
 
-#: by the word in a plan's ``cut``: an algorithm, and what it takes as a unit's cost
+#: by the word in a plan's ``cut`` but ``ampa``: an algorithm, and what it takes as a unit's cost
 _METHODS: Final[dict[str, tuple[Algorithm, Callable[[Unit], float]]]] = {
     "minimax": ("minimax", lambda unit: unit.forward_flops),
     "uniform": ("prefix_nearest", lambda _: 1),
@@ -69,23 +71,30 @@ _METHODS: Final[dict[str, tuple[Algorithm, Callable[[Unit], float]]]] = {
 
 
 def stage_cuts(plan: PlanFields, units: Sequence[Unit]) -> Cuts:
-    """Return where ``plan`` cuts ``units``. It follows from their counts, not from any device.
+    """Return where ``plan``, which fits ``units``, cuts them.
+
+    That follows from the plan and from what is counted of the units, not from any device.
 
     Raises:
         UserError: exit status 2 if a stage of the plan would begin where it cannot.
     """
     allowed = [unit.begins_stage for unit in units]
     if not plan.cuts:
-        algorithm, cost = _METHODS[plan.cut]
-        return partition(algorithm, [cost(unit) for unit in units], plan.pipeline_stages, allowed)
+        algorithm, cost = _METHODS.get(plan.cut, _METHODS["minimax"])
+        costs = [cost(unit) for unit in units]
+        cuts = partition(algorithm, costs, plan.pipeline_stages, allowed)
+        return ampa(plan, units, cuts) if plan.cut == "ampa" else cuts
     for cut in plan.cuts:
         if not allowed[cut]:
             places = ", ".join(f"{place}" for place in range(1, len(units)) if allowed[place])
-            raise UserError(
-                f"expected cuts where units pass floating-point numbers, found {cut}, before unit "
-                f"{units[cut].name!r}; choose from {places or 'no place: drop pp'}.",
-                ExitCode.USAGE,
+            finding = Finding(
+                "plan.cut",
+                "cuts where units pass floating-point numbers",
+                f"{cut}, before unit {units[cut].name!r}",
+                f"choose from {places or 'no place: drop pp'}",
+                path=f"plan {str(plan)!r}",
             )
+            raise UserError(finding, ExitCode.USAGE)
     return plan.cuts
 
 
