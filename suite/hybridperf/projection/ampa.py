@@ -7,11 +7,15 @@ is not public, so how the cuts are searched is ours.
 from __future__ import annotations
 
 from itertools import accumulate, combinations, pairwise
-from math import comb
+from math import comb, inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hybridperf.plan import ParallelPlan
 from hybridperf.plan.program import rank_program
-from hybridperf.projection.simulate import Costs, Hop, simulate
+from hybridperf.projection.costs import plan_costs
+from hybridperf.projection.link import Link, Network
+from hybridperf.projection.simulate import simulate
+from hybridperf.projection.units import UnitTable, UnitTimes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,6 +27,7 @@ __all__ = ["Outcome", "ampa", "best_cuts"]
 
 _MOST_TRIED: Final = 1_000  #: partitions, up to which all are
 _STEPS: Final = 4  #: simulated where they overlap
+_INSTANT: Final = Network(1, Link(0.0, inf))
 
 
 class Outcome(NamedTuple):
@@ -37,7 +42,7 @@ def ampa(plan: PlanFields, units: Sequence[Unit], start: tuple[int, ...]) -> tup
 
     The search begins at ``start``. A forward pass takes as long as its FLOPs say and a backward
     pass twice as long; messages and averages take no time, and memory suffices. So the cuts follow
-    from the plan and the model alone. Those for times of a device and links are stated by ``cuts``.
+    from the pipeline and the model alone. `projected_cuts` goes by times of a device and links.
     """
     step = _CountedStep(plan, units)
     places = [place for place in range(1, len(units)) if units[place].begins_stage]
@@ -91,53 +96,41 @@ def _moved(cuts: tuple[int, ...], places: Sequence[int]) -> Iterator[tuple[int, 
 
 
 class _CountedStep:
-    """A step of ``plan`` in FLOPs: passes take as many seconds, and nothing else takes any."""
+    """The pipeline of ``plan`` in FLOPs: passes take as many seconds, all else takes none."""
 
     def __init__(self, plan: PlanFields, units: Sequence[Unit]) -> None:
-        self._plan, self._units = plan, len(units)
-        steps = range(1 if plan.flush and not plan.staleness else _STEPS)
+        self._plan = plan = ParallelPlan(
+            pp=plan.pp,
+            schedule=plan.schedule,
+            stages=plan.stages,
+            microbatches=plan.microbatches,
+            staleness=plan.staleness,
+            flush=plan.flush,
+            recompute=plan.recompute,
+        )
+        flops = [unit.forward_flops for unit in units]
+        self._table, self._until = UnitTable("", tuple(units), 0), [0, *accumulate(flops)]
+        self._times = UnitTimes(
+            microbatch=1,
+            forward_s=tuple(flops),
+            backward_s=tuple(2 * each for each in flops),
+            loss_s=0.0,
+            update_s=(0.0,) * len(flops),
+        )
+        steps = range(_STEPS if plan.staleness else 1)
         self._programs = [tuple(rank_program(plan, rank, steps)) for rank in range(plan.pp)]
-        self._ranks = {stage: r for r in range(plan.pp) for stage in plan.stages_of(r)}  # by stage
-        self._flops = [unit.forward_flops for unit in units]
-        self._until = [0, *accumulate(self._flops)]  # of the units before each
 
     def outcome(self, cuts: tuple[int, ...]) -> Outcome:
         """Return how long the simulated steps take with stages that begin at ``cuts``."""
-        forward = self._stages(cuts)
-        every = self._plan.recompute
-        again = [
-            sum(self._flops[first:last][::every]) if every else 0
-            for first, last in pairwise((0, *cuts, self._units))
-        ]
-        hops = range(len(forward))
-        costs = Costs(
-            forward_s=forward,
-            backward_s=tuple(2 * once + more for once, more in zip(forward, again, strict=True)),
-            input_s=forward,
-            weight_s=forward,
-            activations=tuple(self._hop(stage, stage + 1) for stage in hops),
-            gradients=tuple(self._hop(stage, stage - 1) for stage in hops),
-            buckets=((),) * len(forward),
-            update_s=(0.0,) * self._plan.pp,
-        )
-        return Outcome(0.0, simulate(self._programs, costs).makespan_s)
+        priced = plan_costs(self._plan, self._table, self._times, _INSTANT, cuts)
+        return Outcome(0.0, simulate(self._programs, priced.costs).makespan_s)
 
     def at_least_s(self, cuts: tuple[int, ...]) -> float:
         """Return what they take at least: the passes of a rank, after those of stages before it."""
-        forward = self._stages(cuts)
+        edges = pairwise((0, *cuts, len(self._until) - 1))
+        forward = [self._until[last] - self._until[first] for first, last in edges]
         return max(
             self._plan.microbatches * 3 * sum(forward[stage] for stage in own)
             + sum(forward[: own[0]])
             for own in map(self._plan.stages_of, range(self._plan.pp))
         )
-
-    def _stages(self, cuts: tuple[int, ...]) -> tuple[float, ...]:
-        """Return the FLOPs of each stage's forward pass."""
-        edges = pairwise((0, *cuts, self._units))
-        return tuple(self._until[last] - self._until[first] for first, last in edges)
-
-    def _hop(self, sender: int, receiver: int) -> Hop | None:
-        """Return a message between two stages; None if there is none, or both are on one rank."""
-        if self._ranks[sender] == self._ranks.get(receiver, self._ranks[sender]):
-            return None
-        return Hop(f"{sender} to {receiver}", 0.0, 0.0)
