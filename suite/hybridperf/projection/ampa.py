@@ -46,7 +46,7 @@ def ampa(plan: PlanFields, units: Sequence[Unit], start: tuple[int, ...]) -> tup
     """
     step = _CountedStep(plan, units)
     places = [place for place in range(1, len(units)) if units[place].begins_stage]
-    return best_cuts(step.outcome, step.at_least_s, places, start)
+    return best_cuts(step.outcome, step.at_least_s, places, start)[0]
 
 
 def best_cuts(
@@ -54,7 +54,7 @@ def best_cuts(
     at_least_s: Callable[[tuple[int, ...]], float],
     places: Sequence[int],
     start: tuple[int, ...],
-) -> tuple[int, ...]:
+) -> tuple[tuple[int, ...], Outcome]:
     """Return the cuts, out of ``places``, whose ``outcome`` is best; ``start`` if none is better.
 
     Exact for up to 1,000 partitions. Of more, those that differ from the best so far by a run of
@@ -76,10 +76,10 @@ def best_cuts(
     if comb(len(places), len(start)) <= _MOST_TRIED:
         for each in better(combinations(places, len(start))):
             best = each
-        return best[0]
+        return best
     while (moved := next(better(_moved(best[0], places)), None)) is not None:
         best = moved
-    return best[0]
+    return best
 
 
 def _moved(cuts: tuple[int, ...], places: Sequence[int]) -> Iterator[tuple[int, ...]]:
