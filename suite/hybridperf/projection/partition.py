@@ -61,12 +61,13 @@ def prefix_nearest(costs: Sequence[float], stages: int) -> Cuts:
 
 _ALGORITHMS: Final = {"minimax": minimax, "prefix_nearest": prefix_nearest}
 
-#: by the word in a plan's ``cut`` but ``ampa``: an algorithm, and what it takes as a unit's cost
+#: by the word in a plan's ``cut``: an algorithm, and what it takes as a unit's cost
 _METHODS: Final[dict[str, tuple[Algorithm, Callable[[Unit], float]]]] = {
     "minimax": ("minimax", lambda unit: unit.forward_flops),
     "uniform": ("prefix_nearest", lambda _: 1),
     "parameters": ("minimax", lambda unit: unit.parameters),
     "prefix_nearest": ("prefix_nearest", lambda unit: unit.forward_flops),
+    "ampa": ("minimax", lambda unit: unit.forward_flops),  # which begins there
 }
 
 
@@ -80,7 +81,7 @@ def stage_cuts(plan: PlanFields, units: Sequence[Unit]) -> Cuts:
     """
     allowed = [unit.begins_stage for unit in units]
     if not plan.cuts:
-        algorithm, cost = _METHODS.get(plan.cut, _METHODS["minimax"])
+        algorithm, cost = _METHODS[plan.cut]
         costs = [cost(unit) for unit in units]
         cuts = partition(algorithm, costs, plan.pipeline_stages, allowed)
         return ampa(plan, units, cuts) if plan.cut == "ampa" else cuts

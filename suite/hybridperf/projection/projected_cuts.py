@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import add
 from typing import TYPE_CHECKING
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.plan.fields import FIELDS
 from hybridperf.projection.ampa import Outcome, best_cuts
-from hybridperf.projection.partition import stage_cuts
+from hybridperf.projection.partition import partition, stage_cuts
 from hybridperf.projection.project import lower_bound_s, project
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def projected_cuts(
 
     They are stated in the plan's text, which so says what was trained without the times of a
     device. No rank needs more than ``device_bytes``. The search, which is that of `best_cuts`,
-    begins with equal FLOPs or, if these need too much memory, equal parameters.
+    begins with the best of the exact partitions by FLOPs, by parameters and by times.
 
     Raises:
         UserError: exit status 2 if no partition that was tried fits into ``device_bytes``.
@@ -68,9 +69,16 @@ def projected_cuts(
         )
 
     places = [place for place in range(1, len(units.units)) if units.units[place].begins_stage]
+    times = timing(global_batch_size // (plan.dp * plan.microbatches))
     starts = (
-        stage_cuts(replace(plan, cut=cut, cuts=()), units.units)
-        for cut in ("minimax", "parameters")
+        stage_cuts(replace(plan, cut="minimax", cuts=()), units.units),
+        stage_cuts(replace(plan, cut="parameters", cuts=()), units.units),
+        partition(
+            "minimax",
+            list(map(add, times.forward_s, times.backward_s)),
+            plan.pipeline_stages,
+            [unit.begins_stage for unit in units.units],
+        ),
     )
     cuts, (excess_bytes, _) = best_cuts(outcome, at_least_s, places, min(starts, key=outcome))
     if excess_bytes:
