@@ -44,7 +44,7 @@ MORE = {
         Case("resnet", "adamw", "pp=2,microbatches=4,staleness=1,flush=off,bn=deferred"),
         Case("resnet", "sgd", "pp=2,staleness=1,flush=off,recompute=full"),
         Case("vit", "sgd", "pp=2,microbatches=4,staleness=2,flush=off,recompute=2"),
-        Case("vgg", "sgd", "pp=2,staleness=1,flush=off", clip=0.5),
+        Case("vgg", "sgd", "pp=2,cuts=1,staleness=1,flush=off", clip=0.5),
         Case("dropout_adamw", "adamw", "pp=2,staleness=1,flush=off", clip=0.5),
         Case("dropout_lamb", "lamb", "dp=2,staleness=1,microbatches=2,recompute=full", clip=0.5),
         Case("vit", "sgd", "dp=2,staleness=1,gradients=bf16", fp32=True),
