@@ -37,6 +37,7 @@ __all__ = [
     "Projected",
     "Published",
     "averaging_s",
+    "averaging_share",
     "project_rounds",
     "projectable_benchmarks",
 ]
@@ -114,9 +115,15 @@ def averaging_s(message_bytes: float, devices: int, devices_per_node: int, links
     """Return the seconds of averaging ``message_bytes`` of gradients over all ``devices``."""
     own = min(devices, devices_per_node)
     nodes = -(-devices // own)
-    inside = all_reduce(message_bytes, Group(own, links.inside))
-    between = all_reduce(message_bytes / own, Group(nodes, links.between))
+    inside = all_reduce(message_bytes, Group(own, own, links.inside))
+    between = all_reduce(message_bytes / own, Group(nodes, nodes, links.between))
     return inside.seconds + between.seconds
+
+
+def averaging_share(projected: Projected) -> float:
+    """Return the share of the projected step that averages gradients."""
+    result = projected.result
+    return _averaging_s(result) * projected.samples_per_s / result.batch_size
 
 
 def _projected(results: Sequence[Published]) -> list[Projected]:
