@@ -49,7 +49,8 @@ def published_system(package: Package) -> Published | NotProjected:
         side = side_of(result)
     except UserError as error:
         found = error.finding
-        return NotProjected(package.name, f"no {found.expected}" if found else str(error))
+        why = f"expected {found.expected}, found {found.found}" if found else str(error)
+        return NotProjected(package.name, why)
     published = _published(result, side)
     return NotProjected(package.name, published) if isinstance(published, str) else published
 
@@ -59,7 +60,7 @@ def _published(result: Result, side: Side) -> Published | str:
     system = result.system or {}
     per_node = accelerators_per_node(system)
     if not per_node:
-        return "no accelerators"
+        return "on processors alone"
     if not _is_closed(side.score.division) and not _is_closed(system.get("division")):
         return "not of the closed division, which fixes the model"
     if side.batch_size is None:

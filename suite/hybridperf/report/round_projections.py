@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.projection.round_errors import (
@@ -25,10 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["round_projections_json", "round_projections_text"]
 
 _HEADS: Final = (
-    *("benchmark", "round", "submitter", "device", "devices", "from"),
-    *("published/s", "projected/s", "error", "system"),
+    *("submitter", "round", "from", "devices", "published/s", "projected/s", "error", "system"),
 )
-_KEEP: Final = (9, 6, 9, 7, 9, 9, 8, 9, 9, 1)  #: priorities of the columns, as `Metric.keep`
+_KEEP: Final = (9, 8, 9, 9, 9, 9, 9, 1)  #: priorities of the columns, as `Metric.keep`
 _CLASSES: Final = ((1, 16), (17, 128), (129, 1024), (1025, None))  #: of devices
 _SIGNED: Final = "+.1%"
 
@@ -62,22 +62,10 @@ def round_projections_json(
 def round_projections_text(
     projected: Sequence[Projected], left_out: Sequence[NotProjected], width: int
 ) -> str:
-    """Return a table of at most ``width`` characters, with summaries and outliers below."""
-    rows = [
-        (
-            each.result.benchmark,
-            each.result.edition,
-            each.result.submitter,
-            each.result.device,
-            f"{each.result.devices}",
-            f"{each.base.devices}",
-            f"{each.result.samples_per_s:,.0f}",
-            f"{each.samples_per_s:,.0f}",
-            format(each.error, _SIGNED),
-            each.result.system,
-        )
-        for each in sorted(projected, key=_order)
-    ]
+    """Return tables of at most ``width`` characters by benchmark and device.
+
+    Below them stand summaries of the errors, and what the outliers have in common.
+    """
     summaries = [
         (
             name,
@@ -94,13 +82,37 @@ def round_projections_text(
     notes = [*_outliers(projected), *_explained(left_out)]
     return "\n".join(
         [
-            table_text(_HEADS, rows, width, _KEEP),
-            "",
+            *(line for part in _groups(projected) for line in _table(part, width)),
             table_text(heads, summaries, width),
             "",
             *(line for note in notes for line in wrapped(note, width)),
         ]
     )
+
+
+def _groups(projected: Sequence[Projected]) -> Iterator[list[Projected]]:
+    for _, group in groupby(sorted(projected, key=_order), key=lambda each: _order(each)[:2]):
+        yield list(group)
+
+
+def _table(projected: Sequence[Projected], width: int) -> Iterator[str]:
+    one = projected[0].result
+    yield from wrapped(f"{one.benchmark}, {one.device}", width)
+    rows = [
+        (
+            each.result.submitter,
+            each.result.edition,
+            f"{each.base.devices}",
+            f"{each.result.devices}",
+            f"{each.result.samples_per_s:,.0f}",
+            f"{each.samples_per_s:,.0f}",
+            format(each.error, _SIGNED),
+            each.result.system,
+        )
+        for each in projected
+    ]
+    yield table_text(_HEADS, rows, width, _KEEP)
+    yield ""
 
 
 def _summaries(projected: Sequence[Projected]) -> Iterator[tuple[str, Summary | None]]:
@@ -117,7 +129,7 @@ def _summaries(projected: Sequence[Projected]) -> Iterator[tuple[str, Summary | 
         name = f"{low} to {high} devices" if high else f"{low} devices or more"
         yield name, summarize(part)
     for name, part in zip(("first", "second"), in_halves(projected), strict=True):
-        yield f"{name} half of the submitters", summarize(part)
+        yield f"submitters, {name} half", summarize(part)
 
 
 def _outliers(projected: Sequence[Projected]) -> Iterator[str]:
@@ -141,7 +153,7 @@ def _explained(left_out: Sequence[NotProjected]) -> Iterator[str]:
         "system of the same submitter, device and round (column from: its devices)"
     )
     for why, count in Counter(each.why for each in left_out).most_common():
-        yield f"not projected: {count} results, {why}"
+        yield f"not projected: {count} result{'s' * (count > 1)}, {why}"
 
 
 def _order(each: Projected) -> tuple[str, str, str, int, str]:
