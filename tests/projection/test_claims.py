@@ -114,6 +114,17 @@ def test_most_weights_of_vgg_are_in_the_last_stage() -> None:
     assert sum(unit.parameters for unit in last) / load_units(VGG).parameters > 0.94
 
 
+@pytest.mark.parametrize("count", [2, 4, 8, 16, 32])
+def test_no_delayed_step_is_shorter_than_what_its_ranks_compute(count: int) -> None:
+    # Averages of the last stage take longer than a few micro-batches, not longer than all.
+    plan = f"dp=4,pp=2,microbatches={count},staleness=1"
+    for each in (plan, f"{plan},flush=off"):
+        projection = project_on("a100-pcie", VGG, "fp16", each, 512)
+
+        assert projection.step_s >= max(projection.busy_s)
+        assert min(projection.exposed_s) >= 0
+
+
 @pytest.mark.parametrize("comparison", published_comparisons(), ids=lambda each: each.name)
 def test_published_comparisons_are_projected(comparison: Comparison) -> None:
     error = projected_ratio(comparison) / comparison.published - 1

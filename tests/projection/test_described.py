@@ -83,7 +83,9 @@ def test_the_device_decides_on_links_of_its_own() -> None:
     assert own.inside.bytes_per_s == pytest.approx(0.92 * 10 * 12.5e9)
 
 
-@pytest.mark.parametrize("text", ["9" * 10**6 + "x Gb", "x " * 10**6, "1x 0Gb/s", "\u202e\x1b[2J"])
+@pytest.mark.parametrize(
+    "text", ["0x HDR, 00 x EDR", "9" * 10**6 + "x Gb", "x " * 10**6, "1x 0Gb/s", "\u202e\x1b[2J"]
+)
 def test_hostile_text_is_bounded(text: str) -> None:
     began = time.process_time()
     links = described_links({"host_networking": text, "accelerator_interconnect": text}, PCIE, 8)

@@ -29,7 +29,7 @@ _RATES: Final = (
     *(("ndr200", 200), ("ndr", 400), ("hdr100", 100), ("hdr", 200)),
     *(("edr", 100), ("fdr", 56), ("slingshot", 200)),
 )
-_COUNT: Final = re.compile(r"([0-9]{1,3}) ?x")
+_COUNT: Final = re.compile(r"([1-9][0-9]{0,2}) ?x")
 _NUMBER: Final = re.compile(r"([1-9][0-9]{0,3}) ?(Gb|gb|GB)")  #: GB is of bytes
 _PARTS: Final = re.compile(r"[,;+]| and ")
 _COMPUTE: Final = re.compile(r"compute *:")
