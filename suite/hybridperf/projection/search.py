@@ -1,0 +1,202 @@
+"""Search for the plans that are projected to be fastest: best first, with lower bounds.
+
+Plans are looked at in the order of a time that their step takes at least. The search ends when
+that exceeds the projected time of the last plan wanted, so that nothing it leaves out is among the
+best. What does not fit into memory is left out before its time is projected.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.projection.candidates import RECOMPUTED, Layout
+from hybridperf.projection.memory import memory_bytes
+from hybridperf.projection.project import lower_bound_s, project
+from hybridperf.projection.stage_costs import StageCosts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hybridperf.plan import ParallelPlan
+    from hybridperf.projection.candidates import Candidates, Pipeline
+    from hybridperf.projection.link import Network
+    from hybridperf.projection.project import Projection
+    from hybridperf.projection.units import UnitTable, UnitTiming
+
+__all__ = ["Ranking", "Work", "search"]
+
+_SAME: Final = 1e-9  #: relative difference of steps below which two plans count as one
+_STEPS: Final = 4  #: steps whose actions a simulation has, about
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is trained, and on what."""
+
+    units: UnitTable
+    timing: UnitTiming
+    network: Network
+    global_batch_size: int
+    optimizer: str  #: as tasks name it
+    device_bytes: int | None = None  #: memory of a device; None: not limited
+
+
+@dataclass(slots=True)
+class Ranking:
+    """The best plans, and how they were found."""
+
+    best: list[Projection] = field(default_factory=list)  #: the fastest first
+    considered: int = 0  #: valid plans whose memory was computed
+    too_large: int = 0  #: of them, those that do not fit into memory, recomputed or not
+    projected: int = 0  #: of them, those whose programs were simulated
+    left: int = 0  #: of them, those not simulated since the budget was spent
+    left_at_least_s: float | None = None  #: what a step takes at least under any of these
+    nearest: tuple[ParallelPlan, int] | None = None
+    #: of those too large, the plan that needs the least memory, and the bytes of its fullest device
+
+
+def search(
+    candidates: Candidates, work: Work, *, most: int, budget_actions: int = 600_000
+) -> Ranking:
+    """Return the ``most`` plans of ``candidates`` whose steps are projected to be shortest.
+
+    Of plans that are projected alike, the one with the shortest text counts. Simulations have at
+    most ``budget_actions`` actions in all; the ranking states what was left for lack of it.
+    """
+    return _Search(candidates, work, most, budget_actions).run()
+
+
+class _Search:
+    """A heap of groups of plans, which share layout and passes, and of plans, by lower bounds."""
+
+    def __init__(self, candidates: Candidates, work: Work, most: int, budget: int) -> None:
+        self._candidates, self._work, self._most, self._budget = candidates, work, most, budget
+        self._costs = StageCosts(work.units, work.timing, work.global_batch_size)
+        self._ranking = Ranking()
+        self._heap: list[tuple[float, int, tuple[Layout, Pipeline] | ParallelPlan]] = []
+        self._number = itertools.count()
+
+    def run(self) -> Ranking:
+        for layout in self._candidates.layouts():
+            for pipeline in self._pipelines(layout):
+                self._push(self._costs.at_least_s(layout, pipeline), (layout, pipeline))
+        while self._heap:
+            at_least_s, _, found = heapq.heappop(self._heap)
+            if at_least_s >= self._slowest_wanted_s:
+                break
+            if isinstance(found, tuple):
+                self._expand(*found, at_least_s)
+            else:
+                self._project(found, at_least_s)
+        return self._ranking
+
+    @property
+    def _slowest_wanted_s(self) -> float:
+        best = self._ranking.best
+        return best[-1].step_s if len(best) == self._most else float("inf")
+
+    def _push(self, at_least_s: float, found: tuple[Layout, Pipeline] | ParallelPlan) -> None:
+        heapq.heappush(self._heap, (at_least_s, next(self._number), found))
+
+    def _pipelines(self, layout: Layout) -> Iterator[Pipeline]:
+        """Yield orders of passes, also with stages cut by time where that is another cut."""
+        for pipeline in self._candidates.pipelines(layout):
+            yield pipeline
+            if (stages := layout.pp * pipeline.stages) > 1:
+                cuts = self._costs.by_time(stages, self._costs.microbatch(layout, pipeline))
+                if cuts != self._costs.by_flops(stages):
+                    yield pipeline._replace(cuts=cuts)
+
+    def _expand(self, layout: Layout, pipeline: Pipeline, at_least_s: float) -> None:
+        """Push the plans of a group that fit into memory."""
+        work, cuts = self._work, pipeline.cuts or self._costs.by_flops(layout.pp * pipeline.stages)
+        for plan in self._candidates.plans(layout, pipeline):
+            self._ranking.considered += 1
+            if (fitting := self._fitting(plan, cuts)) is None:
+                self._ranking.too_large += 1
+                continue
+            own_s = lower_bound_s(
+                fitting,
+                work.units,
+                self._costs.timing,
+                work.network,
+                global_batch_size=work.global_batch_size,
+                cuts=cuts,
+            )
+            if (bound := max(own_s, at_least_s)) < self._slowest_wanted_s:
+                self._push(bound, fitting)
+
+    def _fitting(self, plan: ParallelPlan, cuts: tuple[int, ...]) -> ParallelPlan | None:
+        """Return ``plan``, if need be with the least recomputation by which it fits into memory.
+
+        Recomputation only adds work to a step, so a plan that fits is never tried with it.
+        """
+        if self._needed_bytes(plan, cuts) <= self._most_bytes:
+            return plan
+        least, *others = (
+            each
+            for recompute in reversed(RECOMPUTED)
+            if not (each := replace(plan, recompute=recompute)).check(self._candidates.config)
+        )
+        if (needed := self._needed_bytes(least, cuts)) > self._most_bytes:
+            if self._ranking.nearest is None or needed < self._ranking.nearest[1]:
+                self._ranking.nearest = least, needed
+            return None
+        fits = (
+            each for each in reversed(others) if self._needed_bytes(each, cuts) <= self._most_bytes
+        )
+        return next(fits, least)
+
+    @property
+    def _most_bytes(self) -> float:
+        limit = self._work.device_bytes
+        return float("inf") if limit is None else limit
+
+    def _needed_bytes(self, plan: ParallelPlan, cuts: tuple[int, ...]) -> int:
+        samples = self._work.global_batch_size // plan.dp // plan.microbatches
+        ranks = memory_bytes(plan, self._work.units, cuts, samples, self._work.optimizer)
+        return max(rank.total_bytes for rank in ranks)
+
+    def _project(self, plan: ParallelPlan, at_least_s: float) -> None:
+        """Simulate ``plan``, and keep it where it is among the best."""
+        actions = 6 * _STEPS * plan.pipeline_stages * plan.microbatches
+        if actions > self._budget:
+            self._ranking.left += 1
+            first = self._ranking.left_at_least_s
+            self._ranking.left_at_least_s = at_least_s if first is None else first
+            return
+        self._budget -= actions
+        self._ranking.projected += 1
+        work = self._work
+        self._keep(
+            project(
+                plan,
+                work.units,
+                self._costs.timing,
+                work.network,
+                global_batch_size=work.global_batch_size,
+                optimizer=work.optimizer,
+                cuts=plan.cuts or self._costs.by_flops(plan.pipeline_stages),
+            )
+        )
+
+    def _keep(self, projection: Projection) -> None:
+        """Add ``projection`` to the best, unless a plainer plan is projected alike."""
+        best = self._ranking.best
+        for place, other in enumerate(best):
+            if math.isclose(other.step_s, projection.step_s, rel_tol=_SAME):
+                if _plainness(projection) < _plainness(other):
+                    best[place] = projection
+                return
+        best.append(projection)
+        best.sort(key=lambda each: each.step_s)
+        del best[self._most :]
+
+
+def _plainness(projection: Projection) -> tuple[int, str]:
+    text = str(projection.plan)
+    return len(text), text
