@@ -50,7 +50,7 @@ class Shown:
     measured_s: dict[str, float] = field(default_factory=dict)  #: steps by plan, where measured
 
     def in_order(self, ranking: Ranking) -> list[Projection]:
-        """Return the best plans of ``ranking``, measured ones first, each kind the fastest first."""
+        """Return the best plans of ``ranking``: the measured ones first, then by their steps."""
         return sorted(
             ranking.best,
             key=lambda each: (

@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from hybridperf.plan import SCHEDULES
-from hybridperf.projection.partition import partition
+from hybridperf.projection.partition import METHODS, Method, minimax, partition
 
 if TYPE_CHECKING:
     from hybridperf.projection.candidates import Layout, Pipeline
@@ -32,7 +32,6 @@ class StageCosts:
 
     def __init__(self, units: UnitTable, timing: UnitTiming, global_batch_size: int) -> None:
         self._units, self._batch, self.timing = units.units, global_batch_size, cache(timing)
-        self._allowed = [unit.begins_stage for unit in units.units]
         self.by_flops = cache(self._by_flops)
         self.by_time = cache(self._by_time)
         self._sums, self._ranks = cache(self._running_sums), cache(self._of_ranks)
@@ -64,13 +63,15 @@ class StageCosts:
 
     def _by_flops(self, stages: int) -> tuple[int, ...]:
         """Return the first units of all ``stages`` but the first, as ``cut=minimax`` has them."""
-        flops = [unit.forward_flops for unit in self._units]
-        return tuple(partition("minimax", flops, stages, self._allowed))
+        return partition(METHODS["minimax"], self._units, stages)
 
     def _by_time(self, stages: int, samples: int) -> tuple[int, ...]:
         """Return those where the passes of the slowest stage take the least time."""
-        both = [high - low for low, high in pairwise(self._sums(samples)[1])]
-        return tuple(partition("minimax", both, stages, self._allowed))
+        running = pairwise(self._sums(samples)[1])
+        times = {
+            unit.name: high - low for unit, (low, high) in zip(self._units, running, strict=True)
+        }
+        return partition(Method(minimax, lambda unit: times[unit.name]), self._units, stages)
 
     def _of_ranks(
         self, samples: int, schedule: str | None, pp: int, stages: int, cuts: tuple[int, ...]
