@@ -47,6 +47,7 @@ class Pipeline(NamedTuple):
     stages: int = 1  #: on each rank
     staleness: int = 0
     flush: bool = True
+    cuts: tuple[int, ...] = ()  #: empty: as ``cut=minimax`` cuts
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,8 @@ class Candidates:
     def pipelines(self, layout: Layout) -> Iterator[Pipeline]:
         """Yield every order of passes that `ParallelPlan.check` may accept under ``layout``.
 
-        Numbers of micro-batches divide a replica's share of the batch, and schedules that only run
-        some numbers get those: the constraints ``divides`` and ``microbatches``. Updates are
+        Numbers of micro-batches divide a replica's share of the batch, and those that a schedule
+        cannot run are left out: the constraints ``divides`` and ``microbatches``. Updates are
         delayed by one step at most: more steps are no faster, since one step hides all that later
         ones could.
         """
@@ -91,10 +92,11 @@ class Candidates:
                 yield Pipeline(microbatches)
                 continue
             for schedule in SCHEDULES.values():
-                if schedule.next_microbatches(layout.pp, microbatches) == microbatches:
-                    most = self.config.units // layout.pp
+                runs = schedule.next_microbatches(layout.pp, microbatches) == microbatches
+                if runs or self.methods == "other":  # compressed links: any number
+                    most = self.config.units // layout.pp  # constraint ``units``
                     counts = range(2, most + 1) if schedule.stages_vary else (schedule.stages,)
-                    for stages in counts:
+                    for stages in (each for each in counts if each <= most):
                         yield Pipeline(microbatches, schedule.name, stages)
 
     def plans(self, layout: Layout, pipeline: Pipeline) -> Iterator[ParallelPlan]:
@@ -115,7 +117,7 @@ class Candidates:
             yield Pipeline(microbatches, staleness=1)
             return
         for schedule in SCHEDULES.values():
-            if schedule.warm_up is not None:
+            if schedule.stages == 1:  # constraint ``program``
                 yield Pipeline(microbatches, schedule.name, staleness=1)
         yield Pipeline(microbatches, next(iter(SCHEDULES)), staleness=1, flush=False)
 
