@@ -130,19 +130,15 @@ class Candidates:
         if layout.dp == 1:
             yield {}
             return
-        if self.methods == "other":
-            yield from ({"gradients": gradients} for gradients in _GRADIENTS)
-        else:
-            yield from ({}, {"sync": "blocking"})
-        if pipeline.staleness:  # constraint ``program``: nothing is sharded
-            return
-        near = max(
-            n for n in divisors(layout.dp) if n <= max(1, self.devices_per_node // layout.tp)
-        )
-        for zero in (1, 2, 3):
-            yield {"zero": zero}
-            if 1 < near < layout.dp:
-                yield {"zero": zero, "shard": near}
+        ways: list[dict[str, Any]] = [{}]
+        if not pipeline.staleness:  # constraint ``program``
+            near = (n for n in divisors(layout.dp) if n * layout.tp <= self.devices_per_node)
+            group = max(near, default=1)
+            shards = (None, group) if 1 < group < layout.dp else (None,)
+            ways += [{"sync": "blocking"}]
+            ways += [{"zero": zero, "shard": shard} for zero in (1, 2, 3) for shard in shards]
+        for gradients in _GRADIENTS if self.methods == "other" else _GRADIENTS[:1]:
+            yield from ({**way, "gradients": gradients} for way in ways)
 
     def _orders(self, layout: Layout) -> tuple[str, ...]:
         """Return the orders of axes to consider: on one node all links are alike."""

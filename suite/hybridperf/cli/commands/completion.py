@@ -93,5 +93,7 @@ def _words() -> dict[str, list[str]]:
         actions = parser._actions  # noqa: SLF001 - as above
         options = [option for action in actions for option in action.option_strings]
         choices = [choice for action in actions for choice in action.choices or ()]
-        words[name] = options + choices + (task_names() if name in {"plan", "run", "rcp", "scale"} else [])
+        words[name] = (
+            options + choices + (task_names() if name in {"plan", "run", "rcp", "scale"} else [])
+        )
     return words
