@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from hybridperf.cli.plan_screen import Shown
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.plan import TrainingConfig
@@ -16,6 +17,7 @@ from hybridperf.projection.system import find_system, known_systems
 from hybridperf.projection.units import load_units
 from hybridperf.score.olympic import fewest_runs, olympic_mean
 from hybridperf.spelling import did_you_mean
+from hybridperf.system.accelerators import usable_devices
 from hybridperf.tasks.mlperf import mlperf_benchmark
 
 if TYPE_CHECKING:
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
     from hybridperf.projection.search import Ranking
     from hybridperf.tasks.task import Task
 
-__all__ = ["HERE", "Setting", "samples_to_target", "setting_of"]
+__all__ = ["AUTO", "HERE", "Setting", "fastest_here", "samples_to_target", "setting_of"]
 
+AUTO: Final = "auto"  #: as a plan: the one that is projected to be fastest here
 HERE: Final = "here"  #: the system whose units and links are measured
 _GB: Final = 10**9
 
@@ -62,6 +65,27 @@ class Setting:
             work.network,
             global_batch_size=work.global_batch_size,
             optimizer=work.optimizer,
+        )
+
+    def shown(
+        self,
+        equivalent: Ranking,
+        other: Ranking | None = None,
+        measured_s: dict[str, float] | None = None,
+    ) -> Shown:
+        """Return rankings in this setting, to be shown, with the steps that were measured."""
+        return Shown(
+            task=self.task.name,
+            system=self.system,
+            source=self.source,
+            devices=self.config.devices,
+            global_batch_size=self.work.global_batch_size,
+            precision=self.precision,
+            device_bytes=self.work.device_bytes,
+            equivalent=equivalent,
+            other=other,
+            samples_to_target=samples_to_target(self.task),
+            measured_s=measured_s or {},
         )
 
     def _candidates(self, ranks: int, methods: Methods) -> Candidates:
@@ -131,6 +155,16 @@ def setting_of(
         tied=task.parallel.tied,
     )
     return Setting(task, system, found.device.name, precision, work, config)
+
+
+def fastest_here(task: Task) -> ParallelPlan:
+    """Return the equivalent plan for all devices of this machine that is projected to be fastest.
+
+    Raises:
+        UserError: as `setting_of` and `Setting.ranking`.
+    """
+    setting = setting_of(task, system=HERE, devices=usable_devices().count)
+    return setting.ranking("equivalent", 1).best[0].plan
 
 
 def samples_to_target(task: Task) -> float | None:

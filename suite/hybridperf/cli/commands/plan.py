@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.cli.options import add_format, whole_number
-from hybridperf.cli.plan_screen import Shown, plans_json, print_plans
-from hybridperf.cli.planning import HERE, samples_to_target, setting_of
+from hybridperf.cli.plan_screen import plans_json, print_plans
+from hybridperf.cli.planning import HERE, setting_of
 from hybridperf.cli.printing import print_json
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.plan.fields import FIELDS
@@ -111,19 +111,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
     for ranking in (equivalent, other):
         if ranking is not None and options.measure:
             measured |= _measured(path, overrides, ranking.best[: options.measure])
-    shown = Shown(
-        task=task.name,
-        system=setting.system,
-        source=setting.source,
-        devices=options.devices,
-        global_batch_size=task.training.global_batch_size,
-        precision=options.precision,
-        device_bytes=setting.work.device_bytes,
-        equivalent=equivalent,
-        other=other,
-        samples_to_target=samples_to_target(task),
-        measured_s=measured,
-    )
+    shown = setting.shown(equivalent, other, measured)
     if options.format == "json":
         print_json(plans_json(shown))
     else:
