@@ -20,7 +20,6 @@ __all__ = ["Shown", "plans_json", "print_plans"]
 
 #: heading and `keep` of `table_text`, by column
 _COLUMNS: Final = {
-    "": 9,
     "plan": 9,
     "measured": 9,
     "step": 9,
@@ -28,7 +27,7 @@ _COLUMNS: Final = {
     "bubble": 7,
     "exposed": 7,
     "memory": 8,
-    "to target": 8,
+    "target": 8,
 }
 _GB: Final = 1e9
 
@@ -59,6 +58,19 @@ class Shown:
             ),
         )
 
+    def why_second(self) -> str | None:
+        """Return why the second of the equivalent plans lost, if there is one, as a sentence."""
+        first, second = (*self.in_order(self.equivalent)[:2], None, None)[:2]
+        if first is None or second is None:
+            return None
+        steps = [self.measured_s.get(str(each.plan)) for each in (first, second)]
+        if steps[0] is None or steps[1] is None:
+            return why_slower(second, first)
+        more_s, projected_s = steps[1] - steps[0], second.step_s - first.step_s
+        longer = f"{duration(more_s)} ({more_s / steps[0]:.1%}) longer as measured"
+        kind = "longer" if projected_s >= 0 else "shorter"
+        return f"{second.plan} takes {longer}; projected was {duration(abs(projected_s))} {kind}."
+
     def time_to_target_s(self, projection: Projection) -> float | None:
         """Return the time to train to the target without evaluations, if it is known.
 
@@ -86,7 +98,7 @@ def print_plans(shown: Shown) -> None:
     best = shown.in_order(shown.equivalent)
     _print_table(shown, best, width)
     print_line()
-    for note in _notes(shown, best):
+    for note in _notes(shown):
         say(note)
     if shown.other is None:
         return
@@ -108,7 +120,6 @@ def print_plans(shown: Shown) -> None:
 
 def plans_json(shown: Shown) -> dict[str, object]:
     """Return the rankings as docs/planning.md describes them."""
-    best = shown.in_order(shown.equivalent)
     return {
         "task": shown.task,
         "system": shown.system,
@@ -120,12 +131,12 @@ def plans_json(shown: Shown) -> dict[str, object]:
         "samples_to_target": shown.samples_to_target,
         "equivalent": _ranking_json(shown, shown.equivalent),
         "other": _ranking_json(shown, shown.other) if shown.other else None,
-        "why_second": why_slower(best[1], best[0]) if len(best) > 1 else None,
+        "why_second": shown.why_second(),
     }
 
 
 def _print_table(shown: Shown, best: Sequence[Projection], width: int) -> None:
-    rows = [_cells(shown, place, each) for place, each in enumerate(best, 1)]
+    rows = [_cells(shown, each) for each in best]
     used = [(index, head) for index, head in enumerate(_COLUMNS) if any(row[index] for row in rows)]
     print_line(
         table_text(
@@ -137,11 +148,10 @@ def _print_table(shown: Shown, best: Sequence[Projection], width: int) -> None:
     )
 
 
-def _cells(shown: Shown, place: int, projection: Projection) -> list[str]:
+def _cells(shown: Shown, projection: Projection) -> list[str]:
     measured = shown.measured_s.get(str(projection.plan))
     target_s = shown.time_to_target_s(projection)
     return [
-        f"{place}",
         str(projection.plan),
         "" if measured is None else duration(measured),
         duration(projection.step_s),
@@ -153,9 +163,9 @@ def _cells(shown: Shown, place: int, projection: Projection) -> list[str]:
     ]
 
 
-def _notes(shown: Shown, best: Sequence[Projection]) -> Iterator[str]:
-    if len(best) > 1:
-        yield why_slower(best[1], best[0])
+def _notes(shown: Shown) -> Iterator[str]:
+    if sentence := shown.why_second():
+        yield sentence
     ranking = shown.equivalent
     yield (
         f"{ranking.considered:,} plans looked at, {ranking.too_large:,} of them too large for "
@@ -163,10 +173,10 @@ def _notes(shown: Shown, best: Sequence[Projection]) -> Iterator[str]:
         + _left(ranking)
     )
     if shown.samples_to_target is None:
-        yield "to target: unknown, the task has no reference runs at this batch size"
+        yield "target: unknown, the task has no reference runs at this batch size"
     else:
         yield (
-            f"to target: {shown.samples_to_target:,.0f} samples, the mean of the task's reference "
+            f"target: {shown.samples_to_target:,.0f} samples, the mean of the task's reference "
             "runs, without evaluations"
         )
 
