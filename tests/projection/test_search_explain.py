@@ -41,7 +41,10 @@ def test_parts_add_up_to_the_step() -> None:
         ),
         (
             projected("pp=2", 0.012, exposed_s=0.004),
-            "takes 2 ms (20.0%) longer, mostly waiting for data under way: 4 ms a step against 1 ms.",
+            (
+                "takes 2 ms (20.0%) longer, mostly waiting for data under way: "
+                "4 ms a step against 1 ms."
+            ),
         ),
         (
             projected("pp=2", 0.015),
