@@ -13,7 +13,7 @@ from hybridperf.projection.candidates import RECOMPUTED, Candidates, Methods
 from hybridperf.projection.link import Link, Network
 from hybridperf.projection.memory import memory_bytes
 from hybridperf.projection.project import Projection, lower_bound_s, project
-from hybridperf.projection.search import Work, search
+from hybridperf.projection.search import Work, groups, search
 from hybridperf.projection.stage_costs import StageCosts
 from hybridperf.projection.units import UnitTimes, load_units
 from hybridperf.tasks.registry import find_task
@@ -94,21 +94,12 @@ CASES: Final = {
 
 
 def _valid(case: Case) -> Iterator[tuple[Layout, Pipeline, ParallelPlan]]:
-    """Yield every plan that is considered, also with stages cut by time."""
+    """Yield every plan that is considered, without recomputation."""
     work, candidates = case.work, case.candidates
     costs = StageCosts(work.units, work.timing, work.global_batch_size)
-    for layout in candidates.layouts():
-        for pipeline in candidates.pipelines(layout):
-            stages = layout.pp * pipeline.stages
-            cuts = {()}
-            if stages > 1:
-                samples = costs.microbatch(layout, pipeline)
-                cuts.add(costs.by_time(stages, samples))
-                cuts.discard(costs.by_flops(stages))
-            for each in cuts:
-                group = pipeline._replace(cuts=each)
-                for plan in candidates.plans(layout, group):
-                    yield layout, group, plan
+    for layout, pipeline in groups(candidates, costs):
+        for plan in candidates.plans(layout, pipeline):
+            yield layout, pipeline, plan
 
 
 def _cuts(plan: ParallelPlan, work: Work) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hybridperf.projection.project import Projection
     from hybridperf.projection.units import UnitTable, UnitTiming
 
-__all__ = ["Ranking", "Work", "search"]
+__all__ = ["Ranking", "Work", "groups", "search"]
 
 _SAME: Final = 1e-9  #: relative difference of steps below which two plans count as one
 _STEPS: Final = 4  #: steps whose actions a simulation has, about
@@ -59,6 +59,20 @@ class Ranking:
     #: of those too large, the plan that needs the least memory, and the bytes of its fullest device
 
 
+def groups(candidates: Candidates, costs: StageCosts) -> Iterator[tuple[Layout, Pipeline]]:
+    """Yield all layouts and orders of passes, also with stages cut by time if that is another cut.
+
+    A plan states the latter as ``cuts``.
+    """
+    for layout in candidates.layouts():
+        for pipeline in candidates.pipelines(layout):
+            yield layout, pipeline
+            if (stages := layout.pp * pipeline.stages) > 1:
+                cuts = costs.by_time(stages, costs.microbatch(layout, pipeline))
+                if cuts != costs.by_flops(stages):
+                    yield layout, pipeline._replace(cuts=cuts)
+
+
 def search(
     candidates: Candidates, work: Work, *, most: int, budget_actions: int = 600_000
 ) -> Ranking:
@@ -81,9 +95,8 @@ class _Search:
         self._number = itertools.count()
 
     def run(self) -> Ranking:
-        for layout in self._candidates.layouts():
-            for pipeline in self._pipelines(layout):
-                self._push(self._costs.at_least_s(layout, pipeline), (layout, pipeline))
+        for layout, pipeline in groups(self._candidates, self._costs):
+            self._push(self._costs.at_least_s(layout, pipeline), (layout, pipeline))
         while self._heap:
             at_least_s, _, found = heapq.heappop(self._heap)
             if at_least_s >= self._slowest_wanted_s:
@@ -101,15 +114,6 @@ class _Search:
 
     def _push(self, at_least_s: float, found: tuple[Layout, Pipeline] | ParallelPlan) -> None:
         heapq.heappush(self._heap, (at_least_s, next(self._number), found))
-
-    def _pipelines(self, layout: Layout) -> Iterator[Pipeline]:
-        """Yield orders of passes, also with stages cut by time where that is another cut."""
-        for pipeline in self._candidates.pipelines(layout):
-            yield pipeline
-            if (stages := layout.pp * pipeline.stages) > 1:
-                cuts = self._costs.by_time(stages, self._costs.microbatch(layout, pipeline))
-                if cuts != self._costs.by_flops(stages):
-                    yield pipeline._replace(cuts=cuts)
 
     def _expand(self, layout: Layout, pipeline: Pipeline, at_least_s: float) -> None:
         """Push the plans of a group that fit into memory."""
