@@ -5,25 +5,20 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from hybridperf.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from hybridperf.plan.fields import PlanFields
     from hybridperf.projection.units import Unit
 
-__all__ = ["METHODS", "Cuts", "Method", "minimax", "partition", "prefix_nearest"]
+__all__ = ["Cuts", "minimax", "partition", "prefix_nearest", "stage_cuts"]
 
-Cuts: TypeAlias = tuple[int, ...]  #: the units before each stage but the first
-
-
-class Method(NamedTuple):
-    """A way to cut: an algorithm, and what it takes as a unit's cost."""
-
-    algorithm: Callable[[Sequence[float], int], Cuts]
-    cost: Callable[[Unit], float]
+Algorithm: TypeAlias = Literal["minimax", "prefix_nearest"]
+Cuts: TypeAlias = tuple[int, ...]  #: the first unit of each stage but the first
 
 
 def minimax(costs: Sequence[float], stages: int) -> Cuts:
@@ -62,30 +57,55 @@ def prefix_nearest(costs: Sequence[float], stages: int) -> Cuts:
     return tuple(cuts[1:])
 
 
-#: by the word in a plan's ``cut``
-METHODS: Final = {
-    "minimax": Method(minimax, lambda unit: unit.forward_flops),
-    "uniform": Method(prefix_nearest, lambda _: 1),
-    "parameters": Method(minimax, lambda unit: unit.parameters),
-    "prefix_nearest": Method(prefix_nearest, lambda unit: unit.forward_flops),
+_ALGORITHMS: Final = {"minimax": minimax, "prefix_nearest": prefix_nearest}
+
+#: by the word in a plan's ``cut``: an algorithm, and what it takes as a unit's cost
+_METHODS: Final[dict[str, tuple[Algorithm, Callable[[Unit], float]]]] = {
+    "minimax": ("minimax", lambda unit: unit.forward_flops),
+    "uniform": ("prefix_nearest", lambda _: 1),
+    "parameters": ("minimax", lambda unit: unit.parameters),
+    "prefix_nearest": ("prefix_nearest", lambda unit: unit.forward_flops),
 }
 
 
-def partition(method: Method, units: Sequence[Unit], stages: int) -> Cuts:
-    """Cut ``units`` into ``stages`` by ``method``, only where a stage may begin.
+def stage_cuts(plan: PlanFields, units: Sequence[Unit]) -> Cuts:
+    """Return where ``plan`` cuts ``units``. It follows from their counts, not from any device.
 
     Raises:
-        UserError: exit status 2 if there are fewer such places than the stages need.
+        UserError: exit status 2 if a stage of the plan would begin where it cannot.
     """
-    edges = [0, *(place for place in range(1, len(units)) if units[place].begins_stage), len(units)]
+    allowed = [unit.begins_stage for unit in units]
+    if not plan.cuts:
+        algorithm, cost = _METHODS[plan.cut]
+        return partition(algorithm, [cost(unit) for unit in units], plan.pipeline_stages, allowed)
+    for cut in plan.cuts:
+        if not allowed[cut]:
+            places = ", ".join(f"{place}" for place in range(1, len(units)) if allowed[place])
+            raise UserError(
+                f"expected cuts where units pass floating-point numbers, found {cut}, before unit "
+                f"{units[cut].name!r}; choose from {places or 'no place: drop pp'}.",
+                ExitCode.USAGE,
+            )
+    return plan.cuts
+
+
+def partition(
+    algorithm: Algorithm, costs: Sequence[float], stages: int, allowed: Sequence[bool]
+) -> Cuts:
+    """Cut units of ``costs`` into ``stages``, which begin only with units that are ``allowed`` to.
+
+    Raises:
+        UserError: exit status 2 if there are fewer such units than the stages need.
+    """
+    edges = [0, *(place for place in range(1, len(costs)) if allowed[place]), len(costs)]
     if stages >= len(edges):
         raise UserError(
             f"expected at most {len(edges) - 1} stages, between which units pass floating-point "
             f"numbers, found {stages}; lower pp.",
             ExitCode.USAGE,
         )
-    costs = [sum(map(method.cost, units[first:last])) for first, last in pairwise(edges)]
-    return tuple(edges[cut] for cut in method.algorithm(costs, stages))
+    sums = [sum(costs[first:last]) for first, last in pairwise(edges)]
+    return tuple(edges[cut] for cut in _ALGORITHMS[algorithm](sums, stages))
 
 
 def _prefix_sums(costs: Sequence[float], stages: int) -> list[float]:
