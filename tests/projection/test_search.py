@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
@@ -48,7 +47,7 @@ class Case(NamedTuple):
             self.network,
             self.batch,
             task.optimizer.name,
-            self.device_bytes,
+            device_bytes=self.device_bytes,
         )
 
     @property
@@ -126,15 +125,13 @@ def _project(plan: ParallelPlan, work: Work) -> Projection:
 
 
 def _exhaustive(case: Case) -> list[float]:
-    """Return the steps of every plan that fits, recomputed or not, in ascending order."""
+    """Return the steps of all plans that fit, of several recomputations the fastest, in order."""
     work, config = case.work, case.candidates.config
-    steps = [
-        _project(plan, work).step_s
-        for _, _, valid in _valid(case)
-        for recompute in RECOMPUTED
-        if not (plan := dataclasses.replace(valid, recompute=recompute)).check(config)
-        and _fits(plan, work)
-    ]
+    steps = []
+    for _, _, valid in _valid(case):
+        plans = (dataclasses.replace(valid, recompute=each) for each in RECOMPUTED)
+        fitting = [plan for plan in plans if not plan.check(config) and _fits(plan, work)]
+        steps += [min(_project(plan, work).step_s for plan in fitting)] if fitting else []
     return sorted(steps)
 
 
@@ -162,7 +159,7 @@ def test_it_finds_the_best_of_all_plans(name: str) -> None:
 def test_no_step_is_shorter_than_its_bounds(name: str) -> None:
     work = CASES[name].work
     costs = StageCosts(work.units, work.timing, work.global_batch_size)
-    for layout, pipeline, plan in itertools.islice(_valid(CASES[name]), 0, None, 3):
+    for layout, pipeline, plan in _valid(CASES[name]):
         step_s = _project(plan, work).step_s * (1 + 1e-9)
         of_group = costs.at_least_s(layout, pipeline)
         own = lower_bound_s(

@@ -17,6 +17,7 @@ from hybridperf.projection.candidates import RECOMPUTED, Layout
 from hybridperf.projection.memory import memory_bytes
 from hybridperf.projection.project import lower_bound_s, project
 from hybridperf.projection.stage_costs import StageCosts
+from hybridperf.projection.steps import fewer_microbatches, simulated_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Ranking", "Work", "groups", "search"]
 
 _SAME: Final = 1e-9  #: relative difference of steps below which two plans count as one
-_STEPS: Final = 4  #: steps whose actions a simulation has, about
+_ACTIONS: Final = 12  #: passes and messages of a stage, simulated twice: to extrapolate
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Work:
     network: Network
     global_batch_size: int
     optimizer: str  #: as tasks name it
+    clips: bool = False  #: whether gradients are clipped
     device_bytes: int | None = None  #: memory of a device; None: not limited
 
 
@@ -130,6 +132,7 @@ class _Search:
                 work.network,
                 global_batch_size=work.global_batch_size,
                 cuts=cuts,
+                clips=work.clips,
             )
             if (bound := max(own_s, at_least_s)) < self._slowest_wanted_s:
                 self._push(bound, fitting)
@@ -167,8 +170,7 @@ class _Search:
 
     def _project(self, plan: ParallelPlan, at_least_s: float) -> None:
         """Simulate ``plan``, and keep it where it is among the best."""
-        actions = 6 * _STEPS * plan.pipeline_stages * plan.microbatches
-        if actions > self._budget:
+        if (actions := _actions(plan)) > self._budget:
             self._ranking.left += 1
             first = self._ranking.left_at_least_s
             self._ranking.left_at_least_s = at_least_s if first is None else first
@@ -185,6 +187,7 @@ class _Search:
                 global_batch_size=work.global_batch_size,
                 optimizer=work.optimizer,
                 cuts=plan.cuts or self._costs.by_flops(plan.pipeline_stages),
+                clips=work.clips,
             )
         )
 
@@ -199,6 +202,13 @@ class _Search:
         best.append(projection)
         best.sort(key=lambda each: each.step_s)
         del best[self._most :]
+
+
+def _actions(plan: ParallelPlan) -> int:
+    """Return about how many actions the simulation of ``plan`` has."""
+    steps, _ = simulated_steps(plan)
+    microbatches = fewer_microbatches(plan, rounds=1).microbatches
+    return _ACTIONS * len(steps) * plan.pipeline_stages * microbatches
 
 
 def _plainness(projection: Projection) -> tuple[int, str]:

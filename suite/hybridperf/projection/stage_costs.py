@@ -7,7 +7,8 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from hybridperf.plan import SCHEDULES
-from hybridperf.projection.partition import METHODS, Method, minimax, partition
+from hybridperf.plan.fields import PlanFields
+from hybridperf.projection.partition import partition, stage_cuts
 
 if TYPE_CHECKING:
     from hybridperf.projection.candidates import Layout, Pipeline
@@ -63,15 +64,13 @@ class StageCosts:
 
     def _by_flops(self, stages: int) -> tuple[int, ...]:
         """Return the first units of all ``stages`` but the first, as ``cut=minimax`` has them."""
-        return partition(METHODS["minimax"], self._units, stages)
+        return stage_cuts(PlanFields(pp=stages), self._units)
 
     def _by_time(self, stages: int, samples: int) -> tuple[int, ...]:
         """Return those where the passes of the slowest stage take the least time."""
-        running = pairwise(self._sums(samples)[1])
-        times = {
-            unit.name: high - low for unit, (low, high) in zip(self._units, running, strict=True)
-        }
-        return partition(Method(minimax, lambda unit: times[unit.name]), self._units, stages)
+        both = [high - low for low, high in pairwise(self._sums(samples)[1])]
+        allowed = [unit.begins_stage for unit in self._units]
+        return partition("minimax", both, stages, allowed)
 
     def _of_ranks(
         self, samples: int, schedule: str | None, pp: int, stages: int, cuts: tuple[int, ...]
