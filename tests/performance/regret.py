@@ -33,7 +33,7 @@ _TURNS: Final = 20
 
 def _every_plan(setting: Setting) -> list[str]:
     work = setting.work
-    costs = StageCosts(work.units, work.timing, work.global_batch_size)
+    costs = StageCosts(work.units, work.timing, work.network, work.global_batch_size)
     candidates = Candidates(setting.config, DEVICES, work.network.devices_per_node)
     return [
         str(plan)

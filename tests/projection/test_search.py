@@ -95,14 +95,14 @@ CASES: Final = {
 def _valid(case: Case) -> Iterator[tuple[Layout, Pipeline, ParallelPlan]]:
     """Yield every plan that is considered, without recomputation."""
     work, candidates = case.work, case.candidates
-    costs = StageCosts(work.units, work.timing, work.global_batch_size)
+    costs = StageCosts(work.units, work.timing, work.network, work.global_batch_size)
     for layout, pipeline in groups(candidates, costs):
         for plan in candidates.plans(layout, pipeline):
             yield layout, pipeline, plan
 
 
 def _cuts(plan: ParallelPlan, work: Work) -> tuple[int, ...]:
-    costs = StageCosts(work.units, work.timing, work.global_batch_size)
+    costs = StageCosts(work.units, work.timing, work.network, work.global_batch_size)
     return plan.cuts or costs.by_flops(plan.pipeline_stages)
 
 
@@ -158,7 +158,7 @@ def test_it_finds_the_best_of_all_plans(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_no_step_is_shorter_than_its_bounds(name: str) -> None:
     work = CASES[name].work
-    costs = StageCosts(work.units, work.timing, work.global_batch_size)
+    costs = StageCosts(work.units, work.timing, work.network, work.global_batch_size)
     for layout, pipeline, plan in _valid(CASES[name]):
         step_s = _project(plan, work).step_s * (1 + 1e-9)
         of_group = costs.at_least_s(layout, pipeline)

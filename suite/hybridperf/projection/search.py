@@ -91,7 +91,7 @@ class _Search:
 
     def __init__(self, candidates: Candidates, work: Work, most: int, budget: int) -> None:
         self._candidates, self._work, self._most, self._budget = candidates, work, most, budget
-        self._costs = StageCosts(work.units, work.timing, work.global_batch_size)
+        self._costs = StageCosts(work.units, work.timing, work.network, work.global_batch_size)
         self._ranking = Ranking()
         self._heap: list[tuple[float, int, tuple[Layout, Pipeline] | ParallelPlan]] = []
         self._number = itertools.count()
