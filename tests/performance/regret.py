@@ -15,9 +15,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.cli.planning import HERE, setting_of
+from hybridperf.projection.bounds import GroupBounds
 from hybridperf.projection.candidates import Candidates
 from hybridperf.projection.search import groups
-from hybridperf.projection.stage_costs import StageCosts
 from hybridperf.tasks.registry import find_task
 from tests.families import LAPTOP
 from tests.performance.launch import run_ranks
@@ -33,11 +33,11 @@ _TURNS: Final = 20
 
 def _every_plan(setting: Setting) -> list[str]:
     work = setting.work
-    costs = StageCosts(work.units, work.timing, work.network, work.global_batch_size)
     candidates = Candidates(setting.config, DEVICES, work.network.devices_per_node)
+    bounds = GroupBounds(candidates, work.units, work.timing, work.network)
     return [
         str(plan)
-        for layout, pipeline in groups(candidates, costs)
+        for layout, pipeline in groups(candidates, bounds)
         for plan in candidates.plans(layout, pipeline)
     ]
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pytest
 
 from hybridperf.plan import TrainingConfig
+from hybridperf.projection.bounds import GroupBounds, plan_at_least_s
 from hybridperf.projection.candidates import RECOMPUTED, Candidates, Methods
+from hybridperf.projection.costs import plan_costs
 from hybridperf.projection.link import Link, Network
 from hybridperf.projection.memory import memory_bytes
-from hybridperf.projection.project import Projection, lower_bound_s, project
+from hybridperf.projection.partition import stage_cuts
+from hybridperf.projection.project import Projection, project
 from hybridperf.projection.search import Work, groups, search
-from hybridperf.projection.stage_costs import StageCosts
 from hybridperf.projection.units import UnitTimes, load_units
 from hybridperf.tasks.registry import find_task
 
@@ -49,6 +51,11 @@ class Case(NamedTuple):
             task.optimizer.name,
             device_bytes=self.device_bytes,
         )
+
+    @property
+    def bounds(self) -> GroupBounds:
+        work = self.work
+        return GroupBounds(self.candidates, work.units, work.timing, work.network)
 
     @property
     def candidates(self) -> Candidates:
@@ -94,16 +101,14 @@ CASES: Final = {
 
 def _valid(case: Case) -> Iterator[tuple[Layout, Pipeline, ParallelPlan]]:
     """Yield every plan that is considered, without recomputation."""
-    work, candidates = case.work, case.candidates
-    costs = StageCosts(work.units, work.timing, work.network, work.global_batch_size)
-    for layout, pipeline in groups(candidates, costs):
+    candidates = case.candidates
+    for layout, pipeline in groups(candidates, case.bounds):
         for plan in candidates.plans(layout, pipeline):
             yield layout, pipeline, plan
 
 
 def _cuts(plan: ParallelPlan, work: Work) -> tuple[int, ...]:
-    costs = StageCosts(work.units, work.timing, work.network, work.global_batch_size)
-    return plan.cuts or costs.by_flops(plan.pipeline_stages)
+    return stage_cuts(plan, work.units.units)
 
 
 def _fits(plan: ParallelPlan, work: Work) -> bool:
@@ -157,21 +162,13 @@ def test_it_finds_the_best_of_all_plans(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_no_step_is_shorter_than_its_bounds(name: str) -> None:
-    work = CASES[name].work
-    costs = StageCosts(work.units, work.timing, work.network, work.global_batch_size)
+    work, bounds = CASES[name].work, CASES[name].bounds
     for layout, pipeline, plan in _valid(CASES[name]):
         step_s = _project(plan, work).step_s * (1 + 1e-9)
-        of_group = costs.at_least_s(layout, pipeline)
-        own = lower_bound_s(
-            plan,
-            work.units,
-            work.timing,
-            work.network,
-            global_batch_size=work.global_batch_size,
-            cuts=_cuts(plan, work),
-        )
-        assert of_group <= step_s, plan
-        assert own <= step_s, plan
+        assert bounds.at_least_s(layout, pipeline) <= step_s, plan
+        times = bounds.timing(bounds.microbatch(layout, pipeline))
+        priced = plan_costs(plan, work.units, times, work.network, _cuts(plan, work))
+        assert plan_at_least_s(plan, priced.costs) <= step_s, plan
 
 
 def test_what_does_not_fit_is_recomputed_before_it_is_given_up() -> None:

@@ -27,9 +27,6 @@ Methods = Literal["equivalent", "other"]
 #: units of those before and more of them, so none is faster than one before it.
 RECOMPUTED: Final = (0, 4, 2, 1)
 
-_LINKS: Final = tuple(FIELDS["links"].words)
-_GRADIENTS: Final = tuple(FIELDS["gradients"].words)
-
 
 class Layout(NamedTuple):
     """How ranks are divided among replicas, tensor parallelism and pipelines."""
@@ -59,6 +56,22 @@ class Candidates:
     devices_per_node: int
     methods: Methods = "equivalent"
     precision: str = "fp32"
+
+    @property
+    def links(self) -> tuple[str, ...]:
+        """Return the compressions of messages that are considered."""
+        return tuple(FIELDS["links"].words) if self.methods == "other" else ("none",)
+
+    @property
+    def gradients(self) -> tuple[str, ...]:
+        """Return the forms of averaged gradients that are considered."""
+        return tuple(FIELDS["gradients"].words) if self.methods == "other" else ("fp32",)
+
+    def near_replicas(self, layout: Layout) -> int | None:
+        """Return the replicas of a node, if these are some of several, which may share a copy."""
+        fit = [n for n in divisors(layout.dp) if n * layout.tp <= self.devices_per_node]
+        near = max(fit, default=1)
+        return near if 1 < near < layout.dp else None
 
     def layouts(self) -> Iterator[Layout]:
         """Yield every division of the ranks that `ParallelPlan.check` may accept.
@@ -104,7 +117,7 @@ class Candidates:
         fields: dict[str, Any] = {**layout._asdict(), **pipeline._asdict()}
         fields["precision"] = self.precision
         for replicas in self._replicas(layout, pipeline):
-            for links in _LINKS if self.methods == "other" and layout.pp > 1 else ("none",):
+            for links in self.links if layout.pp > 1 else ("none",):
                 for sp in (False, True) if layout.tp > 1 and self.config.tokens else (False,):
                     for order in self._orders(layout):
                         plan = ParallelPlan(**fields, **replicas, links=links, sp=sp, order=order)
@@ -124,20 +137,19 @@ class Candidates:
     def _replicas(self, layout: Layout, pipeline: Pipeline) -> Iterator[dict[str, Any]]:
         """Yield how replicas average gradients and what they shard.
 
-        Where replicas are on several nodes, the groups that share one copy are also those of one
-        node, whose links are faster; other sizes of groups are between the two.
+        Where replicas are on several nodes, those of one node may share a copy, since its links are
+        faster; other sizes of groups are between that and all replicas.
         """
         if layout.dp == 1:
             yield {}
             return
         ways: list[dict[str, Any]] = [{}]
         if not pipeline.staleness:  # constraint ``program``
-            near = (n for n in divisors(layout.dp) if n * layout.tp <= self.devices_per_node)
-            group = max(near, default=1)
-            shards = (None, group) if 1 < group < layout.dp else (None,)
+            near = self.near_replicas(layout)
+            shards = (None,) if near is None else (None, near)
             ways += [{"sync": "blocking"}]
             ways += [{"zero": zero, "shard": shard} for zero in (1, 2, 3) for shard in shards]
-        for gradients in _GRADIENTS if self.methods == "other" else _GRADIENTS[:1]:
+        for gradients in self.gradients:
             yield from ({**way, "gradients": gradients} for way in ways)
 
     def _orders(self, layout: Layout) -> tuple[str, ...]:

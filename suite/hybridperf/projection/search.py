@@ -13,10 +13,11 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from hybridperf.projection.bounds import GroupBounds, plan_at_least_s
 from hybridperf.projection.candidates import RECOMPUTED, Layout
+from hybridperf.projection.costs import plan_costs
 from hybridperf.projection.memory import memory_bytes
-from hybridperf.projection.project import lower_bound_s, project
-from hybridperf.projection.stage_costs import StageCosts
+from hybridperf.projection.project import project
 from hybridperf.projection.steps import fewer_microbatches, simulated_steps
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Ranking:
     #: of those too large, the plan that needs the least memory, and the bytes of its fullest device
 
 
-def groups(candidates: Candidates, costs: StageCosts) -> Iterator[tuple[Layout, Pipeline]]:
+def groups(candidates: Candidates, bounds: GroupBounds) -> Iterator[tuple[Layout, Pipeline]]:
     """Yield all layouts and orders of passes, also with stages cut by time if that is another cut.
 
     A plan states the latter as ``cuts``.
@@ -70,8 +71,8 @@ def groups(candidates: Candidates, costs: StageCosts) -> Iterator[tuple[Layout, 
         for pipeline in candidates.pipelines(layout):
             yield layout, pipeline
             if (stages := layout.pp * pipeline.stages) > 1:
-                cuts = costs.by_time(stages, costs.microbatch(layout, pipeline))
-                if cuts != costs.by_flops(stages):
+                cuts = bounds.by_time(stages, bounds.microbatch(layout, pipeline))
+                if cuts != bounds.by_flops(stages):
                     yield layout, pipeline._replace(cuts=cuts)
 
 
@@ -91,14 +92,14 @@ class _Search:
 
     def __init__(self, candidates: Candidates, work: Work, most: int, budget: int) -> None:
         self._candidates, self._work, self._most, self._budget = candidates, work, most, budget
-        self._costs = StageCosts(work.units, work.timing, work.network, work.global_batch_size)
+        self._bounds = GroupBounds(candidates, work.units, work.timing, work.network)
         self._ranking = Ranking()
         self._heap: list[tuple[float, int, tuple[Layout, Pipeline] | ParallelPlan]] = []
         self._number = itertools.count()
 
     def run(self) -> Ranking:
-        for layout, pipeline in groups(self._candidates, self._costs):
-            self._push(self._costs.at_least_s(layout, pipeline), (layout, pipeline))
+        for layout, pipeline in groups(self._candidates, self._bounds):
+            self._push(self._bounds.at_least_s(layout, pipeline), (layout, pipeline))
         while self._heap:
             at_least_s, _, found = heapq.heappop(self._heap)
             if at_least_s >= self._slowest_wanted_s:
@@ -119,21 +120,22 @@ class _Search:
 
     def _expand(self, layout: Layout, pipeline: Pipeline, at_least_s: float) -> None:
         """Push the plans of a group that fit into memory."""
-        work, cuts = self._work, pipeline.cuts or self._costs.by_flops(layout.pp * pipeline.stages)
+        work, cuts = self._work, pipeline.cuts or self._bounds.by_flops(layout.pp * pipeline.stages)
         for plan in self._candidates.plans(layout, pipeline):
             self._ranking.considered += 1
             if (fitting := self._fitting(plan, cuts)) is None:
                 self._ranking.too_large += 1
                 continue
-            own_s = lower_bound_s(
+            samples = self._bounds.microbatch(layout, pipeline)
+            priced = plan_costs(
                 fitting,
                 work.units,
-                self._costs.timing,
+                self._bounds.timing(samples),
                 work.network,
-                global_batch_size=work.global_batch_size,
-                cuts=cuts,
+                cuts,
                 clips=work.clips,
             )
+            own_s = plan_at_least_s(fitting, priced.costs)
             if (bound := max(own_s, at_least_s)) < self._slowest_wanted_s:
                 self._push(bound, fitting)
 
@@ -182,11 +184,11 @@ class _Search:
             project(
                 plan,
                 work.units,
-                self._costs.timing,
+                self._bounds.timing,
                 work.network,
                 global_batch_size=work.global_batch_size,
                 optimizer=work.optimizer,
-                cuts=plan.cuts or self._costs.by_flops(plan.pipeline_stages),
+                cuts=plan.cuts or self._bounds.by_flops(plan.pipeline_stages),
                 clips=work.clips,
             )
         )
