@@ -43,7 +43,7 @@ def plan_at_least_s(plan: ParallelPlan, costs: Costs) -> float:
     a stage begin in its last backward pass at the earliest, and what they take beyond it comes on
     top, unless they may take a whole step. Under a flush the first rank begins a step by a forward
     pass, which has to reach every rank before that computes, and ends it by a backward pass, which
-    has to come back from there.
+    has to come back from there; and every micro-batch goes through all stages and back.
     """
     number, placed = plan.microbatches, [plan.stages_of(rank) for rank in range(plan.pp)]
     wires = defaultdict[str, float](float)
@@ -70,6 +70,13 @@ def plan_at_least_s(plan: ParallelPlan, costs: Costs) -> float:
             reach += costs.forward_s[rank] + costs.backward_s[rank]
             for hop in (costs.activations[rank], costs.gradients[(rank + 1) % plan.pp]):
                 reach += hop.occupied_s + hop.latency_s if hop else 0.0
+    if plan.flush:
+        split = plan.pipeline is not None and plan.pipeline.split_backward
+        backward_s = costs.input_s if split else costs.backward_s
+        hops = (hop for hop in (*costs.activations, *costs.gradients) if hop is not None)
+        path_s = sum(costs.forward_s) + sum(backward_s)
+        path_s += sum(hop.occupied_s + hop.latency_s for hop in hops)
+        most = max(most, path_s + costs.update_s[0])
     return most
 
 
