@@ -166,6 +166,7 @@ def test_no_step_is_shorter_than_its_bounds(name: str) -> None:
     for layout, pipeline, plan in _valid(CASES[name]):
         step_s = _project(plan, work).step_s * (1 + 1e-9)
         assert bounds.at_least_s(layout, pipeline) <= step_s, plan
+        assert bounds.at_least_s(layout, pipeline, plan) <= step_s, plan
         times = bounds.timing(bounds.microbatch(layout, pipeline))
         priced = plan_costs(plan, work.units, times, work.network, _cuts(plan, work))
         assert plan_at_least_s(plan, priced.costs) <= step_s, plan

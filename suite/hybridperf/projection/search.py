@@ -102,7 +102,7 @@ class _Search:
             self._push(self._bounds.at_least_s(layout, pipeline), (layout, pipeline))
         while self._heap:
             at_least_s, _, found = heapq.heappop(self._heap)
-            if at_least_s >= self._slowest_wanted_s:
+            if at_least_s > self._slowest_wanted_s:
                 break
             if isinstance(found, tuple):
                 self._expand(*found, at_least_s)
@@ -119,25 +119,19 @@ class _Search:
         heapq.heappush(self._heap, (at_least_s, next(self._number), found))
 
     def _expand(self, layout: Layout, pipeline: Pipeline, at_least_s: float) -> None:
-        """Push the plans of a group that fit into memory."""
+        """Push the plans of a group that fit into memory and may be among the best."""
         work, cuts = self._work, pipeline.cuts or self._bounds.by_flops(layout.pp * pipeline.stages)
+        times = self._bounds.timing(self._bounds.microbatch(layout, pipeline))
         for plan in self._candidates.plans(layout, pipeline):
+            own_s = max(at_least_s, self._bounds.at_least_s(layout, pipeline, plan))
+            if own_s > self._slowest_wanted_s:
+                continue
             self._ranking.considered += 1
             if (fitting := self._fitting(plan, cuts)) is None:
                 self._ranking.too_large += 1
                 continue
-            samples = self._bounds.microbatch(layout, pipeline)
-            priced = plan_costs(
-                fitting,
-                work.units,
-                self._bounds.timing(samples),
-                work.network,
-                cuts,
-                clips=work.clips,
-            )
-            own_s = plan_at_least_s(fitting, priced.costs)
-            if (bound := max(own_s, at_least_s)) < self._slowest_wanted_s:
-                self._push(bound, fitting)
+            priced = plan_costs(fitting, work.units, times, work.network, cuts, clips=work.clips)
+            self._push(max(own_s, plan_at_least_s(fitting, priced.costs)), fitting)
 
     def _fitting(self, plan: ParallelPlan, cuts: tuple[int, ...]) -> ParallelPlan | None:
         """Return ``plan``, if need be with the least recomputation by which it fits into memory.
@@ -172,7 +166,8 @@ class _Search:
 
     def _project(self, plan: ParallelPlan, at_least_s: float) -> None:
         """Simulate ``plan``, and keep it where it is among the best."""
-        if (actions := _actions(plan)) > self._budget:
+        actions = _actions(plan) if plan.pp > 1 else 0  # few, without a pipeline
+        if actions > self._budget:
             self._ranking.left += 1
             first = self._ranking.left_at_least_s
             self._ranking.left_at_least_s = at_least_s if first is None else first
