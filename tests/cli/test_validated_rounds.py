@@ -10,7 +10,10 @@ from hybridperf.errors import ExitCode, UserError
 from tests.score.made_up_round import line, write_round
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from tests.run.conftest import Finished
 
 DEVICE = "NVIDIA A100-SXM4-80GB"
 
@@ -140,6 +143,21 @@ def test_the_table_fits_80_columns_and_escapes_names(
     assert "bert, NVIDIA A100 SXM 80 GB" in text
     for word in ("published/s", "projected/s", "error", "median", "far off"):
         assert word in text
+
+
+def test_the_command_needs_no_task(
+    hybridperf: Callable[..., Finished], rounds: Path, tmp_path: Path
+) -> None:
+    shown = hybridperf("plan", "--validate", str(rounds))
+    as_json = hybridperf("plan", "--validate", str(rounds), "--json", "--jobs", "2")
+    page = hybridperf("plan", "--curves", str(tmp_path / "pages"))
+    refused = hybridperf("plan", "--devices", "8")
+
+    assert (shown.code, as_json.code, page.code, refused.code) == (0, 0, 0, 2)
+    assert "projected/s" in shown.out
+    assert len(json.loads(as_json.out)["results"]) == 1
+    assert page.out.strip().endswith("projected_scaling.html")
+    assert "--validate or --curves" in refused.err
 
 
 def test_a_folder_without_such_results_is_refused(tmp_path: Path) -> None:
