@@ -73,7 +73,8 @@ def test_each_entry_has_plausible_numbers_and_a_source(accelerator: object) -> N
     assert order == sorted(order, reverse=True)  # the shorter the format, the faster
     for rate in (accelerator.memory_gb_per_s, accelerator.link_gb_per_s):
         assert rate is None or 10 <= rate < 20_000
-    assert accelerator.source.split()[0] in {"NVIDIA", "AMD", "Google", "Intel", "Graphcore"}
+    vendors = {"NVIDIA", "AMD", "Google", "Intel", "Graphcore", "Cambricon"}
+    assert accelerator.source.split()[0] in vendors
 
 
 def test_no_two_entries_share_a_name_or_a_pattern() -> None:

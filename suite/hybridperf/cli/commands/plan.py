@@ -10,6 +10,7 @@ from hybridperf.cli.options import add_format, whole_number
 from hybridperf.cli.plan_screen import plans_json, print_plans
 from hybridperf.cli.planning import HERE, setting_of
 from hybridperf.cli.printing import print_json
+from hybridperf.cli.published_projections import add_published, execute_published
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.plan.fields import FIELDS
 from hybridperf.run.request import RunRequest
@@ -29,7 +30,9 @@ hybridperf plan bert_large/cluster --devices 8 --system a100-sxm --precision bf1
 hybridperf plan vgg/cluster --devices 8 --system rtx-2080ti --all-methods
 hybridperf plan resnet/laptop --devices 2 --measure 3
 hybridperf plan bert_large/cluster --devices 4096 --set training.global_batch_size=65536 \\
-    --system h100-sxm --json"""
+    --system h100-sxm --json
+hybridperf plan --validate training_results --jobs
+hybridperf plan --curves pages"""
 
 _MOST_DEVICES: Final = 1_000_000
 _MEASURED_STEPS: Final = 20
@@ -37,10 +40,10 @@ _MEASURED_STEPS: Final = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``hybridperf plan``."""
-    parser.add_argument("task", help="task, such as resnet/laptop, or a TOML file with one")
     parser.add_argument(
-        "--devices", type=_devices, required=True, metavar="N", help="devices that plans use"
+        "task", nargs="?", help="task, such as resnet/laptop, or a TOML file with one"
     )
+    parser.add_argument("--devices", type=_devices, metavar="N", help="devices that plans use")
     parser.add_argument(
         "--system",
         default=HERE,
@@ -85,11 +88,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"train {_MEASURED_STEPS} steps under each of the first N plans here, and rank these "
         "by what was measured",
     )
+    add_published(parser)
     add_format(parser, "text", "json")
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
     """Rank the plans for a number of devices, and print the best."""
+    if (status := execute_published(options)) is not None:
+        return status
+    if options.task is None or options.devices is None:
+        reason = "expected a task with --devices N, or --validate or --curves"
+        raise UserError(f"{reason}; see 'hybridperf plan --help'.", ExitCode.USAGE)
     if options.measure and options.system != HERE:
         reason = f"expected --system {HERE} with --measure, found {options.system!r:.60}"
         raise UserError(f"{reason}; drop one of them.", ExitCode.USAGE)
