@@ -7,6 +7,7 @@ to the projection of every valid plan of small cases.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from functools import cache
 from itertools import accumulate, pairwise, product
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -41,24 +42,29 @@ _ALONE: Final = ((1, False),)  #: the ways of tensor parallelism of one rank
 def plan_at_least_s(plan: ParallelPlan, costs: Costs) -> float:
     """Return seconds that a step of ``plan`` takes at least, by what its actions cost.
 
-    A wire carries one message after another. A rank computes its passes and its update. Averages of
-    a stage begin in its last backward pass at the earliest, and what they take beyond it comes on
-    top, unless they may take a whole step. Under a flush the first rank begins a step by a forward
-    pass, which has to reach every rank before that computes, and ends it by a backward pass, which
-    has to come back from there; and every micro-batch goes through all stages and back.
+    A wire carries one message after another, and ranks that share network adapters average in
+    turns. A rank computes its passes and its update. Averages of a stage begin in its last backward
+    pass at the earliest, and what they take beyond it comes on top, unless they may take a whole
+    step. Under a flush the first rank begins a step by a forward pass, which has to reach every
+    rank before that computes, and ends it by a backward pass, which has to come back from there;
+    and every micro-batch goes through all stages and back.
     """
     number, placed = plan.microbatches, [plan.stages_of(rank) for rank in range(plan.pp)]
     wires = defaultdict[str, float](float)
     for hop in (*costs.activations, *costs.gradients):
         if hop is not None:
             wires[hop.wire] += number * hop.occupied_s
-    most, reach = max(wires.values(), default=0.0), 0.0
+    turns = defaultdict[int, float](float)
+    for rank, own in enumerate(placed):
+        turn = costs.turns[rank] if costs.turns else rank
+        turns[turn] += sum(bucket.seconds for stage in own for bucket in costs.buckets[stage])
+    most, reach = max((*wires.values(), *turns.values())), 0.0
     drains = plan.flush and not (plan.pipeline and plan.pipeline.split_backward)
     for rank, own in enumerate(placed):
         passes_s = number * sum(costs.forward_s[s] + costs.backward_s[s] for s in own)
         averages_s = [sum(bucket.seconds for bucket in costs.buckets[s]) for s in own]
         if plan.staleness:
-            most, waits_s = max(most, sum(averages_s)), 0.0
+            waits_s = 0.0
         elif plan.sync == "blocking":
             waits_s = sum(averages_s)
         else:
@@ -92,12 +98,20 @@ class _Rank(NamedTuple):
     averages_s: float  #: of its gradients over replicas
 
 
+class _Averages(NamedTuple):
+    """What averaging the gradients of a step takes at least, in seconds."""
+
+    by_rank_s: list[float]
+    in_turns_s: float  #: of ranks that average one after another
+
+
 class _Ways(NamedTuple):
     """The ways in which plans may communicate, of which the fastest counts."""
 
     tensor: tuple[tuple[int, bool], ...]  #: stride of tp ranks, and whether there is sp
-    averages: tuple[tuple[int, int, int, str], ...]
-    #: stride of replicas, whether they shard, those that share a copy, and form of gradients
+    averages: tuple[tuple[int, int, bool, int, str], ...]
+    #: strides of replicas and of pp ranks, whether replicas shard, those that share a copy, and the
+    #: form of gradients
     messages: tuple[tuple[int, bool, str], ...]  #: stride of pp ranks, whether sp, compression
 
     @classmethod
@@ -105,7 +119,15 @@ class _Ways(NamedTuple):
         """Return those of ``plan``."""
         return cls(
             ((axis_stride(plan, "tp"), plan.sp),),
-            ((axis_stride(plan, "dp"), plan.zero > 0, plan.shards, plan.gradients),),
+            (
+                (
+                    axis_stride(plan, "dp"),
+                    axis_stride(plan, "pp"),
+                    plan.zero > 0,
+                    plan.shards,
+                    plan.gradients,
+                ),
+            ),
             ((axis_stride(plan, "pp"), plan.sp, plan.links),),
         )
 
@@ -140,16 +162,18 @@ class GroupBounds:
         That is under ``plan`` or, if None, under all plans of the group. A rank computes the passes
         of all its stages for all micro-batches. Of what tensor parallelism splits it computes its
         part, and adds up activations with its group. It sends each micro-batch to the next rank.
-        Gradients are averaged, or at least scattered, from its last backward passes on. With a
-        flush, rank r also waits: its first pass needs those of the stages before its first one,
-        which are on other ranks, and these compute their backward passes after its last one, before
-        the next step begins. Where backward passes are split, a rank's last pass may be one that
-        nobody waits for, so that only forward passes count. Recomputation, updates and all other
-        communication come on top.
+        Gradients are averaged, or at least scattered, from its last backward passes on; by ranks of
+        a node that share its network adapters, in turns. With a flush, rank r also waits: its first
+        pass needs those of the stages before its first one, which are on other ranks, and these
+        compute their backward passes after its last one, before the next step begins. Where
+        backward passes are split, a rank's last pass may be one that nobody waits for, so that only
+        forward passes count. Recomputation, updates and all other communication come on top.
         """
         ways = self._ways(layout) if plan is None else _Ways.of(plan)
-        number, most = pipeline.microbatches, 0.0
-        for rank in self._ranks(layout, pipeline, ways):
+        pipeline = pipeline._replace(cuts=self.cuts(layout, pipeline))
+        averages = self._averages(layout, pipeline._replace(microbatches=1), ways.averages)
+        number, most = pipeline.microbatches, averages.in_turns_s
+        for rank in self._ranks(layout, pipeline, averages, ways):
             passes_s = number * rank.passes_s
             averaged_s = rank.averages_s
             if not pipeline.staleness:
@@ -165,16 +189,25 @@ class GroupBounds:
         if (near := self._candidates.near_replicas(layout)) is not None:
             replicas.append((True, near))
         sp = (False, True) if tp > 1 else (False,)
+        orders = (
+            PlanFields(dp=dp, tp=tp, pp=pp, order=order)
+            for order in self._candidates.orders(layout)
+        )
+        strides = {tuple(axis_stride(each, axis) for axis in ("dp", "tp", "pp")) for each in orders}
         return _Ways(
-            tuple(product({1, dp, pp, dp * pp}, sp)),
+            tuple(product({tensor for _, tensor, _ in strides}, sp)),
             tuple(
-                (stride, *way, form)
-                for stride in {1, tp, pp, tp * pp}
+                (stride, between, *way, form)
+                for stride, between in {(replica, rank) for replica, _, rank in strides}
                 for way in replicas
                 for form in self._candidates.gradients
             ),
-            tuple(product({1, dp, tp, dp * tp}, sp, self._candidates.links)),
+            tuple(product({rank for _, _, rank in strides}, sp, self._candidates.links)),
         )
+
+    def cuts(self, layout: Layout, pipeline: Pipeline) -> Cuts:
+        """Return the first units of each stage but the first."""
+        return pipeline.cuts or self.by_flops(layout.pp * pipeline.stages)
 
     def _by_flops(self, stages: int) -> Cuts:
         """Return the first units of all ``stages`` but the first, as ``cut=minimax`` has them."""
@@ -186,16 +219,14 @@ class GroupBounds:
         allowed = [unit.begins_stage for unit in self._units]
         return partition("minimax", both, stages, allowed)
 
-    def _ranks(self, layout: Layout, pipeline: Pipeline, ways: _Ways) -> Iterator[_Rank]:
+    def _ranks(
+        self, layout: Layout, pipeline: Pipeline, averages: _Averages, ways: _Ways
+    ) -> Iterator[_Rank]:
         """Yield what each rank of the pipeline does."""
         samples = self.microbatch(layout, pipeline)
         tensor = ways.tensor if layout.tp > 1 else _ALONE
         forward, both = self._sums(samples, layout.tp, tensor)
-        cuts = pipeline.cuts or self.by_flops(layout.pp * pipeline.stages)
-        averages = self._averages(
-            layout, pipeline._replace(microbatches=1, cuts=cuts), ways.averages
-        )
-        edges = (0, *cuts, len(self._units))
+        edges = (0, *pipeline.cuts, len(self._units))
         schedule = SCHEDULES.get(pipeline.schedule or "")
         before = forward if schedule and schedule.split_backward else both
         placed = self._placed(layout, pipeline)
@@ -206,7 +237,7 @@ class GroupBounds:
             sent = [self._units[edges[stage + 1] - 1] for stage in own if stage + 1 in after]
             wire_s = self._wire_s(rank, sent, samples, layout.tp, ways) if sent else 0.0
             before_s = before[edges[min(own)]]
-            yield _Rank(passes_s, passes_s - forward_s, before_s, wire_s, averages[rank])
+            yield _Rank(passes_s, passes_s - forward_s, before_s, wire_s, averages.by_rank_s[rank])
 
     @staticmethod
     def _placed(layout: Layout, pipeline: Pipeline) -> list[tuple[int, ...]]:
@@ -244,33 +275,52 @@ class GroupBounds:
         return all_reduce(size, group).seconds
 
     def _averages_s(
-        self, layout: Layout, pipeline: Pipeline, ways: tuple[tuple[int, bool, int, str], ...]
-    ) -> list[float]:
-        """Return the seconds of averaging each rank's gradients; of ``pipeline``, by its cuts."""
+        self, layout: Layout, pipeline: Pipeline, ways: tuple[tuple[int, int, bool, int, str], ...]
+    ) -> _Averages:
+        """Return what averaging takes in the fastest of ``ways``; of ``pipeline``, by its cuts."""
         if layout.dp == 1:
-            return [0.0] * layout.pp
-        edges, seconds = (0, *pipeline.cuts, len(self._units)), []
-        for own in self._placed(layout, pipeline):
-            units = [unit for s in own for unit in self._units[edges[s] : edges[s + 1]]]
-            sizes = {
-                form: sum(
-                    gradient_bytes(PlanFields(tp=layout.tp, gradients=form), unit) for unit in units
-                )
-                for form in {form for *_, form in ways}
-            }
-            seconds.append(
-                min(self._averaging(sizes[form], layout.dp, *way) for *way, form in ways)
-            )
-        return seconds
+            return _Averages([0.0] * layout.pp, 0.0)
+        edges = (0, *pipeline.cuts, len(self._units))
+        ranks = [
+            [unit for stage in own for unit in self._units[edges[stage] : edges[stage + 1]]]
+            for own in self._placed(layout, pipeline)
+        ]
+        every, in_turns_s = [], []
+        for *way, form in ways:
+            plan = PlanFields(tp=layout.tp, gradients=form)
+            sizes = (sum(gradient_bytes(plan, unit) for unit in units) for units in ranks)
+            by_rank_s = [self._averaging(size, layout, *way) for size in sizes]
+            every.append(by_rank_s)
+            in_turns_s.append(self._longest_turn_s(by_rank_s, layout, *way[:2]))
+        return _Averages([min(each) for each in zip(*every, strict=True)], min(in_turns_s))
 
-    def _averaging_s(self, size: float, dp: int, stride: int, sharded: bool, shards: int) -> float:
-        """Return the seconds of an all-reduce, or of what sharding does of it before the update."""
-        if not sharded:
-            return all_reduce(size, self._network.group(dp, stride)).seconds
-        over_s = all_reduce(
-            size / shards, self._network.group(dp // shards, stride * shards)
-        ).seconds
-        return reduce_scatter(size, self._network.group(shards, stride)).seconds + over_s
+    def _longest_turn_s(
+        self, by_rank_s: list[float], layout: Layout, stride: int, between: int
+    ) -> float:
+        """Return the sum over the ranks of a pipeline on one node that share network adapters."""
+        if self._network.group(layout.dp, stride).adapters >= 1:
+            return max(by_rank_s)
+        sums = defaultdict[int, float](float)
+        for rank, seconds in enumerate(by_rank_s):
+            sums[rank * between // self._network.devices_per_node] += seconds
+        return max(sums.values())
+
+    def _averaging_s(
+        self, size: float, layout: Layout, stride: int, between: int, zero: bool, shards: int
+    ) -> float:
+        """Return the seconds of an all-reduce, or of what sharding does of it before the update.
+
+        The ranks of a pipeline that are on one node share its adapters: who has a turn, has them.
+        """
+        if zero:
+            over = self._network.group(layout.dp // shards, stride * shards)
+            scatter_s = reduce_scatter(size, self._network.group(shards, stride)).seconds
+            return scatter_s + all_reduce(size / shards, over).seconds
+        group = self._network.group(layout.dp, stride)
+        if group.adapters < 1:
+            together = max(1, min(layout.pp, self._network.devices_per_node // between))
+            group = replace(group, adapters=min(1.0, group.adapters * together))
+        return all_reduce(size, group).seconds
 
     def _wire_s(self, rank: int, sent: Sequence[Unit], samples: int, tp: int, ways: _Ways) -> float:
         """Return the seconds for which what ``rank`` sends to the next one occupies the wire."""

@@ -119,7 +119,7 @@ class Candidates:
         for replicas in self._replicas(layout, pipeline):
             for links in self.links if layout.pp > 1 else ("none",):
                 for sp in (False, True) if layout.tp > 1 and self.config.tokens else (False,):
-                    for order in self._orders(layout):
+                    for order in self.orders(layout):
                         plan = ParallelPlan(**fields, **replicas, links=links, sp=sp, order=order)
                         wanted = plan.equivalent == (self.methods == "equivalent")
                         if wanted and not plan.check(self.config):
@@ -152,7 +152,7 @@ class Candidates:
         for gradients in self.gradients:
             yield from ({**way, "gradients": gradients} for way in ways)
 
-    def _orders(self, layout: Layout) -> tuple[str, ...]:
+    def orders(self, layout: Layout) -> tuple[str, ...]:
         """Return the orders of axes to consider: on one node all links are alike."""
         default: str = FIELDS["order"].default
         axes = [size for size in layout if size > 1]

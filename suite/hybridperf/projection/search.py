@@ -120,7 +120,7 @@ class _Search:
 
     def _expand(self, layout: Layout, pipeline: Pipeline, at_least_s: float) -> None:
         """Push the plans of a group that fit into memory and may be among the best."""
-        work, cuts = self._work, pipeline.cuts or self._bounds.by_flops(layout.pp * pipeline.stages)
+        work, cuts = self._work, self._bounds.cuts(layout, pipeline)
         times = self._bounds.timing(self._bounds.microbatch(layout, pipeline))
         for plan in self._candidates.plans(layout, pipeline):
             own_s = max(at_least_s, self._bounds.at_least_s(layout, pipeline, plan))
