@@ -33,8 +33,7 @@ MAY_IMPORT = {
     "projection": {"log", "system", "tasks"},
     "score": {"evidence.attestation", "evidence.trust", "log", "system", "tasks"},
     "rules": {"evidence", "log", "score.convergence", "score.scaling", "system", "tasks"},
-<<<<<<< HEAD
-    "run": {"evidence", "log", "system", "tasks"},
+    "run": {"evidence", "log", "projection", "system", "tasks"},
     "report": {
         "evidence.trust",
         "log",
@@ -45,10 +44,6 @@ MAY_IMPORT = {
         "system",
         "run.atomic",
     },
-=======
-    "run": {"evidence", "log", "projection", "system", "tasks"},
-    "report": {"evidence.trust", "log", "rules", "score", "tasks", "system", "run.atomic"},
->>>>>>> profile
     "cli": {"evidence", "log", "projection", "report", "rules", "run", "score", "system", "tasks"},
     "pytest_plugin": {"time_to_train"},
     "time_to_train": {"log", "report", "rules", "run", "score", "system", "tasks"},
