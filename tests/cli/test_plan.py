@@ -56,6 +56,7 @@ def test_other_methods_stand_apart(hybridperf: Callable[..., Finished]) -> None:
     [
         ("--devices 0", "expected a whole number of devices from 1 to 1000000, found '0'"),
         ("--devices -4", "expected a whole number of devices from 1 to 1000000, found '-4'"),
+        ("--devices 9999", "which are here, found --devices 9999; lower it, or name a --system"),
         ("--devices 8 --system a100-sxn", "found 'a100-sxn'; did you mean a100-sxm"),
         ("--devices 8 --system a100-sxm --memory-gb 0", "expected gigabytes above 0"),
         ("--devices 8 --system a100-sxm --memory-gb nan", "expected gigabytes above 0"),

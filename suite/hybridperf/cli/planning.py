@@ -11,19 +11,25 @@ from hybridperf.findings import Finding
 from hybridperf.plan import TrainingConfig
 from hybridperf.projection.candidates import Candidates
 from hybridperf.projection.device import device_timing
+from hybridperf.projection.link import Link, Network
 from hybridperf.projection.project import Projection, project
 from hybridperf.projection.search import Work, search
 from hybridperf.projection.system import find_system, known_systems
 from hybridperf.projection.units import load_units
+from hybridperf.run.profiles import measure_profile
 from hybridperf.score.olympic import fewest_runs, olympic_mean
 from hybridperf.spelling import did_you_mean
-from hybridperf.system.accelerators import usable_devices
+from hybridperf.system.accelerators import probe_accelerators, usable_devices
+from hybridperf.system.host import probe_memory
 from hybridperf.tasks.mlperf import mlperf_benchmark
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hybridperf.plan import ParallelPlan
     from hybridperf.projection.candidates import Methods
     from hybridperf.projection.search import Ranking
+    from hybridperf.projection.system import System
     from hybridperf.tasks.task import Task
 
 __all__ = ["AUTO", "HERE", "Setting", "fastest_here", "samples_to_target", "setting_of"]
@@ -31,6 +37,7 @@ __all__ = ["AUTO", "HERE", "Setting", "fastest_here", "samples_to_target", "sett
 AUTO: Final = "auto"  #: as a plan: the one that is projected to be fastest here
 HERE: Final = "here"  #: the system whose units and links are measured
 _GB: Final = 10**9
+_ALONE: Final = Network(1, Link(0.0, float("inf")))  #: of one device
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +122,7 @@ class Setting:
 
 
 def setting_of(
+    path: Path,
     task: Task,
     *,
     system: str,
@@ -122,48 +130,77 @@ def setting_of(
     precision: str = "fp32",
     memory_gb: float | None = None,
 ) -> Setting:
-    """Return ``task`` on ``devices`` of ``system``, each with ``memory_gb`` of memory if given.
+    """Return ``task``, of the file at ``path``, on ``devices`` of ``system``.
+
+    Each has ``memory_gb`` of memory if given. Of this machine, units and links are measured, which
+    takes up to minutes, unless they have been.
 
     Raises:
-        UserError: exit status 2 if the system or the units of the task are not known.
+        UserError: exit status 2 if the system or the units of the task are not known, 4 if units
+            cannot be measured.
     """
-    known = [each.name for each in known_systems()]
-    if system not in (HERE, *known):
-        expected = f"{HERE} or one of the systems {', '.join(known)}"
-        remedy = did_you_mean(system, (HERE, *known), "choose one of them")
-        raise UserError(Finding("plan.system", expected, f"{system!r:.60}", remedy), ExitCode.USAGE)
     units = load_units(task.name)
-    found = find_system(system)
+    if system == HERE:
+        profile = measure_profile(path, devices, precision)
+        timing, source = profile.times, f"a profile of {profile.date[:10]}"
+        network = profile.network(devices) if devices > 1 else _ALONE
+        kind, device_bytes = usable_devices().kind, _memory_here(devices)
+    else:
+        found = _find(system)
+        timing = device_timing(found.device, units, precision)
+        network, source, kind = found.network, found.device.name, "gpu"
+        device_bytes = found.memory_bytes or None
     work = Work(
         units=units,
-        timing=device_timing(found.device, units, precision),
-        network=found.network,
+        timing=timing,
+        network=network,
         global_batch_size=task.training.global_batch_size,
         optimizer=task.optimizer.name,
-        device_bytes=round(memory_gb * _GB) if memory_gb else found.memory_bytes or None,
+        clips=task.optimizer.clip_norm > 0,
+        device_bytes=device_bytes if memory_gb is None else round(memory_gb * _GB),
     )
-    stages = 1 + sum(unit.begins_stage for unit in units.units[1:])
     config = TrainingConfig(
-        units=stages,
+        units=1 + sum(unit.begins_stage for unit in units.units[1:]),
         global_batch_size=task.training.global_batch_size,
         devices=devices,
         ranks_per_device=1,
-        device_kind="gpu",
+        device_kind=kind,
         tensor_sizes=task.parallel.tensor_sizes,
         tokens=task.parallel.tokens,
         batch_norm=task.parallel.batch_norm,
         tied=task.parallel.tied,
     )
-    return Setting(task, system, found.device.name, precision, work, config)
+    return Setting(task, system, source, precision, work, config)
 
 
-def fastest_here(task: Task) -> ParallelPlan:
+def _find(name: str) -> System:
+    """Return the system of the catalogue called ``name``; where there is none, say all names."""
+    known = [HERE, *(each.name for each in known_systems())]
+    if name in known:
+        return find_system(name)
+    expected = f"{HERE} or one of the systems {', '.join(known[1:])}"
+    finding = Finding(
+        "plan.system", expected, f"{name!r:.60}", did_you_mean(name, known, "choose one of them")
+    )
+    raise UserError(finding, ExitCode.USAGE)
+
+
+def _memory_here(devices: int) -> int | None:
+    """Return the memory of a device here: of the smallest accelerator, or a share of the host's."""
+    if usable_devices().kind == "gpu":
+        gpus = [gpu["memory_bytes"] for gpu in probe_accelerators()["gpus"] if gpu["used"]]
+        return min((size for size in gpus if size), default=None)
+    memory = probe_memory()["usable_bytes"]
+    return None if memory is None else memory // devices
+
+
+def fastest_here(path: Path, task: Task) -> ParallelPlan:
     """Return the equivalent plan for all devices of this machine that is projected to be fastest.
 
     Raises:
         UserError: as `setting_of` and `Setting.ranking`.
     """
-    setting = setting_of(task, system=HERE, devices=usable_devices().count)
+    setting = setting_of(path, task, system=HERE, devices=usable_devices().count)
     return setting.ranking("equivalent", 1).best[0].plan
 
 

@@ -25,14 +25,14 @@ from hybridperf.projection.traffic import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from hybridperf.plan import ParallelPlan
     from hybridperf.projection.candidates import Candidates, Layout, Pipeline
     from hybridperf.projection.link import Network
     from hybridperf.projection.partition import Cuts
     from hybridperf.projection.simulate import Costs
-    from hybridperf.projection.units import Unit, UnitTable, UnitTiming
+    from hybridperf.projection.units import UnitTable, UnitTiming
 
 __all__ = ["GroupBounds", "plan_at_least_s"]
 
@@ -112,7 +112,8 @@ class _Ways(NamedTuple):
     averages: tuple[tuple[int, int, bool, int, str], ...]
     #: strides of replicas and of pp ranks, whether replicas shard, those that share a copy, and the
     #: form of gradients
-    messages: tuple[tuple[int, bool, str], ...]  #: stride of pp ranks, whether sp, compression
+    neighbours: tuple[int, ...]  #: stride of pp ranks
+    messages: tuple[tuple[bool, str], ...]  #: whether there is sp, and compression
 
     @classmethod
     def of(cls, plan: ParallelPlan) -> _Ways:
@@ -128,7 +129,8 @@ class _Ways(NamedTuple):
                     plan.gradients,
                 ),
             ),
-            ((axis_stride(plan, "pp"), plan.sp, plan.links),),
+            (axis_stride(plan, "pp"),),
+            ((plan.sp, plan.links),),
         )
 
 
@@ -147,6 +149,7 @@ class GroupBounds:
         self.by_flops, self.by_time = cache(self._by_flops), cache(self._by_time)
         self._sums, self._averages = cache(self._running_sums), cache(self._averages_s)
         self._adding_up, self._averaging = cache(self._adding_up_s), cache(self._averaging_s)
+        self._sent, self._hop = cache(self._sent_bytes), cache(self._fastest_hop)
         self._ways = cache(self._all_ways)
 
     def microbatch(self, layout: Layout, pipeline: Pipeline) -> int:
@@ -202,7 +205,8 @@ class GroupBounds:
                 for way in replicas
                 for form in self._candidates.gradients
             ),
-            tuple(product({rank for _, _, rank in strides}, sp, self._candidates.links)),
+            tuple({rank for _, _, rank in strides}),
+            tuple(product(sp, self._candidates.links)),
         )
 
     def cuts(self, layout: Layout, pipeline: Pipeline) -> Cuts:
@@ -234,8 +238,12 @@ class GroupBounds:
             passes_s = sum(both[edges[stage + 1]] - both[edges[stage]] for stage in own)
             forward_s = sum(forward[edges[stage + 1]] - forward[edges[stage]] for stage in own)
             after = placed[rank + 1] if rank + 1 < len(placed) else ()
-            sent = [self._units[edges[stage + 1] - 1] for stage in own if stage + 1 in after]
-            wire_s = self._wire_s(rank, sent, samples, layout.tp, ways) if sent else 0.0
+            sent = sum(
+                self._sent(edges[stage + 1] - 1, samples, layout.tp, ways.messages)
+                for stage in own
+                if stage + 1 in after
+            )
+            wire_s = sent / self._hop(rank, ways.neighbours) if sent else 0.0
             before_s = before[edges[min(own)]]
             yield _Rank(passes_s, passes_s - forward_s, before_s, wire_s, averages.by_rank_s[rank])
 
@@ -322,12 +330,18 @@ class GroupBounds:
             group = replace(group, adapters=min(1.0, group.adapters * together))
         return all_reduce(size, group).seconds
 
-    def _wire_s(self, rank: int, sent: Sequence[Unit], samples: int, tp: int, ways: _Ways) -> float:
-        """Return the seconds for which what ``rank`` sends to the next one occupies the wire."""
+    def _sent_bytes(
+        self, unit: int, samples: int, tp: int, ways: tuple[tuple[bool, str], ...]
+    ) -> int:
+        """Return the bytes of a message with the outputs of a unit, in the smallest form."""
         return min(
-            sum(
-                message_bytes(PlanFields(tp=tp, sp=sp, links=links), unit, samples) for unit in sent
-            )
-            / self._network.hop(rank * stride, (rank + 1) * stride, stride).own_bytes_per_s
-            for stride, sp, links in ways.messages
+            message_bytes(PlanFields(tp=tp, sp=sp, links=links), self._units[unit], samples)
+            for sp, links in ways
+        )
+
+    def _fastest_hop(self, rank: int, strides: tuple[int, ...]) -> float:
+        """Return the bytes/s from a rank of a pipeline to the next one, where it is fastest."""
+        return max(
+            self._network.hop(rank * stride, (rank + 1) * stride, stride).own_bytes_per_s
+            for stride in strides
         )

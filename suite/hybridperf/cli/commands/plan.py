@@ -12,9 +12,11 @@ from hybridperf.cli.planning import HERE, setting_of
 from hybridperf.cli.printing import print_json
 from hybridperf.cli.published_projections import add_published, execute_published
 from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import Finding
 from hybridperf.plan.fields import FIELDS
 from hybridperf.run.request import RunRequest
 from hybridperf.run.step_time import measure_steps
+from hybridperf.system.accelerators import usable_devices
 from hybridperf.tasks.overrides import apply_overrides, parse_overrides
 from hybridperf.tasks.registry import named_task, read_task
 
@@ -102,20 +104,25 @@ def execute(options: argparse.Namespace) -> ExitCode:
     if options.measure and options.system != HERE:
         reason = f"expected --system {HERE} with --measure, found {options.system!r:.60}"
         raise UserError(f"{reason}; drop one of them.", ExitCode.USAGE)
+    if options.system == HERE and options.devices > (most := usable_devices().count):
+        expected, remedy = f"at most {most}, which are here", "lower it, or name a --system"
+        finding = Finding("plan.devices", expected, f"--devices {options.devices}", remedy)
+        raise UserError(finding, ExitCode.USAGE)
     path = named_task(options.task)
     task = read_task(path)
     overrides = parse_overrides(task, options.overrides)
     task = apply_overrides(task, overrides)
     setting = setting_of(
+        path,
         task,
         system=options.system,
         devices=options.devices,
         precision=options.precision,
         memory_gb=options.memory_gb,
     )
-    most = max(options.top, options.measure)
-    equivalent = setting.ranking("equivalent", most)
-    other = setting.ranking("other", most) if options.all_methods else None
+    wanted = max(options.top, options.measure)
+    equivalent = setting.ranking("equivalent", wanted)
+    other = setting.ranking("other", wanted) if options.all_methods else None
     measured: dict[str, float] = {}
     for ranking in (equivalent, other):
         if ranking is not None and options.measure:

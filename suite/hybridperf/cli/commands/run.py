@@ -116,7 +116,9 @@ def _project(options: argparse.Namespace, request: RunRequest) -> ExitCode:
         found = f"--nodes {request.nodes.count}"
         remedy = "use hybridperf plan with the --system that the nodes are"
         raise UserError(Finding("run.dry_run", expected, found, remedy), ExitCode.USAGE)
-    setting = setting_of(task, system=HERE, devices=plan.ranks, precision=plan.precision)
+    setting = setting_of(
+        request.task_path, task, system=HERE, devices=plan.ranks, precision=plan.precision
+    )
     shown = setting.shown(Ranking([setting.projection(plan)], considered=1, projected=1))
     if options.format == "json":
         print_json(plans_json(shown))
@@ -194,7 +196,7 @@ def request_of(options: argparse.Namespace) -> RunRequest:
     task = read_task(path)
     overrides = parse_overrides(task, options.overrides)
     if options.plan == AUTO:
-        plan = fastest_here(apply_overrides(task, overrides))
+        plan = fastest_here(path, apply_overrides(task, overrides))
     else:
         plan = ParallelPlan.parse(options.plan)
     return RunRequest(
