@@ -1,4 +1,4 @@
-"""Programs of delayed pipelines: complete, free of deadlock, and of the versions the law states."""
+"""Programs of pipelines: complete, free of deadlock, and of the versions the law states."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import random
 import pytest
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.plan.program import Action, ActionKind, block_program
+from hybridperf.plan.actions import Action, ActionKind
+from hybridperf.plan.program import rank_program
 from hybridperf.plan.program_check import find_fault
 
 STEPS = range(7)
@@ -15,8 +16,8 @@ PASSES = (ActionKind.FORWARD, ActionKind.BACKWARD)
 
 
 def programs(plan: ParallelPlan, steps: range, oldest: int = 0) -> list[list[Action]]:
-    """Return the program of each stage."""
-    return [list(block_program(plan, stage, steps, oldest=oldest)) for stage in range(plan.pp)]
+    """Return the program of each rank of a pipeline."""
+    return [list(rank_program(plan, rank, steps, oldest=oldest)) for rank in range(plan.pp)]
 
 
 def random_plans(count: int) -> list[ParallelPlan]:
@@ -31,6 +32,63 @@ def random_plans(count: int) -> list[ParallelPlan]:
             text += ",flush=off"
         plans.append(ParallelPlan.parse(text))
     return plans
+
+
+SYNCHRONOUS = [
+    ParallelPlan.parse(text)
+    for text in (
+        "dp=2,microbatches=3",
+        "dp=2,sync=blocking,microbatches=3",
+        "dp=2,pp=3,microbatches=4",
+        "dp=2,pp=3,microbatches=4,sync=blocking,schedule=gpipe",
+        *(
+            f"dp=2,pp={ranks},schedule=interleaved,stages={stages},microbatches={m},{sync}"
+            for ranks, m in ((2, 3), (3, 2), (4, 8), (4, 10))
+            for stages in (2, 3)
+            for sync in ("zero=1", "sync=blocking", "sync=overlapped")
+        ),
+        *(
+            f"dp=2,pp={ranks},schedule=zbv,microbatches={m},{sync}"
+            for ranks in (2, 3, 5)
+            for m in (1, 4, 9, 20)
+            for sync in ("zero=1", "sync=blocking")
+        ),
+    )
+]
+
+
+@pytest.mark.parametrize("plan", SYNCHRONOUS, ids=str)
+def test_programs_of_every_schedule_finish(plan: ParallelPlan) -> None:
+    for steps in (range(2), range(2, 3)):
+        assert find_fault(programs(plan, steps), plan, steps) is None
+
+
+def test_a_stage_of_a_synchronous_pipeline_averages_before_it_sends() -> None:
+    plan = ParallelPlan.parse("dp=2,pp=2,microbatches=2")
+    last = [action.kind for action in programs(plan, range(1))[1]][-7:]
+    assert last == [
+        ActionKind.BACKWARD,
+        ActionKind.REDUCE,
+        ActionKind.AWAIT,
+        ActionKind.SEND_GRADIENT,
+        ActionKind.RETIRE,
+        ActionKind.UPDATE,
+        ActionKind.PUBLISH,
+    ]
+
+
+def test_a_blocking_average_follows_all_passes_of_all_stages() -> None:
+    plan = ParallelPlan.parse("dp=2,pp=2,schedule=zbv,sync=blocking,microbatches=4")
+    (end, *_) = programs(plan, range(1))
+    kinds = [(action.kind, action.stage) for action in end][-5:-3]
+    assert kinds == [(ActionKind.REDUCE, 0), (ActionKind.REDUCE, 3)]
+
+
+def test_stages_of_one_rank_send_each_other_nothing() -> None:
+    plan = ParallelPlan.parse("pp=3,schedule=zbv,microbatches=2")
+    turn = programs(plan, range(1))[2]
+    assert {action.stage for action in turn if action.kind is ActionKind.SEND_ACTIVATION} == {3}
+    assert {action.stage for action in turn if action.kind is ActionKind.RECEIVE_GRADIENT} == {3}
 
 
 @pytest.mark.parametrize("plan", random_plans(200), ids=str)
@@ -72,13 +130,13 @@ def test_without_a_flush_a_stage_never_stops_between_steps() -> None:
 @pytest.mark.parametrize("text", ["pp=4,microbatches=2,staleness=1", "pp=3,microbatches=1"])
 def test_too_little_staleness_for_the_micro_batches_in_flight_is_found(text: str) -> None:
     plan = ParallelPlan.parse(f"{text},flush=off")
-    assert "applied before they are reduced" in (
+    assert "applied before they are averaged" in (
         find_fault(programs(plan, STEPS), plan, STEPS) or ""
     )
 
 
 def _without(kind: ActionKind) -> list[list[Action]]:
-    """Return programs of two stages, the second without its last action of a kind."""
+    """Return programs of two ranks, the second without its last action of a kind."""
     plans = programs(ParallelPlan.parse("pp=2,staleness=1"), STEPS)
     last = max(n for n, action in enumerate(plans[1]) if action.kind is kind)
     del plans[1][last]
@@ -90,10 +148,13 @@ def _without(kind: ActionKind) -> list[list[Action]]:
     [
         (ActionKind.RECEIVE_ACTIVATION, "stage 0: sends messages that nobody receives"),
         (ActionKind.FORWARD, "is out of order"),
-        (ActionKind.BACKWARD, "not every micro-batch has one forward and backward pass"),
-        (ActionKind.SEND_GRADIENT, "deadlock: stage 0 at receive gradient of step 6"),
-        (ActionKind.REDUCE, "applied before they are reduced"),
-        (ActionKind.UPDATE, "deadlock: stage 0 at update of step 6"),
+        (
+            ActionKind.BACKWARD,
+            "reduce of step 6, micro-batch 0 in stage 1 comes before",
+        ),
+        (ActionKind.SEND_GRADIENT, "deadlock: rank 0 at receive gradient of step 6"),
+        (ActionKind.REDUCE, "applied before they are averaged"),
+        (ActionKind.UPDATE, "deadlock: rank 0 at update of step 6"),
     ],
 )
 def test_a_program_without_an_action_is_at_fault(kind: ActionKind, fault: str) -> None:
@@ -112,4 +173,4 @@ def test_a_version_that_is_retired_too_early_is_found() -> None:
 def test_a_program_without_its_last_step_is_incomplete() -> None:
     plan = ParallelPlan.parse("pp=2,staleness=1")
     fault = find_fault(programs(plan, range(6)), plan, STEPS)
-    assert fault == "stage 0: not every micro-batch has one forward and backward pass"
+    assert fault == "rank 0: not every micro-batch has one forward and backward pass"

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from hybridperf.plan.program import Action, ActionKind, block_program
+from hybridperf.plan.actions import Action, ActionKind
+from hybridperf.plan.program import rank_program
 from hybridperf.plan.program_check import most_sends
 from hybridperf_reference.engine.batchnorm import commit_statistics
 from hybridperf_reference.engine.gradient_reducer import GradientReducer
@@ -42,7 +43,7 @@ class _InFlight(NamedTuple):
 class ProgramExecutor:
     """Execute the program of this rank's stage, block by block.
 
-    The program says what to do and with which version of the weights; see `block_program`. Passes
+    The program says what to do and with which version of the weights; see `rank_program`. Passes
     of several steps may be in flight, and gradients of earlier steps under way between replicas.
     """
 
@@ -158,7 +159,7 @@ class ProgramExecutor:
         microbatches = len(steps) * self._plan.microbatches
         self._expected = Counter(dict.fromkeys(self._links, microbatches))
         oldest = min(self.versions.alive())
-        for action in block_program(self._plan, self._mesh.pp_rank, steps, oldest=oldest):
+        for action in rank_program(self._plan, self._mesh.pp_rank, steps, oldest=oldest):
             self._do[action.kind](action)
         with self._timer.part("waiting"):
             for link in self._links.values():

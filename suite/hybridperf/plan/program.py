@@ -1,4 +1,4 @@
-"""The program of a pipeline stage: what its rank does in a block of steps, as data.
+"""The program of a rank of a pipeline: what it does in a block of steps, as data.
 
 Delayed data parallelism, GroPipe, PipeDream-2BW and PipeDream are one recurrence, with U an
 optimizer, g_t the gradient of step t and d the plan's ``staleness``:
@@ -6,45 +6,26 @@ optimizer, g_t the gradient of step t and d the plan's ``staleness``:
     V(t + 1) = V(t) + U(mean over replicas of g_t(V(max(0, t - d))))
 
 A program states which version V of the weights each pass computes with, and applies updates as late
-as the forward pass that needs them. The engine executes it.
+as the forward pass that needs them. The engine executes those of plans that delay or compress;
+those of all plans are simulated. Without a pipeline a program is that of gradient accumulation.
 """
 
 from __future__ import annotations
 
-from enum import Enum
-from itertools import chain, repeat
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.plan.actions import Action, ActionKind
+from hybridperf.plan.orders import Pass, one_forward_one_backward
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from hybridperf.plan.fields import PlanFields
 
-__all__ = ["Action", "ActionKind", "block_program", "version_of"]
+__all__ = ["rank_program", "version_of"]
 
-
-class ActionKind(Enum):
-    """What a rank does with a micro-batch, a step's gradients, or a version of the weights."""
-
-    RECEIVE_ACTIVATION = "receive activation"
-    FORWARD = "forward"
-    SEND_ACTIVATION = "send activation"
-    RECEIVE_GRADIENT = "receive gradient"
-    BACKWARD = "backward"
-    SEND_GRADIENT = "send gradient"
-    REDUCE = "reduce"  #: all gradients of the step are there; replicas average them from now on
-    UPDATE = "update"  #: wait for the averaged gradients of the step, and apply them
-    PUBLISH = "publish"  #: make the updated weights available as a version
-    RETIRE = "retire"  #: no later pass needs the version
-
-
-class Action(NamedTuple):
-    """One action of a program."""
-
-    kind: ActionKind
-    step: int  #: counted from the start of training
-    microbatch: int = 0  #: of the step, for passes and what is sent between stages
-    version: int = 0  #: of the weights: computed with, published or retired
+#: passes after which a stage's gradients of a micro-batch are complete
+_COMPLETING: Final = (ActionKind.BACKWARD, ActionKind.BACKWARD_WEIGHT)
 
 
 def version_of(step: int, staleness: int, oldest: int = 0) -> int:
@@ -56,25 +37,37 @@ def version_of(step: int, staleness: int, oldest: int = 0) -> int:
     return max(oldest, step - staleness)
 
 
-def block_program(
-    plan: PlanFields, stage: int, steps: range, *, oldest: int = 0
-) -> Iterator[Action]:
-    """Yield the actions of pipeline stage ``stage`` in a block of ``steps``, in order.
+def rank_program(plan: PlanFields, rank: int, steps: range, *, oldest: int = 0) -> Iterator[Action]:
+    """Yield the actions of rank ``rank`` of a pipeline in a block of ``steps``, in order.
 
     At the start and the end of a block no passes are in flight and all updates have been applied,
     so version ``steps.start`` is there, and older ones that later steps need. The block does not
     change which version a step computes with.
     """
-    updated = steps.start
-    for kind, step, microbatch in _passes(plan, stage, steps):
+    updated, own = steps.start, plan.stages_of(rank)
+    incomplete = len(own)  # stages whose gradients of the step are
+    for step, (kind, stage, microbatch) in _passes(plan, rank, steps):
         version = version_of(step, plan.staleness, oldest)
         if kind is ActionKind.FORWARD:
             while updated < version:
                 yield from _update(updated)
                 updated += 1
-        yield from _with_links(Action(kind, step, microbatch, version), stage, plan.pp)
-        if kind is ActionKind.BACKWARD and microbatch == plan.microbatches - 1:
-            yield Action(ActionKind.REDUCE, step)
+        action = Action(kind, step, microbatch, version, stage)
+        received, sent = _messages(plan, own, action)
+        if received is not None:
+            yield action._replace(kind=received)
+        yield action
+        completes = kind in _COMPLETING and microbatch == plan.microbatches - 1
+        averaging = _averaging(plan, step, stage) if completes else []
+        if sent is not None:  # before the gradients of the step are averaged, unless one waits
+            at = len(averaging) if _sends_last(plan) else 0
+            averaging.insert(at, action._replace(kind=sent))
+        yield from averaging
+        incomplete -= completes
+        if not incomplete:
+            incomplete = len(own)
+            for each in own if plan.sync == "blocking" else ():
+                yield Action(ActionKind.REDUCE, step, stage=each)
             if version_of(step + 1, plan.staleness, oldest) != version:
                 yield Action(ActionKind.RETIRE, step, version=version)
     while updated < steps.stop:
@@ -82,44 +75,58 @@ def block_program(
         updated += 1
 
 
-def _passes(plan: PlanFields, stage: int, steps: range) -> Iterator[tuple[ActionKind, int, int]]:
-    """Yield the passes of a block with their step and micro-batch."""
+def _averaging(plan: PlanFields, step: int, stage: int) -> list[Action]:
+    """Return what follows the last backward pass of ``stage`` in ``step``.
+
+    Torch's runtimes of pipelines wait for the averages of a stage before they go on.
+    """
+    if plan.sync == "blocking":
+        return []
+    reduce = Action(ActionKind.REDUCE, step, stage=stage)
+    if plan.pp == 1 or plan.dp == 1 or plan.delays_or_compresses:
+        return [reduce]
+    return [reduce, Action(ActionKind.AWAIT, step, stage=stage)]
+
+
+def _sends_last(plan: PlanFields) -> bool:
+    """Return whether a stage sends gradients of inputs only once those of weights are averaged.
+
+    DistributedDataParallel waits for its all-reduces at the end of a backward pass, and only then
+    does a runtime of torch get to send. FSDP averages after the pass.
+    """
+    return not plan.zero and not plan.delays_or_compresses
+
+
+def _passes(plan: PlanFields, rank: int, steps: range) -> Iterator[tuple[int, Pass]]:
+    """Yield the passes of a block with their steps; micro-batches are counted in each step."""
     each = plan.microbatches
-    per_flush = [range(step * each, (step + 1) * each) for step in steps]
-    if not plan.flush:
-        per_flush = [range(steps.start * each, steps.stop * each)]
-    warm_up = plan.pipeline.warm_up if plan.pipeline else None
-    ahead = warm_up(stage, plan.pp, each) if warm_up else 0
-    for numbers in per_flush:
-        forwards, backwards = iter(numbers), iter(numbers)
-        first = min(ahead, len(numbers))
-        order = chain(
-            repeat((ActionKind.FORWARD, forwards), first),
-            chain.from_iterable(
-                ((ActionKind.FORWARD, forwards), (ActionKind.BACKWARD, backwards))
-                for _ in range(len(numbers) - first)
-            ),
-            repeat((ActionKind.BACKWARD, backwards), first),
-        )
-        for kind, source in order:
-            step, microbatch = divmod(next(source), each)
-            yield kind, step, microbatch
+    order = plan.pipeline.order if plan.pipeline else one_forward_one_backward
+    flushes: Iterable[range] = (range(step, step + 1) for step in steps) if plan.flush else [steps]
+    for flushed in flushes:
+        for kind, stage, number in order(rank, plan.pp, plan.stages, each * len(flushed)):
+            step, microbatch = divmod(number, each)
+            yield flushed.start + step, Pass(kind, stage, microbatch)
 
 
-def _with_links(action: Action, stage: int, stages: int) -> Iterator[Action]:
-    """Yield a pass between the actions that receive its input and send its output."""
-    forward = action.kind is ActionKind.FORWARD
-    receives, sends = (
-        (ActionKind.RECEIVE_ACTIVATION, ActionKind.SEND_ACTIVATION)
-        if forward
-        else (ActionKind.RECEIVE_GRADIENT, ActionKind.SEND_GRADIENT)
-    )
-    before, after = (stage > 0, stage < stages - 1) if forward else (stage < stages - 1, stage > 0)
-    if before:
-        yield action._replace(kind=receives)
-    yield action
-    if after:
-        yield action._replace(kind=sends)
+def _messages(
+    plan: PlanFields, own: tuple[int, ...], action: Action
+) -> tuple[ActionKind | None, ActionKind | None]:
+    """Return the actions that receive a pass's input and send its output to another rank."""
+    last, stage = plan.pipeline_stages - 1, action.stage
+    before = stage > 0 and stage - 1 not in own
+    after = stage < last and stage + 1 not in own
+    match action.kind:
+        case ActionKind.FORWARD:
+            return (
+                ActionKind.RECEIVE_ACTIVATION if before else None,
+                ActionKind.SEND_ACTIVATION if after else None,
+            )
+        case ActionKind.BACKWARD | ActionKind.BACKWARD_INPUT:
+            return (
+                ActionKind.RECEIVE_GRADIENT if after else None,
+                ActionKind.SEND_GRADIENT if before else None,
+            )
+    return None, None
 
 
 def _update(step: int) -> Iterator[Action]:

@@ -1,11 +1,11 @@
-"""Check the programs of a pipeline's stages by executing them together, without computing."""
+"""Check the programs of a pipeline's ranks by executing them together, without computing."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.plan.program import Action, ActionKind
+from hybridperf.plan.actions import Action, ActionKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,93 +25,125 @@ _SENDERS: Final = {
     ActionKind.RECEIVE_ACTIVATION: (ActionKind.SEND_ACTIVATION, -1),
     ActionKind.RECEIVE_GRADIENT: (ActionKind.SEND_GRADIENT, 1),
 }
+_SENDS: Final = {kind for kind, _ in _SENDERS.values()}
 
 
 def find_fault(programs: Sequence[Iterable[Action]], plan: PlanFields, steps: range) -> str | None:
-    """Return what is wrong with the ``programs`` of all stages of a pipeline, or None.
+    """Return what is wrong with the ``programs`` of all ranks of a pipeline, or None.
 
-    They are executed without computing: a stage waits for what it receives, for room among its
-    unreceived messages, and for all stages at an update, since clipping adds up the norms of all.
+    They are executed without computing: a rank waits for what it receives, for room among its
+    unreceived messages, and for all ranks at an update, since clipping adds up the norms of all.
     Every pass must compute with a version that is alive, a backward pass with that of its forward
-    pass, and every step be reduced once and applied once, in order.
+    pass, and the gradients of every step be averaged once and applied once, in order.
     """
-    stages = [_Stage(number, deque(program)) for number, program in enumerate(programs)]
-    while any(stage.program for stage in stages):
+    messages = defaultdict[tuple[ActionKind, int], deque[tuple[int, int]]](deque)
+    ranks = [
+        _Rank(number, plan, deque(program), messages) for number, program in enumerate(programs)
+    ]
+    while any(rank.program for rank in ranks):
         moved = False
-        for stage in stages:
-            while stage.program and stage.may_go(stages):
+        for rank in ranks:
+            while rank.program and rank.may_go():
                 moved = True
-                if (fault := stage.go(stages)) is not None:
-                    return f"stage {stage.number}: {fault}"
-        waiting = [stage for stage in stages if stage.program]
-        if len(waiting) == len(stages) and all(
-            stage.program[0].kind is ActionKind.UPDATE for stage in stages
+                if (fault := rank.go()) is not None:
+                    return f"rank {rank.number}: {fault}"
+        waiting = [rank for rank in ranks if rank.program]
+        if len(waiting) == len(ranks) and all(
+            rank.program[0].kind is ActionKind.UPDATE for rank in ranks
         ):
             moved = True
-            for stage in stages:
-                if (fault := stage.update()) is not None:
-                    return f"stage {stage.number}: {fault}"
+            for rank in ranks:
+                if (fault := rank.update()) is not None:
+                    return f"rank {rank.number}: {fault}"
         if not moved and waiting:
-            at = ", ".join(f"{stage.number} at {_text(stage.program[0])}" for stage in waiting)
-            return f"deadlock: stage {at}"
-    for stage in stages:
-        expected = Counter((step, m) for step in steps for m in range(plan.microbatches))
-        if stage.finished != expected:
-            return f"stage {stage.number}: not every micro-batch has one forward and backward pass"
-        if any(stage.sent.values()):
-            return f"stage {stage.number}: sends messages that nobody receives"
-        if stage.applied != list(steps):
-            return f"stage {stage.number}: applies the gradients of steps {stage.applied}"
+            at = ", ".join(f"{rank.number} at {_text(rank.program[0])}" for rank in waiting)
+            return f"deadlock: rank {at}"
+    for rank in ranks:
+        expected = Counter(
+            (stage, step, m)
+            for stage in plan.stages_of(rank.number)
+            for step in steps
+            for m in range(plan.microbatches)
+        )
+        if rank.finished != expected:
+            return f"rank {rank.number}: not every micro-batch has one forward and backward pass"
+        if rank.applied != list(steps):
+            return f"rank {rank.number}: applies the gradients of steps {rank.applied}"
+    for (_, stage), left in messages.items():
+        if left:
+            return f"stage {stage}: sends messages that nobody receives"
     return None
 
 
-class _Stage:
-    """A stage whose program is executed without computing."""
+class _Rank:
+    """A rank whose program is executed without computing."""
 
-    def __init__(self, number: int, program: deque[Action]) -> None:
-        self.number, self.program = number, program
-        self.sent: dict[ActionKind, deque[tuple[int, int]]] = {
-            kind: deque() for kind, _ in _SENDERS.values()
-        }
-        self.live: dict[tuple[int, int], int] = {}  # version, by micro-batch in flight
-        self.finished = Counter[tuple[int, int]]()
-        self.reduced: list[int] = []
+    def __init__(
+        self,
+        number: int,
+        plan: PlanFields,
+        program: deque[Action],
+        messages: dict[tuple[ActionKind, int], deque[tuple[int, int]]],
+    ) -> None:
+        self.number, self.program, self.messages = number, program, messages
+        self.own, self.most = plan.stages_of(number), most_sends(plan.pipeline_stages)
+        self.microbatches = plan.microbatches
+        self.live: dict[tuple[int, int, int], int] = {}  # version, by micro-batch in flight
+        self.halved = set[tuple[int, int, int]]()  # only gradients of weights are missing
+        self.finished = Counter[tuple[int, int, int]]()
+        self.complete = Counter[tuple[int, int]]()  # finished micro-batches, by stage and step
+        self.reduced: dict[int, list[int]] = {stage: [] for stage in self.own}
         self.applied: list[int] = []
         self.retired = set[int]()
         self.newest: int | None = None
 
-    def may_go(self, stages: Sequence[_Stage]) -> bool:
-        """Return whether the next action need not wait; updates wait for all stages."""
+    def may_go(self) -> bool:
+        """Return whether the next action need not wait; updates wait for all ranks."""
         action = self.program[0]
         if action.kind in _SENDERS:
             kind, offset = _SENDERS[action.kind]
-            return bool(stages[self.number + offset].sent[kind])
-        if action.kind in self.sent:
-            return len(self.sent[action.kind]) < most_sends(len(stages))
+            return bool(self.messages[kind, action.stage + offset])
+        if action.kind in _SENDS:
+            return len(self.messages[action.kind, action.stage]) < self.most
         return action.kind is not ActionKind.UPDATE
 
-    def go(self, stages: Sequence[_Stage]) -> str | None:
+    def go(self) -> str | None:
         """Execute the next action; return what is wrong with it, or None."""
         action = self.program.popleft()
-        which = action.step, action.microbatch
+        message = action.step, action.microbatch
+        which = action.stage, *message
         wrong = f"{_text(action)} is out of order"
         match action.kind:
             case ActionKind.RECEIVE_ACTIVATION | ActionKind.RECEIVE_GRADIENT:
                 kind, offset = _SENDERS[action.kind]
-                return None if stages[self.number + offset].sent[kind].popleft() == which else wrong
+                sent = self.messages[kind, action.stage + offset].popleft()
+                return None if sent == message else wrong
             case ActionKind.SEND_ACTIVATION | ActionKind.SEND_GRADIENT:
-                self.sent[action.kind].append(which)
+                self.messages[action.kind, action.stage].append(message)
             case ActionKind.FORWARD:
                 known = action.version if self.newest is None else self.newest
                 if action.version in self.retired or action.version > known:
                     return f"{_text(action)} computes with version {action.version}, not alive"
                 self.live[which] = action.version
-            case ActionKind.BACKWARD:
-                if self.live.pop(which, None) != action.version or action.version in self.retired:
+            case ActionKind.BACKWARD | ActionKind.BACKWARD_INPUT:
+                if self.live.get(which) != action.version or action.version in self.retired:
                     return wrong
-                self.finished[which] += 1
+                if action.kind is ActionKind.BACKWARD_INPUT:
+                    self.halved.add(which)
+                else:
+                    self._finish(which)
+            case ActionKind.BACKWARD_WEIGHT:
+                if which not in self.halved or action.version in self.retired:
+                    return wrong
+                self.halved.remove(which)
+                self._finish(which)
             case ActionKind.REDUCE:
-                self.reduced.append(action.step)
+                if self.complete[action.stage, action.step] != self.microbatches:
+                    return f"{_text(action)} comes before the gradients are complete"
+                self.reduced[action.stage].append(action.step)
+            case ActionKind.AWAIT:
+                if action.step not in self.reduced[action.stage]:
+                    return wrong
             case ActionKind.PUBLISH:
                 self.newest = action.version
             case ActionKind.RETIRE:
@@ -119,13 +151,21 @@ class _Stage:
         return None
 
     def update(self) -> str | None:
-        """Apply the gradients of a step, which must be the next one reduced."""
+        """Apply the gradients of a step, which must be the next one averaged in all stages."""
         step = self.program.popleft().step
-        if len(self.reduced) <= len(self.applied) or self.reduced[len(self.applied)] != step:
-            return f"the gradients of step {step} are applied before they are reduced"
+        for reduced in self.reduced.values():
+            if reduced[len(self.applied) : len(self.applied) + 1] != [step]:
+                return f"the gradients of step {step} are applied before they are averaged"
         self.applied.append(step)
         return None
 
+    def _finish(self, which: tuple[int, int, int]) -> None:
+        """Count the micro-batch ``which``, whose gradients are complete."""
+        del self.live[which]
+        self.finished[which] += 1
+        self.complete[which[:2]] += 1
+
 
 def _text(action: Action) -> str:
-    return f"{action.kind.value} of step {action.step}, micro-batch {action.microbatch}"
+    where = f" in stage {action.stage}" if action.stage else ""
+    return f"{action.kind.value} of step {action.step}, micro-batch {action.microbatch}{where}"

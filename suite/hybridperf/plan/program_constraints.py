@@ -35,7 +35,7 @@ def _programmed(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
         f"tp={plan.tp}": plan.tp > 1,
         "compile=on": plan.compile,
         "sync=blocking": plan.sync == "blocking",
-        f"schedule={plan.schedule}": plan.pipeline is not None and plan.pipeline.warm_up is None,
+        f"schedule={plan.schedule}": plan.stages > 1,
     }
     for found, is_stated in unsupported.items():
         if is_stated:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from hybridperf.plan import orders
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from hybridperf.plan.orders import Pass
 
 __all__ = ["SCHEDULES", "Formula", "Schedule"]
 
@@ -53,9 +57,8 @@ class Schedule:
     split_backward: bool = False  #: whether input and weight gradients are in separate passes
     placement: Callable[[int, int, int], tuple[int, ...]]
     #: (rank, pipeline ranks, stages on each) -> stages of the rank, in the model's order
-    warm_up: Callable[[int, int, int], int] | None = None
-    #: (stage, stages, micro-batches) -> forward passes before a step's first backward pass; None
-    #: if only torch's runtime executes the schedule
+    order: Callable[[int, int, int, int], Iterator[Pass]]
+    #: (rank, pipeline ranks, stages on each, micro-batches) -> its passes between two flushes
     next_microbatches: Callable[[int, int], int] = _any
     #: (pipeline ranks, micro-batches) -> the same number if it can run, else a larger one that can
     microbatches: str = (
@@ -80,7 +83,7 @@ SCHEDULES: Final = {
             runtime="Schedule1F1B",
             source="Narayanan et al. 2019, with a flush each step",
             placement=_in_turns,
-            warm_up=lambda stage, stages, microbatches: stages - 1 - stage,
+            order=orders.one_forward_one_backward,
             next_microbatches=lambda ranks, microbatches: max(ranks, microbatches),
             microbatches="at least p",
             idle_share=_FLUSHED,
@@ -92,7 +95,7 @@ SCHEDULES: Final = {
             runtime="ScheduleGPipe",
             source="Huang et al. 2019",
             placement=_in_turns,
-            warm_up=lambda stage, stages, microbatches: microbatches,
+            order=orders.all_forward_all_backward,
             idle_share=_FLUSHED,
             activations=Formula("m", lambda p, v, m: m),
         ),
@@ -104,6 +107,7 @@ SCHEDULES: Final = {
             stages=2,
             stages_vary=True,
             placement=_in_turns,
+            order=orders.interleaved,
             next_microbatches=_equal_rounds,
             microbatches="a multiple of max(1, m // p)",
             idle_share=Formula(
@@ -124,6 +128,7 @@ SCHEDULES: Final = {
             stages=2,
             split_backward=True,
             placement=_in_a_v,
+            order=orders.zero_bubble_v,
             idle_share=Formula(
                 "1 - 3*m / (3*m + max((p - 1) / 2, 2*p - 1 - m))",
                 lambda p, v, m: 1 - 3 * m / (3 * m + max((p - 1) / 2, 2 * p - 1 - m)),

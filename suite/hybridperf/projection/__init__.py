@@ -1,0 +1,1 @@
+"""Projected performance: step time, memory and traffic of a plan, from measured or stated costs."""

@@ -1,0 +1,141 @@
+"""How long collectives take, and how many bytes each rank sends in them.
+
+With W ranks, N nodes, k ranks on each of them, n bytes, latency a and bandwidth b of a link:
+
+===================  ===============================================  ==========================
+all-reduce           seconds                                          bytes sent by each rank
+===================  ===============================================  ==========================
+ring                 2 (W - 1) (a + n / (W b))                        2 (W - 1) / W n
+tree                 2 ceil(log2 W) a + 2 n / b                       2 n
+hierarchical         2 (k - 1) (a + n / (k b)) in the node and        2 (k - 1) / k n
+                     2 (N - 1) (a + n / (k N b)) between nodes        + 2 (N - 1) / N n / k
+===================  ===============================================  ==========================
+
+Rings are those of Patarasuk and Yuan (2009), at the pace of their slowest link. Trees are pairs of
+pipelined binary trees in which each rank is a leaf of one (Sanders, Speck and Träff 2009), as NCCL
+builds them between nodes, above chains in the nodes (Jeaugey 2019). Hierarchical all-reduces scatter
+in the node, add up between nodes in k rings at once, and gather in the node (Jia et al. 2018). A
+reduce-scatter or an all-gather is half of a ring or of a hierarchical all-reduce.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from hybridperf.projection.link import Group
+
+__all__ = [
+    "ALL_REDUCES",
+    "Algorithm",
+    "Cost",
+    "all_gather",
+    "all_reduce",
+    "broadcast",
+    "reduce_scatter",
+]
+
+Algorithm = Literal["ring", "tree", "hierarchical"]
+
+
+class Cost(NamedTuple):
+    """What a collective costs."""
+
+    seconds: float
+    sent_bytes: float  #: by each rank; by an inner one of a tree
+
+
+def all_reduce(message_bytes: float, group: Group, algorithm: Algorithm | None = None) -> Cost:
+    """Return the cost of adding up ``message_bytes`` of each rank, on each rank.
+
+    Without an ``algorithm``, the fastest, which NCCL picks from its own model of costs; for gloo,
+    the ring, which is its only one.
+    """
+    if group.ranks == 1:
+        return _NOTHING
+    if algorithm is None and group.library == "gloo":
+        algorithm = "ring"
+    if algorithm is not None:
+        return ALL_REDUCES[algorithm](message_bytes, group)
+    return min(cost(message_bytes, group) for cost in ALL_REDUCES.values())
+
+
+def reduce_scatter(message_bytes: float, group: Group) -> Cost:
+    """Return the cost of adding up ``message_bytes`` of each rank, a part of them on each rank.
+
+    In gloo it is an all-reduce of which each rank keeps a part.
+    """
+    if group.library == "gloo":
+        return all_reduce(message_bytes, group)
+    return all_gather(message_bytes, group)
+
+
+def all_gather(message_bytes: float, group: Group) -> Cost:
+    """Return the cost of giving each rank the parts of all, together ``message_bytes``."""
+    if group.ranks == 1:
+        return _NOTHING
+    algorithms = (_ring,) if group.library == "gloo" else (_ring, _hierarchical)
+    whole = min(cost(message_bytes, group) for cost in algorithms)
+    return Cost(whole.seconds / 2, whole.sent_bytes / 2)
+
+
+def broadcast(message_bytes: float, group: Group) -> Cost:
+    """Return the cost of giving ``message_bytes`` of one rank to all, along a pipelined tree."""
+    if group.ranks == 1:
+        return _NOTHING
+    whole = _tree(message_bytes, group)
+    return Cost(whole.seconds / 2, whole.sent_bytes / 2)
+
+
+def _ring(message_bytes: float, group: Group) -> Cost:
+    latency_s, bytes_per_s = _slowest(group, 1.0)
+    steps = 2 * (group.ranks - 1)
+    part_bytes = message_bytes / group.ranks
+    return Cost(steps * (latency_s + part_bytes / bytes_per_s), steps * part_bytes)
+
+
+def _tree(message_bytes: float, group: Group) -> Cost:
+    _, bytes_per_s = _slowest(group, group.ranks_per_node)
+    if group.between is None:
+        latency_s = math.ceil(math.log2(group.ranks)) * group.inside.latency_s
+    else:
+        latency_s = (group.ranks_per_node - 1) * group.inside.latency_s
+        latency_s += math.ceil(math.log2(group.nodes)) * group.between.latency_s
+    return Cost(2 * (latency_s + message_bytes / bytes_per_s), 2 * message_bytes)
+
+
+def _hierarchical(message_bytes: float, group: Group) -> Cost:
+    if group.between is None:
+        return _ring(message_bytes, group)
+    own, nodes = group.ranks_per_node, group.nodes
+    part_bytes = message_bytes / own
+    inner = 2 * (own - 1) * (group.inside.latency_s + part_bytes / group.inside.own_bytes_per_s)
+    each = group.between.own_bytes_per_s * min(1.0, group.adapters / own)
+    outer = 2 * (nodes - 1) * (group.between.latency_s + part_bytes / nodes / each)
+    sent_bytes = 2 * (own - 1) * part_bytes + 2 * (nodes - 1) * part_bytes / nodes
+    return Cost(inner + outer, sent_bytes)
+
+
+def _slowest(group: Group, flows: float) -> tuple[float, float]:
+    """Return latency and bandwidth of a group's slowest link, for at most ``flows`` between nodes."""
+    if group.between is None:
+        return group.inside.latency_s, group.inside.own_bytes_per_s
+    between = group.between.own_bytes_per_s * min(flows, group.adapters)
+    if group.ranks_per_node == 1:
+        return group.between.latency_s, between
+    return (
+        max(group.inside.latency_s, group.between.latency_s),
+        min(group.inside.own_bytes_per_s, between),
+    )
+
+
+_NOTHING: Final = Cost(0.0, 0.0)  #: of a rank alone
+
+ALL_REDUCES: Final[Mapping[Algorithm, Callable[[float, Group], Cost]]] = {
+    "ring": _ring,
+    "tree": _tree,
+    "hierarchical": _hierarchical,
+}

@@ -1,0 +1,237 @@
+"""Simulate the programs of a pipeline's ranks: when each action starts and ends, and what waits."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, NamedTuple
+
+from hybridperf.plan.actions import ActionKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hybridperf.plan.actions import Action
+
+__all__ = ["Bucket", "Costs", "Hop", "Timeline", "simulate"]
+
+
+class Hop(NamedTuple):
+    """A message between neighbouring stages. Those on wires of one name queue."""
+
+    wire: str
+    occupied_s: float  #: for which the wire takes no other message
+    latency_s: float  #: from then to its arrival
+    encode_s: float = 0.0  #: work of the rank that sends, before
+    decode_s: float = 0.0  #: work of the rank that receives, after
+
+
+class Bucket(NamedTuple):
+    """Gradients of a stage that replicas average in one collective."""
+
+    ready_s: float  #: before the end of the stage's last backward pass in a step; 0: at its end
+    seconds: float  #: of the collective
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What the actions of a pipeline's ranks cost, in seconds."""
+
+    forward_s: tuple[float, ...]  #: by stage
+    backward_s: tuple[float, ...]  #: by stage: of a whole backward pass
+    input_s: tuple[float, ...]  #: by stage: of its half that computes gradients of inputs
+    weight_s: tuple[float, ...]  #: by stage: of its half that computes gradients of weights
+    activations: tuple[Hop | None, ...]  #: by stage that sends; None to a stage on the same rank
+    gradients: tuple[Hop | None, ...]  #: by stage that sends, to the one before
+    buckets: tuple[tuple[Bucket, ...], ...]  #: by stage, in the order in which they start
+    update_s: tuple[float, ...]  #: by rank
+    clip_s: float | None = None
+    #: of adding up the gradient's norm over the ranks, which all wait for; None without clipping
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """When each action of each rank starts and ends, in seconds from the first one.
+
+    A rank computes, or waits. What it waits for is under way, which is *exposed* communication, or
+    does not exist yet, which is idle time: the pipeline's bubble. A rank whose program is at its
+    end does neither.
+    """
+
+    programs: tuple[Sequence[Action], ...]  #: by rank
+    start_s: tuple[list[float], ...]  #: by rank and action
+    end_s: tuple[list[float], ...]
+    exposed_s: tuple[dict[int, float], ...]  #: by rank and step
+    idle_s: tuple[dict[int, float], ...]
+
+    @property
+    def makespan_s(self) -> float:
+        """Return when the last rank ends."""
+        return max((ends[-1] for ends in self.end_s if ends), default=0.0)
+
+    @property
+    def busy_s(self) -> tuple[float, ...]:
+        """Return the seconds that each rank computes."""
+        return tuple(
+            (ends[-1] if ends else 0.0) - sum(exposed.values()) - sum(idle.values())
+            for ends, exposed, idle in zip(self.end_s, self.exposed_s, self.idle_s, strict=True)
+        )
+
+
+def simulate(programs: Sequence[Sequence[Action]], costs: Costs) -> Timeline:
+    """Return when each action of ``programs``, one for each rank of a pipeline, takes place.
+
+    Messages arrive in the order in which they are sent, while the rank that sends goes on. Buckets
+    of gradients are averaged one after another beside the passes, from the last backward pass of
+    their stage on.
+
+    Raises:
+        ValueError: if the programs deadlock.
+    """
+    return _Simulation(programs, costs).run()
+
+
+class _Simulation:
+    """The state of all ranks, each advanced as far as it can go."""
+
+    def __init__(self, programs: Sequence[Sequence[Action]], costs: Costs) -> None:
+        self.programs, self.costs = programs, costs
+        ranks, stages = len(programs), len(costs.forward_s)
+        self.position, self.now = [0] * ranks, [0.0] * ranks
+        self.start: tuple[list[float], ...] = tuple([] for _ in range(ranks))
+        self.end: tuple[list[float], ...] = tuple([] for _ in range(ranks))
+        self.exposed = tuple(defaultdict[int, float](float) for _ in range(ranks))
+        self.idle = tuple(defaultdict[int, float](float) for _ in range(ranks))
+        self.runnable = [(0.0, rank) for rank in range(ranks)]
+        # Messages as (arrival, when they were sent): activations by the stage that receives them,
+        # gradients by its complement, which counts from the end of the list.
+        self.boxes: list[deque[tuple[float, float]]] = [deque() for _ in range(2 * stages)]
+        self.waiting: dict[int, int] = {}  # rank, by index of the box it waits at
+        self.wire_free = defaultdict[str, float](float)
+        hops = [hop.wire for hop in (*costs.activations, *costs.gradients) if hop is not None]
+        self.shared = {wire for wire, count in Counter(hops).items() if count > 1}
+        self.reducer_free = [0.0] * ranks
+        self.averaged: dict[tuple[int, int], float] = {}  # by rank and step: of its stages so far
+        self.ready: dict[int, dict[int, float]] = {}  # by step and rank: when it could clip
+
+    def run(self) -> Timeline:
+        """Advance the earliest rank that can go on until all programs are at their end."""
+        while self.runnable:
+            _, rank = heappop(self.runnable)
+            self._advance(rank)
+        left = [f"{rank}" for rank, at in enumerate(self.position) if at < len(self.programs[rank])]
+        if left:
+            raise ValueError(f"the programs deadlock: ranks {', '.join(left)} wait forever")
+        return Timeline(tuple(self.programs), self.start, self.end, self.exposed, self.idle)
+
+    def _advance(self, rank: int) -> None:
+        """Execute actions of ``rank`` until it has to wait for another one."""
+        costs, program, runnable = self.costs, self.programs[rank], self.runnable
+        forward_s, backward_s, boxes = costs.forward_s, costs.backward_s, self.boxes
+        started, ended = self.start[rank].append, self.end[rank].append
+        now, at, count = self.now[rank], self.position[rank], len(program)
+        while at < count:
+            kind, step, _, _, stage = program[at]
+            began = now
+            if kind is _FORWARD:
+                now += forward_s[stage]
+            elif kind is _BACKWARD:
+                now += backward_s[stage]
+            elif kind is _SEND_ACTIVATION or kind is _SEND_GRADIENT:
+                forth = kind is _SEND_ACTIVATION
+                hop = costs.activations[stage] if forth else costs.gradients[stage]
+                assert hop is not None, "the stage it is for is on another rank"
+                wire, occupied_s, latency_s, encode_s, _ = hop
+                if wire in self.shared and runnable and runnable[0][0] < now:
+                    heappush(runnable, (now, rank))  # others may take the wire before
+                    break
+                now += encode_s
+                free = self.wire_free[wire]
+                self.wire_free[wire] = free = max(now, free) + occupied_s
+                box = stage + 1 if forth else ~(stage - 1)
+                boxes[box].append((free + latency_s, now))
+                if box in self.waiting:
+                    receiver = self.waiting.pop(box)
+                    heappush(runnable, (max(self.now[receiver], free + latency_s), receiver))
+            elif kind is _RECEIVE_ACTIVATION or kind is _RECEIVE_GRADIENT:
+                forth = kind is _RECEIVE_ACTIVATION
+                box = stage if forth else ~stage
+                if not boxes[box]:
+                    self.waiting[box] = rank
+                    break
+                arrival, sent = boxes[box].popleft()
+                if arrival > now:
+                    idle = sent - now if sent > now else 0.0
+                    self.idle[rank][step] += idle
+                    self.exposed[rank][step] += arrival - now - idle
+                    now = arrival
+                hop = costs.activations[stage - 1] if forth else costs.gradients[stage + 1]
+                assert hop is not None, "it has been sent"
+                now += hop.decode_s
+            elif kind is _BACKWARD_INPUT:
+                now += costs.input_s[stage]
+            elif kind is _BACKWARD_WEIGHT:
+                now += costs.weight_s[stage]
+            elif kind is _REDUCE:
+                self._reduce(rank, step, stage, now)
+            elif kind is _AWAIT:
+                now = self._await(rank, step, now)
+            elif kind is _UPDATE:
+                if costs.clip_s is not None and not self._all_are_ready(rank, step, now):
+                    break
+                now = self._clip(rank, step, self._await(rank, step, now)) + costs.update_s[rank]
+            started(began)
+            ended(now)
+            at += 1
+        self.now[rank], self.position[rank] = now, at
+
+    def _reduce(self, rank: int, step: int, stage: int, now: float) -> None:
+        """Start the buckets of ``stage``, whose last backward pass of ``step`` ends ``now``."""
+        free = self.reducer_free[rank]
+        for bucket in self.costs.buckets[stage]:
+            free = max(free, now - bucket.ready_s) + bucket.seconds
+        self.reducer_free[rank] = self.averaged[rank, step] = free
+
+    def _await(self, rank: int, step: int, now: float) -> float:
+        """Return when the gradients of ``step`` are averaged that ``rank`` has started so far."""
+        wait = self.averaged.get((rank, step), 0.0) - now
+        if wait <= 0:
+            return now
+        self.exposed[rank][step] += wait
+        return now + wait
+
+    def _all_are_ready(self, rank: int, step: int, now: float) -> bool:
+        """Return whether the averaged gradients of ``step`` are known on all ranks."""
+        ready = self.ready.setdefault(step, {})
+        is_new = rank not in ready
+        ready[rank] = max(now, self.averaged.get((rank, step), 0.0))
+        if len(ready) < len(self.programs):
+            return False
+        if is_new:  # the others wait for this one
+            for other, time in ready.items():
+                if other != rank:
+                    heappush(self.runnable, (time, other))
+        return True
+
+    def _clip(self, rank: int, step: int, now: float) -> float:
+        """Return when ``rank`` knows the norm of the whole gradient; ``now`` without clipping."""
+        if self.costs.clip_s is None:
+            return now
+        latest = max(self.ready[step].values())
+        self.idle[rank][step] += latest - now
+        self.exposed[rank][step] += self.costs.clip_s
+        return latest + self.costs.clip_s
+
+
+_FORWARD = ActionKind.FORWARD
+_BACKWARD = ActionKind.BACKWARD
+_BACKWARD_INPUT = ActionKind.BACKWARD_INPUT
+_BACKWARD_WEIGHT = ActionKind.BACKWARD_WEIGHT
+_SEND_ACTIVATION = ActionKind.SEND_ACTIVATION
+_SEND_GRADIENT = ActionKind.SEND_GRADIENT
+_RECEIVE_ACTIVATION = ActionKind.RECEIVE_ACTIVATION
+_RECEIVE_GRADIENT = ActionKind.RECEIVE_GRADIENT
+_REDUCE = ActionKind.REDUCE
+_AWAIT = ActionKind.AWAIT
+_UPDATE = ActionKind.UPDATE
