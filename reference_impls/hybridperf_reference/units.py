@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from hybridperf.projection.units import Unit, UnitTable
 from hybridperf.tasks.registry import find_task, task_names
+from hybridperf_reference.engine.gradient_compression import RANK
 from hybridperf_reference.engine.partition import forward_flops
 from hybridperf_reference.models import chain_of
 
@@ -67,6 +68,9 @@ def unit_table(task: Task, build: Callable[[Task], Chain] | None = None) -> Unit
                 tp_reduced_elements=_row_outputs(unit, boundaries[number]),
                 begins_stage=number == 0 or boundaries[number].is_floating_point(),
                 buffers=_elements(unit.module.buffers()),
+                tensors=len(parameters),
+                low_rank_elements=sum(map(_low_rank_elements, parameters.values())),
+                output_channels=_channels(boundaries[number + 1]),
             )
         )
     return UnitTable(task.name, tuple(units), boundaries[0].numel())
@@ -74,6 +78,19 @@ def unit_table(task: Task, build: Callable[[Task], Chain] | None = None) -> Unit
 
 def _elements(tensors: Iterator[Tensor] | Any) -> int:
     return sum(tensor.numel() for tensor in tensors)
+
+
+def _low_rank_elements(parameter: Tensor) -> int:
+    """Return the elements of the factors of a gradient, or of itself if it has no more."""
+    if parameter.dim() < 2:
+        return parameter.numel()
+    rows = len(parameter)
+    return min(RANK * (rows + parameter.numel() // rows), parameter.numel())
+
+
+def _channels(sample: Tensor) -> int:
+    """Return the channels of a ``sample`` [...]: features, or feature maps of an image."""
+    return sample.shape[0] if sample.dim() > 2 else sample.shape[-1]
 
 
 def _activations(chain: Chain, batch: int) -> list[int]:

@@ -12,7 +12,7 @@ from torch.func import functional_call
 from hybridperf_reference.engine.learning_rate import learning_rate
 from hybridperf_reference.engine.link_codecs import LINK_CODECS, LinkKey
 from hybridperf_reference.engine.optim import build_optimizer
-from hybridperf_reference.engine.partition import cut_chain, forward_flops
+from hybridperf_reference.engine.partition import chain_units, stage_slices
 from hybridperf_reference.engine.stage import Stage
 from tests.engine.families import SEED
 from tests.engine.law import BLOCKS, block_data
@@ -31,7 +31,7 @@ def compressed_weights(row: Family, plan: ParallelPlan) -> dict[str, Tensor]:
     torch.set_num_threads(1)
     chain, task = row.chain(), row.task()
     objective, training = chain.objective, row.splits().train
-    cuts = cut_chain(forward_flops(chain), chain.boundaries(), plan.pp)
+    cuts = stage_slices(plan, chain_units(chain, chain.boundaries()))
     stages = [Stage(chain.units[cut]).train() for cut in cuts]
     optimizers = [build_optimizer(stage, task.optimizer) for stage in stages]
     versions = [[_weights(stage) for stage in stages]]

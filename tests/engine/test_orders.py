@@ -11,10 +11,10 @@ from hybridperf.plan.actions import ActionKind
 from hybridperf.plan.orders import interleaved, zero_bubble_v
 
 KINDS = {
-    "F": ActionKind.FORWARD,
-    "B": ActionKind.BACKWARD,
-    "I": ActionKind.BACKWARD_INPUT,
-    "W": ActionKind.BACKWARD_WEIGHT,
+    "FORWARD": ActionKind.FORWARD,
+    "FULL_BACKWARD": ActionKind.BACKWARD,
+    "BACKWARD_INPUT": ActionKind.BACKWARD_INPUT,
+    "BACKWARD_WEIGHT": ActionKind.BACKWARD_WEIGHT,
 }
 
 
@@ -34,7 +34,7 @@ def torch_order(
         microbatches_per_round=microbatches // rounds,
     )
     return [
-        (KINDS[str(action.computation_type)], action.stage_index, action.microbatch_index)
+        (KINDS[action.computation_type.name], action.stage_index, action.microbatch_index)
         for action in built._calculate_single_rank_operations(rank)
         if action is not None
     ]

@@ -1,53 +1,10 @@
 from __future__ import annotations
 
-from itertools import combinations
-
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
+from hybridperf.plan import ParallelPlan
 from hybridperf.tasks.registry import find_task
-from hybridperf_reference.engine.partition import forward_flops, minimax_partition
+from hybridperf_reference.engine.partition import chain_units, forward_flops, stage_slices
 from hybridperf_reference.models import chain_of
-
-COSTS = st.lists(st.integers(0, 50), min_size=1, max_size=9)
-
-
-def least_bottleneck(costs: list[int], stages: int) -> int:
-    """Try every way to cut."""
-    units = len(costs)
-    return min(
-        max(sum(costs[a:b]) for a, b in zip((0, *cuts), (*cuts, units), strict=True))
-        for cuts in combinations(range(1, units), stages - 1)
-    )
-
-
-@given(costs=COSTS, data=st.data())
-def test_no_partition_has_a_smaller_bottleneck(costs: list[int], data: st.DataObject) -> None:
-    stages = data.draw(st.integers(1, len(costs)))
-
-    cuts = minimax_partition(costs, stages)
-
-    assert max(sum(costs[cut]) for cut in cuts) == least_bottleneck(costs, stages)
-
-
-@given(costs=COSTS, data=st.data())
-def test_stages_are_consecutive_cover_all_units_and_none_is_empty(
-    costs: list[int], data: st.DataObject
-) -> None:
-    stages = data.draw(st.integers(1, len(costs)))
-
-    cuts = minimax_partition(costs, stages)
-
-    assert len(cuts) == stages
-    assert [unit for cut in cuts for unit in range(cut.start, cut.stop)] == list(range(len(costs)))
-    assert all(cut.start < cut.stop for cut in cuts)
-
-
-@pytest.mark.parametrize("stages", [0, 4])
-def test_more_stages_than_units_are_refused(stages: int) -> None:
-    with pytest.raises(ValueError, match=f"3 units cannot make {stages} stages"):
-        minimax_partition([1, 2, 3], stages)
+from tests.engine.odd_models import ODD
 
 
 def test_flops_of_convolutions_and_the_classifier_are_counted_by_hand() -> None:
@@ -60,3 +17,25 @@ def test_flops_of_convolutions_and_the_classifier_are_counted_by_hand() -> None:
     first = 16 * 16 + 9 * 16 * 16 + 16 * 64 + 16 * 64
     assert flops["layer1.0"] == 2 * first * 16 * 16
     assert flops["head"] == 2 * 512 * 10
+
+
+def test_units_are_counted_as_stages_are_cut_by_them() -> None:
+    chain = ODD["integers"].chain()
+
+    units = chain_units(chain, chain.boundaries())
+
+    # Of 64 pixels: an embedding of 17 words, a layer from 12 to 12 and one from 12 to 10.
+    assert [unit.forward_flops for unit in units] == [0, 0, 2 * 12 * 12, 2 * 12 * 10]
+    assert [unit.parameters for unit in units] == [0, 17 * 12, 12 * 12 + 12, 12 * 10 + 10]
+    assert [unit.output_elements for unit in units] == [64, 12, 12, 10]
+    assert [unit.begins_stage for unit in units] == [True, False, True, True]
+
+
+def test_slices_of_stages_cover_the_units() -> None:
+    chain = ODD["bare"].chain()
+    units = chain_units(chain, chain.boundaries())
+
+    whole, halves = (stage_slices(ParallelPlan.parse(text), units) for text in ("dp=2", "pp=2"))
+
+    assert whole == [slice(0, len(units))]
+    assert [unit for part in halves for unit in units[part]] == units

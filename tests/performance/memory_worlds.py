@@ -19,7 +19,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from hybridperf.plan import ParallelPlan
 from hybridperf_reference.engine.mesh import Mesh, build_mesh, join_ranks
-from hybridperf_reference.engine.partition import forward_flops, minimax_partition
+from hybridperf_reference.engine.partition import chain_units, stage_slices
 from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.models import chain_of
 from tests.performance.work import SEED, Work, build_work
@@ -69,7 +69,7 @@ def theory(work: Work, plan: ParallelPlan, stage: int) -> dict[str, int]:
         parameters.append(sum(map(_bytes, own)))
         saved.append(bytes_saved)
         outputs.append(_bytes(inputs))
-    cut = minimax_partition(forward_flops(chain), plan.pp)[stage]
+    cut = stage_slices(plan, chain_units(chain, chain.boundaries()))[stage]
     weights = sum(parameters[cut])
     alive = plan.microbatches if plan.schedule == "gpipe" else plan.pp - stage
     activations = sum(saved[cut]) * (alive if plan.pp > 1 else 1)

@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from hybridperf_reference.engine.partition import forward_flops, minimax_partition
+from hybridperf.projection.partition import minimax
+from hybridperf_reference.engine.partition import forward_flops
 from tests.performance.handwritten import Script, _build, _optimizer
 
 if TYPE_CHECKING:
@@ -42,9 +43,13 @@ class TorchGPipe(Peer):
         from torchgpipe import GPipe
 
         chain, model = _build(work)
-        balance = [cut.stop - cut.start for cut in minimax_partition(forward_flops(chain), 2)]
+        (cut,) = minimax(forward_flops(chain), 2)
         pipeline = GPipe(
-            model, balance, devices=["cpu", "cpu"], chunks=microbatches, checkpoint=checkpoint
+            model,
+            [cut, len(chain.units) - cut],
+            devices=["cpu", "cpu"],
+            chunks=microbatches,
+            checkpoint=checkpoint,
         )
         super().__init__(work, chain, pipeline, _optimizer(pipeline.parameters(), work.task))
         self.units = chain.units if dist.get_rank() == 0 else ()

@@ -12,6 +12,8 @@ def _values(field: Field) -> st.SearchStrategy[object]:
     """Draw what a plan may hold in ``field``."""
     named = st.sampled_from([field.default, *field.words.values()])
     numbers = st.integers(field.about.least, 9) | st.integers(field.about.least, LARGEST_NUMBER)
+    if field.takes_series:
+        return named | st.sets(numbers, min_size=1, max_size=9).map(sorted).map(tuple)
     return named | numbers if field.takes_numbers else named
 
 
@@ -29,4 +31,6 @@ def plans(draw: st.DrawFn) -> ParallelPlan:
         values |= {"schedule": schedule, "stages": stages}
     if values["zero"] and values["shard"] == values["dp"]:
         values["shard"] = None
+    if values["cuts"]:
+        values["cut"] = FIELDS["cut"].default
     return ParallelPlan(**values)  # type: ignore[arg-type]  # drawn from what they may be

@@ -36,6 +36,8 @@ from hybridperf.score.scaling.side import plan_ranks
             ["recompute full", "bf16", "compile", "bn sync"],
             1,
         ),
+        ("pp=2,cut=ampa", ["pp 2", "cut by ampa"], 2),
+        ("pp=3,cuts=3-7", ["pp 3", "cuts 3-7"], 3),
         ("xp=4", ["xp 4"], None),
         ("nonsense", ["nonsense"], None),
         ("", [], None),

@@ -15,6 +15,8 @@ from hybridperf.plan.fields import FIELDS
         ("dp=2,st", ["dp=2,stages=", "dp=2,staleness="]),
         ("sp=on,s", [f"sp=on,{k}=" for k in ("sync", "shard", "schedule", "stages", "staleness")]),
         ("pp=2,schedule=g", ["pp=2,schedule=gpipe"]),
+        ("pp=2,cut", ["pp=2,cut=", "pp=2,cuts="]),
+        ("pp=2,cut=p", ["pp=2,cut=parameters", "pp=2,cut=prefix_nearest"]),
         ("compile=", ["compile=off", "compile=on"]),
         ("dp=", []),
         ("unknown=", []),

@@ -86,6 +86,10 @@ def test_checking_a_plan_of_any_values_raises_nothing(
         "dp=2,pp=2,schedule=zbv,sync=blocking",
         "dp=2,pp=2,schedule=zbv,zero=1,bn=deferred,precision=bf16",
         "dp=2,bn=sync,compile=on,recompute=6",
+        "pp=2,cut=ampa",
+        "pp=4,cuts=1-2-5",
+        "pp=2,schedule=zbv,cuts=1-2-3",
+        "dp=2,pp=2,staleness=1,cuts=5",
     ],
 )
 def test_a_plan_that_fits_has_no_findings(text: str) -> None:
@@ -112,6 +116,9 @@ def test_a_plan_that_fits_has_no_findings(text: str) -> None:
         ("offload=cpu", ["plan.offload"]),
         ("dp=2,zero=3,offload=cpu", ["plan.offload"]),
         ("recompute=7", ["plan.recompute"]),
+        ("pp=2,cuts=6", ["plan.cut"]),
+        ("pp=2,cuts=3-6", ["plan.cut", "plan.cut"]),
+        ("cuts=7", ["plan.cut"]),
     ],
 )
 def test_each_violated_constraint_is_a_finding(text: str, rules: list[str]) -> None:
@@ -171,6 +178,12 @@ def test_each_violated_constraint_is_a_finding(text: str, rules: list[str]) -> N
         ("dp=2,gradients=powersgd,precision=fp16", "powersgd", "one loss scale"),
         ("dp=2,links=int8", "links", "a pipeline (pp > 1) for links=int8"),
         ("dp=2,tp=2,order=dp-pp-tp", "order", "order to move axes of more than one rank"),
+        ("cut=uniform", "cut", "a pipeline (pp > 1) for cut=uniform"),
+        ("dp=2,cuts=3-7", "cut", "a pipeline (pp > 1) for cuts=3-7"),
+        ("pp=4,cuts=3-7", "cut", "3 numbers in cuts, one for each stage after the first"),
+        ("pp=2,cuts=3-7", "cut", "1 number in cuts, one for each stage after the first"),
+        ("pp=2,schedule=zbv,cuts=3", "cut", "3 numbers in cuts, one for each stage after"),
+        ("pp=2,cuts=64", "cut", "cuts below 64, the number of units of the model"),
         ("bn=sync", "replicas", "replicas (dp > 1) for bn=sync"),
         ("bn=deferred", "bn", "more than one micro-batch for bn=deferred to merge"),
     ],

@@ -91,6 +91,17 @@ def test_slugs_are_valid_file_names_and_unique(plan: ParallelPlan, other: Parall
             "pp=2,schedule=1f1b,microbatches=2,links=int8",
             "dp1-pp2-1f1b-m2-linksint8",
         ),
+        ("cut=minimax,pp=2,microbatches=2", "pp=2,schedule=1f1b,microbatches=2", "dp1-pp2-1f1b-m2"),
+        (
+            "cut=prefix_nearest,pp=2",
+            "pp=2,schedule=1f1b,cut=prefix_nearest,microbatches=2",
+            "dp1-pp2-1f1b-cut-prefix-nearest-m2",
+        ),
+        (
+            "cuts= 3 - 07 -12,pp=4",
+            "pp=4,schedule=1f1b,cuts=3-7-12,microbatches=4",
+            "dp1-pp4-1f1b-cuts-3-7-12-m4",
+        ),
         ("order=dp-pp-tp,dp=2,tp=2", "dp=2,tp=2,order=dp-pp-tp", "dp2-tp2-order-dp-pp-tp"),
         ("order=pp-dp-tp", "dp=1", "dp1"),
         ("recompute=none", "dp=1", "dp1"),
@@ -112,6 +123,7 @@ def test_equal_plans_have_one_canonical_text(text: str, canonical: str, slug: st
 _PAIRS = "expected key=value pairs divided by commas, found"
 _KEYS = f"expected keys out of {', '.join(FIELDS)}, found"
 _NUMBER = "to be a whole number from 1 to 999999, found"
+_SERIES = "expected cuts to be whole numbers from 1 to 999999 that increase, divided by '-', found"
 _SCHEDULE = "expected schedule to be one of 1f1b, gpipe, interleaved, zbv, found"
 
 
@@ -163,6 +175,26 @@ _SCHEDULE = "expected schedule to be one of 1f1b, gpipe, interleaved, zbv, found
         ("offload=disk", "expected offload to be one of none, cpu, found disk; correct it."),
         ("recompute=some", f"expected recompute to be none, full or {_NUMBER[6:]} 'some'; correct"),
         ("recompute=0", f"expected recompute to be none, full or {_NUMBER[6:]} '0'; correct it."),
+        ("cuts=3-7-7", f"{_SERIES} '3-7-7'; write \"cuts=3-7-12\"."),
+        ("pp=3,cuts=7-3", f"{_SERIES} '7-3'; write"),
+        ("pp=2,cuts=0", f"{_SERIES} '0'; write"),
+        ("pp=2,cuts=", f"{_SERIES} ''; write"),
+        ("pp=2,cuts=3-", f"{_SERIES} '3-'; write"),
+        ("pp=2,cuts=-3", f"{_SERIES} '-3'; write"),
+        ("pp=2,cuts=1000000", f"{_SERIES} '1000000'; write"),
+        ("pp=2,cuts=3 7", f"{_SERIES} '3 7'; write"),
+        (
+            "pp=2,cut=even",
+            f"expected cut to be one of {', '.join(FIELDS['cut'].words)}, found even; correct it.",
+        ),
+        (
+            "pp=2,cut=ampa,cuts=3",
+            "expected either cut or cuts, found cut=ampa beside cuts=3; drop one of them.",
+        ),
+        (
+            "pp=2,cuts=3,cut=minimax",
+            "expected either cut or cuts, found cut=minimax beside cuts=3; drop one of them.",
+        ),
         (
             "pp=2,stages=2",
             "expected 1 stage on a rank under schedule=1f1b, found stages=2; drop stages.",

@@ -1,91 +1,58 @@
-"""Partition a chain into pipeline stages that minimize the cost of the most expensive stage."""
+"""What the units of a chain cost, by which it is cut into pipeline stages."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from hybridperf.errors import ExitCode, UserError
+from hybridperf.projection.partition import stage_cuts
+from hybridperf.projection.units import Unit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
 
+    from hybridperf.plan import ParallelPlan
     from hybridperf_reference.engine.chain import Chain
 
-__all__ = ["cut_chain", "forward_flops", "minimax_partition"]
+__all__ = ["chain_units", "forward_flops", "stage_slices"]
 
 
-def cut_chain(costs: Sequence[int], boundaries: Sequence[Tensor], stages: int) -> list[slice]:
-    """Return one slice of units for each stage, minimizing the cost of the most expensive stage.
+def chain_units(chain: Chain, boundaries: Sequence[Tensor]) -> list[Unit]:
+    """Return what the units of ``chain`` cost, as far as cuts depend on it.
 
-    ``costs`` has one entry per unit. ``boundaries`` are samples [...] before each unit and after
-    the last: stages begin only where these are floating-point, since no gradient flows through
-    others.
-
-    Raises:
-        UserError: exit status 2 if there are fewer such boundaries than the stages need.
+    ``boundaries`` are samples [...] before each unit and after the last: stages begin only where
+    these are floating-point, since no gradient flows through others. What units keep for the
+    backward pass is not counted.
     """
-    inner = enumerate(boundaries[1:-1], start=1)
-    edges = [0, *(place for place, sample in inner if sample.is_floating_point()), len(costs)]
-    parts = list(pairwise(edges))
-    if stages > len(parts):
-        raise UserError(
-            f"expected at most {len(parts)} stages, between which units pass floating-point "
-            f"numbers, found {stages}; lower pp.",
-            ExitCode.USAGE,
+    return [
+        Unit(
+            unit.name,
+            forward_flops=flops,
+            parameters=sum(parameter.numel() for parameter in unit.module.parameters()),
+            output_elements=after.numel(),
+            kept_elements=0,
+            begins_stage=before.is_floating_point(),
         )
-    cuts = minimax_partition([sum(costs[first:last]) for first, last in parts], stages)
-    return [slice(parts[cut.start][0], parts[cut.stop - 1][1]) for cut in cuts]
+        for unit, flops, (before, after) in zip(
+            chain.units, forward_flops(chain), pairwise(boundaries), strict=True
+        )
+    ]
 
 
-def minimax_partition(costs: Sequence[int], stages: int) -> list[slice]:
-    """Return ``stages`` consecutive, non-empty slices of ``costs`` whose largest sum is minimal.
-
-    Exact: the optimum is the sum of some run of units, so a binary search over those sums finds it,
-    testing each by a greedy partition (Khanna, Muthukrishnan and Skiena 1997). Optimal partitions
-    are not unique; this one fills early stages first and leaves each later stage at least one unit.
+def stage_slices(plan: ParallelPlan, units: Sequence[Unit]) -> list[slice]:
+    """Return the slice of ``units`` that each stage of ``plan`` has.
 
     Raises:
-        ValueError: if there are fewer units than stages.
+        UserError: exit status 2 if a stage would begin where it cannot.
     """
-    if not 1 <= stages <= len(costs):
-        raise ValueError(f"{len(costs)} units cannot make {stages} stages")
-    sums = [0, *accumulate(costs)]
-    bottlenecks = sorted({high - low for i, low in enumerate(sums) for high in sums[i + 1 :]})
-    low, high = 0, len(bottlenecks) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if _cuts(sums, stages, bottlenecks[middle]) is None:
-            low = middle + 1
-        else:
-            high = middle
-    cuts = _cuts(sums, stages, bottlenecks[low])
-    assert cuts is not None
-    return [slice(first, last) for first, last in pairwise(cuts)]
-
-
-def _cuts(sums: Sequence[int], stages: int, bottleneck: int) -> list[int] | None:
-    """Partition greedily with no stage above ``bottleneck``; None if that is impossible.
-
-    ``sums`` are the prefix sums of the costs. Returns the first unit of each stage, and the number
-    of units.
-    """
-    units = len(sums) - 1
-    cuts = [0]
-    for stage in range(stages):
-        reach = bisect_right(sums, sums[cuts[-1]] + bottleneck) - 1
-        cut = min(reach, units - (stages - 1 - stage))
-        if cut == cuts[-1]:
-            return None
-        cuts.append(cut)
-    return cuts if cuts[-1] == units else None
+    edges = (0, *stage_cuts(plan, units), len(units))
+    return [slice(first, last) for first, last in pairwise(edges)]
 
 
 def forward_flops(chain: Chain) -> list[int]:

@@ -17,7 +17,7 @@ from hybridperf_reference.engine.input import Input
 from hybridperf_reference.engine.loss import BatchLoss
 from hybridperf_reference.engine.norms import is_dtensor
 from hybridperf_reference.engine.parallelize import build_data_parallel, parallelize
-from hybridperf_reference.engine.partition import cut_chain, forward_flops
+from hybridperf_reference.engine.partition import chain_units, stage_slices
 from hybridperf_reference.engine.program_executor import ProgramExecutor
 from hybridperf_reference.engine.reading import reading_role
 from hybridperf_reference.engine.rng import RngStreams
@@ -54,10 +54,10 @@ class Trainer:
         if not plan.compile:
             leave_out_compiler()
         self._chain, self._task, self._plan, self._mesh, self._seed = chain, task, plan, mesh, seed
-        self._flops = forward_flops(chain)
         boundaries = chain.boundaries()
         check_chain(chain, boundaries, task, plan)
-        self._cuts = cut_chain(self._flops, boundaries, plan.pipeline_stages)
+        self._units = chain_units(chain, boundaries)
+        self._cuts = stage_slices(plan, self._units)
         self._timer = StepTimer(mesh.device)
         if plan.delays_or_compresses:  # its executor averages gradients itself
             replicas, unused = DataParallel(plan, mesh, self._timer), unused_parameters(chain)
@@ -85,11 +85,15 @@ class Trainer:
         self._resumed: dict[str, object] = {}  # what the last checkpoint loaded held of versions
 
     def partition_entry(self) -> tuple[str, list[dict[str, object]]]:
-        """Return the log entry with the units and the forward FLOPs per sample of each stage."""
+        """Return the log entry with the units and the forward FLOPs per sample of each stage.
+
+        ``first_unit`` is the number in a plan's ``cuts`` by which a stage begins there.
+        """
         stages = [
             {
-                "units": [unit.name for unit in self._chain.units[cut]],
-                "forward_flops_per_sample": sum(self._flops[cut]),
+                "first_unit": cut.start,
+                "units": [unit.name for unit in self._units[cut]],
+                "forward_flops_per_sample": sum(unit.forward_flops for unit in self._units[cut]),
             }
             for cut in self._cuts
         ]

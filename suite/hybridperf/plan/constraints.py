@@ -41,6 +41,39 @@ def _units(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
         )
 
 
+@constraint("cut", "`cut` or `cuts` with `pp=1`", "one stage has all units")
+def _cut_one_stage(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    for name in ("cut", "cuts"):
+        field, value = FIELDS[name], getattr(plan, name)
+        if plan.pp == 1 and value != field.default:
+            found = f"{name}={field.word(value)}"
+            yield f"a pipeline (pp > 1) for {found}", "pp=1", f"drop {name}, or add pp=2"
+
+
+@constraint(
+    "cut",
+    "`cuts` of another number than the stages after the first, or beyond the model's units",
+    "each stage has at least one unit",
+)
+def _cuts(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.pp == 1 or not plan.cuts:
+        return
+    found, needed = f"cuts={FIELDS['cuts'].word(plan.cuts)}", plan.pipeline_stages - 1
+    if len(plan.cuts) != needed:
+        numbers = f"{needed} {'number' if needed == 1 else 'numbers'}"
+        yield (
+            f"{numbers} in cuts, one for each stage after the first",
+            f"{len(plan.cuts)} in {found}",
+            f"give {numbers}, or drop cuts",
+        )
+    if plan.cuts[-1] >= config.units:
+        yield (
+            f"cuts below {config.units}, the number of units of the model",
+            found,
+            "lower them, or drop cuts",
+        )
+
+
 @constraint(
     "divides",
     "`dp` x `microbatches` that does not divide the global batch",

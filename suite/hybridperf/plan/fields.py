@@ -40,12 +40,18 @@ class Field:
     default: Any
     words: Mapping[str, Any]  #: values by word
     takes_numbers: bool  #: whether whole numbers are accepted, too
+    takes_series: bool  #: whether increasing whole numbers divided by "-" are accepted, too
     about: About
 
     def admits(self, value: object) -> bool:
         """Return whether ``value`` is valid for this field."""
         if self.takes_numbers and type(value) is int and self.about.least <= value:
             return value <= LARGEST_NUMBER
+        if self.takes_series and type(value) is tuple and value:
+            numbers = all(type(each) is int for each in value)
+            if not numbers or list(value) != sorted(set(value)):
+                return False
+            return self.about.least <= value[0] and value[-1] <= LARGEST_NUMBER
         return any(
             type(value) is type(each) and value == each
             for each in (self.default, *self.words.values())
@@ -56,13 +62,15 @@ class Field:
         for word, each in self.words.items():
             if type(value) is type(each) and value == each:
                 return word
-        return str(value)
+        return "-".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
     @property
     def values(self) -> tuple[str, ...]:
         """Return the accepted values as listed in docs and help."""
         least = self.about.least
-        return (*self.words, *([f"{least}", f"{least + 1}", "..."] if self.takes_numbers else ()))
+        numbers = (f"{least}", f"{least + 1}", "...") if self.takes_numbers else ()
+        series = (f"{least}-{least + 1}-...",) if self.takes_series else ()
+        return (*self.words, *numbers, *series)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +136,22 @@ class PlanFields:
             chip="{word} stages a rank",
         ),
     ] = 1
+    cut: Annotated[
+        Literal["minimax", "uniform", "parameters", "prefix_nearest", "ampa"],
+        About(
+            "what the stages of a pipeline are cut by",
+            chip="cut by {word}",
+            slug="{name}-{word}",
+        ),
+    ] = "minimax"
+    cuts: Annotated[
+        tuple[int, ...],
+        About(
+            "where stages are cut by hand: the units before each stage but the first",
+            default="as `cut` says",
+            slug="{name}-{word}",
+        ),
+    ] = ()
     microbatches: Annotated[
         int,
         About(
@@ -237,7 +261,7 @@ def _table() -> dict[str, Field]:
     table = {}
     for each in fields(PlanFields):
         kind, about = get_args(hints[each.name])
-        words, numbers = about.words or {}, False
+        words, numbers, series = about.words or {}, False, get_origin(kind) is tuple
         kinds = get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
         if bool in kinds:
             words = {"off": False, "on": True}
@@ -245,7 +269,7 @@ def _table() -> dict[str, Field]:
             words = {str(value): value for value in get_args(kind)}
         else:
             numbers = int in kinds
-        table[each.name] = Field(each.name, each.default, words, numbers, about)
+        table[each.name] = Field(each.name, each.default, words, numbers, series, about)
     return table
 
 

@@ -46,8 +46,10 @@ class ParallelPlan(PlanFields):
             values.setdefault("stages", SCHEDULES[values["schedule"]].stages)
         if values.get("zero") and values.get("shard") == values.get("dp", 1):
             del values["shard"]
-        plan = cls(**values)
-        for finding in plan._inconsistencies(f"plan {text!r}"):
+        plan, path = cls(**values), f"plan {text!r}"
+        if "cut" in values and plan.cuts:  # also where it states the default
+            raise UserError(_cut_twice(plan, path), ExitCode.USAGE)
+        for finding in plan._inconsistencies(path):
             raise UserError(finding, ExitCode.USAGE)
         return plan
 
@@ -103,6 +105,13 @@ class ParallelPlan(PlanFields):
         elif self.stages != default:
             expected = f"{default} {'stage' if default == 1 else 'stages'} on a rank {where}"
             yield finding(expected, f"stages={self.stages}", "drop stages")
+        if self.cuts and self.cut != FIELDS["cut"].default:
+            yield _cut_twice(self, path)
+
+
+def _cut_twice(plan: PlanFields, path: str) -> Finding:
+    found = f"cut={plan.cut} beside cuts={FIELDS['cuts'].word(plan.cuts)}"
+    return Finding("plan.text", "either cut or cuts", found, "drop one of them", path=path)
 
 
 def deviations_of(text: object) -> tuple[str, ...] | None:

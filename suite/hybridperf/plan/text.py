@@ -52,7 +52,7 @@ def write_slug(plan: PlanFields) -> str:
     for field, word in _stated(plan):
         if field.name != "dp":
             parts.append(_form(field.about.slug, field.name, word))
-    return "-".join(parts)
+    return "-".join(parts).replace("_", "-")
 
 
 class Chip(NamedTuple):
@@ -115,16 +115,31 @@ def _form(template: str, name: str, word: str) -> str:
 def _value(text: str, field: Field, word: str) -> object:
     if word in field.words:
         return field.words[word]
+    if field.takes_series:
+        return _series(text, field, word)
     if not field.takes_numbers:
         raise _refuse(text, f"{field.name} to be one of {', '.join(field.words)}", word)
-    if word.isascii() and word.isdigit() and len(word) <= len(str(LARGEST_NUMBER)):
-        number = int(word)
-        if field.about.least <= number:
-            return number
+    if (number := _number(word)) is not None and field.about.least <= number:
+        return number
     names = "".join(f"{name}, " for name in field.words).removesuffix(", ")
     kind = f"a whole number from {field.about.least} to {LARGEST_NUMBER}"
     expected = f"{field.name} to be {f'{names} or ' if names else ''}{kind}"
     raise _refuse(text, expected, repr(word))
+
+
+def _series(text: str, field: Field, word: str) -> tuple[int, ...]:
+    numbers = tuple(_number(each.strip()) for each in word.split("-"))
+    if field.admits(numbers):
+        return numbers  # type: ignore[return-value]  # a field admits no None
+    kind = f"whole numbers from {field.about.least} to {LARGEST_NUMBER} that increase"
+    expected = f"{field.name} to be {kind}, divided by '-'"
+    raise _refuse(text, expected, repr(word), f'write "{field.name}=3-7-12"')
+
+
+def _number(word: str) -> int | None:
+    if word.isascii() and word.isdigit() and len(word) <= len(str(LARGEST_NUMBER)):
+        return int(word)
+    return None
 
 
 def _refuse(text: str, expected: str, found: str, remedy: str = "correct it") -> UserError:

@@ -13,9 +13,9 @@ hierarchical         2 (k - 1) (a + n / (k b)) in the node and        2 (k - 1) 
 
 Rings are those of Patarasuk and Yuan (2009), at the pace of their slowest link. Trees are pairs of
 pipelined binary trees in which each rank is a leaf of one (Sanders, Speck and Träff 2009), as NCCL
-builds them between nodes, above chains in the nodes (Jeaugey 2019). Hierarchical all-reduces scatter
-in the node, add up between nodes in k rings at once, and gather in the node (Jia et al. 2018). A
-reduce-scatter or an all-gather is half of a ring or of a hierarchical all-reduce.
+builds them between nodes, above chains in the nodes (Jeaugey 2019). Hierarchical all-reduces
+scatter in the node, add up between nodes in k rings at once, and gather in the node (Jia et al.
+2018). A reduce-scatter or an all-gather is half of a ring or of a hierarchical all-reduce.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _hierarchical(message_bytes: float, group: Group) -> Cost:
 
 
 def _slowest(group: Group, flows: float) -> tuple[float, float]:
-    """Return latency and bandwidth of a group's slowest link, for at most ``flows`` between nodes."""
+    """Return latency and bandwidth of a group's slowest link, with ``flows`` out of each node."""
     if group.between is None:
         return group.inside.latency_s, group.inside.own_bytes_per_s
     between = group.between.own_bytes_per_s * min(flows, group.adapters)

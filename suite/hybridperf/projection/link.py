@@ -82,7 +82,14 @@ class Network:
         link = Link(between.latency_s, between.bytes_per_s)
         return Group(ranks, per_node, inside, link, adapters / groups, self.library)
 
-    def hop(self, sender: int, receiver: int) -> Link:
-        """Return the link from the device with global rank ``sender`` to that of ``receiver``."""
-        same_node = sender // self.devices_per_node == receiver // self.devices_per_node
-        return self.inside if same_node or self.between is None else self.between
+    def hop(self, sender: int, receiver: int, stride: int) -> Link:
+        """Return the link between devices of two global ranks, ``stride`` apart in a pipeline.
+
+        Other pipelines' ranks of the same stage send at the same time, each its share.
+        """
+        own = self.devices_per_node
+        if self.between is None or sender // own == receiver // own:
+            return self.inside
+        adapters = own / self.between.shared_by
+        flows = max(1.0, min(stride, own) / adapters)
+        return Link(self.between.latency_s, self.between.bytes_per_s / flows)

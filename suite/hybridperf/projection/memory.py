@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from operator import mul
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from hybridperf.plan.actions import ActionKind
+from hybridperf.plan.fields import PlanFields
+from hybridperf.plan.program import rank_program
+from hybridperf.projection.stages import Stages
+from hybridperf.projection.steps import fewer_microbatches
+from hybridperf.projection.traffic import held_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hybridperf.plan import ParallelPlan
-    from hybridperf.projection.units import UnitTable
+    from hybridperf.projection.units import Unit, UnitTable
 
-__all__ = ["Memory", "memory_bytes"]
+__all__ = ["STATE_TENSORS", "Memory", "memory_bytes"]
+
+_FLOAT_BYTES: Final = 4  #: weights, gradients and the optimizer's state are fp32
+
+#: what an optimizer keeps for each parameter: momentum, or first and second moments
+STATE_TENSORS: Final[Mapping[str, int]] = {"sgd": 1, "lars": 1, "adamw": 2, "lamb": 2}
+
+# Of the activations of a transformer's layer, tensor parallelism replicates 10 of 34 bytes for an
+# element of its output in fp16 (Korthikanti et al. 2022, equation 2): inputs of both normalizations
+# and of both pairs of split layers, and two masks.
+_REPLICATED_TENSORS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Bytes that one rank's device holds at its fullest, by what they are."""
 
-    weights_bytes: int  #: newest version
-    versions_bytes: int  #: older versions that later passes compute with
+    weights_bytes: int  #: of the newest version, and running statistics
+    versions_bytes: int  #: of older versions that later passes compute with
     gradients_bytes: int
     optimizer_bytes: int
     activations_bytes: int  #: kept between forward and backward passes
@@ -41,7 +60,146 @@ def memory_bytes(
 ) -> tuple[Memory, ...]:
     """Return what each rank of a pipeline holds, for micro-batches of ``microbatch`` samples.
 
-    ``cuts`` are the first units of each stage but the first, ``optimizer`` the name of one that
-    tasks may state: ``sgd``, ``adamw``, ``lars`` or ``lamb``.
+    ``cuts`` are the first units of each stage but the first, ``optimizer`` one of `STATE_TENSORS`.
+    How many versions, gradients and activations are held at once is counted in the rank's program.
+    What libraries and kernels need for themselves is not included.
     """
-    raise NotImplementedError
+    stages = Stages(plan, units, cuts)
+    return tuple(_rank_memory(stages, rank, microbatch, optimizer) for rank in range(plan.pp))
+
+
+def _rank_memory(stages: Stages, rank: int, microbatch: int, optimizer: str) -> Memory:
+    plan, units = stages.plan, stages.table.units
+    own = [units[number] for number in stages.units_of(rank)]
+    parameters = sum(held_parameters(plan, unit) for unit in own)
+    largest = max(held_parameters(plan, unit) for unit in own)
+    sizes = {stage: float(_kept_bytes(stages, stage, microbatch)) for stage in plan.stages_of(rank)}
+    held = _most_held(stages.plan, rank, sizes)
+    again = [
+        _kept_elements(plan, units[n]) for n in stages.units_of(rank) if n in stages.recomputed
+    ]
+    recomputing = max(again, default=0.0) * microbatch * _activation_bytes(plan)
+    sharded = 0.0 if plan.offload == "cpu" else parameters / plan.shards
+    whole, gradients = _whole_shares(plan, parameters, largest)
+    state = STATE_TENSORS[optimizer] * sharded
+    buffers = sum(unit.buffers for unit in own)
+    return Memory(
+        weights_bytes=round(_FLOAT_BYTES * ((sharded if plan.zero else 0) + whole + buffers)),
+        versions_bytes=round(_FLOAT_BYTES * parameters * (held.versions - 1)),
+        gradients_bytes=round(
+            _FLOAT_BYTES * ((sharded if plan.zero else 0) + gradients * held.gradients)
+        ),
+        optimizer_bytes=round(_FLOAT_BYTES * state),
+        activations_bytes=round(held.activations + recomputing),
+    )
+
+
+def _whole_shares(plan: ParallelPlan, parameters: float, largest: float) -> tuple[float, float]:
+    """Return the elements of weights and of gradients that are not sharded, on one rank.
+
+    FSDP gathers the next unit while one computes, and scatters one while the next computes.
+    """
+    narrow = 0.5 if plan.precision in {"bf16", "fp16"} and plan.offload == "none" else 1.0
+    if plan.zero == 0:
+        return parameters, parameters
+    weights = parameters if plan.zero < 3 else min(parameters, 2 * largest)
+    keeps = (plan.zero == 1 and plan.microbatches > 1) or plan.pp > 1
+    return narrow * weights, parameters if keeps else min(parameters, 2 * largest)
+
+
+def _kept_bytes(stages: Stages, stage: int, microbatch: int) -> float:
+    """Return the bytes that ``stage`` keeps of a micro-batch between its passes.
+
+    A unit that is computed again keeps its outputs only, as inputs of what follows. Under bf16 and
+    fp16, autograd keeps the narrow copies of weights that each pass makes.
+    """
+    plan, table = stages.plan, stages.table
+    numbers = stages.units[stage]
+    inputs = table.units[numbers[0] - 1].output_elements if numbers[0] else table.input_elements
+    elements, copies = float(inputs), 0.0
+    for number in numbers:
+        unit = table.units[number]
+        if number in stages.recomputed:
+            elements += unit.output_elements / (plan.tp if plan.sp and unit.tp_parameters else 1)
+        else:
+            elements += _kept_elements(plan, unit)
+            if plan.precision in {"bf16", "fp16"} and not plan.zero:
+                copies += 2 * held_parameters(plan, unit)
+    return elements * microbatch * _activation_bytes(plan) + copies
+
+
+def _kept_elements(plan: ParallelPlan, unit: Unit) -> float:
+    """Return the elements that ``unit`` keeps of a sample on one rank of a tp group."""
+    if plan.tp == 1 or not unit.tp_parameters:
+        return unit.kept_elements
+    replicated = (
+        0 if plan.sp else min(unit.kept_elements, _REPLICATED_TENSORS * unit.output_elements)
+    )
+    return replicated + (unit.kept_elements - replicated) / plan.tp
+
+
+def _activation_bytes(plan: ParallelPlan) -> int:
+    """Return the bytes of an element that a pass keeps; normalization layers keep more."""
+    return 2 if plan.precision in {"bf16", "fp16"} else _FLOAT_BYTES
+
+
+class _Held(NamedTuple):
+    """What a program holds at most at the same time."""
+
+    versions: int  #: of the weights
+    gradients: int  #: steps whose gradients are made or averaged, and not applied
+    activations: float  #: the largest sum of the bytes of micro-batches in flight
+
+
+def _most_held(plan: ParallelPlan, rank: int, sizes: Mapping[int, float]) -> _Held:
+    """Return what ``rank`` holds at most, where a micro-batch of a stage keeps ``sizes`` bytes."""
+    short = fewer_microbatches(plan).microbatches
+    versions, gradients, in_flight = _count(
+        plan.schedule, plan.pp, plan.stages, short, plan.staleness, plan.flush, rank
+    )
+    own = [sizes[stage] for stage in plan.stages_of(rank)]
+    most = max(sum(map(mul, counts, own)) for counts in in_flight)
+    if plan.schedule == "gpipe":  # which keeps all micro-batches
+        most *= plan.microbatches / short
+    return _Held(versions, gradients, most)
+
+
+@functools.lru_cache(maxsize=10_000)  # a search asks for the same few programs, with many sizes
+def _count(
+    schedule: str | None,
+    pp: int,
+    stages: int,
+    microbatches: int,
+    staleness: int,
+    flush: bool,
+    rank: int,
+) -> tuple[int, int, frozenset[tuple[int, ...]]]:
+    """Return the most versions and steps alive, and the counts of micro-batches by own stage."""
+    plan = PlanFields(
+        pp=pp,
+        schedule=schedule,
+        stages=stages,
+        microbatches=microbatches,
+        staleness=staleness,
+        flush=flush,
+    )
+    places = {stage: place for place, stage in enumerate(plan.stages_of(rank))}
+    alive, steps, counts = set[int](), set[int](), [0] * len(places)
+    versions, gradients, in_flight = 1, 1, set[tuple[int, ...]]()
+    for kind, step, _, version, stage in rank_program(plan, rank, range(staleness + 2)):
+        match kind:
+            case ActionKind.FORWARD:
+                alive.add(version)
+                counts[places[stage]] += 1
+                in_flight.add(tuple(counts))
+            case ActionKind.BACKWARD | ActionKind.BACKWARD_WEIGHT:
+                steps.add(step)
+                counts[places[stage]] -= 1
+            case ActionKind.UPDATE:
+                steps.discard(step)
+            case ActionKind.PUBLISH:
+                alive.add(version)
+            case ActionKind.RETIRE:
+                alive.discard(version)
+        versions, gradients = max(versions, len(alive)), max(gradients, len(steps))
+    return versions, gradients, frozenset(in_flight)

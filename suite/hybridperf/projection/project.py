@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import add
 from typing import TYPE_CHECKING
+
+from hybridperf.plan.actions import ActionKind
+from hybridperf.plan.program import rank_program
+from hybridperf.projection.costs import plan_costs
+from hybridperf.projection.memory import Memory, memory_bytes
+from hybridperf.projection.partition import stage_cuts
+from hybridperf.projection.simulate import Timeline, simulate
+from hybridperf.projection.stages import Stages
+from hybridperf.projection.steps import fewer_microbatches, simulated_steps
+from hybridperf.projection.traffic import sent_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hybridperf.plan import ParallelPlan
     from hybridperf.projection.link import Network
-    from hybridperf.projection.memory import Memory
-    from hybridperf.projection.simulate import Timeline
+    from hybridperf.projection.simulate import Costs
     from hybridperf.projection.units import UnitTable, UnitTiming
 
 __all__ = ["Projection", "lower_bound_s", "project"]
@@ -25,15 +35,22 @@ class Projection:
     cuts: tuple[int, ...]  #: first unit of each stage but the first
     step_s: float  #: in the steady state: the mean of the last of several steps
     samples_per_s: float
-    busy_s: tuple[float, ...]  #: by pipeline rank, in a step
-    idle_share: float  #: of all ranks' time: waiting for other stages' work ("bubble")
-    exposed_communication_s: float  #: in a step: waiting for data under way, mean of the ranks
+    busy_s: tuple[float, ...]  #: by pipeline rank, in a step: passes and updates
+    exposed_s: tuple[float, ...]  #: by pipeline rank, in a step: waiting for data under way
     memory: tuple[Memory, ...]  #: by pipeline rank
-    sent_bytes: dict[str, float]
-    #: in a step, by all ranks, as handed to sends and collectives; by kind: ``activations`` and
-    #: ``activation_gradients`` between stages, ``gradients`` averaged over replicas, ``parameters``
-    #: gathered by sharding, ``tensor_parallel``
+    sent_bytes: dict[str, float]  #: in a step, by kind; see `hybridperf.projection.traffic`
     timeline: Timeline | None  #: of all steps simulated, if asked for
+
+    @property
+    def idle_share(self) -> float:
+        """Return the share of all ranks' time that waits for work of others: the bubble."""
+        used = sum(self.busy_s) + sum(self.exposed_s)
+        return max(0.0, 1 - used / (len(self.busy_s) * self.step_s))
+
+    @property
+    def exposed_communication_s(self) -> float:
+        """Return the seconds of a step in which a rank waits for data under way, on average."""
+        return sum(self.exposed_s) / len(self.exposed_s)
 
     @property
     def memory_bytes(self) -> tuple[int, ...]:
@@ -50,13 +67,49 @@ def project(
     global_batch_size: int,
     optimizer: str,
     cuts: Sequence[int] | None = None,
+    clips: bool = False,
     with_timeline: bool = False,
 ) -> Projection:
-    """Return what ``plan`` is projected to do for micro-batches whose units take ``timing``.
+    """Return what ``plan`` is projected to do for units that take ``timing`` in its precision.
 
-    ``cuts`` are the first units of each stage but the first; those of the exact partition if None.
+    ``cuts`` are the first units of each stage but the first, if not those that the plan's ``cut``
+    chooses. ``clips`` says whether gradients are clipped, for which the ranks of a pipeline wait.
+
+    Replicas and ranks of a tp group do the same at the same time, so one pipeline is simulated.
+    A timeline shows no more micro-batches than a steady state needs.
     """
-    raise NotImplementedError
+    cuts = stage_cuts(plan, units.units) if cuts is None else cuts
+    stages = Stages(plan, units, cuts)
+    microbatch = global_batch_size // (plan.dp * plan.microbatches)
+    priced = plan_costs(plan, units, timing(microbatch), network, cuts, clips=clips)
+    short = _simulated(fewer_microbatches(plan), priced.costs)
+    step_s, waits_s = short.step_s, list(short.exposed_s)
+    if short.plan.microbatches < plan.microbatches:
+        longer = _simulated(fewer_microbatches(plan, rounds=1), priced.costs)
+        more = longer.plan.microbatches - short.plan.microbatches
+        rounds = (plan.microbatches - short.plan.microbatches) / more
+        step_s += rounds * (longer.step_s - short.step_s)
+        waits_s = [
+            fewer + rounds * (more - fewer)
+            for fewer, more in zip(short.exposed_s, longer.exposed_s, strict=True)
+        ]
+    hidden_s = [  # exposed, but part of what the simulation takes for passes and updates
+        plan.microbatches * passes + update
+        for passes, update in zip(priced.passes_exposed_s, priced.update_exposed_s, strict=True)
+    ]
+    return Projection(
+        plan=plan,
+        cuts=tuple(cuts),
+        step_s=step_s,
+        samples_per_s=global_batch_size / step_s,
+        busy_s=tuple(
+            _compute_s(plan, priced.costs, rank) - hidden for rank, hidden in enumerate(hidden_s)
+        ),
+        exposed_s=tuple(map(add, waits_s, hidden_s)),
+        memory=memory_bytes(plan, units, cuts, microbatch, optimizer),
+        sent_bytes=sent_bytes(stages, microbatch),
+        timeline=short.timeline if with_timeline else None,
+    )
 
 
 def lower_bound_s(
@@ -67,6 +120,67 @@ def lower_bound_s(
     *,
     global_batch_size: int,
     cuts: Sequence[int] | None = None,
+    clips: bool = False,
 ) -> float:
-    """Return seconds that a step takes at least, in closed form: for pruning a search."""
-    raise NotImplementedError
+    """Return seconds, in closed form, below which `project` puts no step of ``plan``.
+
+    Each rank has to compute its passes and its update. Averages begin in the last backward pass at
+    the earliest; what they take beyond it comes on top, unless they may take a whole step. Under a
+    flush the first rank begins a step by a forward pass, which has to reach every rank before that
+    computes, and ends it by a backward pass, which has to come back from there.
+    """
+    cuts = stage_cuts(plan, units.units) if cuts is None else cuts
+    microbatch = global_batch_size // (plan.dp * plan.microbatches)
+    costs = plan_costs(plan, units, timing(microbatch), network, cuts, clips=clips).costs
+    drains = plan.flush and not (plan.pipeline and plan.pipeline.split_backward)
+    most = reach = 0.0
+    for rank in range(plan.pp):
+        compute_s = _compute_s(plan, costs, rank)
+        averages_s = sum(b.seconds for stage in plan.stages_of(rank) for b in costs.buckets[stage])
+        if plan.staleness:
+            most = max(most, compute_s, averages_s)
+        elif plan.sync == "blocking":
+            most = max(most, compute_s + averages_s)
+        elif plan.stages == 1:
+            most = max(most, compute_s + averages_s - costs.backward_s[rank])
+        most = max(most, compute_s)
+        if drains:
+            own_s = compute_s - costs.update_s[rank] + costs.update_s[0]
+            most = max(most, reach + own_s)
+            reach += costs.forward_s[rank] + costs.backward_s[rank]
+            for hop in (costs.activations[rank], costs.gradients[(rank + 1) % plan.pp]):
+                reach += hop.occupied_s + hop.latency_s if hop else 0.0
+    return most
+
+
+def _compute_s(plan: ParallelPlan, costs: Costs, rank: int) -> float:
+    """Return the seconds of the passes and the update of ``rank`` in a step."""
+    passes_s = sum(costs.forward_s[s] + costs.backward_s[s] for s in plan.stages_of(rank))
+    return plan.microbatches * passes_s + costs.update_s[rank]
+
+
+@dataclass(frozen=True, slots=True)
+class _Steady:
+    """The steady state of a simulated plan."""
+
+    plan: ParallelPlan
+    step_s: float
+    exposed_s: tuple[float, ...]  #: by rank
+    timeline: Timeline
+
+
+def _simulated(plan: ParallelPlan, costs: Costs) -> _Steady:
+    """Simulate several steps of ``plan``, and return what the steady ones take."""
+    steps, steady = simulated_steps(plan)
+    programs = [list(rank_program(plan, rank, steps)) for rank in range(plan.pp)]
+    timeline = simulate(programs, costs)
+    begins = {
+        action.step: start
+        for action, start in zip(reversed(programs[0]), reversed(timeline.start_s[0]), strict=True)
+        if action.kind is ActionKind.FORWARD  # the first of each step is the last one here
+    }
+    step_s = (begins[steady.stop] - begins[steady.start]) / len(steady)
+    exposed_s = tuple(
+        sum(waits.get(step, 0.0) for step in steady) / len(steady) for waits in timeline.exposed_s
+    )
+    return _Steady(plan, step_s, exposed_s, timeline)

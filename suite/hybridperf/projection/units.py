@@ -43,6 +43,9 @@ class Unit:
     #: that ranks of a tp group all-reduce in the forward pass; as many in the backward pass
     begins_stage: bool = True  #: whether a stage may: its inputs are floating-point numbers
     buffers: int = 0  #: elements of running statistics: in weights and checkpoints, no gradients
+    tensors: int = 0  #: that the parameters are
+    low_rank_elements: int = 0  #: of the parameters' gradients as ``gradients=powersgd`` sends them
+    output_channels: int = 0  #: of the outputs: ``links=int8`` sends a scale for each
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,292 @@
+"""What the actions of a plan cost: unit times, collectives and messages put together by stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from hybridperf.projection.collectives import Cost, all_gather, all_reduce, reduce_scatter
+from hybridperf.projection.simulate import Bucket, Costs, Hop
+from hybridperf.projection.stages import Stages, axis_stride
+from hybridperf.projection.traffic import (
+    gradient_bytes,
+    message_bytes,
+    parameter_bytes,
+    tensor_parallel_bytes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hybridperf.plan import ParallelPlan
+    from hybridperf.projection.link import Group, Network
+    from hybridperf.projection.units import UnitTable, UnitTimes
+
+__all__ = ["PlanCosts", "plan_costs"]
+
+_MIB: Final = 2**20
+# DistributedDataParallel closes a bucket of gradients that has reached 25 MiB, the first one at 1
+# MiB (Li et al. 2020); the engine's own reducer, one that the next gradient would take above 8 MiB.
+_DDP_BYTES: Final = (1 * _MIB, 25 * _MIB)
+_REDUCER_BYTES: Final = 8 * _MIB
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCosts:
+    """What `simulate` needs, and what of the passes and updates is exposed communication."""
+
+    costs: Costs
+    passes_exposed_s: tuple[float, ...]  #: by rank, in the passes of one micro-batch
+    update_exposed_s: tuple[float, ...]  #: by rank, in an update
+
+
+class _UnitCost(NamedTuple):
+    """Seconds of one unit on one rank."""
+
+    forward_s: float
+    backward_s: float  #: recomputation included
+    exposed_s: float  #: of both, collectives of tensor parallelism
+    gather: Cost  #: of its parameters
+    scatter: Cost  #: of its gradients, and their average over replicas of a shard
+    gradient_bytes: float
+
+
+def plan_costs(
+    plan: ParallelPlan,
+    units: UnitTable,
+    times: UnitTimes,
+    network: Network,
+    cuts: Sequence[int],
+    *,
+    clips: bool = False,
+) -> PlanCosts:
+    """Return the costs of ``plan`` for micro-batches of ``times.microbatch`` samples.
+
+    ``cuts`` are the first units of each stage but the first. ``clips`` says whether the gradient's
+    norm over all stages is computed in each step.
+    """
+    stages = Stages(plan, units, cuts)
+    each = [list(_unit_costs(plan, times, network, stages, n)) for n in range(len(stages.units))]
+    ranks = range(plan.pp)
+    shards_once = plan.zero == 1 or (plan.zero == 2 and plan.microbatches == 1)
+    in_pass = plan.zero > 0 and not shards_once
+    passes = [_passes(plan, own, network, in_pass=in_pass) for own in each]
+    loss = [0.0] * (len(each) - 1) + [times.loss_s]
+    forward_s = tuple(one.forward_s for one in passes)
+    backward_s = tuple(one.backward_s + last for one, last in zip(passes, loss, strict=True))
+    updates, exposed = zip(
+        *(_update(plan, times, network, stages, each, rank, gathers=shards_once) for rank in ranks),
+        strict=True,
+    )
+    costs = Costs(
+        forward_s=forward_s,
+        backward_s=backward_s,
+        # The first stage needs no gradient of its inputs: torch leaves all to the other half.
+        input_s=(0.0, *(one / 2 for one in backward_s[1:])),
+        weight_s=(backward_s[0], *(one / 2 for one in backward_s[1:])),
+        activations=_hops(plan, network, stages, times.microbatch, forth=True),
+        gradients=_hops(plan, network, stages, times.microbatch, forth=False),
+        buckets=_buckets(plan, network, each, in_pass=in_pass),
+        update_s=updates,
+        clip_s=_clip_s(plan, network) if clips or plan.precision == "fp16" else None,
+    )
+    by_rank = tuple(
+        sum(passes[stage].exposed_s for stage in plan.stages_of(rank)) for rank in ranks
+    )
+    return PlanCosts(costs, by_rank, exposed)
+
+
+def _unit_costs(
+    plan: ParallelPlan, times: UnitTimes, network: Network, stages: Stages, stage: int
+) -> Iterator[_UnitCost]:
+    """Yield the costs of the units of ``stage``."""
+    tensor = network.group(plan.tp, axis_stride(plan, "tp"))
+    shard, replicate = stages.replica_groups(network)
+    for number in stages.units[stage]:
+        unit = stages.table.units[number]
+        whole = unit.parameters or 1
+        share = 1 - unit.tp_parameters / whole * (1 - 1 / plan.tp)
+        sums = _reduced_s(plan, tensor, tensor_parallel_bytes(plan, unit, times.microbatch))
+        forward_s = times.forward_s[number] * share + sums
+        again = forward_s if number in stages.recomputed else 0.0
+        own_bytes = gradient_bytes(plan, unit)
+        gather, scatter = Cost(0.0, 0.0), Cost(0.0, 0.0)
+        if plan.zero:
+            gather = all_gather(parameter_bytes(plan, unit), shard)
+            scatter = reduce_scatter(own_bytes, shard)
+            over = all_reduce(own_bytes / plan.shards, replicate)
+            scatter = Cost(scatter.seconds + over.seconds, scatter.sent_bytes + over.sent_bytes)
+        yield _UnitCost(
+            forward_s,
+            times.backward_s[number] * share + sums + again,
+            sums * (2 + (number in stages.recomputed)),
+            gather,
+            scatter,
+            own_bytes,
+        )
+
+
+def _reduced_s(plan: ParallelPlan, group: Group, message_bytes: float) -> float:
+    """Return the seconds of adding up activations in a tp group; with sp, in two halves."""
+    if plan.sp:
+        return (
+            reduce_scatter(message_bytes, group).seconds + all_gather(message_bytes, group).seconds
+        )
+    return all_reduce(message_bytes, group).seconds
+
+
+class _Passes(NamedTuple):
+    forward_s: float
+    backward_s: float
+    exposed_s: float
+
+
+def _passes(
+    plan: ParallelPlan, units: Sequence[_UnitCost], network: Network, *, in_pass: bool
+) -> _Passes:
+    """Return the seconds of a stage's passes; ``in_pass``: parameters are gathered in each."""
+    forward_s = sum(unit.forward_s for unit in units)
+    backward_s = sum(unit.backward_s for unit in units)
+    exposed_s = sum(unit.exposed_s for unit in units)
+    if not in_pass:
+        return _Passes(forward_s, backward_s, exposed_s)
+    gathers = [unit.gather.seconds for unit in units]
+    again = gathers[::-1] if plan.zero == 3 else [0.0] * len(units)
+    # In a pipeline gradients are scattered once a step, after the last backward pass.
+    scatters = [unit.scatter.seconds for unit in reversed(units)]
+    if plan.pp > 1:
+        scatters = [0.0] * len(units)
+    overlaps = network.library == "nccl"
+    both = [
+        _in_streams([unit.forward_s for unit in units], gathers, [], overlaps=overlaps),
+        _in_streams([u.backward_s for u in reversed(units)], again, scatters, overlaps=overlaps),
+    ]
+    return _Passes(both[0], both[1], exposed_s + sum(both) - forward_s - backward_s)
+
+
+def _in_streams(
+    computes: Sequence[float], befores: Sequence[float], afters: Sequence[float], *, overlaps: bool
+) -> float:
+    """Return the seconds of units that each gather before they compute, and scatter after.
+
+    FSDP gathers the parameters of the next unit while one computes, and scatters the gradients of
+    the last one, each in a stream; over gloo it does one thing at a time.
+    """
+    if not overlaps:
+        return sum(computes) + sum(befores) + sum(afters)
+    begun = computed = gathered = scattered = 0.0
+    for number, compute in enumerate(computes):
+        gathered = max(gathered, begun) + befores[number]
+        begun = max(computed, gathered)
+        computed = begun + compute
+        if afters:
+            scattered = max(scattered, computed) + afters[number]
+    return max(computed, scattered)
+
+
+def _update(
+    plan: ParallelPlan,
+    times: UnitTimes,
+    network: Network,
+    stages: Stages,
+    each: Sequence[Sequence[_UnitCost]],
+    rank: int,
+    *,
+    gathers: bool,
+) -> tuple[float, float]:
+    """Return the seconds of a rank's update, and those of them that are exposed communication.
+
+    Parameters that stay whole for a step are gathered in its first forward pass, right after the
+    update, with which they are counted.
+    """
+    seconds = 0.0
+    own = [number for stage in plan.stages_of(rank) for number in stages.units[stage]]
+    for number in own:
+        unit = stages.table.units[number]
+        split = 1 - unit.tp_parameters / (unit.parameters or 1) * (1 - 1 / plan.tp)
+        seconds += times.update_s[number] * split / plan.shards
+    exposed = 0.0
+    costs = [unit for stage in plan.stages_of(rank) for unit in each[stage]]
+    if gathers:
+        forward_s = [unit.forward_s for unit in costs]
+        overlaps = network.library == "nccl"
+        gathered = [unit.gather.seconds for unit in costs]
+        exposed = _in_streams(forward_s, gathered, [], overlaps=overlaps) - sum(forward_s)
+    if plan.gradients == "powersgd":  # the second factors, once the first ones are averaged
+        group = network.group(plan.dp, axis_stride(plan, "dp"))
+        exposed += all_reduce(sum(unit.gradient_bytes for unit in costs) / 2, group).seconds
+    return seconds + exposed, exposed
+
+
+def _hops(
+    plan: ParallelPlan, network: Network, stages: Stages, microbatch: int, *, forth: bool
+) -> tuple[Hop | None, ...]:
+    """Return the message of each stage to the next one, or to the one before."""
+    count, stride = len(stages.units), axis_stride(plan, "pp")
+    hops: list[Hop | None] = []
+    for stage in range(count):
+        other = stage + 1 if forth else stage - 1
+        if not 0 <= other < count or stages.rank_of[other] == stages.rank_of[stage]:
+            hops.append(None)
+            continue
+        sender, receiver = stages.rank_of[stage], stages.rank_of[other]
+        link = network.hop(sender * stride, receiver * stride, stride)
+        last = stages.table.units[stages.units[min(stage, other)][-1]]
+        occupied_s = message_bytes(plan, last, microbatch) / link.own_bytes_per_s
+        hops.append(Hop(f"{sender}-{receiver}", occupied_s, link.latency_s))
+    return tuple(hops)
+
+
+def _buckets(
+    plan: ParallelPlan, network: Network, each: Sequence[Sequence[_UnitCost]], *, in_pass: bool
+) -> tuple[tuple[Bucket, ...], ...]:
+    """Return the gradients that each stage averages from its last backward pass on."""
+    if plan.dp == 1 or (in_pass and plan.pp == 1):
+        return ((),) * len(each)
+    group = network.group(plan.dp, axis_stride(plan, "dp"))
+    if plan.sync == "blocking":
+        # One all-reduce for all stages of a rank, after all of its passes.
+        buckets: list[tuple[Bucket, ...]] = [()] * len(each)
+        for rank in range(plan.pp):
+            own = plan.stages_of(rank)
+            whole = sum(unit.gradient_bytes for stage in own for unit in each[stage])
+            buckets[own[-1]] = (Bucket(0.0, all_reduce(whole, group).seconds),)
+        return tuple(buckets)
+    return tuple(tuple(_overlapped(plan, group, units)) for units in each)
+
+
+def _overlapped(plan: ParallelPlan, group: Group, units: Sequence[_UnitCost]) -> Iterator[Bucket]:
+    """Yield the buckets of a stage, each ready at the end of its first unit's backward pass."""
+    before = [0.0, *accumulate(unit.backward_s for unit in units)]
+    if plan.gradients == "powersgd":
+        yield Bucket(0.0, all_reduce(sum(unit.gradient_bytes for unit in units) / 2, group).seconds)
+        return
+    if plan.zero or plan.tp > 1:  # FSDP: each unit by itself, after the pass in a pipeline
+        for number in reversed(range(len(units))):
+            unit = units[number]
+            whole = unit.scatter if plan.zero else all_reduce(unit.gradient_bytes, group)
+            yield Bucket(before[number] if plan.pp == 1 else 0.0, whole.seconds)
+        return
+    waiting, first = 0.0, True
+    for number in reversed(range(len(units))):
+        own = units[number].gradient_bytes
+        if plan.delays_or_compresses:
+            if waiting and waiting + own > _REDUCER_BYTES:
+                yield Bucket(before[number + 1], all_reduce(waiting, group).seconds)
+                waiting = 0.0
+            waiting += own
+            continue
+        waiting += own
+        if waiting >= _DDP_BYTES[not first]:
+            yield Bucket(before[number], all_reduce(waiting, group).seconds)
+            waiting, first = 0.0, False
+    if waiting:
+        yield Bucket(0.0, all_reduce(waiting, group).seconds)
+
+
+def _clip_s(plan: ParallelPlan, network: Network) -> float | None:
+    """Return the seconds of adding up one number over the ranks of a pipeline; None for one."""
+    if plan.pp == 1:
+        return None
+    return all_reduce(8, network.group(plan.pp, axis_stride(plan, "pp"))).seconds

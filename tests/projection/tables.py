@@ -1,0 +1,51 @@
+"""Unit tables and times for tests of projections."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hybridperf.projection.link import Link, Network
+from hybridperf.projection.units import Unit, UnitTable, UnitTimes
+
+if TYPE_CHECKING:
+    from hybridperf.projection.units import UnitTiming
+
+__all__ = ["FAST", "equal_units", "timing_of"]
+
+FAST = Network(8, Link(0.0, 1e30))  #: on which nothing takes time
+
+
+def equal_units(
+    count: int, *, parameters: int = 1000, output: int = 10, kept: int = 30, split: int = 0
+) -> UnitTable:
+    """Return a table of equal units, ``split`` of whose parameters tp splits."""
+    units = tuple(
+        Unit(
+            f"unit.{number}",
+            forward_flops=1.0,
+            parameters=parameters,
+            output_elements=output,
+            kept_elements=kept,
+            tp_parameters=split,
+            tp_reduced_elements=2 * output if split else 0,
+            tensors=2,
+            low_rank_elements=parameters // 10,
+            output_channels=output // 5,
+        )
+        for number in range(count)
+    )
+    return UnitTable("test/equal", units, input_elements=output)
+
+
+def timing_of(
+    table: UnitTable, forward_s: float = 1.0, backward_s: float = 2.0, update_s: float = 0.0
+) -> UnitTiming:
+    """Return times of equal units, the same for a micro-batch of any size."""
+    count = len(table.units)
+
+    def times(microbatch: int) -> UnitTimes:
+        return UnitTimes(
+            microbatch, (forward_s,) * count, (backward_s,) * count, 0.0, (update_s,) * count
+        )
+
+    return times

@@ -1,0 +1,256 @@
+"""Projections: steady steps in closed form, bounds below them, and bytes sent by kind."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hybridperf.plan import SCHEDULES, ParallelPlan
+from hybridperf.projection import project as module
+from hybridperf.projection.collectives import all_reduce
+from hybridperf.projection.link import Link, Network
+from hybridperf.projection.project import Projection, lower_bound_s, project
+from hybridperf.projection.units import UnitTimes
+from tests.projection.tables import FAST, equal_units, timing_of
+
+if TYPE_CHECKING:
+    from hybridperf.projection.units import UnitTable, UnitTiming
+
+TABLE = equal_units(24, split=800)
+TIMING = timing_of(TABLE)  # 1 s forward and 2 s backward in each unit
+SLOW = Network(2, Link(0.001, 1e6), Link(0.002, 1e5))
+
+
+def projected(
+    text: str,
+    network: Network = FAST,
+    *,
+    batch: int = 4800,
+    table: UnitTable = TABLE,
+    timing: UnitTiming = TIMING,
+    clips: bool = False,
+) -> Projection:
+    return project(
+        ParallelPlan.parse(text),
+        table,
+        timing,
+        network,
+        global_batch_size=batch,
+        optimizer="sgd",
+        clips=clips,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "step_s"),
+    [
+        ("dp=1", 72),
+        ("dp=1,microbatches=5", 5 * 72),
+        ("dp=1,recompute=full", 96),
+        ("tp=2", 24 * 3 * (1 - 0.8 / 2)),
+        ("pp=4,microbatches=8", 18 * (8 + 3)),
+        ("pp=4,microbatches=8,schedule=gpipe", 18 * (8 + 3)),
+        ("pp=4,microbatches=8,schedule=interleaved", 9 * (2 * 8 + 3)),
+        ("pp=4,microbatches=8,staleness=1", 18 * (8 + 3)),
+        ("pp=4,microbatches=8,staleness=1,flush=off", 18 * 8),
+        ("pp=4,microbatches=2,staleness=2,flush=off", 18 * 2),
+        ("pp=4,microbatches=400", 18 * (400 + 3)),
+        ("pp=4,microbatches=400,schedule=gpipe", 18 * (400 + 3)),
+        ("pp=4,microbatches=400,schedule=interleaved", 9 * (2 * 400 + 3)),
+        ("pp=4,microbatches=400,staleness=1,flush=off", 18 * 400),
+    ],
+)
+def test_equal_stages_take_their_closed_forms(text: str, step_s: float) -> None:
+    found = projected(text)
+    assert found.step_s == pytest.approx(step_s)
+    assert found.samples_per_s == pytest.approx(4800 / step_s)
+    assert found.exposed_communication_s == pytest.approx(0.0, abs=1e-9)
+    idle = sum(found.busy_s) / (len(found.busy_s) * step_s)
+    assert found.idle_share == pytest.approx(1 - idle, abs=1e-9)
+
+
+def test_an_update_is_split_by_tp_and_by_sharding() -> None:
+    timing = timing_of(TABLE, update_s=1.0)
+    plain, split, sharded = (
+        projected(text, timing=timing).step_s - projected(text).step_s
+        for text in ("dp=4", "tp=2", "dp=4,zero=1")
+    )
+    assert (plain, split, sharded) == pytest.approx((24, 24 * 0.6, 24 / 4))
+
+
+def test_blocking_averages_come_on_top_and_overlapped_ones_as_far_as_they_show() -> None:
+    """24 units of 4 kB make one bucket, which is ready when all units are."""
+    plain = projected("dp=1").step_s
+    averages_s = projected("dp=4,sync=blocking", SLOW).step_s - plain
+    assert averages_s == pytest.approx(all_reduce(96_000, SLOW.group(4, 1)).seconds)
+    assert projected("dp=4", SLOW).step_s - plain == pytest.approx(averages_s)
+    assert projected("dp=4,staleness=1", SLOW).step_s == pytest.approx(plain)
+    big = equal_units(24, parameters=10_000_000)  # 40 MB each: a bucket for each unit
+    fast = Network(8, Link(0.0, 1e9))
+    blocking = projected("dp=4,sync=blocking", fast, table=big)
+    overlapped = projected("dp=4", fast, table=big)
+    each_s = 1.5 * 40e6 / 1e9
+    assert blocking.exposed_communication_s == pytest.approx(24 * each_s)
+    assert overlapped.exposed_communication_s == pytest.approx(each_s)  # that of the first unit
+
+
+def test_vggs_largest_layer_is_one_bucket_that_shows() -> None:
+    """Most parameters are in one late layer: what precedes it in the backward pass hides little.
+
+    The gradients of the layers before it wait behind it, though they are few.
+    """
+    units = tuple(
+        replace(unit, parameters=100_000_000 if number == 22 else 1000)
+        for number, unit in enumerate(TABLE.units)
+    )
+    found = projected("dp=4", Network(8, Link(0.0, 1e6)), table=replace(TABLE, units=units))
+    rest_s = 22 * 2.0  # backward passes after it
+    layer_s, later_s = 1.5 * 4 * 100_001_000 / 1e6, 1.5 * 4 * 22_000 / 1e6
+    assert found.exposed_communication_s == pytest.approx(layer_s - rest_s + later_s)
+
+
+def test_gradients_of_half_the_bytes_take_half_the_time() -> None:
+    whole, half = (
+        projected(text, Network(8, Link(0.0, 1e3))).exposed_communication_s
+        for text in ("dp=4,sync=blocking", "dp=4,sync=blocking,gradients=bf16")
+    )
+    assert half == pytest.approx(whole / 2)
+
+
+def test_clipping_holds_the_ranks_of_a_pipeline_together() -> None:
+    plain, clipped = (
+        projected("pp=4,microbatches=4,staleness=1,flush=off", SLOW, clips=clips)
+        for clips in (False, True)
+    )
+    assert clipped.step_s > plain.step_s
+
+
+def test_sharded_parameters_are_gathered_while_other_units_compute() -> None:
+    big = equal_units(24, parameters=1_000_000)
+    network = Network(8, Link(0.0, 1e9))
+    gather_s = 0.75 * 4e6 / 1e9
+    three = projected("dp=4,zero=3", network, table=big)
+    # The first gather of each pass shows, and the last gradient's scatter.
+    assert three.step_s == pytest.approx(72 + 3 * gather_s)
+    gloo = projected("dp=4,zero=3", replace(network, library="gloo"), table=big)
+    # One thing at a time, and a scatter is a whole all-reduce.
+    assert gloo.step_s == pytest.approx(72 + 24 * 4 * gather_s)
+
+
+def test_more_micro_batches_than_are_simulated_cost_as_if_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draw = random.Random(3)
+    times = UnitTimes(
+        1,
+        tuple(draw.uniform(0.5, 2) for _ in TABLE.units),
+        tuple(draw.uniform(1, 4) for _ in TABLE.units),
+        0.1,
+        (0.01,) * 24,
+    )
+    for schedule in (*SCHEDULES, "1f1b,staleness=1,flush=off", "1f1b,staleness=1"):
+        text = f"dp=2,pp=4,schedule={schedule},microbatches=40"
+        if schedule == "zbv":
+            text += ",sync=blocking"
+        few = projected(text, SLOW, timing=lambda _: times)
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "fewer_microbatches", lambda plan, **_: plan)
+            all_of_them = projected(text, SLOW, timing=lambda _: times)
+        assert few.step_s == pytest.approx(all_of_them.step_s, rel=0.005), text
+        assert few.exposed_s == pytest.approx(all_of_them.exposed_s, rel=0.02, abs=0.5), text
+
+
+def random_plan(draw: random.Random) -> str:
+    ranks, replicas, tp = draw.choice([1, 2, 3, 4]), draw.choice([1, 2, 4]), draw.choice([1, 2])
+    parts = [f"dp={replicas}", f"pp={ranks}", f"tp={tp}"]
+    microbatches = ranks * draw.choice([1, 2, 5])
+    parts.append(f"microbatches={microbatches}")
+    choices = ["", "staleness=1"] if tp == 1 else [""]
+    if replicas > 1:
+        choices += ["zero=1", "zero=3", "sync=blocking", "gradients=bf16"]
+    extra = draw.choice(choices)
+    if ranks > 1:
+        schedules = ["1f1b", "gpipe"]
+        if extra != "staleness=1":
+            schedules.append("interleaved")
+            if extra in {"zero=1", "sync=blocking"} or replicas == 1:
+                schedules.append("zbv")
+        parts.append(f"schedule={draw.choice(schedules)}")
+        if extra == "staleness=1" and parts[-1].endswith("1f1b") and draw.random() < 0.5:
+            parts.append("flush=off")
+    if draw.random() < 0.3 and "zbv" not in parts[-1]:
+        parts.append("recompute=full")
+    return ",".join([*parts, extra] if extra else parts)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_bound_is_below_every_projection_and_near_it_without_links(seed: int) -> None:
+    draw = random.Random(seed)
+    text = random_plan(draw)
+    times = UnitTimes(
+        1,
+        tuple(draw.uniform(0.9, 1.1) for _ in TABLE.units),
+        tuple(draw.uniform(1.8, 2.2) for _ in TABLE.units),
+        0.05,
+        (0.01,) * 24,
+    )
+    for network in (FAST, SLOW):
+        found = projected(text, network, timing=lambda _: times, clips=draw.random() < 0.3)
+        bound_s = lower_bound_s(
+            ParallelPlan.parse(text), TABLE, lambda _: times, network, global_batch_size=4800
+        )
+        assert bound_s <= found.step_s * (1 + 1e-9), text
+        if network is FAST:
+            assert bound_s >= 0.6 * found.step_s, text
+
+
+def test_bytes_sent_are_those_of_all_ranks() -> None:
+    """24 units of 1000 parameters, 10 outputs and 2 channels; micro-batches of 600 samples."""
+    microbatch, everything = 600, 24_000
+
+    def sent(text: str, batch: int = 4800) -> dict[str, float]:
+        return projected(text, batch=batch).sent_bytes
+
+    activations = 4 * microbatch * 10
+    assert sent("dp=1") == {}
+    assert sent("dp=2") == {"gradients": 2 * 4 * everything}
+    assert sent("dp=2,gradients=bf16") == {"gradients": 2 * 2 * everything}
+    assert sent("dp=2,staleness=1") == {"gradients": 2 * 4 * (everything + 48)}
+    assert sent("dp=2,gradients=powersgd") == {"gradients": 2 * 4 * (24 * 100 + 48)}
+    both = {"activations": 3 * 8 * activations, "activation_gradients": 3 * 8 * activations}
+    assert sent("pp=4,microbatches=8") == both
+    crossings = 7 * 8 * activations
+    assert sent("pp=4,microbatches=8,schedule=interleaved") == dict.fromkeys(both, crossings)
+    # In a V, one of the seven boundaries is between stages of one rank.
+    assert sent("pp=4,microbatches=8,schedule=zbv") == dict.fromkeys(both, 6 * 8 * activations)
+    for links, size in (
+        ("bf16", 2 * 6000),
+        ("int8", 6000 + 4 * 2),
+        ("topk", 8 * 600),
+    ):
+        assert sent(f"pp=4,microbatches=8,links={links}") == dict.fromkeys(both, 24 * size)
+    assert sent("tp=2") == {"tensor_parallel": 2 * 2 * 4 * 24 * 20 * 4800}
+    assert sent("tp=2,recompute=full") == {"tensor_parallel": 2 * 3 * 4 * 24 * 20 * 4800}
+    assert sent("dp=4,zero=3,microbatches=2") == {
+        "gradients": 4 * 2 * 4 * everything,
+        "parameters": 4 * 2 * 2 * 4 * everything,
+    }
+
+
+def test_a_timeline_comes_if_asked_for() -> None:
+    plan = ParallelPlan.parse("pp=2,microbatches=2")
+    found = project(
+        plan, TABLE, TIMING, FAST, global_batch_size=8, optimizer="sgd", with_timeline=True
+    )
+    assert found.timeline is not None
+    assert found.timeline.programs[0][0].step == 0
+    assert projected("pp=2,microbatches=2").timeline is None
+
+
+def test_stages_that_are_not_the_plans_are_refused() -> None:
+    plan = ParallelPlan.parse("pp=2,microbatches=2")
+    with pytest.raises(ValueError, match="has 2 stages of 24 units, not those cut at"):
+        project(plan, TABLE, TIMING, FAST, global_batch_size=8, optimizer="sgd", cuts=[4, 8])
