@@ -117,9 +117,8 @@ class Trainer:
             inputs, targets = (part.to(device) for part in example)
             # Two: DDP rebuilds its buckets after the first step, in the order of gradients.
             self._executor.train(range(2), iter([(inputs, targets)] * 2))
-            self._replicas.drain()
             self._stage.eval()
-            with torch.no_grad():
+            with torch.no_grad(), self._replicas.averaged_statistics():
                 few = inputs[:_EVALUATION_CHUNK]
                 self._executor.predict(few, len(few))
         self._stage.load_state_dict(before)
@@ -150,12 +149,11 @@ class Trainer:
     def evaluate(self, data: EvaluationData) -> None:
         """Predict the evaluation samples; each replica predicts its share of them."""
         objective, replicas = self._chain.objective, self._plan.dp
-        self._replicas.drain()
         self._stage.eval()
         predicted: list[tuple[slice, Tensor]] = []
         most = -(-len(data) // replicas)
         passes = -(-most // _EVALUATION_CHUNK)  # of the replica with the largest share
-        with torch.no_grad():
+        with torch.no_grad(), self._replicas.averaged_statistics():
             chunks = data.chunks(self._mesh.replica, replicas, _EVALUATION_CHUNK)
             for chunk, inputs in self._input.evaluate(data.inputs, chunks):
                 passes -= 1
@@ -177,16 +175,14 @@ class Trainer:
         All ranks must call this. Sharded tensors are gathered one at a time, so that no device
         needs memory for the whole model.
         """
-        return {
-            name: _whole(value, self._mesh.device).cpu()
-            for name, value in self._stage.state_dict().items()
-        }
+        with self._replicas.averaged_statistics():
+            return {
+                name: _whole(value, self._mesh.device).to("cpu", copy=True)
+                for name, value in self._stage.state_dict().items()
+            }
 
     def save(self, folder: Path) -> None:
-        """Save a checkpoint into ``folder``; all ranks call this, after an evaluation.
-
-        The evaluation makes the running statistics of replicas agree.
-        """
+        """Save a checkpoint into ``folder``; all ranks call this."""
         tensors, scales = self._executor.state()
         progress = Progress(
             plan=str(self._plan),
@@ -197,7 +193,9 @@ class Trainer:
             good_steps=self._update.scale.good_steps,
             version_scales={str(version): scale for version, scale in scales.items()},
         )
-        save_checkpoint(folder, self._stage, self._update.optimizer, progress, tensors)
+        tensors |= {name: buffer.clone() for name, buffer in self._own_statistics().items()}
+        with self._replicas.averaged_statistics():
+            save_checkpoint(folder, self._stage, self._update.optimizer, progress, tensors)
 
     def load(self, folder: Path) -> None:
         """Resume from the checkpoint in ``folder``, saved under any plan; all ranks call this.
@@ -207,12 +205,22 @@ class Trainer:
         Raises:
             CheckpointError: if the checkpoint is damaged or of another model.
         """
+        own = self._own_statistics()
         progress, tensors = load_checkpoint(
             folder,
             self._stage,
             self._update.optimizer,
-            lambda progress: self._executor.expected_state(progress.step),
+            lambda progress: (
+                self._executor.expected_state(progress.step)
+                | (
+                    {n: b.clone() for n, b in own.items()}
+                    if progress.plan == str(self._plan)
+                    else {}
+                )
+            ),
         )
+        for name, buffer in own.items():
+            buffer.copy_(tensors.get(name, buffer))
         self._steps, self._update.scale.good_steps = progress.step, progress.good_steps
         if self._update.scale.is_dynamic:
             self._update.scale.factor = progress.loss_scale
@@ -283,6 +291,14 @@ class Trainer:
         return StepByStep(
             passes, part, plan, self._mesh, replicas, self._timer, self._update, self._streams
         )
+
+    def _own_statistics(self) -> dict[str, Tensor]:
+        """Return running statistics [...] of this replica, by names that no other rank has."""
+        if not self._mesh.replica_groups():
+            return {}
+        own = f"replica.{self._mesh.replica}.tensor.{self._mesh.tp_rank}"
+        buffers = self._stage.named_buffers()
+        return {f"{own}.{name}": each for name, each in buffers if each.is_floating_point()}
 
     def _record(self, steps: range) -> None:
         """Record the passes of the end of the first block, for the next statistics."""
