@@ -53,7 +53,7 @@ def test_timelines_below_each_other_have_one_axis() -> None:
     assert bars[0].attrib["x"] == bars[6].attrib["x"]
     widths = [float(bars[number].attrib["width"]) for number in (0, 6)]
     assert widths[1] == pytest.approx(2 * widths[0], abs=0.2)
-    assert "measured: 2 ranks, 10.0 ms, idle for 45% of it" in svg
+    assert "measured: 2 ranks, 10.0 ms, idle for 50% of it" in svg
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.plan.actions import ActionKind
+from hybridperf.projection.steps import simulated_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -50,24 +51,19 @@ def stated(projection: Projection, source: Mapping[str, object]) -> dict[str, ob
     """
     timeline = projection.timeline
     assert timeline is not None, "projected with one"
-    last = max(program[-1].step for program in timeline.programs)
     every = len(timeline.programs) <= _MOST_RANKS
     return {
         "step_s": round(projection.step_s, 9),
         "samples_per_s": round(projection.samples_per_s, 3),
-        "ranks": list(_ranks(projection, timeline, last)) if every else [],
-        "timeline": _timeline(projection, timeline, last),
+        "ranks": list(_ranks(projection, timeline)) if every else [],
+        "timeline": _last_steps(projection, timeline),
         "source": dict(source),
     }
 
 
-def _ranks(projection: Projection, timeline: Timeline, last: int) -> Iterator[dict[str, object]]:
-    """Yield the parts of a step for each rank of a pipeline, in the steady state.
-
-    That is the mean of the later half of the steps without the last one, after which plans that
-    delay updates apply what they still have.
-    """
-    steady = range((last + 1) // 2, last) or range(last + 1)
+def _ranks(projection: Projection, timeline: Timeline) -> Iterator[dict[str, object]]:
+    """Yield the parts of a step for each rank of a pipeline, in the steady state."""
+    _, steady = simulated_steps(projection.plan)
     for stage, memory_bytes in enumerate(projection.memory_bytes):
         seconds = _parts(timeline, stage, steady)
         yield {
@@ -90,9 +86,10 @@ def _parts(timeline: Timeline, rank: int, steps: range) -> dict[str, float]:
     return {part: math.fsum(each) for part, each in spans.items()}
 
 
-def _timeline(projection: Projection, timeline: Timeline, last: int) -> list[dict[str, object]]:
+def _last_steps(projection: Projection, timeline: Timeline) -> list[dict[str, object]]:
     """Return the actions of the last step by rank, or of the last two if they overlap."""
-    steps = range(last if projection.plan.flush else max(last - 1, 0), last + 1)
+    last = timeline.programs[0][-1].step
+    steps = range(last if projection.plan.flush else last - 1, last + 1)
     ranks = [
         [
             each
