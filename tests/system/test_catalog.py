@@ -35,6 +35,10 @@ from hybridperf.system.catalog import find_accelerator, known_accelerators
         ("TPUv4", "Google TPU v4"),
         ("Habana Gaudi2", "Habana Gaudi2"),
         ("Graphcore Bow IPU", "Graphcore Bow IPU"),
+        ("NVIDIA GeForce RTX 2080 Ti", "NVIDIA GeForce RTX 2080 Ti"),
+        ("NVIDIA RTX 3090", "NVIDIA GeForce RTX 3090"),
+        ("GeForce RTX 4090", "NVIDIA GeForce RTX 4090"),
+        ("Cambricon MLU370-X8", "Cambricon MLU370-X8"),
     ],
 )
 def test_accelerators_are_found_by_their_names_in_descriptions(described: str, name: str) -> None:
