@@ -5,7 +5,8 @@ With W ranks, N nodes, k ranks on each of them, n bytes, latency a and bandwidth
 ===================  ===============================================  ==========================
 all-reduce           seconds                                          bytes sent by each rank
 ===================  ===============================================  ==========================
-ring                 2 (W - 1) (a + n / (W b))                        2 (W - 1) / W n
+ring                 2 (W - 1) (a + n / (W b)), less what a link's    2 (W - 1) / W n
+                     burst takes
 tree                 2 ceil(log2 W) a + 2 n / b                       2 n
 hierarchical         2 (k - 1) (a + n / (k b)) in the node and        2 (k - 1) / k n
                      2 (N - 1) (a + n / (k N b)) between nodes        + 2 (N - 1) / N n / k
@@ -66,7 +67,8 @@ def all_reduce(message_bytes: float, group: Group, algorithm: Algorithm | None =
 def reduce_scatter(message_bytes: float, group: Group) -> Cost:
     """Return the cost of adding up ``message_bytes`` of each rank, a part of them on each rank.
 
-    In gloo it is an all-reduce of which each rank keeps a part.
+    In gloo it is an all-reduce of which each rank keeps a part: one of all that ``message_bytes``
+    are, if they are one tensor, as they always are here. (Of a list of tensors, one for each.)
     """
     if group.library == "gloo":
         return all_reduce(message_bytes, group)
@@ -93,8 +95,10 @@ def broadcast(message_bytes: float, group: Group) -> Cost:
 def _ring(message_bytes: float, group: Group) -> Cost:
     latency_s, bytes_per_s = _slowest(group, 1.0)
     steps = 2 * (group.ranks - 1)
-    part_bytes = message_bytes / group.ranks
-    return Cost(steps * (latency_s + part_bytes / bytes_per_s), steps * part_bytes)
+    sent_bytes = steps * message_bytes / group.ranks
+    burst_bytes = (group.between or group.inside).burst_bytes
+    slowed_bytes = max(0.0, sent_bytes - burst_bytes)
+    return Cost(steps * latency_s + slowed_bytes / bytes_per_s, sent_bytes)
 
 
 def _tree(message_bytes: float, group: Group) -> Cost:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -89,6 +89,7 @@ def plan_costs(
         gradients=_hops(plan, network, stages, times.microbatch, forth=False),
         buckets=_buckets(plan, network, each, in_pass=in_pass),
         update_s=updates,
+        turns=_turns(plan, network),
         clip_s=_clip_s(plan, network) if clips or plan.precision == "fp16" else None,
     )
     by_rank = tuple(
@@ -234,7 +235,8 @@ def _hops(
         link = network.hop(sender * stride, receiver * stride, stride)
         last = stages.table.units[stages.units[min(stage, other)][-1]]
         occupied_s = message_bytes(plan, last, microbatch) / link.own_bytes_per_s
-        hops.append(Hop(f"{sender}-{receiver}", occupied_s, link.latency_s))
+        burst_s = link.burst_bytes / link.own_bytes_per_s
+        hops.append(Hop(f"{sender}-{receiver}", occupied_s, link.latency_s, burst_s=burst_s))
     return tuple(hops)
 
 
@@ -245,6 +247,9 @@ def _buckets(
     if plan.dp == 1 or (in_pass and plan.pp == 1):
         return ((),) * len(each)
     group = network.group(plan.dp, axis_stride(plan, "dp"))
+    if turns := _turns(plan, network):
+        together = max(turns.count(turn) for turn in turns)
+        group = replace(group, adapters=min(1.0, group.adapters * together))
     if plan.sync == "blocking":
         # One all-reduce for all stages of a rank, after all of its passes.
         buckets: list[tuple[Bucket, ...]] = [()] * len(each)
@@ -256,17 +261,30 @@ def _buckets(
     return tuple(tuple(_overlapped(plan, group, units)) for units in each)
 
 
+def _turns(plan: ParallelPlan, network: Network) -> tuple[int, ...]:
+    """Return the node of each rank of a pipeline if those of a node share network adapters.
+
+    They then average one after another, each with what would be the part of all: so the adapters
+    are used by whoever has gradients, however unequal the stages are.
+    """
+    if network.group(plan.dp, axis_stride(plan, "dp")).adapters >= 1:
+        return ()
+    stride = axis_stride(plan, "pp")
+    return tuple(rank * stride // network.devices_per_node for rank in range(plan.pp))
+
+
 def _overlapped(plan: ParallelPlan, group: Group, units: Sequence[_UnitCost]) -> Iterator[Bucket]:
     """Yield the buckets of a stage, each ready at the end of its first unit's backward pass."""
     before = [0.0, *accumulate(unit.backward_s for unit in units)]
     if plan.gradients == "powersgd":
         yield Bucket(0.0, all_reduce(sum(unit.gradient_bytes for unit in units) / 2, group).seconds)
         return
-    if plan.zero or plan.tp > 1:  # FSDP: each unit by itself, after the pass in a pipeline
+    if plan.zero or plan.tp > 1:  # FSDP: each unit by itself; in a pipeline, after the pass
+        beside = plan.pp == 1 and group.library == "nccl"
         for number in reversed(range(len(units))):
             unit = units[number]
             whole = unit.scatter if plan.zero else all_reduce(unit.gradient_bytes, group)
-            yield Bucket(before[number] if plan.pp == 1 else 0.0, whole.seconds)
+            yield Bucket(before[number] if beside else 0.0, whole.seconds)
         return
     waiting, first = 0.0, True
     for number in reversed(range(len(units))):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 __all__ = ["Group", "Library", "Link", "Network"]
@@ -15,12 +15,14 @@ class Link:
     """A link in one direction: a message takes ``latency_s`` plus its bytes by the bandwidth.
 
     Hockney's model (1994), also written alpha + n x beta. Of ``shared_by`` devices that send at the
-    same time each has its share of the bandwidth.
+    same time each has its share of the bandwidth. Where a token bucket limits the link (tc-tbf(8)),
+    ``burst_bytes`` after a pause take no time.
     """
 
     latency_s: float
     bytes_per_s: float
     shared_by: int = 1
+    burst_bytes: float = 0.0
 
     @property
     def own_bytes_per_s(self) -> float:
@@ -28,8 +30,12 @@ class Link:
         return self.bytes_per_s / self.shared_by
 
     def send_s(self, message_bytes: float) -> float:
-        """Return the seconds from the start of a send to its arrival, while all that share send."""
-        return self.latency_s + message_bytes / self.own_bytes_per_s
+        """Return the seconds from the start of a send to its arrival, while all that share send.
+
+        The link was idle before.
+        """
+        slowed_bytes = max(0.0, message_bytes - self.burst_bytes)
+        return self.latency_s + slowed_bytes / self.own_bytes_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,7 @@ class Network:
         between = self.between_collectives or self.between or inside
         groups = max(1, self.devices_per_node // per_node)
         adapters = self.devices_per_node / between.shared_by
-        link = Link(between.latency_s, between.bytes_per_s)
+        link = replace(between, shared_by=1)
         return Group(ranks, per_node, inside, link, adapters / groups, self.library)
 
     def hop(self, sender: int, receiver: int, stride: int) -> Link:
@@ -92,4 +98,4 @@ class Network:
             return self.inside
         adapters = own / self.between.shared_by
         flows = max(1.0, min(stride, own) / adapters)
-        return Link(self.between.latency_s, self.between.bytes_per_s / flows)
+        return replace(self.between, bytes_per_s=self.between.bytes_per_s / flows, shared_by=1)

@@ -25,6 +25,7 @@ class Hop(NamedTuple):
     latency_s: float  #: from then to its arrival
     encode_s: float = 0.0  #: work of the rank that sends, before
     decode_s: float = 0.0  #: work of the rank that receives, after
+    burst_s: float = 0.0  #: of what a wire that was idle is occupied, it takes so much less
 
 
 class Bucket(NamedTuple):
@@ -48,6 +49,8 @@ class Costs:
     update_s: tuple[float, ...]  #: by rank
     clip_s: float | None = None
     #: of adding up the gradient's norm over the ranks, which all wait for; None without clipping
+    turns: tuple[int, ...] = ()
+    #: by rank: those of the same number average gradients in turns; empty: none waits for another
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,8 @@ class _Simulation:
         self.wire_free = defaultdict[str, float](float)
         hops = [hop.wire for hop in (*costs.activations, *costs.gradients) if hop is not None]
         self.shared = {wire for wire, count in Counter(hops).items() if count > 1}
-        self.reducer_free = [0.0] * ranks
+        self.turns = costs.turns or tuple(range(ranks))
+        self.reducer_free = dict.fromkeys(self.turns, 0.0)
         self.averaged: dict[tuple[int, int], float] = {}  # by rank and step: of its stages so far
         self.ready: dict[int, dict[int, float]] = {}  # by step and rank: when it could clip
 
@@ -144,18 +148,19 @@ class _Simulation:
                 forth = kind is _SEND_ACTIVATION
                 hop = costs.activations[stage] if forth else costs.gradients[stage]
                 assert hop is not None, "the stage it is for is on another rank"
-                wire, occupied_s, latency_s, encode_s, _ = hop
+                wire, occupied_s, latency_s, encode_s, _, burst_s = hop
                 if wire in self.shared and runnable and runnable[0][0] < now:
                     heappush(runnable, (now, rank))  # others may take the wire before
                     break
                 now += encode_s
                 free = self.wire_free[wire]
                 self.wire_free[wire] = free = max(now, free) + occupied_s
+                arrival = max(now, free - burst_s) + latency_s
                 box = stage + 1 if forth else ~(stage - 1)
-                boxes[box].append((free + latency_s, now))
+                boxes[box].append((arrival, now))
                 if box in self.waiting:
                     receiver = self.waiting.pop(box)
-                    heappush(runnable, (max(self.now[receiver], free + latency_s), receiver))
+                    heappush(runnable, (max(self.now[receiver], arrival), receiver))
             elif kind is _RECEIVE_ACTIVATION or kind is _RECEIVE_GRADIENT:
                 forth = kind is _RECEIVE_ACTIVATION
                 box = stage if forth else ~stage
@@ -176,6 +181,9 @@ class _Simulation:
             elif kind is _BACKWARD_WEIGHT:
                 now += costs.weight_s[stage]
             elif kind is _REDUCE:
+                if costs.turns and runnable and runnable[0][0] < now:
+                    heappush(runnable, (now, rank))  # others may have their turn before
+                    break
                 self._reduce(rank, step, stage, now)
             elif kind is _AWAIT:
                 now = self._await(rank, step, now)
@@ -191,10 +199,10 @@ class _Simulation:
 
     def _reduce(self, rank: int, step: int, stage: int, now: float) -> None:
         """Start the buckets of ``stage``, whose last backward pass of ``step`` ends ``now``."""
-        free = self.reducer_free[rank]
+        free = self.reducer_free[self.turns[rank]]
         for bucket in self.costs.buckets[stage]:
             free = max(free, now - bucket.ready_s) + bucket.seconds
-        self.reducer_free[rank] = self.averaged[rank, step] = free
+        self.reducer_free[self.turns[rank]] = self.averaged[rank, step] = free
 
     def _await(self, rank: int, step: int, now: float) -> float:
         """Return when the gradients of ``step`` are averaged that ``rank`` has started so far."""

@@ -30,7 +30,10 @@ def fewer_microbatches(plan: ParallelPlan, rounds: int = 0) -> ParallelPlan:
 def simulated_steps(plan: ParallelPlan) -> tuple[range, range]:
     """Return the steps to simulate, and those of them whose mean is the steady state.
 
-    The first ones fill the pipeline and the versions of the weights; the last one drains it.
+    The first ones fill the pipeline and the versions of the weights; the last one drains it. The
+    first stage may go on for as many steps before it waits for later ones that average longer.
     """
-    fill = plan.staleness + -(-(plan.pp - 1) // plan.microbatches) * (not plan.flush)
+    fill = plan.staleness * (1 + (plan.pp > 1)) + -(-(plan.pp - 1) // plan.microbatches) * (
+        not plan.flush
+    )
     return range(fill + 2 + _MEASURED), range(fill + 1, fill + 1 + _MEASURED)

@@ -1,0 +1,164 @@
+"""What is projected for the methods over slow links, beside what was measured.
+
+Nothing is fitted to the steps that are projected: units are profiled on one processor, the link is
+what it was set to, and its latency and the most that it carries were measured by all-reduces.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.plan import ParallelPlan
+from hybridperf.projection.link import Link, Network
+from hybridperf.projection.project import project
+from hybridperf.projection.units import load_units
+from hybridperf.tasks.registry import find_task
+from tests.performance.shaped_link import ADDRESSES, LinkShape
+from tests.performance.slow_link_methods import COMPARISONS, LATENCY_S, METHODS, MOST_BYTES_PER_S
+from tests.performance.slow_link_tables import crossovers, markdown, ratio_of_medians, three_digits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from hybridperf.projection.units import UnitTimes, UnitTiming
+    from tests.performance.slow_link_methods import Record, SlowLinkMethod
+
+__all__ = ["network", "projected_step_s", "projections"]
+
+# Of a stream both ways: a packet carries 1,448 bytes in 1,514, and every second one is acknowledged
+# by 66 bytes, which take their part of the rate of the other direction.
+_PAYLOAD_SHARE: Final = 1448 / (1514 + 66 / 2)
+_COMMUNICATION_BOUND: Final = 0.5  # share of a step in which the link is busy
+
+
+def network(rate_mbit_per_s: float, ranks: int) -> Network:
+    """Return two machines, each with half of ``ranks``, joined by a link of this rate; 0: any."""
+    most = Link(LATENCY_S, MOST_BYTES_PER_S)
+    if rate_mbit_per_s:
+        shape = LinkShape.of_rate(rate_mbit_per_s * 1e6)
+        between = replace(
+            most,
+            bytes_per_s=min(MOST_BYTES_PER_S, shape.bytes_per_s * _PAYLOAD_SHARE),
+            burst_bytes=shape.burst_bytes * _PAYLOAD_SHARE,
+        )
+    else:
+        between = most
+    own = ranks // len(ADDRESSES)
+    return Network(own, most, replace(between, shared_by=own), library="gloo")
+
+
+def projected_step_s(
+    task_name: str,
+    method: SlowLinkMethod,
+    rate_mbit_per_s: float,
+    timing: UnitTiming,
+    input_s: float,
+) -> float:
+    """Return the seconds of a step that are projected for units that take ``timing``.
+
+    ``input_s`` are those of reading the samples of a step. Ranks that share a processor take, when
+    nothing else holds them up, as long as all of their work together.
+    """
+    task, plan = find_task(task_name), ParallelPlan.parse(method.plan)
+    units = load_units(task_name)
+
+    def step(stretch: float, between: Network) -> tuple[float, float]:
+        found = project(
+            plan,
+            units,
+            lambda microbatch: _stretched(timing(microbatch), stretch, input_s / plan.microbatches),
+            between,
+            global_batch_size=task.training.global_batch_size,
+            optimizer=task.optimizer.name,
+            clips=task.optimizer.clip_norm > 0,
+        )
+        return found.step_s, sum(found.busy_s)
+
+    stretch = 1.0
+    if plan.ranks > len(ADDRESSES):
+        free = Link(0.0, 1e15)
+        step_s, work_s = step(1.0, Network(plan.ranks // len(ADDRESSES), free, free))
+        stretch = work_s / step_s
+    return step(stretch, network(rate_mbit_per_s, plan.ranks))[0]
+
+
+def projections(records: Sequence[Record], timings: Mapping[str, UnitTiming]) -> str:
+    """Return tables in Markdown: each step measured and projected, and where methods are equal."""
+    measured: dict[tuple[str, float, str], list[Record]] = defaultdict(list)
+    for record in records:
+        if record.task in timings:
+            measured[record.task, record.rate_mbit_per_s, record.method].append(record)
+    methods = {method.key: method for method in METHODS}
+    found_s: dict[tuple[str, float, str], float] = {}
+    measured_s: dict[tuple[str, float, str], float] = {}
+    bound, errors = [], []
+    rows = [("task", "method", "Mbit/s", "measured, ms", "projected, ms", "error", "link busy")]
+    for place, some in measured.items():
+        task, rate, key = place
+        input_s = statistics.median(record.input_s for record in some)
+        own = [record.step_s for record in some]
+        measured_s[place] = statistics.median(own)
+        found_s[place] = projected_step_s(task, methods[key], rate, timings[task], input_s)
+        error = found_s[place] / measured_s[place] - 1
+        busy = statistics.median(
+            max(r.sent_bytes) * 8 / (rate * 1e6) / r.step_s if rate else 0.0 for r in some
+        )
+        errors.append(abs(error))
+        if busy >= _COMMUNICATION_BOUND:
+            bound.append(abs(error))
+        times = (three_digits(seconds * 1e3) for seconds in (measured_s[place], found_s[place]))
+        rate_name = f"{rate:g}" if rate else "any"
+        rows.append((task, methods[key].name, rate_name, *times, f"{error:+.1%}", f"{busy:.0%}"))
+    summary = (
+        f"Error where the link is busy for at least half of a step: {_summary(bound)}; "
+        f"of all: {_summary(errors)}."
+    )
+    return "\n\n".join([markdown(rows), summary, _crossover_table(measured_s, found_s)])
+
+
+def _summary(errors: Sequence[float]) -> str:
+    if not errors:
+        return "none measured"
+    return (
+        f"median {statistics.median(errors):.1%}, worst {max(errors):.1%} ({len(errors)} figures)"
+    )
+
+
+def _crossover_table(
+    measured_s: Mapping[tuple[str, float, str], float],
+    projected_s: Mapping[tuple[str, float, str], float],
+) -> str:
+    rows = [("task", "equal at, Mbit/s", "measured", "projected", "one over the other")]
+    for task in dict.fromkeys(task for task, _, _ in measured_s):
+        for comparison in COMPARISONS:
+            rates = [
+                crossovers(ratio_of_medians(times, task, comparison))
+                for times in (measured_s, projected_s)
+            ]
+            if not any(rates):
+                continue
+            texts = [", ".join(map(three_digits, each)) or "none" for each in rates]
+            factor = ""
+            if len(rates[0]) == len(rates[1]) == 1:
+                factor = f"{max(rates[0][0] / rates[1][0], rates[1][0] / rates[0][0]):.2f}"
+            rows.append((task, comparison.name, *texts, factor))
+    return markdown(rows)
+
+
+def _stretched(times: UnitTimes, stretch: float, input_s: float) -> UnitTimes:
+    """Return ``times`` multiplied by ``stretch``, with ``input_s`` before the first unit."""
+    first, *others = times.forward_s
+
+    def all_of(seconds: Iterable[float]) -> tuple[float, ...]:
+        return tuple(stretch * each for each in seconds)
+
+    return replace(
+        times,
+        forward_s=all_of((first + input_s, *others)),
+        backward_s=all_of(times.backward_s),
+        loss_s=stretch * times.loss_s,
+        update_s=all_of(times.update_s),
+    )

@@ -1,0 +1,223 @@
+"""The tables of what was measured over slow links: seconds, bytes, comparisons, time to target."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from hybridperf.log.package import find_results, read_result
+from hybridperf.score.score import score_result
+from hybridperf.tasks.registry import find_task
+from tests.performance.slow_link_methods import COMPARISONS, METHODS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from tests.performance.slow_link_methods import Comparison, Record
+
+__all__ = [
+    "crossovers",
+    "markdown",
+    "ratio_of_medians",
+    "samples_to_target",
+    "tables",
+    "three_digits",
+]
+
+
+def tables(records: Sequence[Record], evidence: Path | None) -> str:
+    """Return the tables in Markdown; the last one only with the folder ``evidence`` of results."""
+    parts = [
+        "Milliseconds of a step: median (lowest to highest); share of it that the link is busy:",
+        _steps(records),
+        "Bytes that an end sends in a step:",
+        _bytes(records),
+        "Time of one over time of another (median), and the rate where both are equal:",
+        _comparisons(records),
+    ]
+    if evidence is not None:
+        parts += [
+            "Seconds of training to the target, without evaluations:",
+            _times_to_target(records, samples_to_target(evidence)),
+        ]
+    return "\n\n".join(parts)
+
+
+def crossovers(ratios: Mapping[float, float]) -> list[float]:
+    """Return the rates where a ratio of times, given by rate, is 1; between rates on log scales."""
+    found = []
+    logs = [(math.log(rate), math.log(ratio)) for rate, ratio in sorted(ratios.items())]
+    for (low, before), (high, after) in pairwise(logs):
+        if before * after < 0:
+            found.append(math.exp(low + (high - low) * before / (before - after)))
+    return found
+
+
+def ratio_of_medians(
+    times_s: Mapping[tuple[str, float, str], float], task: str, comparison: Comparison
+) -> dict[float, float]:
+    """Return the ratio of two methods' times of ``task`` at each rate that limits the link."""
+    return {
+        rate: first_s / times_s[task, rate, comparison.second]
+        for (other, rate, key), first_s in times_s.items()
+        if (other, key) == (task, comparison.first)
+        and rate
+        and (task, rate, comparison.second) in times_s
+    }
+
+
+def samples_to_target(root: Path) -> dict[tuple[str, str], tuple[float, int, int]]:
+    """Return the mean samples to the target by task and key of ``methods.toml``.
+
+    It is that of the runs that reached it, whose number follows, and then that of all runs.
+    """
+    keys = {method.converges_as for method in METHODS}
+    found = {}
+    for package in find_results(root):
+        score = score_result(read_result(package))
+        if not (key := next((key for key in keys if score.system.endswith(f"-{key}")), None)):
+            continue
+        reached = [run.samples_to_target for run in score.completed if run.completion == "reached"]
+        counts = [count for count in reached if count is not None]
+        if counts:
+            mean = statistics.fmean(counts)
+            found[score.benchmark, key] = (mean, len(counts), len(score.completed))
+    return found
+
+
+def _steps(records: Iterable[Record]) -> str:
+    groups = _grouped(records)
+    rates = _rates(groups)
+    rows = [("task", "method", *map(_rate_name, rates))]
+    for task in _tasks(groups):
+        for method in METHODS:
+            cells = []
+            for rate in rates:
+                if not (some := groups.get((task, rate, method.key))):
+                    cells.append("")
+                    continue
+                times_ms = [record.step_s * 1e3 for record in some]
+                cell = f"{three_digits(statistics.median(times_ms))} ({_span(times_ms)})"
+                if rate:
+                    busy = [max(r.sent_bytes) / (rate * 1e6 / 8) / r.step_s for r in some]
+                    cell += f"; {statistics.median(busy):.0%}"
+                cells.append(cell)
+            rows.append((task, f"{method.name} (`{method.plan}`)", *cells))
+    return markdown(rows)
+
+
+def _bytes(records: Iterable[Record]) -> str:
+    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    for record in records:
+        groups[record.task, record.method].append(record)
+    rows = [("task", "method", "counted", "on the interface, each end", "over counted")]
+    for task in dict.fromkeys(task for task, _ in groups):
+        for method in METHODS:
+            if not (some := groups.get((task, method.key))):
+                continue
+            counted = statistics.median(record.counted_bytes for record in some)
+            sent = [statistics.median(r.sent_bytes[end] for r in some) for end in range(2)]
+            rows.append(
+                (
+                    task,
+                    method.name,
+                    f"{counted:,.0f}",
+                    " and ".join(f"{each:,.0f}" for each in sent),
+                    f"{max(sent) / counted:.3f}",
+                )
+            )
+    return markdown(rows)
+
+
+def _comparisons(records: Iterable[Record]) -> str:
+    groups = _grouped(records)
+    rates = _rates(groups)
+    rows = [("task", "comparison", *map(_rate_name, rates), "equal at, Mbit/s")]
+    for task in _tasks(groups):
+        for comparison in COMPARISONS:
+            ratios = {
+                rate: ratio
+                for rate in rates
+                if (ratio := _ratio(groups, task, rate, comparison)) is not None
+            }
+            limited = {rate: ratio for rate, ratio in ratios.items() if rate}
+            equal = ", ".join(three_digits(rate) for rate in crossovers(limited))
+            cells = [f"{ratios[rate]:.2f}" if rate in ratios else "" for rate in rates]
+            rows.append((task, comparison.name, *cells, equal or "none of these"))
+    return markdown(rows)
+
+
+def _times_to_target(
+    records: Iterable[Record], samples: Mapping[tuple[str, str], tuple[float, int, int]]
+) -> str:
+    groups = _grouped(records)
+    rates = _rates(groups)
+    rows = [("task", "method", "samples (runs that reached it)", *map(_rate_name, rates))]
+    for task in _tasks(groups):
+        batch = find_task(task).training.global_batch_size
+        for method in METHODS:
+            if (task, method.converges_as) not in samples:
+                rows.append((task, method.name, "unknown", *("" for _ in rates)))
+                continue
+            mean, reached, runs = samples[task, method.converges_as]
+            cells = []
+            for rate in rates:
+                some = groups.get((task, rate, method.key), [])
+                times_s = [record.step_s / batch * mean for record in some]
+                cells.append(three_digits(statistics.median(times_s)) if times_s else "")
+            rows.append((task, method.name, f"{mean:,.0f} ({reached} of {runs})", *cells))
+    return markdown(rows)
+
+
+_Groups = dict[tuple[str, float, str], "list[Record]"]
+
+
+def _grouped(records: Iterable[Record]) -> _Groups:
+    """Return the records by task, rate and method, in the order of repetitions."""
+    groups: _Groups = defaultdict(list)
+    for record in sorted(records, key=lambda each: each.repetition):
+        groups[record.task, record.rate_mbit_per_s, record.method].append(record)
+    return dict(groups)
+
+
+def _ratio(groups: _Groups, task: str, rate: float, comparison: Comparison) -> float | None:
+    """Return the median of the ratios of repetitions that both methods have."""
+    first, second = (
+        {record.repetition: record.step_s for record in groups.get((task, rate, key), [])}
+        for key in (comparison.first, comparison.second)
+    )
+    ratios = [first[turn] / second[turn] for turn in first.keys() & second.keys()]
+    return statistics.median(ratios) if ratios else None
+
+
+def _tasks(groups: _Groups) -> list[str]:
+    return list(dict.fromkeys(task for task, _, _ in groups))
+
+
+def _rates(groups: _Groups) -> list[float]:
+    """Return the rates, from not limited to the slowest."""
+    return sorted({rate for _, rate, _ in groups}, key=lambda rate: -(rate or math.inf))
+
+
+def _rate_name(rate: float) -> str:
+    return f"{rate:,g} Mbit/s" if rate else "not limited"
+
+
+def _span(values: Sequence[float]) -> str:
+    return f"{three_digits(min(values))} to {three_digits(max(values))}"
+
+
+def three_digits(value: float) -> str:
+    """Return ``value`` with three digits that count."""
+    digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
+    return f"{value:,.{digits}f}"
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table whose head is the first of ``rows``."""
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])

@@ -1,0 +1,154 @@
+"""What a rank at an end of a slow link does.
+
+``-m tests.performance.slow_link_worlds TASK END KEY``, with methods KEY, one or more, all for as
+many ranks. It trains as the lines of its input ask for, and answers each with a line of JSON.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+import torch.distributed as dist
+
+from hybridperf.plan import ParallelPlan
+from hybridperf.run.access import TrainingData
+from hybridperf.tasks.task import Block
+from hybridperf_reference.engine.mesh import build_mesh, join_ranks
+from hybridperf_reference.engine.trainer import Trainer
+from hybridperf_reference.models import chain_of
+from tests.performance.shaped_link import INTERFACE
+from tests.performance.slow_link_methods import ALL_REDUCE, METHODS
+from tests.performance.work import SEED, build_work
+
+if TYPE_CHECKING:
+    from hybridperf_reference.engine.chain import Chain
+    from tests.performance.work import Work
+
+_EPOCH_STEPS: Final = 4  # so that blocks of a few steps can be asked for
+_ALL_REDUCES: Final = 101
+_WARM_UP_STEPS: Final = 3  # delayed plans have passes and gradients of two steps under way
+
+
+class Side:
+    """A trainer under one plan, and what it sends over the link."""
+
+    def __init__(self, work: Work, plan: ParallelPlan, device: torch.device) -> None:
+        chain = chain_of(work.task, SEED)
+        self._work, self._plan, self._epochs = work, plan, 0
+        self._gradient_bytes = _gradient_bytes(
+            chain
+        )  # a trainer leaves weights of other stages out
+        self._trainer = Trainer(chain, work.task, plan, build_mesh(plan, device), SEED)
+        self._trainer.warm_up()
+
+    def train(self, epochs: int) -> dict[str, Any]:
+        """Train through so many epochs, and return seconds and bytes of a step.
+
+        Seconds are the mean over the steps after the warm-up. Sent bytes are those that this end
+        sent as its interface counts them, counted ones those that we know of.
+        """
+        begins_s: list[float] = []
+        work, block = self._work, Block(self._epochs + 1, epochs)
+        data = TrainingData(
+            work.samples, work.task, SEED, block, lambda: begins_s.append(time.perf_counter())
+        )
+        self._epochs += epochs
+        gc.collect()
+        dist.barrier()
+        before = _sent_bytes()
+        self._trainer.train(data)
+        steps = len(begins_s)
+        dist.barrier()
+        sent_bytes = (_sent_bytes() - before) / steps
+        found = self._trainer.statistics()
+        parts = found["stages"]
+        assert isinstance(parts, list)
+        return {
+            "steps": steps,
+            "step_s": (begins_s[-1] - begins_s[_WARM_UP_STEPS]) / (steps - 1 - _WARM_UP_STEPS),
+            "input_s": max(part["input_s"] for part in parts) / steps,
+            "sent_bytes": round(sent_bytes),
+            "counted_bytes": round(self._counted_bytes(found.get("sent"), steps)),
+        }
+
+    def _counted_bytes(self, sent: object, steps: int) -> float:
+        """Return what an end sends in a step, headers left out.
+
+        Programs count what all ranks sent, half of them at each end. Of torch's runtimes it is
+        known: two replicas each send the bytes of all gradients (a ring of two), and stages send
+        what is at the cut for each sample, and its gradient back.
+        """
+        between_replicas = self._plan.dp > 1  # else between stages
+        if isinstance(sent, dict):
+            crossing: int = sent["gradient_bytes" if between_replicas else "link_bytes"]
+            return crossing / steps / 2
+        if between_replicas:
+            return self._gradient_bytes
+        batch = self._work.task.training.global_batch_size
+        return self._trainer._part.edges[1].nbytes * batch
+
+
+def serve(task_name: str, end: int, keys: list[str], answers: int) -> None:
+    """Train as asked until the input ends; answers go to the file descriptor ``answers``."""
+    torch.set_num_threads(1)
+    work = build_work(task_name, steps=_EPOCH_STEPS)
+    plans = {each.key: ParallelPlan.parse(each.plan) for each in METHODS if each.key in keys}
+    with os.fdopen(answers, "w") as out, join_ranks(next(iter(plans.values()))) as device:
+        sides = {key: Side(work, plan, device) for key, plan in plans.items()}
+        print("ready", file=out, flush=True)
+        for line in sys.stdin:
+            key, count = json.loads(line)
+            found = _all_reduce(count) if key == ALL_REDUCE else sides[key].train(count)
+            print(json.dumps({"end": end, **found}), file=out, flush=True)
+
+
+def _all_reduce(count: int) -> dict[str, Any]:
+    """Return the median seconds of an all-reduce of ``count`` bytes."""
+    values, seconds = torch.zeros(count // 4), []
+    for _ in range(_ALL_REDUCES):
+        start = time.perf_counter()
+        dist.all_reduce(values)
+        seconds.append(time.perf_counter() - start)
+    return {"all_reduce_s": statistics.median(seconds), "sent_bytes": 0}
+
+
+def _gradient_bytes(chain: Chain) -> int:
+    """Return the bytes of all gradients, those of shared parameters once."""
+    parameters = {
+        id(parameter): parameter
+        for unit in chain.units
+        for parameter in unit.module.parameters()
+        if parameter.requires_grad
+    }
+    return sum(parameter.nbytes for parameter in parameters.values())
+
+
+def _sent_bytes() -> int:
+    """Return the bytes that this namespace's end of the link has sent so far."""
+    for line in Path("/proc/self/net/dev").read_text().splitlines():
+        name, _, counts = line.partition(":")
+        if name.strip() == INTERFACE:
+            return int(counts.split()[8])
+    raise AssertionError(f"no interface {INTERFACE}")
+
+
+def _stay_on_own_processors(end: int) -> None:
+    """Leave the other half of the processors to the other end, which is another machine."""
+    own = sorted(os.sched_getaffinity(0))
+    half = max(1, len(own) // 2)
+    os.sched_setaffinity(0, own[half:] if end else own[:half])
+
+
+if __name__ == "__main__":
+    _stay_on_own_processors(int(sys.argv[2]))
+    keep = os.dup(1)
+    os.dup2(2, 1)  # whatever else prints must not be taken for an answer
+    serve(sys.argv[1], int(sys.argv[2]), sys.argv[3:], keep)

@@ -1,0 +1,218 @@
+"""Measure how long a step takes over slow links, by method, and tabulate it.
+
+    python -m tests.performance.slow_links run --seconds 240
+    python -m tests.performance.slow_links link
+    python -m tests.performance.slow_links table --evidence methods
+
+The first command measures what the file does not have yet, in turns over methods and rates, until
+its time is over, and can be given again. It needs Linux, root, and a machine that does nothing
+else. The second one prints what the link does where nothing limits it, for ``slow_links.toml``. The
+third one prints the tables of ``docs/slow_links.md``; ``--evidence`` is the submission of
+``tests.performance.methods``, which says how many samples each method needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, Self
+
+import psutil
+
+from hybridperf.cli.printing import print_line
+from hybridperf.errors import ExitCode
+from tests.performance.shaped_link import (
+    ADDRESSES,
+    INTERFACE,
+    LinkShape,
+    ShapedLink,
+    why_no_shaped_link,
+)
+from tests.performance.slow_link_methods import (
+    ALL_REDUCE,
+    METHODS,
+    RATES_MBIT_PER_S,
+    REPETITIONS,
+    TASKS,
+    Record,
+    add_record,
+    read_records,
+)
+from tests.performance.slow_link_tables import tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["RESULTS", "World", "measure", "measure_link", "missing"]
+
+RESULTS: Final = Path(__file__).with_suffix(".jsonl")  #: what ``docs/slow_links.md`` states
+_MOST_LOAD: Final = 0.5  # processors that others may keep busy
+_LONG_BYTES: Final = 3_000_000  # about as many as the gradients
+_BLOCK_S: Final = 1.0  # so long shall a block of steps take
+_FEWEST_EPOCHS, _MOST_EPOCHS = 3, 16  # of four steps
+
+
+class World:
+    """Ranks that wait for orders, half of them at each end of ``link``."""
+
+    def __init__(self, link: ShapedLink, task: str, ranks: int, keys: Sequence[str]) -> None:
+        self._link, self._task, self._ranks, self._keys = link, task, ranks, keys
+        self._processes: list[subprocess.Popen[str]] = []
+        self._errors: list[IO[str]] = []
+
+    def __enter__(self) -> Self:
+        for rank in range(self._ranks):
+            end = rank * len(ADDRESSES) // self._ranks
+            module = "tests.performance.slow_link_worlds"
+            words = (sys.executable, "-m", module, self._task, str(end), *self._keys)
+            environment = {
+                "GLOO_SOCKET_IFNAME": INTERFACE,
+                "LOCAL_RANK": str(rank),
+                "MASTER_ADDR": ADDRESSES[0],
+                "MASTER_PORT": str(29500 + self._ranks),
+                "OMP_NUM_THREADS": "1",
+                "RANK": str(rank),
+                "WORLD_SIZE": str(self._ranks),
+            }
+            self._errors.append(tempfile.TemporaryFile("w+"))
+            self._processes.append(
+                subprocess.Popen(
+                    self._link.command(end, *words),
+                    env=os.environ | environment,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._errors[-1],
+                    text=True,
+                    start_new_session=True,  # Ctrl-C reaches this process alone
+                )
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.kill()
+            process.communicate()
+        for file in self._errors:
+            file.close()
+
+    def answers(self) -> list[str]:
+        """Return the next line of each rank.
+
+        Raises:
+            RuntimeError: if one ended, with what it printed.
+        """
+        lines = []
+        for process, errors in zip(self._processes, self._errors, strict=True):
+            assert process.stdout is not None
+            if not (line := process.stdout.readline()):
+                errors.seek(0)
+                raise RuntimeError(f"a rank of {self._task} ended:\n{errors.read()[-8000:]}")
+            lines.append(line)
+        return lines
+
+    def train(self, key: str, epochs: int) -> dict[str, Any]:
+        """Have the method ``key`` train; return rank 0's answer, with what both ends sent."""
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps([key, epochs]) + "\n")
+            process.stdin.flush()
+        found = [json.loads(line) for line in self.answers()]
+        sent = tuple(found[end * self._ranks // 2]["sent_bytes"] for end in range(len(ADDRESSES)))
+        return found[0] | {"sent_bytes": sent}
+
+
+def measure(results: Path, tasks: Sequence[str], seconds: float) -> bool:
+    """Measure until ``seconds`` are over; return whether nothing is missing any more."""
+    stop_s = time.monotonic() + seconds
+    for task in tasks:
+        places = list(missing(results, task))
+        if places and not _measure_task(results, task, places, stop_s):
+            return False
+    return True
+
+
+def measure_link() -> str:
+    """Return latency and bandwidth of a ring's step over the link that nothing limits, as TOML."""
+    with ShapedLink() as link, World(link, TASKS[0], 2, ["ddp"]) as world:
+        world.answers()
+        short_s, long_s = (
+            world.train(ALL_REDUCE, count)["all_reduce_s"] for count in (8, _LONG_BYTES)
+        )
+    most_bytes_per_s = _LONG_BYTES / (long_s - short_s)
+    return f"latency_s = {short_s / 2:.2e}\nmost_bytes_per_s = {most_bytes_per_s:.3g}"
+
+
+def missing(results: Path, task: str) -> Iterator[tuple[str, float, str, int]]:
+    """Yield what ``results`` does not have, in turns: every second repetition goes backwards."""
+    done = {record.place for record in read_records(results)}
+    for repetition in range(REPETITIONS):
+        turn = [(task, rate, each.key, repetition) for rate in RATES_MBIT_PER_S for each in METHODS]
+        yield from (place for place in turn[:: -1 if repetition % 2 else 1] if place not in done)
+
+
+def _measure_task(
+    results: Path, task: str, places: Sequence[tuple[str, float, str, int]], stop_s: float
+) -> bool:
+    ranks = {each.key: each.ranks for each in METHODS}
+    took_s = {(r.rate_mbit_per_s, r.method): r.step_s for r in read_records(results)}
+    with contextlib.ExitStack() as stack:
+        link = stack.enter_context(ShapedLink())
+        worlds = {
+            count: stack.enter_context(
+                World(link, task, count, [each.key for each in METHODS if each.ranks == count])
+            )
+            for count in sorted(set(ranks.values()))
+        }
+        for world in worlds.values():
+            world.answers()  # that they are ready
+        for key, count in ranks.items():
+            worlds[count].train(key, _FEWEST_EPOCHS)  # the first block is slower
+        for _, rate, key, repetition in places:
+            if time.monotonic() > stop_s:
+                return False
+            link.shape(LinkShape.of_rate(rate * 1e6) if rate else None)
+            epochs = math.ceil(_BLOCK_S / took_s.get((rate, key), _BLOCK_S) / 4)
+            epochs = min(max(epochs, _FEWEST_EPOCHS), _MOST_EPOCHS)
+            found = worlds[ranks[key]].train(key, epochs)
+            del found["end"]
+            add_record(results, Record(task, rate, key, repetition, **found))
+            took_s[rate, key] = found["step_s"]
+    return True
+
+
+def _main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("action", choices=("run", "link", "table"))
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file of JSON lines")
+    parser.add_argument("--seconds", type=float, default=240, help="stop measuring after so many")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
+    parser.add_argument("--evidence", type=Path, help="folder of results of the methods")
+    options = parser.parse_args()
+    if options.action == "table":
+        print_line(tables(read_records(options.results), options.evidence))
+        return ExitCode.OK
+    if reason := why_no_shaped_link():
+        print_line(f"no slow link can be made here: {reason}")
+        return ExitCode.ENVIRONMENT
+    load = psutil.cpu_percent(interval=2) / 100 * (psutil.cpu_count() or 1)
+    if load > _MOST_LOAD:
+        print_line(f"others keep {load:.1f} processors busy; at most {_MOST_LOAD} may be")
+        return ExitCode.ENVIRONMENT
+    if options.action == "link":
+        print_line(measure_link())
+        return ExitCode.OK
+    done = measure(options.results, options.tasks, options.seconds)
+    print_line("all is measured" if done else "more is missing: give the command again")
+    return ExitCode.OK
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

@@ -1,0 +1,89 @@
+"""What is projected over slow links: bounds that hold whatever a unit takes, and the tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hybridperf.projection.units import UnitTimes, load_units
+from tests.performance.slow_link_methods import METHODS, Record
+from tests.performance.slow_link_projection import projected_step_s, projections
+
+if TYPE_CHECKING:
+    from tests.performance.slow_link_methods import SlowLinkMethod
+
+TASK = "vgg/laptop"
+GRADIENT_BYTES = 4 * load_units(TASK).parameters
+BY_KEY = {method.key: method for method in METHODS}
+
+
+def timing(microbatch: int, *, sample_s: float = 0.4e-3) -> UnitTimes:
+    """Return times by FLOPs, of ``sample_s`` in all for one sample."""
+    units = load_units(TASK).units
+    whole = sum(unit.forward_flops for unit in units)
+    forward = tuple(sample_s / 3 * microbatch * unit.forward_flops / whole for unit in units)
+    backward = tuple(2 * each for each in forward)
+    return UnitTimes(microbatch, forward, backward, 0.0, (0.0,) * len(units))
+
+
+def step_s(method: SlowLinkMethod, rate_mbit_per_s: float, sample_s: float = 0.4e-3) -> float:
+    return projected_step_s(TASK, method, rate_mbit_per_s, partial(timing, sample_s=sample_s), 0.0)
+
+
+@pytest.mark.parametrize(
+    "key", ["blocking", "ddp", "delayed", "groups", "gropipe-flush", "gropipe"]
+)
+def test_no_plan_with_replicas_is_faster_than_its_gradients_pass_the_link(key: str) -> None:
+    rate = 62.5
+    least_s = GRADIENT_BYTES / (rate * 1e6 / 8 * 1448 / 1514)
+
+    assert least_s < step_s(BY_KEY[key], rate) < 1.1 * least_s
+
+
+@pytest.mark.parametrize("key", ["groups", "gropipe-flush", "gropipe"])
+def test_ranks_that_share_a_processor_take_as_long_as_all_of_their_work(key: str) -> None:
+    """Sixteen samples a machine, whether one rank computes them or two in turns."""
+    own_s = 16 * 0.4e-3
+
+    assert step_s(BY_KEY[key], 0) == pytest.approx(own_s, rel=0.6)
+    assert step_s(BY_KEY[key], 0) > 0.99 * own_s
+    # Where passes take long, what the link takes no longer counts.
+    assert step_s(BY_KEY[key], 0, sample_s=1.0) == pytest.approx(16, rel=0.01)
+
+
+def test_reading_samples_counts_once_a_step() -> None:
+    for key in ("blocking", "2bw"):
+        without = projected_step_s(TASK, BY_KEY[key], 0, timing, 0.0)
+        reading = projected_step_s(TASK, BY_KEY[key], 0, timing, 0.5)
+        assert reading - without == pytest.approx(0.5, rel=0.02)
+
+
+def test_errors_and_crossovers_stand_beside_each_other() -> None:
+    records = [
+        Record(TASK, rate, key, 0, 12, step_s(BY_KEY[key], rate) * factor, 0.0, (sent, sent), sent)
+        for key, factor, sent in (("pp", 1.0, 27_000), ("powersgd", 1.25, 90_000))
+        for rate in (62.5, 4000.0)
+    ]
+    records += [
+        replace(record, method="ddp", sent_bytes=(3_300_000,) * 2, step_s=seconds)
+        for record, seconds in zip(records[:2], (0.5, 0.001), strict=True)
+    ]
+
+    text = projections(records, {TASK: timing})
+
+    rows = {
+        (cells[1], cells[2]): cells[3:]
+        for line in text.splitlines()
+        if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 7
+    }
+    assert rows["pipeline across the link", "62.5"][2] == "+0.0%"
+    assert rows["PowerSGD, rank 4", "4000"][2] == "-20.0%"
+    ddp_error = step_s(BY_KEY["ddp"], 62.5) / 0.5 - 1
+    assert rows["DDP", "62.5"][2] == f"{ddp_error:+.1%}"
+    # Busy for at least half: DDP at both rates, and no other.
+    assert "(2 figures); of all:" in text
+    assert "(6 figures)." in text
+    assert "pipeline across the link over DDP" in text.rpartition("| task |")[2]
