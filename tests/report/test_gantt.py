@@ -91,6 +91,8 @@ def test_a_timeline_that_is_none_is_not_drawn(change: Any) -> None:
 def test_the_projected_timeline_is_above_the_measured_one(submissions: Submissions) -> None:
     folder = submissions.add([10, 11, 12, 13, 14])
     projected = [STATED[0]]
+    with LogWriter(folder / "result_1.txt") as log:
+        log.point(keys.TRACKED_STATS, {"timeline": STATED}, epoch_num=1)
     with LogWriter(folder / "result_2.txt") as log:
         log.point(keys.PROJECTION, {"step_s": 0.01, "timeline": projected})
         log.point(keys.TRACKED_STATS, {"timeline": STATED}, epoch_num=1)

@@ -50,13 +50,18 @@ Timeline = list[list[Bar]]  # by rank of the pipeline
 
 
 def timelines_of(result: Result) -> list[tuple[str, Timeline]]:
-    """Return the projected and the measured timeline of the first run that states the latter."""
+    """Return the projected and the measured timeline of the first run that states both.
+
+    If none does, the measured one alone of the first run that states it.
+    """
+    found: list[tuple[str, Timeline]] = []
     for run in result.runs:
         if measured := _timeline_in(run.log.all(keys.TRACKED_STATS)):
-            projected = _timeline_in(run.log.all(keys.PROJECTION))
-            named = [("projected", projected), (f"measured, run {run.number}", measured)]
-            return [(name, timeline) for name, timeline in named if timeline]
-    return []
+            named = [(f"measured, run {run.number}", measured)]
+            if projected := _timeline_in(run.log.all(keys.PROJECTION)):
+                return [("projected", projected), *named]
+            found = found or named
+    return found
 
 
 def _timeline_in(entries: Iterable[Entry]) -> Timeline:
