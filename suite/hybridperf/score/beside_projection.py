@@ -25,14 +25,14 @@ __all__ = ["BesideProjection", "Part", "PartName", "beside_projection", "mean_be
 
 PartName = Literal["computation", "waiting", "exposed communication", "update", "input"]
 
+_EXPOSED: Final = "exposed_communication_s"
 _FIELDS: Final[dict[PartName, str]] = {  #: of ranks in the log
     "computation": "compute_s",
     "waiting": "waiting_s",
-    "exposed communication": "exposed_communication_s",
+    "exposed communication": _EXPOSED,
     "update": "optimizer_s",
     "input": "input_s",
 }
-_EXPOSED: Final = "exposed_communication_s"
 _COORDINATES: Final = ("replica", "stage", "tensor")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _SHORTEST_S: Final = 1e-9  #: step that is projected
