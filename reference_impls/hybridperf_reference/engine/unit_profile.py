@@ -89,8 +89,8 @@ class UnitProfiler:
         )
         (model,) = self._part.modules
         self._model = model.train()
-        self._loss = BatchLoss(chain.objective, plan, mesh)
-        self._passes = WholeModel(model, self._loss, plan, replicas, self._timer)
+        loss = BatchLoss(chain.objective, plan, mesh)
+        self._passes = WholeModel(model, loss, plan, replicas, self._timer)
         self._update = Update(self._part.stage, frozen, plan, mesh)
         self._shares: list[float] = []
         self._examples: dict[int, tuple[Tensor, Tensor]] = {}
@@ -125,7 +125,6 @@ class UnitProfiler:
             if number >= _WARM_UP_STEPS:
                 marked.append(marks)
         self._timer.collect()
-        self._loss.collect()
         return self.times(microbatch, marked)
 
     def step(self, microbatch: int, *, marked: bool = True) -> Marks:
