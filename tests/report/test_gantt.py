@@ -2,11 +2,18 @@ from __future__ import annotations
 
 import copy
 import xml.etree.ElementTree as ET
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hybridperf.report.gantt import draw_timelines, read_timeline
+from hybridperf.log import keys
+from hybridperf.log.writer import LogWriter
+from hybridperf.report.board import boards, read_entries
+from hybridperf.report.gantt import draw_timelines, read_timeline, timelines_of
+from hybridperf.report.page import leaderboard_page
+
+if TYPE_CHECKING:
+    from tests.report.conftest import Submissions
 
 STATED: list[dict[str, Any]] = [
     {
@@ -79,3 +86,32 @@ def test_a_timeline_that_is_none_is_not_drawn(change: Any) -> None:
 
     assert read_timeline(stated) == []
     assert read_timeline(None) == []
+
+
+def test_the_projected_timeline_is_above_the_measured_one(submissions: Submissions) -> None:
+    folder = submissions.add([10, 11, 12, 13, 14])
+    projected = [STATED[0]]
+    with LogWriter(folder / "result_1.txt") as log:
+        log.point(keys.TRACKED_STATS, {"timeline": STATED}, epoch_num=1)
+    with LogWriter(folder / "result_2.txt") as log:
+        log.point(keys.PROJECTION, {"step_s": 0.01, "timeline": projected})
+        log.point(keys.TRACKED_STATS, {"timeline": STATED}, epoch_num=1)
+    (result,) = (entry.result for entry in read_entries(submissions.root))
+
+    timelines = timelines_of(result)
+
+    assert timelines == [
+        ("projected", read_timeline(projected)),
+        ("measured, run 2", read_timeline(STATED)),
+    ]
+    page = leaderboard_page(boards(read_entries(submissions.root)))
+    assert page.index(">projected<") < page.index(">measured, run 2<")
+
+
+def test_what_is_projected_alone_is_not_drawn(submissions: Submissions) -> None:
+    folder = submissions.add([10])
+    with LogWriter(folder / "result_1.txt") as log:
+        log.point(keys.PROJECTION, {"step_s": 0.01, "timeline": STATED})
+    (result,) = (entry.result for entry in read_entries(submissions.root))
+
+    assert timelines_of(result) == []

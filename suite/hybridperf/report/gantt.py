@@ -12,9 +12,9 @@ from hybridperf.report.svg import Scale, element, tick_text
 from hybridperf.untrusted import number, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from hybridperf.log.log import Log
+    from hybridperf.log.log import Entry
     from hybridperf.log.package import Result
 
 __all__ = ["Bar", "draw_timelines", "read_timeline", "timelines_of"]
@@ -50,16 +50,23 @@ Timeline = list[list[Bar]]  # by rank of the pipeline
 
 
 def timelines_of(result: Result) -> list[tuple[str, Timeline]]:
-    """Return the named timelines of the first run of ``result`` that states one."""
+    """Return the projected and the measured timeline of the first run that states both.
+
+    If none does, the measured one alone of the first run that states it.
+    """
+    found: list[tuple[str, Timeline]] = []
     for run in result.runs:
-        if measured := _measured(run.log):
-            return [(f"measured, run {run.number}", measured)]
-    return []
+        if measured := _timeline_in(run.log.all(keys.TRACKED_STATS)):
+            named = [(f"measured, run {run.number}", measured)]
+            if projected := _timeline_in(run.log.all(keys.PROJECTION)):
+                return [("projected", projected), *named]
+            found = found or named
+    return found
 
 
-def _measured(log: Log) -> Timeline:
-    """Return the timeline that a run's ``log`` states; empty if it has none."""
-    for entry in log.all(keys.TRACKED_STATS):
+def _timeline_in(entries: Iterable[Entry]) -> Timeline:
+    """Return the first timeline that ``entries`` state; empty if there is none."""
+    for entry in entries:
         if isinstance(entry.value, dict) and "timeline" in entry.value:
             return read_timeline(entry.value["timeline"])
     return []

@@ -20,6 +20,7 @@ from hybridperf.score.ranking import means_of
 from hybridperf.score.scaling import METHOD as SCALING_METHOD
 from hybridperf.score.scaling import METRICS, metric_words
 from hybridperf.score.scaling.side import plan_ranks
+from hybridperf.score.slow_steps import why_slow
 from hybridperf.system.counts import accelerators_per_node, device_count
 from hybridperf.system.show import show
 
@@ -115,6 +116,7 @@ def _environment() -> jinja2.Environment:
         strip_scale=strip.strip_scale,
         timelines_of=gantt.timelines_of,
         why_scale=strip.why_scale,
+        why_slow=why_slow,
         unknown=figures.UNKNOWN,
     )
 
