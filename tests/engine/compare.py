@@ -52,7 +52,8 @@ def assert_computed(item: str, parts: Sequence[dict[str, Any]]) -> None:
     assert len({part["quality"] for part in parts}) == 1, "every rank sees the same quality"
     assert abs(parts[0]["quality"] - one["quality"]) <= 2 / EVALUATED
     statistics = parts[0]["statistics"]
-    assert all(part["statistics"] == statistics for part in parts)
+    for part in parts:  # a timeline is that of the rank's own pipeline
+        assert part["statistics"] | {"timeline": statistics["timeline"]} == statistics
     relative = max(relative, 1e-6)  # of what is added up in fp32
     assert statistics["loss"] == pytest.approx(one["loss"], rel=relative)
     assert statistics["gradient_norm"] == pytest.approx(one["gradient_norm"], rel=relative)

@@ -296,7 +296,7 @@ def test_every_rank_reports_when_it_did_what(
 
     assert [each["rank"] for each in timeline] == list(range(plan.pp))
     microbatches, last = range(plan.microbatches), plan.pipeline_stages - 1
-    stops = {}
+    stops: dict[tuple[Any, ...], float] = {}
     for rank in timeline:
         actions = rank["actions"]
         assert actions[-1][0] == "update"

@@ -159,14 +159,10 @@ class _TimedStage(PipelineStage):
         with self._idle.one_pass("forward", fwd_chunk_id, self.stage_index):
             return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
 
-    def backward_one_chunk(
-        self, bwd_chunk_id: int, *args: Any, full_backward: bool = True, **kwargs: Any
-    ) -> Any:
-        kind = "backward" if full_backward else "backward of inputs"
+    def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
+        kind = "backward" if kwargs.get("full_backward", True) else "backward of inputs"
         with self._idle.one_pass(kind, bwd_chunk_id, self.stage_index), self._timed_backward():
-            return super().backward_one_chunk(
-                bwd_chunk_id, *args, full_backward=full_backward, **kwargs
-            )
+            return super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         with self._idle.one_pass("backward of weights", bwd_chunk_id, self.stage_index):

@@ -234,7 +234,7 @@ class Trainer:
             }
 
     def statistics(self) -> dict[str, object]:
-        """Return training statistics since the last call, identical on every rank.
+        """Return training statistics since the last call, identical on ranks of one pipeline.
 
         The time breakdown, the mean loss, the number of non-finite losses, and the gradient norm of
         the last step. Loss and norm are None if they are not finite. Delayed or compressed plans
