@@ -5,18 +5,31 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-__all__ = ["PARTS", "StepTimer"]
+__all__ = ["ACTIONS", "PARTS", "RecordedAction", "StepTimer"]
 
 Item = TypeVar("Item")
 
-PARTS = ("input", "read", "prepare", "step", "compute", "exposed_communication", "optimizer")
+PARTS = ("input", "read", "prepare", "waiting", "compute", "exposed_communication", "optimizer")
+#: what is recorded of a step, by the name of its kind
+ACTIONS = ("forward", "backward", "backward of inputs", "backward of weights", "update")
+
+
+class RecordedAction(NamedTuple):
+    """When this rank did one action of a step, in seconds of the machine's clock."""
+
+    kind: str  #: of `ACTIONS`
+    step: int
+    stage: int
+    microbatch: int
+    start_s: float
+    stop_s: float
 
 
 class StepTimer:
@@ -25,10 +38,22 @@ class StepTimer:
     On an accelerator device events are recorded, so that timing does not synchronize the device.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(
+        self, device: torch.device, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._device, self._clock = device, clock
         self._spans: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
         self._counted_s: dict[str, float] = defaultdict(float)
+        self._recorded_steps = range(0)
+        self._recorded: list[tuple[str, int, int, int, Any, Any]] = []
+
+    def record(self, steps: range) -> None:
+        """Record the actions of ``steps`` instead of those so far."""
+        self._recorded_steps = steps
+        self._recorded.clear()
+        if self._device.type != "cpu":
+            torch.accelerator.synchronize(self._device)
+        self._origin, self._origin_s = self.mark(), time.time()  # ranks have no other in common
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -36,6 +61,18 @@ class StepTimer:
         start = self.mark()
         yield
         self.add(name, start, self.mark())
+
+    @contextmanager
+    def action(
+        self, kind: str, step: int, microbatch: int, *, stage: int = 0, part: str = "compute"
+    ) -> Iterator[None]:
+        """Time the body as ``part``, and record it as an action of ``step`` if that is recorded."""
+        start = self.mark()
+        yield
+        stop = self.mark()
+        self.add(part, start, stop)
+        if step in self._recorded_steps:
+            self._recorded.append((kind, step, stage, microbatch, start, stop))
 
     def each(self, name: str, items: Iterator[Item]) -> Iterator[Item]:
         """Yield ``items``, timing the wait for each as part ``name``."""
@@ -47,9 +84,9 @@ class StepTimer:
             yield item
 
     def mark(self) -> Any:
-        """Return the current time: a device event, or seconds of the CPU's clock."""
+        """Return the current time: a device event, or on the CPU seconds of the clock."""
         if self._device.type == "cpu":
-            return time.perf_counter()
+            return self._clock()
         event = torch.Event(self._device, enable_timing=True)
         event.record()
         return event
@@ -67,16 +104,29 @@ class StepTimer:
         if self._device.type != "cpu":
             torch.accelerator.synchronize(self._device)
         seconds = {
-            name: self._counted_s[name] + sum(map(self._between, self._spans[name]))
+            name: self._counted_s[name] + sum(self.seconds(*span) for span in self._spans[name])
             for name in PARTS
         }
         self._spans.clear()
         self._counted_s.clear()
         return seconds
 
-    def _between(self, span: tuple[Any, Any]) -> float:
-        """Return the seconds between two marks."""
-        start, stop = span
+    def actions(self) -> list[RecordedAction]:
+        """Return the actions recorded since the last call; synchronizes the device."""
+        if self._device.type != "cpu" and self._recorded:
+            torch.accelerator.synchronize(self._device)
+        actions = [
+            RecordedAction(*what, self._at_s(start), self._at_s(stop))
+            for *what, start, stop in self._recorded
+        ]
+        self._recorded.clear()
+        return actions
+
+    def _at_s(self, mark: Any) -> float:
+        return self._origin_s + self.seconds(self._origin, mark)
+
+    def seconds(self, start: Any, stop: Any) -> float:
+        """Return the seconds between two marks; the device must have passed both."""
         if self._device.type == "cpu":
             return float(stop - start)
         return float(start.elapsed_time(stop)) / 1000
