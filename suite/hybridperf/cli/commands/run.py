@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.cli.options import PLAN_HELP, add_format, add_run_arguments, whole_number
+from hybridperf.cli.plan_screen import plans_json, print_plans
+from hybridperf.cli.planning import AUTO, HERE, fastest_here, setting_of
 from hybridperf.cli.printing import print_json, print_line, terminal_width
 from hybridperf.cli.progress import ProgressReporter
-from hybridperf.errors import ExitCode
+from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, Severity
 from hybridperf.log.package import Package, read_result
 from hybridperf.plan import ParallelPlan
+from hybridperf.projection.search import Ranking
 from hybridperf.report.judged import UNFINISHED
 from hybridperf.report.terminal import scores_text
 from hybridperf.rules.check import judge_result
@@ -26,7 +29,7 @@ from hybridperf.score.metrics import row_of
 from hybridperf.score.official import official_of
 from hybridperf.system.describe import describe
 from hybridperf.tasks.data.place import export_data_folder
-from hybridperf.tasks.overrides import parse_overrides
+from hybridperf.tasks.overrides import apply_overrides, parse_overrides
 from hybridperf.tasks.registry import named_task, read_task
 
 if TYPE_CHECKING:
@@ -51,7 +54,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_number,
         help="completed runs that the result should have (default: the task's)",
     )
-    parser.add_argument("--plan", default="dp=1", help=PLAN_HELP)
+    parser.add_argument(
+        "--plan",
+        default="dp=1",
+        help=f"{PLAN_HELP}. auto: the plan for the devices here that is projected to be fastest of "
+        "those that compute what one process does",
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check the request, say what is projected for its plan here, and make no runs",
+    )
     add_run_arguments(parser, Path("runs"))
     parser.add_argument(
         "--nodes",
@@ -82,6 +95,8 @@ def execute(options: argparse.Namespace) -> ExitCode:
     """Make the missing runs, then score and check the result; other nodes than 0 take part."""
     nodes = Nodes.named(options.nodes, options.node_rank, options.rendezvous)
     request = dataclasses.replace(request_of(options), nodes=nodes, mode=options.mode)
+    if options.dry_run:
+        return _project(options, request)
     if nodes.rank > 0:
         if options.format != "json":
             where = f"node {nodes.rank} of {nodes.count} at {nodes.rendezvous}"
@@ -90,6 +105,27 @@ def execute(options: argparse.Namespace) -> ExitCode:
     with coordinating(request) as coordinator:
         coordinator.status = _execute(options, request, coordinator)
         return coordinator.status
+
+
+def _project(options: argparse.Namespace, request: RunRequest) -> ExitCode:
+    """Say what is projected for the plan of ``request`` on this machine."""
+    require_valid(request)
+    task, plan = request.task(), request.plan
+    if request.nodes.count > 1:
+        expected = "one node with --dry-run, which projects from what is measured on this machine"
+        found = f"--nodes {request.nodes.count}"
+        remedy = "use hybridperf plan with the --system that the nodes are"
+        raise UserError(Finding("run.dry_run", expected, found, remedy), ExitCode.USAGE)
+    setting = setting_of(
+        request.task_path, task, system=HERE, devices=plan.ranks, precision=plan.precision
+    )
+    shown = setting.shown(Ranking([setting.projection(plan)], considered=1, projected=1))
+    if options.format == "json":
+        print_json(plans_json(shown))
+    else:
+        print_plans(shown)
+        print_line(f"Without --dry-run: {request.command}")
+    return ExitCode.OK
 
 
 def _execute(
@@ -158,9 +194,14 @@ def request_of(options: argparse.Namespace) -> RunRequest:
     export_data_folder(options.data_dir)
     path = named_task(options.task)
     task = read_task(path)
+    overrides = parse_overrides(task, options.overrides)
+    if options.plan == AUTO:
+        plan = fastest_here(path, apply_overrides(task, overrides))
+    else:
+        plan = ParallelPlan.parse(options.plan)
     return RunRequest(
         task_path=path,
-        plan=ParallelPlan.parse(options.plan),
+        plan=plan,
         runs=options.runs or task.runs.count,
         out=options.out,
         org=options.org,
@@ -168,7 +209,7 @@ def request_of(options: argparse.Namespace) -> RunRequest:
         system=options.system,
         division=options.division,
         keep_weights=options.keep_weights,
-        overrides=tuple(parse_overrides(task, options.overrides).items()),
+        overrides=tuple(overrides.items()),
     )
 
 
