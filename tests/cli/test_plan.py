@@ -141,5 +141,7 @@ def test_a_dry_run_projects_the_plan_and_leaves_nothing(
     assert done.code == 0
     assert "\ndp=2 " in done.out
     assert "Without --dry-run: hybridperf run resnet/laptop --plan dp=2" in done.out
+    cut = hybridperf("run", "resnet/laptop", "--plan", "pp=2,cuts=1", "--dry-run")
+    assert "\nstages: stem | layer1.0 to head\n" in cut.out
     refused = hybridperf("run", "resnet/laptop", "--plan", "dp=3", "--dry-run")
     assert "dp x microbatches to divide the batch" in refused.sentence
