@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -283,3 +284,34 @@ def test_every_rank_reports_the_parts_of_its_time(
     assert exposed is None or (exposed > 0) == (plan.dp > 1)
     assert statistics["loader_samples_per_s"] > 0
     assert statistics["compute_samples_per_s"] > 0
+
+
+@pytest.mark.parametrize(("ranks", "number", "item"), CASES)
+def test_every_rank_reports_when_it_did_what(
+    worlds: Worlds, ranks: int, number: int, item: str
+) -> None:
+    plan = ParallelPlan.parse(item.partition(":")[2])
+
+    timeline = worlds.found(ranks, number)[0]["statistics"]["timeline"]
+
+    assert [each["rank"] for each in timeline] == list(range(plan.pp))
+    microbatches, last = range(plan.microbatches), plan.pipeline_stages - 1
+    stops = {}
+    for rank in timeline:
+        actions = rank["actions"]
+        assert actions[-1][0] == "update"
+        times = [at for *_, start, stop in actions for at in (start, stop)]
+        assert times == sorted(times), "a rank does one thing after another"
+        passes = {(kind, stage, microbatch) for kind, _, stage, microbatch, *_ in actions[:-1]}
+        assert len(passes) == len(actions) - 1
+        stages = plan.stages_of(rank["rank"])
+        for kind in ("forward", "backward"):
+            own = {each[1:] for each in passes if each[0] in {kind, f"{kind} of inputs"}}
+            assert own == set(itertools.product(stages, microbatches))
+        stops |= {tuple(each[:4]): each[-1] for each in actions}
+    for (kind, step, stage, microbatch), stop in stops.items():
+        if kind == "forward" and stage > 0:
+            assert stop > stops[kind, step, stage - 1, microbatch]
+        if kind == "backward" and stage < last:
+            after = stops.get(("backward", step, stage + 1, microbatch))
+            assert after is None or stop > after
