@@ -140,6 +140,7 @@ def test_the_table_fits_80_columns_and_escapes_names(
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert r"evil\x1b[31m" in text
+    assert "too wide" not in text
     assert "bert, NVIDIA A100 SXM 80 GB" in text
     for word in ("published/s", "projected/s", "error", "median", "far off"):
         assert word in text
@@ -155,6 +156,7 @@ def test_the_command_needs_no_task(
 
     assert (shown.code, as_json.code, page.code, refused.code) == (0, 0, 0, 2)
     assert "projected/s" in shown.out
+    assert "n8" in shown.out  # the system's name, where lines are long
     assert len(json.loads(as_json.out)["results"]) == 1
     assert page.out.strip().endswith("projected_scaling.html")
     assert "--validate or --curves" in refused.err

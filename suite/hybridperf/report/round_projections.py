@@ -28,7 +28,8 @@ __all__ = ["round_projections_json", "round_projections_text"]
 _HEADS: Final = (
     *("submitter", "round", "from", "devices", "published/s", "projected/s", "error", "system"),
 )
-_KEEP: Final = (9, 8, 9, 9, 9, 9, 9, 1)  #: priorities of the columns, as `Metric.keep`
+_KEEP: Final = (9, 8, 9, 9, 9, 9, 9, 9)  #: priorities of the columns, as `Metric.keep`
+_WIDE: Final = 120  #: characters from which names of systems are shown
 _CLASSES: Final = ((1, 16), (17, 128), (129, 1024), (1025, None))  #: of devices
 _SIGNED: Final = "+.1%"
 
@@ -111,7 +112,9 @@ def _table(projected: Sequence[Projected], width: int) -> Iterator[str]:
         )
         for each in projected
     ]
-    yield table_text(_HEADS, rows, width, _KEEP)
+    columns = len(_HEADS) - (width < _WIDE)
+    cut = [row[:columns] for row in rows]
+    yield table_text(_HEADS[:columns], cut, width, _KEEP[:columns])
     yield ""
 
 
