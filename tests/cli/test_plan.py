@@ -3,22 +3,60 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 
+from hybridperf.cli import planning
 from hybridperf.cli.commands import plan as plan_command
 from hybridperf.plan import ParallelPlan
+from hybridperf.projection.profile import Communication, Profile, Transfer
+from hybridperf.projection.units import UnitTimes
 from hybridperf.run.step_time import StepTime
-from hybridperf.tasks.registry import task_names
+from hybridperf.system.accelerators import Devices
+from hybridperf.tasks.registry import find_task, read_task, task_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from hybridperf.run.request import RunRequest
     from tests.cli.conftest import Finished
 
+#: of whole passes of the model and of the update, for any micro-batch: a profile without noise
+FORWARD_S, UPDATE_S = 1e-3, 1e-4
 CATALOGUE = ("--system", "a100-sxm", "--precision", "bf16")
+
+
+def _profile(path: Path, ranks: int, precision: str = "fp32") -> Profile:
+    """Return a profile whose larger micro-batches take less time a sample."""
+    task = read_task(path)
+    share = 1 / len(task.units)
+    times = tuple(
+        UnitTimes(
+            microbatch,
+            (share * FORWARD_S * (1 + microbatch),) * len(task.units),
+            (2 * share * FORWARD_S * (1 + microbatch),) * len(task.units),
+            1e-5,
+            (share * UPDATE_S,) * len(task.units),
+        )
+        for microbatch in (1, 32)
+    )
+    sizes = (1000, 1_000_000)
+    transfers = tuple(
+        Transfer(kind, 2, tuple((size, 1e-4 + size / 1e9) for size in sizes))
+        for kind in get_args(Communication)
+    )
+    made = "2026-01-02T03:04:05"
+    return Profile(task.name, precision, ranks, 1, "gloo", made, task.units, times, 1.0, transfers)
+
+
+@pytest.fixture
+def profiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no units measured, on a machine of two cores."""
+    monkeypatch.setattr(planning, "measure_profile", _profile)
+    for module in (planning, plan_command):
+        monkeypatch.setattr(module, "usable_devices", lambda: Devices("cpu", 2, "a processor"))
 
 
 @pytest.mark.parametrize("task", task_names())
@@ -102,6 +140,29 @@ def test_too_little_memory_names_the_nearest_plan_and_what_it_needs(
     assert hybridperf(*words, "--memory-gb", f"{needed * 0.99}").code == 2
 
 
+@pytest.mark.usefixtures("profiled")
+@pytest.mark.parametrize("task", [name for name in task_names() if name.endswith("/laptop")])
+def test_this_machine_is_planned_for_by_its_profile(
+    hybridperf: Callable[..., Finished], task: str
+) -> None:
+    done = hybridperf("plan", task, "--devices", "2", "--all-methods", "--json")
+
+    found = json.loads(done.out)
+    assert (found["system"], found["source"]) == ("here", "a profile of 2026-01-02")
+    first = found["equivalent"]["plans"][0]
+    reference = find_task(task).reference
+    assert reference is not None
+    steps = found["samples_to_target"] / reference.global_batch_size
+    assert first["time_to_target_s"] == pytest.approx(steps * first["step_s"])
+    assert min(reference.samples_to_target) < found["samples_to_target"]
+    one = json.loads(hybridperf("plan", task, "--devices", "1", "--json").out)
+    passes_s = 3 * FORWARD_S * (1 + reference.global_batch_size) + 1e-5
+    alone = next(each for each in one["equivalent"]["plans"] if each["plan"] == "dp=1")
+    assert alone["step_s"] == pytest.approx(passes_s + UPDATE_S, rel=1e-3)
+    assert first["step_s"] < alone["step_s"]
+
+
+@pytest.mark.usefixtures("profiled")
 def test_measured_steps_decide(
     hybridperf: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,26 +181,29 @@ def test_measured_steps_decide(
     assert [str(each.plan) for each in asked] == [each["plan"] for each in plans[2::-1]]
 
 
+@pytest.mark.usefixtures("profiled")
 def test_auto_runs_the_first_plan_for_the_devices_here(
     hybridperf: Callable[..., Finished],
 ) -> None:
     chosen = hybridperf("run", "resnet/laptop", "--plan", "auto", "--dry-run", "--json")
 
     (plan,) = json.loads(chosen.out)["equivalent"]["plans"]
-    devices = json.loads(chosen.out)["devices"]
-    ranked = hybridperf("plan", "resnet/laptop", "--devices", str(devices), "--json")
+    ranked = hybridperf("plan", "resnet/laptop", "--devices", "2", "--json")
     first = json.loads(ranked.out)["equivalent"]["plans"][0]
     assert plan["plan"] == first["plan"]
     assert plan["step_s"] == pytest.approx(first["step_s"])
 
 
+@pytest.mark.usefixtures("profiled")
 def test_a_dry_run_projects_the_plan_and_leaves_nothing(
-    hybridperf: Callable[..., Finished], tmp_path: object
+    hybridperf: Callable[..., Finished], tmp_path: Path
 ) -> None:
     done = hybridperf("run", "resnet/laptop", "--plan", "dp=2", "--dry-run", "--out", f"{tmp_path}")
 
     assert done.code == 0
     assert "\ndp=2 " in done.out
     assert "Without --dry-run: hybridperf run resnet/laptop --plan dp=2" in done.out
+    cut = hybridperf("run", "resnet/laptop", "--plan", "pp=2,cuts=1", "--dry-run")
+    assert "\nstages: stem | layer1.0 to head\n" in cut.out
     refused = hybridperf("run", "resnet/laptop", "--plan", "dp=3", "--dry-run")
     assert "dp x microbatches to divide the batch" in refused.sentence

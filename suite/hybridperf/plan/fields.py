@@ -51,7 +51,7 @@ class Field:
             numbers = all(type(each) is int for each in value)
             if not numbers or list(value) != sorted(set(value)):
                 return False
-            return self.about.least <= value[0] and value[-1] <= LARGEST_NUMBER
+            return all(self.about.least <= each <= LARGEST_NUMBER for each in value)
         return any(
             type(value) is type(each) and value == each
             for each in (self.default, *self.words.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -35,7 +36,9 @@ from hybridperf.tasks.registry import named_task, read_task
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+    from hybridperf.projection.units import Unit
 
 __all__ = ["EXAMPLES", "add_arguments", "execute", "exit_status", "make_runs", "request_of"]
 
@@ -125,8 +128,20 @@ def _project(options: argparse.Namespace, request: RunRequest) -> ExitCode:
         print_json(plans_json(shown))
     else:
         print_plans(shown)
+        if plan.pp > 1:
+            print_line(
+                f"stages: {_stages(setting.work.units.units, shown.equivalent.best[0].cuts)}"
+            )
         print_line(f"Without --dry-run: {request.command}")
     return ExitCode.OK
+
+
+def _stages(units: Sequence[Unit], cuts: tuple[int, ...]) -> str:
+    """Return the first and last unit of each stage, for a message."""
+    ends = ((units[first], units[stop - 1]) for first, stop in pairwise((0, *cuts, len(units))))
+    return " | ".join(
+        one.name if one is other else f"{one.name} to {other.name}" for one, other in ends
+    )
 
 
 def _execute(
