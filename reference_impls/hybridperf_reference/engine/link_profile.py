@@ -51,15 +51,15 @@ def measure_transfers(device: torch.device) -> list[Transfer]:
         if ranks == 2:
             back, _ = dist.new_subgroups(ranks)
             assert isinstance(back, dist.ProcessGroup), "as above"
-            kinds = {"send": partial(_there_and_back, group, back, device)} | kinds
+            kinds["send"] = partial(_there_and_back, group, back, device)
         for kind, of_size in kinds.items():
             trips = 2 if kind == "send" else 1
             times = []
             for size in (1024 * 4**power for power in powers):
                 # A collective of parts has equal ones.
                 elements = size // _ELEMENT_BYTES // ranks * ranks
-                measured = _mean(_seconds(of_size(elements), device), device)
-                times.append((elements * _ELEMENT_BYTES, *(each / trips for each in measured)))
+                seconds, worked_s = _mean(_seconds(of_size(elements), device), device)
+                times.append((elements * _ELEMENT_BYTES, seconds / trips, worked_s / trips))
             found.append(Transfer(kind, ranks, tuple(times)))
     return found
 
