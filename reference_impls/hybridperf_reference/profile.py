@@ -99,6 +99,7 @@ def measure(
             precision=precision,
             ranks=ranks,
             threads=torch.get_num_threads(),
+            cores=len(os.sched_getaffinity(0)),
             library="gloo" if device.type == "cpu" else "nccl",
             date=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
             unit_names=tuple(unit.name for unit in chain.units),

@@ -29,11 +29,14 @@ def test_marks_tile_the_step(name: str) -> None:
 
     backward = [marks.backward[number] for number in units]
     order = [marks.begin, *marks.forward, *backward[::-1], marks.computed, marks.end]
-    assert len(marks.forward) == len(units) + 1
+    assert len(marks.forward) == len(units)
     assert order == sorted(order)
     times = profiler.times(2, [marks])
     parts = [*times.forward_s, *times.backward_s, times.loss_s, *times.update_s]
     assert sum(parts) == pytest.approx(profiler.seconds(marks))
+    assert sum(profiler.times(2, [marks], 7.0).forward_s) == pytest.approx(
+        7.0 * sum(times.forward_s) / sum(parts)
+    )
 
 
 def test_each_time_is_of_its_unit() -> None:

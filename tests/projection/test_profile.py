@@ -26,9 +26,12 @@ def _times(microbatch: int, forward_s: float, update_s: float = 2e-3) -> UnitTim
 
 
 def _profile(**changes: Any) -> Profile:
-    sends = tuple((size, 20e-6 + size / 4e9) for size in SIZES)
+    sends = tuple((size, 20e-6 + size / 4e9, 5e-6 + size / 9e9) for size in SIZES)
     reduces = {
-        ranks: tuple((size, 2 * (ranks - 1) * (50e-6 + size / ranks / 1e9)) for size in SIZES)
+        ranks: tuple(
+            (size, 2 * (ranks - 1) * (50e-6 + size / ranks / 1e9), 9e-6 + size / 8e9)
+            for size in SIZES
+        )
         for ranks in (2, 4)
     }
     profile = Profile(
@@ -36,6 +39,7 @@ def _profile(**changes: Any) -> Profile:
         precision="fp32",
         ranks=4,
         threads=1,
+        cores=4,
         library="gloo",
         date="2026-01-02T03:04:05+00:00",
         unit_names=("first", "second"),
@@ -93,6 +97,16 @@ def test_links_give_back_the_measured_times(ranks: int) -> None:
     assert found == pytest.approx(2 * (ranks - 1) * (50e-6 + 1e6 / ranks / 1e9))
 
 
+def test_communication_takes_the_processor_where_ranks_compute_on_all_cores() -> None:
+    crowded, roomy = _profile().network(2), _profile(cores=8).network(2)
+
+    assert crowded.send_work is not None
+    assert crowded.send_work.send_s(1e6) == pytest.approx(5e-6 + 1e6 / 9e9)
+    assert crowded.collective_work is not None
+    assert crowded.collective_work.send_s(1e6) == pytest.approx(9e-6 + 1e6 / 8e9)
+    assert (roomy.send_work, roomy.collective_work) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "expected"),
     [
@@ -124,7 +138,9 @@ def test_no_key_may_be_missing(key: str) -> None:
         Profile.from_table(table)
 
 
-@pytest.mark.parametrize("time", [[1], [0, 1.0], [8, -1.0], [8, 0], ["8", 1.0], 3])
+@pytest.mark.parametrize(
+    "time", [[1], [8, 1.0], [0, 1.0, 0], [8, -1.0, 0], [8, 0, 0], ["8", 1.0, 0], [8, 1.0, "0"], 3]
+)
 def test_wrong_points_of_transfers_are_refused(time: object) -> None:
     table = json.loads(json.dumps(_profile().as_table()))
     table["transfers"][0]["times"][0] = time

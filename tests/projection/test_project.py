@@ -293,3 +293,44 @@ def test_parameters_stay_gathered_until_a_forward_pass_ends(
 def test_shards_are_averaged_over_their_copies() -> None:
     whole, copied = (projected(f"dp=4,zero=3{shard}").sent_bytes for shard in ("", ",shard=2"))
     assert copied["gradients"] == 1.5 * whole["gradients"]
+
+
+def test_averages_hide_only_what_is_not_their_own_work() -> None:
+    table, timing = equal_units(4), timing_of(equal_units(4))
+    link = Link(0.0, 1000.0)  # 16,000 bytes of gradients in a ring of two: 16 s, more than a pass
+    free = Network(2, link, library="gloo")
+    busy = replace(free, collective_work=Link(0.0, 4000.0))
+
+    def step_s(plan: str, network: Network) -> float:
+        found = project(
+            ParallelPlan.parse(plan), table, timing, network, global_batch_size=2, optimizer="sgd"
+        )
+        return found.step_s
+
+    assert step_s("dp=2,sync=blocking", busy) == step_s("dp=2,sync=blocking", free)
+    delayed = step_s("dp=2,staleness=1", free), step_s("dp=2,staleness=1", busy)
+    assert delayed == pytest.approx((16.0, 12.0 + 4.0), rel=0.01)
+    fast = replace(free, inside=Link(0.0, 4000.0))
+    assert step_s("dp=2,staleness=1", fast) == pytest.approx(12.0, rel=0.01)
+    assert step_s("dp=2,staleness=1", replace(fast, collective_work=busy.collective_work)) == (
+        pytest.approx(12.0 + 4.0, rel=0.01)
+    )
+
+
+def test_messages_are_work_of_both_ranks() -> None:
+    table, timing = equal_units(2), timing_of(equal_units(2))
+    free = Network(2, Link(1.0, 40.0))  # 40 bytes of a sample: 2 s a message
+    busy = replace(free, send_work=Link(0.25, 80.0))  # of which 0.75 s on each side
+
+    def found(network: Network) -> Projection:
+        return project(
+            ParallelPlan.parse("pp=2,microbatches=1"),
+            table,
+            timing,
+            network,
+            global_batch_size=1,
+            optimizer="sgd",
+        )
+
+    assert found(free).step_s == pytest.approx(found(busy).step_s) == pytest.approx(10.0)
+    assert sum(found(busy).exposed_s) == pytest.approx(1.0)

@@ -33,7 +33,7 @@ def measure_transfers(device: torch.device) -> list[Transfer]:
     """Time messages between pairs of ranks, and collectives of groups of each size.
 
     A collective over all ranks. Groups are of consecutive ranks; all groups of a size communicate
-    at the same time, as those of a plan do. Times are the means over ranks of each one's median.
+    at the same time, as those of a plan do. Times are means over ranks, of each one's median.
     """
     world = dist.get_world_size()
     powers = range(_CPU_SIZES if device.type == "cpu" else _ACCELERATOR_SIZES)
@@ -51,35 +51,40 @@ def measure_transfers(device: torch.device) -> list[Transfer]:
         if ranks == 2:
             back, _ = dist.new_subgroups(ranks)
             assert isinstance(back, dist.ProcessGroup), "as above"
-            kinds = {"send": partial(_there_and_back, group, back, device)} | kinds
+            kinds["send"] = partial(_there_and_back, group, back, device)
         for kind, of_size in kinds.items():
             trips = 2 if kind == "send" else 1
             times = []
             for size in (1024 * 4**power for power in powers):
                 # A collective of parts has equal ones.
                 elements = size // _ELEMENT_BYTES // ranks * ranks
-                seconds = _median_s(of_size(elements), device) / trips
-                times.append((elements * _ELEMENT_BYTES, _mean(seconds, device)))
+                seconds, worked_s = _mean(_seconds(of_size(elements), device), device)
+                times.append((elements * _ELEMENT_BYTES, seconds / trips, worked_s / trips))
             found.append(Transfer(kind, ranks, tuple(times)))
     return found
 
 
-def _median_s(communicate: Callable[[], None], device: torch.device) -> float:
-    seconds = []
-    for _ in range(_WARM_UP + _TIMES):
+def _seconds(communicate: Callable[[], None], device: torch.device) -> tuple[float, float]:
+    """Return the median seconds of ``communicate``, and the mean of the processor's seconds."""
+    seconds, worked_s = [], 0.0
+    for number in range(_WARM_UP + _TIMES):
+        if number == _WARM_UP:
+            worked_s = time.process_time()
         start = time.perf_counter()
         communicate()
         if device.type != "cpu":
             torch.accelerator.synchronize(device)
         seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds[_WARM_UP:])
+    worked_s = time.process_time() - worked_s
+    return statistics.median(seconds[_WARM_UP:]), worked_s / _TIMES
 
 
-def _mean(value: float, device: torch.device) -> float:
-    """Return the mean of the ``value`` of all ranks."""
-    total = torch.tensor(value, dtype=torch.float64, device=device)
-    dist.all_reduce(total)
-    return total.item() / dist.get_world_size()
+def _mean(values: tuple[float, float], device: torch.device) -> tuple[float, float]:
+    """Return the means over all ranks."""
+    totals = torch.tensor(values, device=device)
+    dist.all_reduce(totals)
+    seconds, worked_s = (totals / dist.get_world_size()).tolist()
+    return seconds, worked_s
 
 
 def _there_and_back(

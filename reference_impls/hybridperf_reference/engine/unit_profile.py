@@ -12,6 +12,7 @@ import contextlib
 import statistics
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,7 +33,7 @@ from hybridperf_reference.engine.whole_model import WholeModel
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from hybridperf.tasks.task import Task
     from hybridperf_reference.engine.chain import Chain
@@ -49,7 +50,7 @@ class Marks:
     """The marks of one step."""
 
     begin: Any = None
-    forward: list[Any] = field(default_factory=list)  # before the first unit, and after each
+    forward: list[Any] = field(default_factory=list)  # after each unit
     backward: dict[int, Any] = field(default_factory=dict)
     # by unit: when the gradient of its outputs arrived
     computed: Any = None
@@ -105,6 +106,7 @@ class UnitProfiler:
     ) -> list[UnitTimes]:
         """Return the median times of ``steps`` marked steps of each of ``microbatches`` samples.
 
+        As many steps without marks, in turn with them, say how long a step is.
         They follow each other as in training, with what one leaves in the caches for the next. If
         they take more than ``most_s`` seconds they are fewer, three at least; ``meet`` is called
         before each.
@@ -115,29 +117,36 @@ class UnitProfiler:
         self, microbatch: int, *, steps: int, most_s: float, meet: Callable[[], None]
     ) -> UnitTimes:
         marked: list[Marks] = []
+        whole_s: list[float] = []
         start = time.perf_counter()
         for number in range(_WARM_UP_STEPS + steps):
             if len(marked) >= _FEWEST and time.perf_counter() - start > most_s:
                 break
-            meet()
-            marks = self.step(microbatch)
-            self._synchronize()
-            if number >= _WARM_UP_STEPS:
-                marked.append(marks)
+            for with_marks in (True, False) if number % 2 else (False, True):
+                meet()
+                marks = self.step(microbatch, marked=with_marks)
+                self._synchronize()
+                if number < _WARM_UP_STEPS:
+                    continue
+                if with_marks:
+                    marked.append(marks)
+                else:
+                    whole_s.append(self.seconds(marks))
         self._timer.collect()
-        return self.times(microbatch, marked)
+        return self.times(microbatch, marked, statistics.median(whole_s))
 
     def step(self, microbatch: int, *, marked: bool = True) -> Marks:
         """Train one step of ``microbatch`` samples as the engine does; with marks if ``marked``."""
         inputs, targets = self._example(microbatch)
-        marks = Marks(self._timer.mark())
+        marks = Marks()
         with self._marking(marks) if marked else contextlib.nullcontext():
+            marks.begin = self._timer.mark()
             self._streams.begin_step(0)
             self._passes.compute_gradients(0, inputs, targets, self._update.scale.factor)
             finalize_gradients(self._part, plan=self._plan, mesh=self._mesh)
-        marks.computed = self._timer.mark()
-        self._update.apply(0, factor=self._update.scale.factor, measure=False)
-        marks.end = self._timer.mark()
+            marks.computed = self._timer.mark()
+            self._update.apply(0, factor=self._update.scale.factor, measure=False)
+            marks.end = self._timer.mark()
         return marks
 
     def seconds(self, marks: Marks) -> float:
@@ -154,27 +163,33 @@ class UnitProfiler:
 
     @contextlib.contextmanager
     def _marking(self, marks: Marks) -> Iterator[None]:
-        """Have the passes of the body leave ``marks``."""
+        """Have the passes of the body leave ``marks``.
 
-        def before(_module: nn.Module, _inputs: object) -> None:
-            marks.forward.append(self._timer.mark())
+        What a unit's ``forward`` is replaced by costs less than a module's hook.
+        """
 
-        def after(_module: nn.Module, _inputs: object, outputs: Tensor) -> None:
-            number = len(marks.forward) - 1
+        def marked(forward: Callable[[Tensor], Tensor], number: int, inputs: Tensor) -> Tensor:
+            outputs = forward(inputs)
             marks.forward.append(self._timer.mark())
             if outputs.requires_grad:
                 outputs.register_hook(lambda _: marks.backward.update({number: self._timer.mark()}))
+            return outputs
 
-        hooks = [self._model.register_forward_pre_hook(before)]
-        hooks += [unit.module.register_forward_hook(after) for unit in self._chain.units]
+        modules = [unit.module for unit in self._chain.units]
+        before = [module.forward for module in modules]
+        for number, module in enumerate(modules):
+            module.forward = partial(marked, module.forward, number)
         yield
-        for hook in hooks:
-            hook.remove()
+        for module, forward in zip(modules, before, strict=True):
+            module.forward = forward
 
-    def times(self, microbatch: int, marked: Sequence[Marks]) -> UnitTimes:
-        """Return the medians over steps of the time between marks, in all as long as a step.
+    def times(
+        self, microbatch: int, marked: Sequence[Marks], whole_s: float | None = None
+    ) -> UnitTimes:
+        """Return the medians over steps of the times between marks, in all as long as a step.
 
-        The median of a sum is not the sum of medians, so these are scaled to it.
+        They are scaled to ``whole_s``, the seconds of a step without marks, which take time
+        themselves; if it is None, to the median of the marked steps.
         """
         units = range(len(self._chain.units))
         between = self._timer.seconds
@@ -183,17 +198,17 @@ class UnitProfiler:
             # A unit without gradients ends where the pass does.
             arrived = [marks.backward.get(number, marks.computed) for number in units]
             left = [marks.computed, *arrived[:-1]]
+            entered = [marks.begin, *marks.forward[:-1]]
             rows.append(
                 [
-                    *(between(marks.forward[n], marks.forward[n + 1]) for n in units),
+                    *(between(entered[n], marks.forward[n]) for n in units),
                     *(between(arrived[n], left[n]) for n in units),
-                    between(marks.begin, marks.forward[0])
-                    + between(marks.forward[-1], arrived[-1]),
+                    between(marks.forward[-1], arrived[-1]),
                     between(marks.computed, marks.end),
                 ]
             )
         medians = [statistics.median(column) for column in zip(*rows, strict=True)]
-        scale = statistics.median(map(sum, rows)) / sum(medians)
+        scale = (whole_s or statistics.median(map(sum, rows))) / sum(medians)
         *parts, loss, update = (scale * value for value in medians)
         return UnitTimes(
             microbatch,

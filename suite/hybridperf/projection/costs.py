@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hybridperf.plan import ParallelPlan
-    from hybridperf.projection.link import Group, Network
+    from hybridperf.projection.link import Group, Link, Network
     from hybridperf.projection.units import UnitTable, UnitTimes
 
 __all__ = ["PlanCosts", "plan_costs"]
@@ -93,10 +93,56 @@ def plan_costs(
         turns=_turns(plan, network),
         clip_s=_clip_s(plan, network) if clips or plan.precision == "fp16" else None,
     )
+    costs = _with_work(plan, costs, network, each)
     by_rank = tuple(
         sum(passes[stage].exposed_s for stage in plan.stages_of(rank)) for rank in ranks
     )
     return PlanCosts(costs, by_rank, exposed)
+
+
+def _with_work(
+    plan: ParallelPlan, costs: Costs, network: Network, each: Sequence[Sequence[_UnitCost]]
+) -> Costs:
+    """Return ``costs`` with what communication takes from the ranks' own processors.
+
+    That part of a message is work before it and after it, and that of averages beside passes is
+    work in the update; only the rest of their time can be hidden.
+    """
+    if (work := network.collective_work) is not None and plan.sync != "blocking":
+        buckets, update_s = list(costs.buckets), list(costs.update_s)
+        for stage, own in enumerate(costs.buckets):
+            whole_s = sum(bucket.seconds for bucket in own)
+            sent = sum(unit.gradient_bytes for unit in each[stage])
+            worked_s = min(whole_s, len(own) * work.latency_s + sent / work.own_bytes_per_s)
+            if not whole_s:
+                continue
+            left = 1 - worked_s / whole_s
+            buckets[stage] = tuple(b._replace(seconds=b.seconds * left) for b in own)
+            rank = next(n for n in range(plan.pp) if stage in plan.stages_of(n))
+            update_s[rank] += worked_s
+        costs = replace(costs, buckets=tuple(buckets), update_s=tuple(update_s))
+    if (work := network.send_work) is not None:
+        costs = replace(
+            costs,
+            activations=tuple(_worked_hop(hop, network.inside, work) for hop in costs.activations),
+            gradients=tuple(_worked_hop(hop, network.inside, work) for hop in costs.gradients),
+        )
+    return costs
+
+
+def _worked_hop(hop: Hop | None, link: Link, work: Link) -> Hop | None:
+    """Return ``hop`` with the part of its seconds that is work of the two ranks."""
+    if hop is None:
+        return None
+    each_s = work.send_s(hop.occupied_s * link.own_bytes_per_s)
+    left_s = max(0.0, hop.latency_s + hop.occupied_s - 2 * each_s)
+    latency_s = min(hop.latency_s, left_s)
+    return hop._replace(
+        occupied_s=left_s - latency_s,
+        latency_s=latency_s,
+        encode_s=hop.encode_s + each_s,
+        decode_s=hop.decode_s + each_s,
+    )
 
 
 def _unit_costs(

@@ -70,6 +70,10 @@ class Network:
     library: Library = "nccl"
     inside_collectives: Link | None = None
     between_collectives: Link | None = None
+    send_work: Link | None = None
+    collective_work: Link | None = None
+    #: of the seconds of a message, or of an all-reduce, those for which it keeps the processor of
+    #: each of its ranks from computing; None: none
 
     def group(self, ranks: int, stride: int) -> Group:
         """Return the group of ``ranks`` whose global ranks are ``stride`` apart.

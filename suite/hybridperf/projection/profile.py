@@ -31,12 +31,18 @@ class Transfer:
 
     kind: Communication
     ranks: int  #: of a group; 2 for ``send``
-    times: tuple[tuple[int, float], ...]
-    #: bytes and median seconds: of a message, or of the whole tensor of a collective
+    times: tuple[tuple[int, float, float], ...]
+    #: bytes of a message, or of the whole tensor of a collective; its median seconds; and those
+    #: for which it keeps a processor of each rank busy
 
     def line(self) -> tuple[float, float]:
         """Return the seconds of an empty message, and the seconds of each byte."""
-        return fit_line(self.times)
+        return fit_line([(size, seconds) for size, seconds, _ in self.times])
+
+    def work(self) -> Link:
+        """Return the seconds of a processor of each rank, in the form of a link's."""
+        # A clock that is too coarse to see any work has seen less than a microsecond.
+        return _link(*fit_line([(size, max(worked_s, 1e-6)) for size, _, worked_s in self.times]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,7 @@ class Profile:
     precision: str
     ranks: int  #: on this machine
     threads: int  #: of each rank, on the CPU
+    cores: int  #: that the ranks may use
     library: Library
     date: str  #: when it was measured, as in ISO 8601
     unit_names: tuple[str, ...]
@@ -104,7 +111,8 @@ class Profile:
     def network(self, group_ranks: int = 2) -> Network:
         """Return the links between the ranks, for collectives of groups of ``group_ranks``.
 
-        Groups of a size that was not measured get the links of the nearest one that was.
+        Groups of a size that was not measured get the links of the nearest one that was. Where
+        ranks compute on all cores, communication beside it takes the time of its own work.
 
         Raises:
             ValueError: if the profile is of one rank.
@@ -112,11 +120,14 @@ class Profile:
         (sends,) = (each for each in self.transfers if each.kind == "send")
         reduces = [each for each in self.transfers if each.kind == "all_reduce"]
         nearest = min(reduces, key=lambda each: abs(each.ranks - group_ranks))
+        crowded = self.library == "gloo" and self.cores < self.ranks * (self.threads + 1)
         return Network(
             devices_per_node=self.ranks,
             inside=_link(*sends.line()),
             library=self.library,
             inside_collectives=_ring_link(nearest),
+            send_work=sends.work() if crowded else None,
+            collective_work=nearest.work() if crowded else None,
         )
 
     def as_table(self) -> dict[str, object]:
@@ -149,6 +160,7 @@ class Profile:
             precision=_text("precision", table.get("precision")),
             ranks=ranks,
             threads=_whole(table, "threads", DEVICES_CAP),
+            cores=_whole(table, "cores", DEVICES_CAP),
             library=cast("Library", library),
             date=_text("date", table.get("date")),
             unit_names=names,
@@ -196,15 +208,15 @@ def _unit_times(at: str, value: object, units: int) -> UnitTimes:
 def _transfer(at: str, value: object) -> Transfer:
     table = _table(at, value)
 
-    def point(where: str, pair: object) -> tuple[int, float]:
-        if isinstance(pair, list) and len(pair) == 2:
-            size, seconds = whole(pair[0], 1, COUNT_CAP), _seconds(where, pair[1])
+    def point(where: str, values: object) -> tuple[int, float, float]:
+        if isinstance(values, list) and len(values) == 3:
+            size, seconds = whole(values[0], 1, COUNT_CAP), _seconds(where, values[1])
             if size is not None and seconds > 0:
-                return size, seconds
-        raise ValueError(f"{where}: expected bytes and seconds")
+                return size, seconds, _seconds(where, values[2])
+        raise ValueError(f"{where}: expected bytes, seconds and seconds of a processor")
 
     times = _list(table, "times", point)
-    if len({size for size, _ in times}) < 2:
+    if len({size for size, _, _ in times}) < 2:
         raise ValueError(f"{at}.times: expected two sizes or more")
     kind = _one_of(table, "kind", get_args(Communication))
     return Transfer(cast("Communication", kind), _whole(table, "ranks", DEVICES_CAP), tuple(times))
