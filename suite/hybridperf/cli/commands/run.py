@@ -23,6 +23,7 @@ from hybridperf.run.coordinator import Coordinator, coordinating
 from hybridperf.run.folder import completed_runs, left_behind, sealed_runs
 from hybridperf.run.nodes import Nodes
 from hybridperf.run.participant import participate
+from hybridperf.run.projected import is_projectable, projection_source
 from hybridperf.run.request import RunRequest, package_of, require_valid
 from hybridperf.run.run_set import make_run_set
 from hybridperf.score.metrics import row_of
@@ -179,6 +180,8 @@ def make_runs(
         print_line(
             f"{request.task().name} under {request.plan}: {_standing(package, request.runs)}"
         )
+        if hint := _projection_hint(package, request):
+            print_line(hint)
     with ProgressReporter(quiet=quiet) as progress:
         for _ in make_run_set(request, progress, coordinator):
             pass
@@ -211,6 +214,18 @@ def request_of(options: argparse.Namespace) -> RunRequest:
         keep_weights=options.keep_weights,
         overrides=tuple(overrides.items()),
     )
+
+
+def _projection_hint(package: Package, request: RunRequest) -> str:
+    """Return how to have the steps of missing runs projected; "" if they are, or cannot be."""
+    runs = sealed_runs(package) if package.folder.is_dir() else []
+    missing = len(completed_runs(runs)) < request.runs
+    if not missing or request.nodes.count > 1 or not is_projectable(request):
+        return ""
+    if projection_source(request) is not None:
+        return ""
+    command = f"hybridperf plan {request.task().name} --devices {request.plan.ranks}"
+    return f"its steps are not projected: '{command}' measures this machine for that, once"
 
 
 def _standing(package: Package, wanted: int) -> str:
