@@ -91,7 +91,7 @@ def test_published_results_are_read_and_projected(
     ],
 )
 def test_what_is_not_projected_is_named(
-    rounds: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object], why: str
+    rounds: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], why: str
 ) -> None:
     root = rounds / "training_results_v2.1"
     facts = _facts(16) | ({"division": "open"} if "submission_division" in changes else {})

@@ -65,7 +65,8 @@ class _Assumed:
     device: dict[str, _Node]
 
 
-class _Adapters(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Adapters:
     """Adapters of a node, or of a device."""
 
     count: int

@@ -100,14 +100,14 @@ def project_rounds(results: Iterable[Published]) -> list[Projected]:
     """
     groups: dict[tuple[str, ...], list[Published]] = {}
     for each in results:
-        key = (each.benchmark, each.device, each.submitter, each.edition)
-        groups.setdefault(key, []).append(each)
+        maker = (each.benchmark, each.device, each.submitter, each.edition)
+        groups.setdefault(maker, []).append(each)
     found: dict[tuple[object, ...], Projected] = {}
-    for key in sorted(groups):
-        for each in _projected(groups[key]):
-            one = each.result
-            same = (one.benchmark, one.submitter, one.system, one.samples_per_s)
-            found.setdefault((*same, each.samples_per_s), each)
+    for _, group in sorted(groups.items(), key=lambda item: item[0]):
+        for one in _projected(group):
+            result = one.result
+            same = (result.benchmark, result.submitter, result.system, result.samples_per_s)
+            found.setdefault((*same, one.samples_per_s), one)
     return list(found.values())
 
 
