@@ -192,6 +192,32 @@ def test_auto_runs_the_first_plan_for_the_devices_here(
     first = json.loads(ranked.out)["equivalent"]["plans"][0]
     assert plan["plan"] == first["plan"]
     assert plan["step_s"] == pytest.approx(first["step_s"])
+    said = hybridperf("run", "resnet/laptop", "--plan", "auto", "--dry-run").out
+    assert f"Without --dry-run: hybridperf run resnet/laptop --plan {plan['plan']} --runs" in said
+
+
+@pytest.mark.usefixtures("profiled")
+def test_auto_leaves_devices_that_no_plan_divides(
+    hybridperf: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "usable_devices", lambda: Devices("cpu", 19, "a processor"))
+
+    done = hybridperf(
+        *("run", "resnet/laptop", "--plan", "auto", "--dry-run", "--json"),
+        *("--set", "training.global_batch_size=3"),
+    )
+
+    assert "at most" in done.sentence  # this machine has fewer cores, and says so
+    assert "x pp = 18" in done.sentence
+
+
+def test_auto_is_for_one_node(hybridperf: Callable[..., Finished]) -> None:
+    words = ("--nodes", "2", "--node-rank", "0", "--rendezvous", "here:29500")
+
+    done = hybridperf("run", "resnet/laptop", "--plan", "auto", *words)
+
+    assert done.code == 2
+    assert "expected a plan where there are several nodes, found --plan auto" in done.sentence
 
 
 @pytest.mark.usefixtures("profiled")

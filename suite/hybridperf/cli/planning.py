@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hybridperf.projection.candidates import Methods
     from hybridperf.projection.search import Ranking
     from hybridperf.projection.system import System
+    from hybridperf.projection.units import UnitTable, UnitTiming
     from hybridperf.tasks.task import Task
 
 __all__ = ["AUTO", "HERE", "Setting", "fastest_here", "samples_to_target", "setting_of"]
@@ -124,15 +125,12 @@ class Setting:
             raise UserError(
                 Finding("plan.memory", expected, found, remedy, self.task.name), ExitCode.USAGE
             )
-        count = next((n for n in range(devices - 1, 0, -1) if self._is_possible(n)), 1)
+        count = _most_divided(self.config, devices - 1)
         expected = f"a number of devices among which a batch of {batch} samples can be divided"
         remedy = f"use {count}, or change training.global_batch_size with --set"
         raise UserError(
             Finding("plan.devices", expected, str(devices), remedy, self.task.name), ExitCode.USAGE
         )
-
-    def _is_possible(self, ranks: int) -> bool:
-        return any(True for _ in self._candidates(ranks, "equivalent").layouts())
 
 
 def setting_of(
@@ -154,6 +152,7 @@ def setting_of(
             cannot be measured.
     """
     units = load_units(task.name)
+    timing: UnitTiming
     if system == HERE:
         profile = measure_profile(path, devices, precision)
         timing, source = profile.times, f"a profile of {profile.date[:10]}"
@@ -173,7 +172,12 @@ def setting_of(
         clips=task.optimizer.clip_norm > 0,
         device_bytes=device_bytes if memory_gb is None else round(memory_gb * _GB),
     )
-    config = TrainingConfig(
+    return Setting(task, system, source, precision, work, _config(task, units, devices, kind))
+
+
+def _config(task: Task, units: UnitTable, devices: int, kind: str) -> TrainingConfig:
+    """Return what plans must fit, with one rank on a device."""
+    return TrainingConfig(
         units=1 + sum(unit.begins_stage for unit in units.units[1:]),
         global_batch_size=task.training.global_batch_size,
         devices=devices,
@@ -184,7 +188,12 @@ def setting_of(
         batch_norm=task.parallel.batch_norm,
         tied=task.parallel.tied,
     )
-    return Setting(task, system, source, precision, work, config)
+
+
+def _most_divided(config: TrainingConfig, most: int) -> int:
+    """Return the largest number of ranks up to ``most`` that some plan has."""
+    counts = range(most, 1, -1)
+    return next((n for n in counts if any(True for _ in Candidates(config, n, n).layouts())), 1)
 
 
 def _find(name: str) -> System:
@@ -209,12 +218,17 @@ def _memory_here(devices: int) -> int | None:
 
 
 def fastest_here(path: Path, task: Task) -> ParallelPlan:
-    """Return the equivalent plan for all devices of this machine that is projected to be fastest.
+    """Return the equivalent plan for the devices of this machine that is projected to be fastest.
+
+    It uses all of them, or as many as some plan does.
 
     Raises:
         UserError: as `setting_of` and `Setting.ranking`.
     """
-    setting = setting_of(path, task, system=HERE, devices=usable_devices().count)
+    here = usable_devices()
+    config = _config(task, load_units(task.name), here.count, here.kind)
+    count = _most_divided(config, here.count)
+    setting = setting_of(path, task, system=HERE, devices=count)
     return setting.ranking("equivalent", 1).best[0].plan
 
 

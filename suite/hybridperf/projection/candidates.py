@@ -120,7 +120,7 @@ class Candidates:
             for links in self.links if layout.pp > 1 else ("none",):
                 for sp in (False, True) if layout.tp > 1 and self.config.tokens else (False,):
                     for order in self.orders(layout):
-                        own = {"links": links, "sp": sp, "order": order}
+                        own: dict[str, Any] = {"links": links, "sp": sp, "order": order}
                         plan = ParallelPlan(**fields, **replicas, **own)
                         wanted = plan.equivalent == (self.methods == "equivalent")
                         if wanted and not plan.check(self.config):
