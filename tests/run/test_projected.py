@@ -244,8 +244,7 @@ def test_a_run_states_its_projection_where_there_is_a_profile(
     """Two runs of an epoch, the first without a profile; the scores compare what there is."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(provenance, "_folder_sha256", lambda _: "0" * 64)
-    path = bench.tasks / "resnet/laptop.toml"
-    request = _request(tmp_path, task_path=path, plan=ParallelPlan.parse("pp=2"))
+    request = _request(tmp_path, "resnet/laptop", plan=ParallelPlan.parse("pp=2"))
     variables = {"XDG_CACHE_HOME": str(tmp_path), "LIMITS": json.dumps(GENEROUS | {"epochs": 1})}
     arguments = ["run", "resnet/laptop", "--plan", "pp=2", "--out", str(bench.out), "--runs"]
 
