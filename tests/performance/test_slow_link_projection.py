@@ -64,7 +64,7 @@ def test_reading_samples_counts_once_a_step() -> None:
 def test_errors_and_crossovers_stand_beside_each_other() -> None:
     records = [
         Record(TASK, rate, key, 0, 12, step_s(BY_KEY[key], rate) * factor, 0.0, (sent, sent), sent)
-        for key, factor, sent in (("pp", 1.0, 27_000), ("powersgd", 1.25, 90_000))
+        for key, factor, sent in (("pp", 1.0, 27_000), ("2bw", 1.25, 27_000))
         for rate in (62.5, 4000.0)
     ]
     records += [
@@ -80,7 +80,7 @@ def test_errors_and_crossovers_stand_beside_each_other() -> None:
         if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 7
     }
     assert rows["pipeline across the link", "62.5"][2] == "+0.0%"
-    assert rows["PowerSGD, rank 4", "4000"][2] == "-20.0%"
+    assert rows["PipeDream-2BW", "4000"][2] == "-20.0%"
     ddp_error = step_s(BY_KEY["ddp"], 62.5) / 0.5 - 1
     assert rows["DDP", "62.5"][2] == f"{ddp_error:+.1%}"
     # Busy for at least half: DDP at both rates, and no other.
