@@ -15,10 +15,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.plan.actions import Action, ActionKind
-from hybridperf.plan.orders import Pass, one_forward_one_backward
+from hybridperf.plan.orders import one_forward_one_backward
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from hybridperf.plan.fields import PlanFields
 
@@ -26,6 +26,7 @@ __all__ = ["rank_program", "version_of"]
 
 #: passes after which a stage's gradients of a micro-batch are complete
 _COMPLETING: Final = (ActionKind.BACKWARD, ActionKind.BACKWARD_WEIGHT)
+_NO_MESSAGES: Final = (None, None)
 
 
 def version_of(step: int, staleness: int, oldest: int = 0) -> int:
@@ -44,24 +45,24 @@ def rank_program(plan: PlanFields, rank: int, steps: range, *, oldest: int = 0) 
     so version ``steps.start`` is there, and older ones that later steps need. The block does not
     change which version a step computes with.
     """
-    updated, own = steps.start, plan.stages_of(rank)
+    updated, own, staleness = steps.start, plan.stages_of(rank), plan.staleness
+    messages, last = _messages(plan, own), plan.microbatches - 1
     incomplete = len(own)  # stages whose gradients of the step are
-    for step, (kind, stage, microbatch) in _passes(plan, rank, steps):
-        version = version_of(step, plan.staleness, oldest)
+    for step, kind, stage, microbatch in _passes(plan, rank, steps):
+        version = version_of(step, staleness, oldest)
         if kind is ActionKind.FORWARD:
             while updated < version:
                 yield from _update(updated)
                 updated += 1
-        action = Action(kind, step, microbatch, version, stage)
-        received, sent = _messages(plan, own, action)
+        received, sent = messages.get((kind, stage), _NO_MESSAGES)
         if received is not None:
-            yield action._replace(kind=received)
-        yield action
-        completes = kind in _COMPLETING and microbatch == plan.microbatches - 1
+            yield Action(received, step, microbatch, version, stage)
+        yield Action(kind, step, microbatch, version, stage)
+        completes = microbatch == last and kind in _COMPLETING
         averaging = _averaging(plan, step, stage) if completes else []
         if sent is not None:  # before the gradients of the step are averaged, unless one waits
-            at = len(averaging) if _sends_last(plan) else 0
-            averaging.insert(at, action._replace(kind=sent))
+            at = len(averaging) if averaging and _sends_last(plan) else 0
+            averaging.insert(at, Action(sent, step, microbatch, version, stage))
         yield from averaging
         incomplete -= completes
         if not incomplete:
@@ -97,36 +98,45 @@ def _sends_last(plan: PlanFields) -> bool:
     return not plan.zero and not plan.delays_or_compresses
 
 
-def _passes(plan: PlanFields, rank: int, steps: range) -> Iterator[tuple[int, Pass]]:
-    """Yield the passes of a block with their steps; micro-batches are counted in each step."""
+def _passes(
+    plan: PlanFields, rank: int, steps: range
+) -> Iterator[tuple[int, ActionKind, int, int]]:
+    """Yield the passes of a block: step, kind, stage and micro-batch, counted in each step."""
     each = plan.microbatches
     order = plan.pipeline.order if plan.pipeline else one_forward_one_backward
-    flushes: Iterable[range] = (range(step, step + 1) for step in steps) if plan.flush else [steps]
-    for flushed in flushes:
-        for kind, stage, number in order(rank, plan.pp, plan.stages, each * len(flushed)):
-            step, microbatch = divmod(number, each)
-            yield flushed.start + step, Pass(kind, stage, microbatch)
+    if plan.flush:
+        passes = [*order(rank, plan.pp, plan.stages, each)]
+        for step in steps:
+            for kind, stage, number in passes:
+                yield step, kind, stage, number
+        return
+    for kind, stage, number in order(rank, plan.pp, plan.stages, each * len(steps)):
+        step, microbatch = divmod(number, each)
+        yield steps.start + step, kind, stage, microbatch
 
 
 def _messages(
-    plan: PlanFields, own: tuple[int, ...], action: Action
-) -> tuple[ActionKind | None, ActionKind | None]:
-    """Return the actions that receive a pass's input and send its output to another rank."""
-    last, stage = plan.pipeline_stages - 1, action.stage
-    before = stage > 0 and stage - 1 not in own
-    after = stage < last and stage + 1 not in own
-    match action.kind:
-        case ActionKind.FORWARD:
-            return (
-                ActionKind.RECEIVE_ACTIVATION if before else None,
-                ActionKind.SEND_ACTIVATION if after else None,
-            )
-        case ActionKind.BACKWARD | ActionKind.BACKWARD_INPUT:
-            return (
+    plan: PlanFields, own: tuple[int, ...]
+) -> dict[tuple[ActionKind, int], tuple[ActionKind | None, ActionKind | None]]:
+    """Return the actions that receive a pass's input and send its output to another rank.
+
+    By kind and stage of the pass.
+    """
+    last = plan.pipeline_stages - 1
+    messages = dict[tuple[ActionKind, int], tuple[ActionKind | None, ActionKind | None]]()
+    for stage in own:
+        before = stage > 0 and stage - 1 not in own
+        after = stage < last and stage + 1 not in own
+        messages[ActionKind.FORWARD, stage] = (
+            ActionKind.RECEIVE_ACTIVATION if before else None,
+            ActionKind.SEND_ACTIVATION if after else None,
+        )
+        for kind in (ActionKind.BACKWARD, ActionKind.BACKWARD_INPUT):
+            messages[kind, stage] = (
                 ActionKind.RECEIVE_GRADIENT if after else None,
                 ActionKind.SEND_GRADIENT if before else None,
             )
-    return None, None
+    return messages
 
 
 def _update(step: int) -> Iterator[Action]:

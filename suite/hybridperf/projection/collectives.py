@@ -67,7 +67,8 @@ def all_reduce(message_bytes: float, group: Group, algorithm: Algorithm | None =
 def reduce_scatter(message_bytes: float, group: Group) -> Cost:
     """Return the cost of adding up ``message_bytes`` of each rank, a part of them on each rank.
 
-    In gloo it is an all-reduce of which each rank keeps a part.
+    In gloo it is an all-reduce of which each rank keeps a part: one of all that ``message_bytes``
+    are, if they are one tensor, as they always are here. (Of a list of tensors, one for each.)
     """
     if group.library == "gloo":
         return all_reduce(message_bytes, group)

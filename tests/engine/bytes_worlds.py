@@ -1,0 +1,113 @@
+"""What a rank of a test of projected bytes does: count what it hands to sends and collectives."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from hybridperf.plan import ParallelPlan
+from hybridperf_reference.engine.mesh import join_ranks
+from hybridperf_reference.engine.trainer import Trainer
+from tests.engine.families import FAMILIES, SEED
+from tests.engine.worlds import mesh_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from torch import Tensor
+
+_FEW = 4  #: elements: counts of targets and norms, which no projection states
+
+#: by operation: which argument has the whole of what is communicated
+_WHOLE = {
+    "c10d.send": 0,
+    "c10d.allreduce_": 0,
+    "c10d._allgather_base_": 0,
+    "c10d._reduce_scatter_base_": 1,
+    "_c10d_functional.all_reduce": 0,
+    "_c10d_functional.all_reduce_": 0,
+    "_c10d_functional.all_gather_into_tensor": 0,  # a part, of as many as there are ranks
+    "_c10d_functional.reduce_scatter_tensor": 0,
+}
+#: none of which sends anything that another operation does not
+_OTHERS = ("recv", "wait_tensor", "barrier")
+
+
+class CountBytes(TorchDispatchMode):
+    """Count the bytes handed to each operation of torch.distributed, by operation and group."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = Counter[str]()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if any(issubclass(each, DTensor) for each in types):
+            return NotImplemented  # so that it makes collectives of it, which are seen here
+        name = str(func).rpartition(".")[0]
+        if name.partition(".")[0] in {"c10d", "_c10d_functional"}:
+            self._count(name, args)
+        return func(*args, **(kwargs or {}))
+
+    def _count(self, name: str, args: Any) -> None:
+        if any(other in name for other in _OTHERS):
+            return
+        assert name in _WHOLE, f"{name} is not counted"
+        given = args[_WHOLE[name]]
+        tensors: list[Tensor] = list(given) if isinstance(given, list | tuple) else [given]
+        group = self._group(args)
+        if dist.get_world_size(group) == 1 or sum(t.numel() for t in tensors) <= _FEW:
+            return
+        parts = dist.get_world_size(group) if name.endswith("all_gather_into_tensor") else 1
+        kind = name.rpartition(".")[2].strip("_")
+        self.bytes[f"{kind} {group.group_name}"] += parts * sum(t.nbytes for t in tensors)
+
+    def _group(self, args: Any) -> dist.ProcessGroup:
+        for each in args:
+            if isinstance(each, torch.ScriptObject):
+                try:
+                    return dist.ProcessGroup.unbox(each)
+                except (RuntimeError, TypeError):
+                    continue  # a reduction's operator
+            if isinstance(each, str):
+                try:
+                    return dist.distributed_c10d._resolve_process_group(each)
+                except (LookupError, RuntimeError, ValueError):
+                    continue
+        raise AssertionError(f"no group among {args}")
+
+
+def count_all(folder: Path, items: Sequence[str]) -> None:
+    """Train three steps of every item, such as ``vit:dp=2``, and save what was counted."""
+    pairs = [item.split(":") for item in items]
+    with join_ranks(ParallelPlan.parse(pairs[0][1])) as device:
+        for number, (name, text) in enumerate(pairs):
+            plan = ParallelPlan.parse(text)
+            family, mesh = FAMILIES[name].of(plan), mesh_of(plan, device)
+            with closing(Trainer(family.chain(), family.task(), plan, mesh, SEED)) as trainer:
+                trainer.warm_up()
+                if plan.delays_or_compresses:
+                    trainer.statistics()
+                with CountBytes() as counted:
+                    trainer.train(family.batches(family.splits()))
+                kinds = {group.group_name: axis for axis, group in mesh.groups.items()}
+                found: dict[str, Any] = {
+                    "bytes": {
+                        f"{each.split()[0]} {kinds.get(each.split()[1], 'all')}": count
+                        for each, count in counted.bytes.items()
+                    },
+                    "sent": trainer.statistics().get("sent"),
+                }
+            path = folder / f"item_{number}_rank_{os.environ['RANK']}.json"
+            path.write_text(json.dumps(found))
+            dist.barrier()

@@ -1,0 +1,112 @@
+"""The bytes that ranks hand to sends and collectives are those that a projection states."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hybridperf.plan import ParallelPlan
+from hybridperf.projection.partition import stage_cuts
+from hybridperf.projection.stages import Stages
+from hybridperf.projection.traffic import sent_bytes
+from hybridperf_reference.units import unit_table
+from tests.engine.bytes_worlds import count_all
+from tests.engine.families import BATCH, FAMILIES, STEPS
+from tests.engine.ranks import run_ranks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ITEMS = {
+    2: (
+        "vit:dp=2",
+        "resnet:dp=2,microbatches=2",
+        "vit:dp=2,sync=blocking",
+        "vgg:dp=2,gradients=bf16",
+        "vit:dp=2,staleness=1",
+        "vit:dp=2,staleness=1,gradients=bf16",
+        "vit:dp=2,gradients=powersgd",
+        "resnet:dp=2,gradients=powersgd,staleness=2",
+        "vgg:dp=2,zero=1,microbatches=2",
+        "vit:dp=2,zero=2,microbatches=2",
+        "vit:dp=2,zero=3",
+        "vit:dp=2,zero=3,microbatches=3,gradients=bf16",
+        "vit:tp=2",
+        "vit:tp=2,recompute=full",
+        "vit:tp=2,sp=on",
+        "vit:pp=2",
+        "resnet:pp=2,schedule=gpipe,microbatches=3",
+        "vit:pp=2,schedule=interleaved,microbatches=4",
+        "vgg:pp=2,schedule=zbv,microbatches=4",
+        "vit:pp=2,microbatches=2,precision=bf16",
+        "resnet:pp=2,links=bf16",
+        "resnet:pp=2,links=int8",
+        "vit:pp=2,links=int8,staleness=1,flush=off",
+        "vgg:pp=2,links=topk",
+    ),
+    4: (
+        "vit:dp=2,pp=2",
+        "vit:dp=2,pp=2,staleness=1",
+        "vgg:dp=2,pp=2,zero=1",
+        "vit:dp=2,pp=2,zero=3",
+        "vit:dp=2,pp=2,schedule=zbv,sync=blocking,microbatches=4",
+        "vit:dp=2,tp=2",
+        "vit:dp=4,zero=3,shard=2",
+        "vit:pp=2,tp=2,sp=on",
+    ),
+}
+PAIRS = [(ranks, number) for ranks, items in ITEMS.items() for number in range(len(items))]
+
+#: by operation and the axis of its group
+KINDS = {
+    "send": "messages",
+    "tp": "tensor_parallel",
+    "allreduce": "gradients",
+    "reduce_scatter_base": "gradients",
+    "allgather_base": "parameters",
+}
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, int], list[Any]]:
+    """Return what every rank counted, by number of ranks and of item."""
+    found = {}
+    for ranks, items in ITEMS.items():
+        folder: Path = tmp_path_factory.mktemp(f"ranks_{ranks}")
+        run_ranks(ranks, count_all, folder, items, output=folder / "output.txt")
+        for number in range(len(items)):
+            found[ranks, number] = [
+                json.loads((folder / f"item_{number}_rank_{rank}.json").read_text())
+                for rank in range(ranks)
+            ]
+    return found
+
+
+@pytest.mark.parametrize(("ranks", "number"), PAIRS, ids=lambda each: f"{each}")
+def test_counted_bytes_are_projected(
+    counted: dict[tuple[int, int], list[Any]], ranks: int, number: int
+) -> None:
+    name, text = ITEMS[ranks][number].split(":")
+    plan = ParallelPlan.parse(text)
+    family = FAMILIES[name].of(plan)
+    table = unit_table(family.task())
+    stages = Stages(plan, table, stage_cuts(plan, table.units))
+    projected = sent_bytes(stages, BATCH // plan.dp // plan.microbatches)
+    messages = projected.pop("activations", 0.0) + projected.pop("activation_gradients", 0.0)
+    if messages:
+        projected["messages"] = messages
+
+    found = Counter[str]()
+    for rank in counted[ranks, number]:
+        for each, count in rank["bytes"].items():
+            operation, axis = each.split()
+            found[KINDS[axis if axis == "tp" else operation]] += count
+    assert {kind: count / STEPS for kind, count in found.items()} == projected, text
+
+    if plan.delays_or_compresses:
+        sent = counted[ranks, number][0]["sent"]
+        assert sent["link_bytes"] == STEPS * messages
+        assert sent["gradient_bytes"] == STEPS * projected.get("gradients", 0)
