@@ -78,6 +78,7 @@ class Record:
     input_s: float  #: of it reading samples, on the rank that takes longest
     sent_bytes: tuple[int, int]  #: a step, by each end, as its interface counts them
     counted_bytes: int  #: a step, by an end, as the method has them, without headers
+    others: float  #: processors that other processes, or the kernel, kept busy meanwhile
 
     @property
     def place(self) -> tuple[str, float, str, int]:

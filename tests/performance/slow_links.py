@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import math
 import os
@@ -49,14 +50,15 @@ from tests.performance.slow_link_methods import (
 from tests.performance.slow_link_tables import tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
 __all__ = ["RESULTS", "World", "measure", "measure_link", "missing"]
 
 RESULTS: Final = Path(__file__).with_suffix(".jsonl")  #: what ``docs/slow_links.md`` states
-_MOST_LOAD: Final = 0.5  # processors that others may keep busy
+_MOST_LOAD: Final = 0.5  # processors that others, or the kernel for the link, may keep busy
+_MOST_TRIES: Final = 2
 _LONG_BYTES: Final = 3_000_000  # about as many as the gradients
-_BLOCK_S: Final = 1.0  # so long shall a block of steps take
+_BLOCK_S: Final = 0.7  # so long shall a block of steps take
 _FEWEST_EPOCHS, _MOST_EPOCHS = 3, 16  # of four steps
 
 
@@ -118,6 +120,11 @@ class World:
             lines.append(line)
         return lines
 
+    def processor_s(self) -> float:
+        """Return the processor time that the ranks have taken so far."""
+        taken = [psutil.Process(process.pid).cpu_times() for process in self._processes]
+        return sum(each.user + each.system for each in taken)
+
     def train(self, key: str, epochs: int) -> dict[str, Any]:
         """Have the method ``key`` train; return rank 0's answer, with what both ends sent."""
         for process in self._processes:
@@ -137,6 +144,29 @@ def measure(results: Path, tasks: Sequence[str], seconds: float) -> bool:
         if places and not _measure_task(results, task, places, stop_s):
             return False
     return True
+
+
+def _undisturbed(worlds: Collection[World], block: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return what ``block`` returns, with the number of processors that others kept busy meanwhile.
+
+    It is run again, at most so many times, if those were too many.
+    """
+    tries = []
+    for _ in range(_MOST_TRIES):
+        start_s, busy_s = time.monotonic(), _busy_s() - sum(w.processor_s() for w in worlds)
+        found = block()
+        others_s = _busy_s() - sum(w.processor_s() for w in worlds) - busy_s
+        found["others"] = round(others_s / (time.monotonic() - start_s), 3)
+        tries.append(found)
+        if found["others"] < _MOST_LOAD:
+            break
+    return min(tries, key=lambda each: float(each["others"]))
+
+
+def _busy_s() -> float:
+    """Return the seconds that all processors have been busy."""
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice)
 
 
 def measure_link() -> str:
@@ -181,7 +211,8 @@ def _measure_task(
             link.shape(LinkShape.of_rate(rate * 1e6) if rate else None)
             epochs = math.ceil(_BLOCK_S / took_s.get((rate, key), _BLOCK_S) / 4)
             epochs = min(max(epochs, _FEWEST_EPOCHS), _MOST_EPOCHS)
-            found = worlds[ranks[key]].train(key, epochs)
+            train = functools.partial(worlds[ranks[key]].train, key, epochs)
+            found = _undisturbed(worlds.values(), train)
             del found["end"]
             add_record(results, Record(task, rate, key, repetition, **found))
             took_s[rate, key] = found["step_s"]
@@ -201,10 +232,6 @@ def _main() -> int:
         return ExitCode.OK
     if reason := why_no_shaped_link():
         print_line(f"no slow link can be made here: {reason}")
-        return ExitCode.ENVIRONMENT
-    load = psutil.cpu_percent(interval=2) / 100 * (psutil.cpu_count() or 1)
-    if load > _MOST_LOAD:
-        print_line(f"others keep {load:.1f} processors busy; at most {_MOST_LOAD} may be")
         return ExitCode.ENVIRONMENT
     if options.action == "link":
         print_line(measure_link())

@@ -63,7 +63,9 @@ def test_reading_samples_counts_once_a_step() -> None:
 
 def test_errors_and_crossovers_stand_beside_each_other() -> None:
     records = [
-        Record(TASK, rate, key, 0, 12, step_s(BY_KEY[key], rate) * factor, 0.0, (sent, sent), sent)
+        Record(
+            TASK, rate, key, 0, 12, step_s(BY_KEY[key], rate) * factor, 0.0, (sent, sent), sent, 0.0
+        )
         for key, factor, sent in (("pp", 1.0, 27_000), ("2bw", 1.25, 27_000))
         for rate in (62.5, 4000.0)
     ]

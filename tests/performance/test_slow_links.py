@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TASK = "resnet/laptop"
-RECORD = Record(TASK, 100.0, "ddp", 0, 12, 0.2, 0.001, (1_070_000, 1_060_000), 1_000_000)
+RECORD = Record(TASK, 100.0, "ddp", 0, 12, 0.2, 0.001, (1_070_000, 1_060_000), 1_000_000, 0.02)
 
 
 def test_methods_and_comparisons_fit_together() -> None:
