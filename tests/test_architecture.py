@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "projection": {"log", "system", "tasks"},
     "score": {"evidence.attestation", "evidence.trust", "log", "system", "tasks"},
     "rules": {"evidence", "log", "score.convergence", "score.scaling", "system", "tasks"},
-    "run": {"evidence", "log", "system", "tasks"},
+    "run": {"evidence", "log", "projection", "system", "tasks"},
     "report": {"evidence.trust", "log", "rules", "score", "tasks", "system", "run.atomic"},
     "cli": {"evidence", "log", "projection", "report", "rules", "run", "score", "system", "tasks"},
     "pytest_plugin": {"time_to_train"},

@@ -39,7 +39,7 @@ _WHOLE = {
     "_c10d_functional.reduce_scatter_tensor": 0,
 }
 #: none of which sends anything that another operation does not
-_OTHERS = ("recv", "wait_tensor", "barrier")
+_OTHERS = ("recv", "wait_tensor", "barrier", "_wrap_tensor_autograd")
 
 
 class CountBytes(TorchDispatchMode):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 TABLE = equal_units(24, split=800)
 TIMING = timing_of(TABLE)  # 1 s forward and 2 s backward in each unit
 SLOW = Network(2, Link(0.001, 1e6), Link(0.002, 1e5))
+SHARED = Network(4, Link(0.001, 1e6), Link(0.002, 1e5, shared_by=4, burst_bytes=1e4))
 
 
 def projected(
@@ -140,6 +141,17 @@ def test_sharded_parameters_are_gathered_while_other_units_compute() -> None:
     assert gloo.step_s == pytest.approx(72 + 24 * 4 * gather_s)
 
 
+def test_what_stays_whole_for_a_step_is_gathered_once() -> None:
+    big = equal_units(24, parameters=1_000_000)
+    network = Network(8, Link(0.0, 1e9))
+    gather_s = 0.75 * 4e6 / 1e9
+    one = projected("dp=4,zero=1,microbatches=3", network, table=big)
+    assert one.step_s == pytest.approx(3 * 72 + 2 * gather_s)
+    assert one.exposed_communication_s == pytest.approx(2 * gather_s)
+    gloo = projected("dp=4,zero=1,microbatches=3", replace(network, library="gloo"), table=big)
+    assert gloo.step_s == pytest.approx(3 * 72 + 24 * 3 * gather_s)
+
+
 def test_more_micro_batches_than_are_simulated_cost_as_if_they_were(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -197,7 +209,7 @@ def test_the_bound_is_below_every_projection_and_near_it_without_links(seed: int
         0.05,
         (0.01,) * 24,
     )
-    for network in (FAST, SLOW):
+    for network in (FAST, SLOW, SHARED):
         found = projected(text, network, timing=lambda _: times, clips=draw.random() < 0.3)
         bound_s = lower_bound_s(
             ParallelPlan.parse(text), TABLE, lambda _: times, network, global_batch_size=4800

@@ -8,7 +8,7 @@ import pytest
 
 from hybridperf.plan import SCHEDULES, ParallelPlan
 from hybridperf.plan.actions import Action, ActionKind
-from hybridperf.projection.simulate import Bucket, Costs, simulate
+from hybridperf.projection.simulate import Bucket, Costs, _Simulation, simulate
 from tests.projection.simulated import costs_of, programs_of, simulated
 
 FORWARD, BACKWARD = 1.0, 2.0
@@ -231,3 +231,27 @@ def test_programs_that_wait_for_each_other_are_refused() -> None:
     programs[1] = [a for a in programs[1] if a.kind is not ActionKind.SEND_GRADIENT]
     with pytest.raises(ValueError, match="deadlock: ranks 0 wait forever"):
         simulate(programs, costs_of(plan))
+
+
+def test_a_hundred_thousand_actions_are_each_looked_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A rank is taken up again only by what it waited for, so the work grows with the actions."""
+    plan = ParallelPlan.parse("dp=2,pp=16,microbatches=32,staleness=1,flush=off")
+    programs = programs_of(plan, steps=34)
+    taken_up = []
+    advance = _Simulation._advance
+
+    def counted(simulation: _Simulation, rank: int) -> None:
+        taken_up.append(rank)
+        advance(simulation, rank)
+
+    monkeypatch.setattr(_Simulation, "_advance", counted)
+    timeline = simulate(programs, costs_of(plan, occupied_s=0.01, update_s=0.1))
+
+    actions = sum(map(len, programs))
+    assert actions >= 100_000
+    assert [len(ends) for ends in timeline.end_s] == [len(program) for program in programs]
+    receives = (ActionKind.RECEIVE_ACTIVATION, ActionKind.RECEIVE_GRADIENT)
+    waits = sum(action.kind in receives for program in programs for action in program)
+    assert len(taken_up) <= plan.pp + waits

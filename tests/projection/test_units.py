@@ -51,7 +51,7 @@ def test_equal_layers_are_one_row_and_many_units() -> None:
 
 
 def test_a_name_near_that_of_a_task_is_suggested() -> None:
-    with pytest.raises(UserError, match=r"did you mean bert/laptop\?"):
+    with pytest.raises(UserError, match=r"did you mean bert/laptop or"):
         load_units("bert/labtop")
 
 

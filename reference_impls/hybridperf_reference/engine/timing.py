@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ["PARTS", "StepTimer"]
 
@@ -25,8 +25,10 @@ class StepTimer:
     On an accelerator device events are recorded, so that timing does not synchronize the device.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(
+        self, device: torch.device, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._device, self._clock = device, clock
         self._spans: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
         self._counted_s: dict[str, float] = defaultdict(float)
 
@@ -47,9 +49,9 @@ class StepTimer:
             yield item
 
     def mark(self) -> Any:
-        """Return the current time: a device event, or seconds of the CPU's clock."""
+        """Return the current time: a device event, or on the CPU seconds of the clock."""
         if self._device.type == "cpu":
-            return time.perf_counter()
+            return self._clock()
         event = torch.Event(self._device, enable_timing=True)
         event.record()
         return event
@@ -67,16 +69,15 @@ class StepTimer:
         if self._device.type != "cpu":
             torch.accelerator.synchronize(self._device)
         seconds = {
-            name: self._counted_s[name] + sum(map(self._between, self._spans[name]))
+            name: self._counted_s[name] + sum(self.seconds(*span) for span in self._spans[name])
             for name in PARTS
         }
         self._spans.clear()
         self._counted_s.clear()
         return seconds
 
-    def _between(self, span: tuple[Any, Any]) -> float:
-        """Return the seconds between two marks."""
-        start, stop = span
+    def seconds(self, start: Any, stop: Any) -> float:
+        """Return the seconds between two marks; the device must have passed both."""
         if self._device.type == "cpu":
             return float(stop - start)
         return float(start.elapsed_time(stop)) / 1000

@@ -279,11 +279,12 @@ def _overlapped(plan: ParallelPlan, group: Group, units: Sequence[_UnitCost]) ->
     if plan.gradients == "powersgd":
         yield Bucket(0.0, all_reduce(sum(unit.gradient_bytes for unit in units) / 2, group).seconds)
         return
-    if plan.zero or plan.tp > 1:  # FSDP: each unit by itself, after the pass in a pipeline
+    if plan.zero or plan.tp > 1:  # FSDP: each unit by itself; in a pipeline, after the pass
+        beside = plan.pp == 1 and group.library == "nccl"
         for number in reversed(range(len(units))):
             unit = units[number]
             whole = unit.scatter if plan.zero else all_reduce(unit.gradient_bytes, group)
-            yield Bucket(before[number] if plan.pp == 1 else 0.0, whole.seconds)
+            yield Bucket(before[number] if beside else 0.0, whole.seconds)
         return
     waiting, first = 0.0, True
     for number in reversed(range(len(units))):

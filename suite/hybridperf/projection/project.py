@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from operator import add
 from typing import TYPE_CHECKING
@@ -134,11 +135,13 @@ def lower_bound_s(
     costs = plan_costs(plan, units, timing(microbatch), network, cuts, clips=clips).costs
     drains = plan.flush and not (plan.pipeline and plan.pipeline.split_backward)
     most = reach = 0.0
+    turns_s = defaultdict[int, float](float)  # of ranks that average one after another
     for rank in range(plan.pp):
         compute_s = _compute_s(plan, costs, rank)
         averages_s = sum(b.seconds for stage in plan.stages_of(rank) for b in costs.buckets[stage])
+        turns_s[costs.turns[rank] if costs.turns else rank] += averages_s
         if plan.staleness:
-            most = max(most, compute_s, averages_s)
+            most = max(most, compute_s)
         elif plan.sync == "blocking":
             most = max(most, compute_s + averages_s)
         elif plan.stages == 1:
@@ -149,8 +152,9 @@ def lower_bound_s(
             most = max(most, reach + own_s)
             reach += costs.forward_s[rank] + costs.backward_s[rank]
             for hop in (costs.activations[rank], costs.gradients[(rank + 1) % plan.pp]):
-                reach += hop.occupied_s + hop.latency_s if hop else 0.0
-    return most
+                if hop is not None:
+                    reach += max(0.0, hop.occupied_s - hop.burst_s) + hop.latency_s
+    return max(most, *turns_s.values())
 
 
 def _compute_s(plan: ParallelPlan, costs: Costs, rank: int) -> float:

@@ -29,9 +29,7 @@ class Unit:
     """
 
     name: str
-    forward_flops: (
-        float  #: of one sample, by torch's FlopCounterMode: matrix products, convolutions
-    )
+    forward_flops: float  #: of matrix products and convolutions, by torch's FlopCounterMode
     parameters: int  #: elements
     output_elements: int  #: that the next unit, or the next stage, receives
     kept_elements: int

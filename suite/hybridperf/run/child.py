@@ -117,13 +117,13 @@ def import_torch(trainer: str) -> None:
     gc.freeze()
 
 
-def become_module(module: str, environment: Mapping[str, str]) -> None:
+def become_module(module: str, environment: Mapping[str, str], *arguments: str) -> None:
     """Run ``module`` in this process, which was forked for it, with ``environment`` added."""
     die_with_parent()
     os.environ.update(environment)
     if numpy_random := sys.modules.get("numpy.random"):
         numpy_random.seed()  # as in a new process; `random` does so itself
-    sys.argv[:] = [sys.argv[0], module]
+    sys.argv[:] = [sys.argv[0], module, *arguments]
     run_module()
 
 

@@ -1,9 +1,9 @@
-"""Run several ranks on this machine: ``python -m hybridperf.run.local_ranks RANKS TRAINER``.
+"""Run several ranks on this machine: ``-m hybridperf.run.local_ranks RANKS TRAINER [MODULE ...]``.
 
 It does what torchrun does on one machine, but imports torch once: the ranks are forks of a process
 that has imported torch and nothing of the trainer, so no accelerator is initialized before the
-fork. All ranks are ended when one fails; the last line of the output then names the rank that
-failed first.
+fork. Each runs the trainer's ``train``, or ``MODULE`` with arguments. All ranks are ended when one
+fails; the last line of the output then names the rank that failed first.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ def rank_environment(rank: int, ranks: int, port: int) -> dict[str, str]:
 def main() -> None:
     """Start the ranks, forward signals to them, and end them all when one fails."""
     ranks, trainer = int(sys.argv[1]), sys.argv[2]
+    module, *arguments = sys.argv[3:] or [f"{trainer}.train"]
     import_torch(trainer)  # frozen, so that collections in the ranks leave its pages shared
     # Of OpenBLAS's threads, which it stops before a fork.
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
@@ -57,7 +58,7 @@ def main() -> None:
         for rank in range(ranks):
             if (process := os.fork()) == 0:
                 reserved.close()
-                become_module(f"{trainer}.train", rank_environment(rank, ranks, port))
+                become_module(module, rank_environment(rank, ranks, port), *arguments)
                 return
             left[process] = rank
         failure = _await_failure(left)

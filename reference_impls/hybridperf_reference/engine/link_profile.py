@@ -1,0 +1,135 @@
+"""Time what ranks send each other, as the engine does: messages between stages, and collectives."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import torch
+import torch.distributed as dist
+
+from hybridperf.projection.profile import Transfer
+from hybridperf_reference.engine.link import Link
+from hybridperf_reference.engine.link_codecs import LINK_CODECS, LinkKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hybridperf.projection.profile import Communication
+
+__all__ = ["TRANSFER_BYTES", "measure_transfers"]
+
+TRANSFER_BYTES: Final = tuple(4**power * 1024 for power in range(7))  #: 1 KiB to 4 MiB
+_TIMES: Final = 15
+_WARM_UP: Final = 3
+_ELEMENT_BYTES: Final = 4
+_KEY: Final = LinkKey(0, 0, 0, 0, gradient=False)  # uncompressed messages do not depend on it
+
+
+def measure_transfers(
+    device: torch.device, sizes_bytes: Sequence[int] = TRANSFER_BYTES
+) -> list[Transfer]:
+    """Time messages between pairs of ranks, and collectives of groups of each size.
+
+    A collective over all ranks. Groups are of consecutive ranks; all groups of a size communicate
+    at the same time, as those of a plan do. Times are the means over ranks of each one's median.
+    """
+    world = dist.get_world_size()
+    found = []
+    for ranks in range(2, world + 1):
+        if world % ranks:
+            continue
+        group, _ = dist.new_subgroups(ranks)
+        assert isinstance(group, dist.ProcessGroup), "every rank is in one of them"
+        kinds: dict[Communication, Callable[[int], Callable[[], None]]] = {
+            "all_reduce": partial(_all_reduce, group, device),
+            "reduce_scatter": partial(_reduce_scatter, group, device),
+            "all_gather": partial(_all_gather, group, device),
+        }
+        if ranks == 2:
+            back, _ = dist.new_subgroups(ranks)
+            assert isinstance(back, dist.ProcessGroup), "as above"
+            kinds = {"send": partial(_there_and_back, group, back, device)} | kinds
+        for kind, of_size in kinds.items():
+            trips = 2 if kind == "send" else 1
+            times = []
+            for size in sizes_bytes:
+                # A collective of parts has equal ones.
+                elements = max(1, size // _ELEMENT_BYTES // ranks) * ranks
+                seconds = _median_s(of_size(elements), device) / trips
+                times.append((elements * _ELEMENT_BYTES, _mean(seconds, device)))
+            found.append(Transfer(kind, ranks, tuple(times)))
+    return found
+
+
+def _median_s(communicate: Callable[[], None], device: torch.device) -> float:
+    seconds = []
+    for _ in range(_WARM_UP + _TIMES):
+        start = time.perf_counter()
+        communicate()
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[_WARM_UP:])
+
+
+def _mean(value: float, device: torch.device) -> float:
+    """Return the mean of the ``value`` of all ranks."""
+    total = torch.tensor(value, dtype=torch.float64, device=device)
+    dist.all_reduce(total)
+    return total.item() / dist.get_world_size()
+
+
+def _there_and_back(
+    forth: dist.ProcessGroup, back: dist.ProcessGroup, device: torch.device, elements: int
+) -> Callable[[], None]:
+    """Return what sends a message from the first rank of a pair to the second, and one back."""
+    own = dist.get_rank(forth)
+    values = torch.zeros(elements, device=device)
+
+    def link(group: dist.ProcessGroup) -> Link:
+        codec = LINK_CODECS["none"]
+        return Link(group, 1 - own, (elements,), values.dtype, device, codec=codec, most_sends=1)
+
+    away, home = (link(forth), link(back)) if own == 0 else (link(back), link(forth))
+
+    def exchange() -> None:
+        if own == 0:
+            away.send(values, _KEY)
+            home.receive(another=False)
+        else:
+            home.receive(another=False)
+            away.send(values, _KEY)
+        away.drain()
+
+    return exchange
+
+
+def _all_reduce(
+    group: dist.ProcessGroup, device: torch.device, elements: int
+) -> Callable[[], None]:
+    values = torch.zeros(elements, device=device)
+    return lambda: _wait(dist.all_reduce(values, group=group, async_op=True))
+
+
+def _reduce_scatter(
+    group: dist.ProcessGroup, device: torch.device, elements: int
+) -> Callable[[], None]:
+    whole = torch.zeros(elements, device=device)
+    own = torch.zeros(elements // dist.get_world_size(group), device=device)
+    return lambda: _wait(dist.reduce_scatter_tensor(own, whole, group=group, async_op=True))
+
+
+def _all_gather(
+    group: dist.ProcessGroup, device: torch.device, elements: int
+) -> Callable[[], None]:
+    whole = torch.zeros(elements, device=device)
+    own = torch.zeros(elements // dist.get_world_size(group), device=device)
+    return lambda: _wait(dist.all_gather_into_tensor(whole, own, group=group, async_op=True))
+
+
+def _wait(work: dist.Work | None) -> None:
+    if work is not None:
+        work.wait()

@@ -1,0 +1,235 @@
+"""Time the units of a model by marks in whole training steps, as the engine runs them.
+
+A unit that runs alone finds its weights and inputs in other caches than in training: the sum of
+such times differs from a step's by up to 40 %. Here the step is the engine's own and unbroken.
+Marks are taken as each unit's forward pass ends and as each boundary's gradient arrives, so the
+times between them tile the step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from hybridperf.plan import ParallelPlan
+from hybridperf.projection.units import UnitTimes
+from hybridperf_reference.engine.data_parallel import DataParallel
+from hybridperf_reference.engine.execute import WholeModel
+from hybridperf_reference.engine.loss import BatchLoss
+from hybridperf_reference.engine.mesh import Mesh
+from hybridperf_reference.engine.optim import build_optimizer
+from hybridperf_reference.engine.parallelize import finalize_gradients, parallelize
+from hybridperf_reference.engine.rng import RngStreams
+from hybridperf_reference.engine.timing import StepTimer
+from hybridperf_reference.engine.update import Update
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch import Tensor, nn
+
+    from hybridperf.tasks.task import Task
+    from hybridperf_reference.engine.chain import Chain
+
+__all__ = ["Marks", "UnitProfiler"]
+
+_WARM_UP_STEPS: Final = 3
+_FEWEST: Final = 3  # steps measured
+_UPDATES: Final = 7  # of each unit's parameters alone, to divide the whole update's time
+
+
+@dataclass(slots=True)
+class Marks:
+    """The marks of one step."""
+
+    begin: Any = None
+    forward: list[Any] = field(default_factory=list)  # before the first unit, and after each
+    backward: dict[int, Any] = field(default_factory=dict)
+    # by unit: when the gradient of its outputs arrived
+    computed: Any = None
+    end: Any = None
+
+
+class UnitProfiler:
+    """Times the units of ``chain`` in training steps of one rank without parallelism.
+
+    ``precision`` is that of a plan. ``clock`` gives seconds on the CPU; on an accelerator device
+    events are recorded. Weights stay as they are: steps have the learning rate 0.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        task: Task,
+        device: torch.device,
+        *,
+        precision: str = "fp32",
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        plan, mesh = ParallelPlan(precision=precision), Mesh(device, None)
+        frozen = replace(task, optimizer=replace(task.optimizer, lr=0.0, end_lr=0.0))
+        self._chain, self._task, self._plan, self._mesh = chain, frozen, plan, mesh
+        self._timer = StepTimer(device, clock)
+        replicas = DataParallel(plan, mesh, self._timer)
+        self._streams = RngStreams(0, plan, mesh)
+        self._part = parallelize(
+            chain,
+            [slice(0, len(chain.units))],
+            chain.boundaries(),
+            plan=plan,
+            mesh=mesh,
+            replicas=replicas,
+            streams=self._streams,
+        )
+        (model,) = self._part.modules
+        self._model = model.train()
+        loss = BatchLoss(chain.objective, plan, mesh)
+        self._executor = WholeModel(model, loss, plan, replicas, self._timer)
+        self._update = Update(self._part.stage, frozen, plan, mesh)
+        self._shares: list[float] = []
+        self._examples: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def measure(
+        self,
+        microbatches: Sequence[int],
+        *,
+        steps: int,
+        most_s: float = 30.0,
+        meet: Callable[[], None] = lambda: None,
+    ) -> list[UnitTimes]:
+        """Return the median times of ``steps`` marked steps of each of ``microbatches`` samples.
+
+        They follow each other as in training, with what one leaves in the caches for the next. If
+        they take more than ``most_s`` seconds they are fewer, three at least; ``meet`` is called
+        before each.
+        """
+        return [self._measure(size, steps=steps, most_s=most_s, meet=meet) for size in microbatches]
+
+    def _measure(
+        self, microbatch: int, *, steps: int, most_s: float, meet: Callable[[], None]
+    ) -> UnitTimes:
+        marked: list[Marks] = []
+        start = time.perf_counter()
+        for number in range(_WARM_UP_STEPS + steps):
+            if len(marked) >= _FEWEST and time.perf_counter() - start > most_s:
+                break
+            meet()
+            marks = self.step(microbatch)
+            self._synchronize()
+            if number >= _WARM_UP_STEPS:
+                marked.append(marks)
+        self._timer.collect()
+        return self.times(microbatch, marked)
+
+    def step(self, microbatch: int, *, marked: bool = True) -> Marks:
+        """Train one step of ``microbatch`` samples as the engine does; with marks if ``marked``."""
+        inputs, targets = self._example(microbatch)
+        marks = Marks(self._timer.mark())
+        with self._marking(marks) if marked else contextlib.nullcontext():
+            self._streams.begin_step(0)
+            self._executor.step(inputs, targets, self._update.scale.factor)
+            finalize_gradients(self._part, plan=self._plan, mesh=self._mesh)
+        marks.computed = self._timer.mark()
+        self._update.apply(0, factor=self._update.scale.factor, measure=False)
+        marks.end = self._timer.mark()
+        return marks
+
+    def seconds(self, marks: Marks) -> float:
+        """Return the seconds of the whole step that left ``marks``."""
+        self._synchronize()
+        return self._timer.seconds(marks.begin, marks.end)
+
+    def _example(self, microbatch: int) -> tuple[Tensor, Tensor]:
+        if microbatch not in self._examples:
+            inputs, targets = self._chain.example(microbatch)
+            device = self._mesh.device
+            self._examples[microbatch] = inputs.to(device), targets.to(device)
+        return self._examples[microbatch]
+
+    @contextlib.contextmanager
+    def _marking(self, marks: Marks) -> Iterator[None]:
+        """Have the passes of the body leave ``marks``."""
+
+        def before(_module: nn.Module, _inputs: object) -> None:
+            marks.forward.append(self._timer.mark())
+
+        def after(_module: nn.Module, _inputs: object, outputs: Tensor) -> None:
+            number = len(marks.forward) - 1
+            marks.forward.append(self._timer.mark())
+            if outputs.requires_grad:
+                outputs.register_hook(lambda _: marks.backward.update({number: self._timer.mark()}))
+
+        hooks = [self._model.register_forward_pre_hook(before)]
+        hooks += [unit.module.register_forward_hook(after) for unit in self._chain.units]
+        yield
+        for hook in hooks:
+            hook.remove()
+
+    def times(self, microbatch: int, marked: Sequence[Marks]) -> UnitTimes:
+        """Return the medians over steps of the time between marks, in all as long as a step.
+
+        The median of a sum is not the sum of medians, so these are scaled to it.
+        """
+        units = range(len(self._chain.units))
+        between = self._timer.seconds
+        rows = []
+        for marks in marked:
+            # A unit without gradients ends where the pass does.
+            arrived = [marks.backward.get(number, marks.computed) for number in units]
+            left = [marks.computed, *arrived[:-1]]
+            rows.append(
+                [
+                    *(between(marks.forward[n], marks.forward[n + 1]) for n in units),
+                    *(between(arrived[n], left[n]) for n in units),
+                    between(marks.begin, marks.forward[0])
+                    + between(marks.forward[-1], arrived[-1]),
+                    between(marks.computed, marks.end),
+                ]
+            )
+        medians = [statistics.median(column) for column in zip(*rows, strict=True)]
+        scale = statistics.median(map(sum, rows)) / sum(medians)
+        *parts, loss, update = (scale * value for value in medians)
+        return UnitTimes(
+            microbatch,
+            forward_s=tuple(parts[: len(units)]),
+            backward_s=tuple(parts[len(units) :]),
+            loss_s=loss,
+            update_s=tuple(update * share for share in self._update_shares()),
+        )
+
+    def _update_shares(self) -> list[float]:
+        """Return each unit's share of an update, by the time of updating its parameters alone."""
+        if self._shares:
+            return self._shares
+        seconds = []
+        for unit in self._chain.units:
+            parameters = [p for p in unit.module.parameters() if p.requires_grad]
+            if not parameters:
+                seconds.append(0.0)
+                continue
+            for parameter in parameters:
+                parameter.grad = torch.zeros_like(parameter)
+            optimizer = build_optimizer(unit.module, self._task.optimizer)
+            marks = [self._timer.mark()]
+            for _ in range(_UPDATES):
+                optimizer.step()
+                marks.append(self._timer.mark())
+            self._synchronize()
+            # The median leaves out the first update, which makes the optimizer's state.
+            seconds.append(
+                statistics.median(self._timer.seconds(*pair) for pair in pairwise(marks))
+            )
+            optimizer.zero_grad()
+        whole = sum(seconds)
+        self._shares = [each / whole if whole else 0.0 for each in seconds]
+        return self._shares
+
+    def _synchronize(self) -> None:
+        if self._mesh.device.type != "cpu":
+            torch.accelerator.synchronize(self._mesh.device)
