@@ -6,12 +6,13 @@ import json
 import tomllib
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.plan import ParallelPlan
+from hybridperf.projection.units import UnitTimes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from hybridperf.projection.units import UnitTiming
 
 __all__ = [
     "ALL_REDUCE",
@@ -19,13 +20,16 @@ __all__ = [
     "LATENCY_S",
     "METHODS",
     "MOST_BYTES_PER_S",
+    "PROFILE",
     "RATES_MBIT_PER_S",
     "REPETITIONS",
     "TASKS",
     "Comparison",
     "Record",
     "SlowLinkMethod",
+    "add_profile",
     "add_record",
+    "read_profiles",
     "read_records",
 ]
 
@@ -59,6 +63,7 @@ TASKS: Final[tuple[str, ...]] = tuple(_TABLE["tasks"])
 RATES_MBIT_PER_S: Final[tuple[float, ...]] = tuple(_TABLE["rates_mbit_per_s"])  #: 0: not limited
 REPETITIONS: Final[int] = _TABLE["repetitions"]
 ALL_REDUCE: Final = "all-reduce"  #: in place of a method: how long one of so many bytes takes
+PROFILE: Final = "profile"  #: in place of a method: the units' times in so many steps
 LATENCY_S: Final[float] = _TABLE["link"]["latency_s"]
 MOST_BYTES_PER_S: Final[float] = _TABLE["link"]["most_bytes_per_s"]
 METHODS: Final = tuple(SlowLinkMethod(**each) for each in _TABLE["methods"])
@@ -88,12 +93,38 @@ class Record:
 
 def read_records(path: Path) -> list[Record]:
     """Return the records in a file of JSON lines; none where there is no file."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    fields: Iterable[dict[str, object]] = map(json.loads, lines)
-    return [Record(**each | {"sent_bytes": tuple(each["sent_bytes"])}) for each in fields]  # type: ignore[arg-type]  # our own file
+    return [
+        Record(**each | {"sent_bytes": tuple(each["sent_bytes"])})
+        for each in _lines(path)
+        if "method" in each
+    ]
+
+
+def read_profiles(path: Path) -> dict[str, UnitTiming]:
+    """Return the times of the units of each task that the file has, by micro-batch."""
+    found: dict[str, dict[int, UnitTimes]] = {}
+    for line in _lines(path):
+        for each in line.get("unit_times", ()):
+            by_unit = {name: tuple(each[name]) for name in ("forward_s", "backward_s", "update_s")}
+            times = UnitTimes(each["microbatch"], loss_s=each["loss_s"], **by_unit)
+            found.setdefault(line["task"], {})[times.microbatch] = times
+    return {task: times.__getitem__ for task, times in found.items()}
 
 
 def add_record(path: Path, record: Record) -> None:
     """Append ``record`` to the file at ``path``."""
+    _add(path, asdict(record))
+
+
+def add_profile(path: Path, task: str, unit_times: list[dict[str, Any]]) -> None:
+    """Append the times of the units of ``task``, at some micro-batches, to the file at ``path``."""
+    _add(path, {"task": task, "unit_times": unit_times})
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _add(path: Path, line: dict[str, Any]) -> None:
     with path.open("a") as file:
-        file.write(json.dumps(asdict(record)) + "\n")
+        file.write(json.dumps(line) + "\n")

@@ -12,6 +12,7 @@ import os
 import statistics
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,9 +24,10 @@ from hybridperf.run.access import TrainingData
 from hybridperf.tasks.task import Block
 from hybridperf_reference.engine.mesh import build_mesh, join_ranks
 from hybridperf_reference.engine.trainer import Trainer
+from hybridperf_reference.engine.unit_profile import UnitProfiler
 from hybridperf_reference.models import chain_of
 from tests.performance.shaped_link import INTERFACE
-from tests.performance.slow_link_methods import ALL_REDUCE, METHODS
+from tests.performance.slow_link_methods import ALL_REDUCE, METHODS, PROFILE
 from tests.performance.work import SEED, build_work
 
 if TYPE_CHECKING:
@@ -96,7 +98,7 @@ class Side:
         return self._trainer._part.edges[1].nbytes * batch
 
 
-def serve(task_name: str, end: int, keys: list[str], answers: int) -> None:
+def serve(task_name: str, keys: list[str], answers: int) -> None:
     """Train as asked until the input ends; answers go to the file descriptor ``answers``."""
     torch.set_num_threads(1)
     work = build_work(task_name, steps=_EPOCH_STEPS)
@@ -106,8 +108,22 @@ def serve(task_name: str, end: int, keys: list[str], answers: int) -> None:
         print("ready", file=out, flush=True)
         for line in sys.stdin:
             key, count = json.loads(line)
-            found = _all_reduce(count) if key == ALL_REDUCE else sides[key].train(count)
-            print(json.dumps({"end": end, **found}), file=out, flush=True)
+            if key == ALL_REDUCE:
+                found = _all_reduce(count)
+            elif key == PROFILE:
+                found = _profile(work, device, count)
+            else:
+                found = sides[key].train(count)
+            print(json.dumps(found), file=out, flush=True)
+
+
+def _profile(work: Work, device: torch.device, steps: int) -> dict[str, Any]:
+    """Return the times of the units for a half and a quarter of the batch, all ranks at once."""
+    batch, chain = work.task.training.global_batch_size, chain_of(work.task, SEED)
+    times = UnitProfiler(chain, work.task, device).measure(
+        [batch // 4, batch // 2], steps=steps, meet=dist.barrier
+    )
+    return {"unit_times": [asdict(each) for each in times], "sent_bytes": 0}
 
 
 def _all_reduce(count: int) -> dict[str, Any]:
@@ -160,4 +176,4 @@ if __name__ == "__main__":
     _stay_on_own_processors(int(sys.argv[2]))
     keep = os.dup(1)
     os.dup2(2, 1)  # whatever else prints must not be taken for an answer
-    serve(sys.argv[1], int(sys.argv[2]), sys.argv[3:], keep)
+    serve(sys.argv[1], sys.argv[3:], keep)

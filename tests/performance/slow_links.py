@@ -40,13 +40,17 @@ from tests.performance.shaped_link import (
 from tests.performance.slow_link_methods import (
     ALL_REDUCE,
     METHODS,
+    PROFILE,
     RATES_MBIT_PER_S,
     REPETITIONS,
     TASKS,
     Record,
+    add_profile,
     add_record,
+    read_profiles,
     read_records,
 )
+from tests.performance.slow_link_projection import projections
 from tests.performance.slow_link_tables import tables
 
 if TYPE_CHECKING:
@@ -58,8 +62,9 @@ RESULTS: Final = Path(__file__).with_suffix(".jsonl")  #: what ``docs/slow_links
 _MOST_LOAD: Final = 0.5  # processors that others, or the kernel for the link, may keep busy
 _MOST_TRIES: Final = 2
 _LONG_BYTES: Final = 3_000_000  # about as many as the gradients
-_BLOCK_S: Final = 0.7  # so long shall a block of steps take
-_FEWEST_EPOCHS, _MOST_EPOCHS = 3, 16  # of four steps
+_PROFILED_STEPS: Final = 60
+_BLOCK_S: Final = 0.5  # so long shall a block of steps take
+_FEWEST_EPOCHS, _MOST_EPOCHS = 2, 16  # of four steps
 
 
 class World:
@@ -203,6 +208,9 @@ def _measure_task(
         }
         for world in worlds.values():
             world.answers()  # that they are ready
+        if task not in read_profiles(results):
+            times = worlds[min(worlds)].train(PROFILE, _PROFILED_STEPS)["unit_times"]
+            add_profile(results, task, times)
         for key, count in ranks.items():
             worlds[count].train(key, _FEWEST_EPOCHS)  # the first block is slower
         for _, rate, key, repetition in places:
@@ -213,7 +221,6 @@ def _measure_task(
             epochs = min(max(epochs, _FEWEST_EPOCHS), _MOST_EPOCHS)
             train = functools.partial(worlds[ranks[key]].train, key, epochs)
             found = _undisturbed(worlds.values(), train)
-            del found["end"]
             add_record(results, Record(task, rate, key, repetition, **found))
             took_s[rate, key] = found["step_s"]
     return True
@@ -228,7 +235,10 @@ def _main() -> int:
     parser.add_argument("--evidence", type=Path, help="folder of results of the methods")
     options = parser.parse_args()
     if options.action == "table":
-        print_line(tables(read_records(options.results), options.evidence))
+        records = read_records(options.results)
+        print_line(tables(records, options.evidence))
+        print_line()
+        print_line(projections(records, read_profiles(options.results)))
         return ExitCode.OK
     if reason := why_no_shaped_link():
         print_line(f"no slow link can be made here: {reason}")
