@@ -17,7 +17,6 @@ import argparse
 import contextlib
 import functools
 import json
-import math
 import os
 import subprocess
 import sys
@@ -197,7 +196,6 @@ def _measure_task(
     results: Path, task: str, places: Sequence[tuple[str, float, str, int]], stop_s: float
 ) -> bool:
     ranks = {each.key: each.ranks for each in METHODS}
-    took_s = {(r.rate_mbit_per_s, r.method): r.step_s for r in read_records(results)}
     with contextlib.ExitStack() as stack:
         link = stack.enter_context(ShapedLink())
         worlds = {
@@ -211,18 +209,17 @@ def _measure_task(
         if task not in read_profiles(results):
             times = worlds[min(worlds)].train(PROFILE, _PROFILED_STEPS)["unit_times"]
             add_profile(results, task, times)
-        for key, count in ranks.items():
-            worlds[count].train(key, _FEWEST_EPOCHS)  # the first block is slower
+        first = {key: worlds[count].train(key, _FEWEST_EPOCHS) for key, count in ranks.items()}
         for _, rate, key, repetition in places:
             if time.monotonic() > stop_s:
                 return False
             link.shape(LinkShape.of_rate(rate * 1e6) if rate else None)
-            epochs = math.ceil(_BLOCK_S / took_s.get((rate, key), _BLOCK_S) / 4)
-            epochs = min(max(epochs, _FEWEST_EPOCHS), _MOST_EPOCHS)
+            expected_s = first[key]["step_s"]
+            expected_s += first[key]["counted_bytes"] * 8 / (rate * 1e6) if rate else 0.0
+            epochs = min(max(round(_BLOCK_S / expected_s / 4), _FEWEST_EPOCHS), _MOST_EPOCHS)
             train = functools.partial(worlds[ranks[key]].train, key, epochs)
             found = _undisturbed(worlds.values(), train)
             add_record(results, Record(task, rate, key, repetition, **found))
-            took_s[rate, key] = found["step_s"]
     return True
 
 
