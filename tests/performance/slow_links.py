@@ -243,7 +243,11 @@ def _main() -> int:
     if options.action == "link":
         print_line(measure_link())
         return ExitCode.OK
-    done = measure(options.results, options.tasks, options.seconds)
+    try:
+        done = measure(options.results, options.tasks, options.seconds)
+    except KeyboardInterrupt:
+        print_line("stopped: the same command goes on")
+        return ExitCode.INTERRUPTED
     print_line("all is measured" if done else "more is missing: give the command again")
     return ExitCode.OK
 
