@@ -10,16 +10,21 @@ import argparse
 import datetime as dt
 import json
 import os
+import statistics
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
+from hybridperf.errors import UserError
 from hybridperf.plan import ParallelPlan
 from hybridperf.plan.fields import FIELDS
 from hybridperf.projection.profile import Profile
 from hybridperf.projection.units import UnitTimes
+from hybridperf.tasks.data import load
 from hybridperf.tasks.registry import read_task
 from hybridperf_reference.engine.compilation import leave_out_compiler
 from hybridperf_reference.engine.link_profile import measure_transfers
@@ -32,11 +37,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hybridperf.tasks.task import Task
+    from hybridperf_reference.engine.chain import Objective
     from hybridperf_reference.models import Build
 
 __all__ = ["main", "measure"]
 
 _STEPS = 25
+_BATCHES = 15
 
 
 def main(build: Build | None = None) -> None:
@@ -83,6 +90,7 @@ def measure(
         )
         times = [_mean(each, device) if ranks > 1 else each for each in measured]
         transfers = measure_transfers(device) if ranks > 1 else []
+        input_s, target_s = _reading_s(task, chain.objective)
         if own_rank():
             return None
         together_s = next(_step_s(each) for each in times if each.microbatch == middle)
@@ -97,7 +105,33 @@ def measure(
             unit_times=tuple(times),
             contention=together_s / alone_s if alone_s else 1.0,
             transfers=tuple(transfers),
+            input_s=input_s,
+            target_s=target_s,
         )
+
+
+def _reading_s(task: Task, objective: Objective) -> tuple[float, float]:
+    """Return the seconds of reading the inputs and the targets of a sample, in training.
+
+    Both are 0 where worker processes read ahead, and where the data are not on this machine.
+    """
+    if objective.reads_ahead:
+        return 0.0, 0.0
+    try:
+        samples = load(task.data).train
+    except UserError:
+        return 0.0, 0.0
+    count = task.training.global_batch_size
+    inputs_s, targets_s = [], []
+    for start in range(0, min(_BATCHES * count, task.data.train_samples - count), count):
+        which = samples, np.arange(start, start + count), 0, 1
+        begin = time.perf_counter()
+        objective.prepare(*objective.read(*which))
+        middle = time.perf_counter()
+        objective.targets(*which)
+        inputs_s.append((middle - begin) / count)
+        targets_s.append((time.perf_counter() - middle) / count)
+    return statistics.median(inputs_s), statistics.median(targets_s)
 
 
 def _nobody() -> None:

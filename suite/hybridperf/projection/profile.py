@@ -53,14 +53,26 @@ class Profile:
     unit_times: tuple[UnitTimes, ...]  #: by increasing micro-batch
     contention: float  #: seconds of a step with all ranks computing, over those of one alone
     transfers: tuple[Transfer, ...]
+    input_s: float = 0.0  #: of reading the inputs of a sample, where no worker process does it
+    target_s: float = 0.0  #: of reading the targets of a sample
     made_with: Mapping[str, str] = field(default_factory=dict)
     #: what it holds for: hashes and names of the task, the machine, torch and the trainer's code
 
     def times(self, microbatch: int) -> UnitTimes:
         """Return the times of ``microbatch`` samples, on the line through the nearest measured two.
 
-        A `UnitTiming`. An update takes as long whatever the micro-batch.
+        A `UnitTiming`. An update takes as long whatever the micro-batch. The ranks of the first
+        and the last stage read samples, which counts in the first unit and in the loss.
         """
+        found = self._on_line(microbatch)
+        first, *others = found.forward_s
+        return dataclasses.replace(
+            found,
+            forward_s=(first + self.input_s * microbatch, *others),
+            loss_s=found.loss_s + self.target_s * microbatch,
+        )
+
+    def _on_line(self, microbatch: int) -> UnitTimes:
         sizes = [each.microbatch for each in self.unit_times]
         if len(sizes) == 1:
             return dataclasses.replace(self.unit_times[0], microbatch=microbatch)
@@ -143,6 +155,8 @@ class Profile:
             unit_times=tuple(times),
             contention=_seconds("contention", table.get("contention"), RATIO_CAP),
             transfers=tuple(transfers),
+            input_s=_seconds("input_s", table.get("input_s")),
+            target_s=_seconds("target_s", table.get("target_s")),
             made_with={_text("made_with", k): _text(k, v) for k, v in facts.items()},
         )
 

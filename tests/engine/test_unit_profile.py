@@ -1,0 +1,75 @@
+"""Marks in whole steps: they tile the step and stand where the units' passes are."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from hybridperf.tasks.registry import find_task
+from hybridperf_reference.engine.unit_profile import UnitProfiler
+from hybridperf_reference.models import chain_of
+from tests.families import LAPTOP
+
+
+def _profiler(name: str) -> tuple[UnitProfiler, list[int]]:
+    """Return a profiler whose clock counts its readings, and the numbers of the passes' ends."""
+    task, ticks = find_task(name), itertools.count()
+    chain = chain_of(task, 0)
+    profiler = UnitProfiler(chain, task, torch.device("cpu"), clock=lambda: float(next(ticks)))
+    return profiler, list(range(len(chain.units)))
+
+
+@pytest.mark.parametrize("name", LAPTOP)
+def test_marks_tile_the_step(name: str) -> None:
+    profiler, units = _profiler(name)
+
+    marks = profiler.step(2)
+
+    backward = [marks.backward[number] for number in units]
+    order = [marks.begin, *marks.forward, *backward[::-1], marks.computed, marks.end]
+    assert len(marks.forward) == len(units) + 1
+    assert order == sorted(order)
+    times = profiler.times(2, [marks])
+    parts = [*times.forward_s, *times.backward_s, times.loss_s, *times.update_s]
+    assert sum(parts) == pytest.approx(profiler.seconds(marks))
+
+
+def test_each_time_is_of_its_unit() -> None:
+    """A unit that waits, forwards or backwards, shows where it is."""
+    task = find_task("vit/laptop")
+    chain = chain_of(task, 0)
+    now = [0.0]
+
+    class Slow(torch.autograd.Function):
+        @staticmethod
+        def forward(_: object, values: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            now[0] += 3.0
+            return values.clone()
+
+        @staticmethod
+        def backward(_: object, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            now[0] += 5.0
+            return gradient
+
+    module, forward = chain.units[2].module, chain.units[2].module.forward
+    module.forward = lambda values: Slow.apply(forward(values))
+    profiler = UnitProfiler(chain, task, torch.device("cpu"), clock=lambda: now[0])
+
+    times = profiler.times(2, [profiler.step(2)])
+
+    assert times.forward_s == tuple(3.0 if n == 2 else 0.0 for n in range(len(chain.units)))
+    assert times.backward_s == tuple(5.0 if n == 2 else 0.0 for n in range(len(chain.units)))
+    assert times.loss_s == 0.0
+
+
+def test_the_weights_stay() -> None:
+    task = find_task("vit/laptop")
+    chain = chain_of(task, 0)
+    before = [p.clone() for unit in chain.units for p in unit.module.parameters()]
+
+    UnitProfiler(chain, task, torch.device("cpu")).measure([1, 2], steps=2)
+
+    after = [p for unit in chain.units for p in unit.module.parameters()]
+    assert all(map(torch.equal, before, after))

@@ -1,0 +1,142 @@
+"""Projected steps beside measured ones, on two ranks of this machine.
+
+``python -m tests.performance.projection [TASK...]`` measures the profile of each task and the steps
+under each plan of ``projection.toml``, and prints the table of ``docs/projection.md``. It refuses
+to begin while others use the processors, and to state figures if they did so meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import statistics
+import sys
+import tempfile
+import time
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import psutil
+
+from hybridperf.cli.printing import print_line
+from hybridperf.errors import ExitCode
+from hybridperf.plan import ParallelPlan
+from hybridperf.projection.project import project
+from hybridperf.projection.units import load_units
+from hybridperf.run.profiles import measure_profile
+from hybridperf.tasks.registry import find_task, task_path
+from tests.performance.launch import run_ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hybridperf.projection.profile import Profile
+
+_ASKED: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+_RANKS: Final = 2
+_TURNS: Final = 9
+_MOST_LOAD: Final = 0.5  # processors that others may use before the start
+_MOST_SHARE: Final = 0.05  # of the processors' time that others may use meanwhile
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A step under a plan, projected and measured."""
+
+    task: str
+    plan: str
+    projected_s: float
+    measured_s: float
+
+    @property
+    def error(self) -> float:
+        """Return by what share the projection is too long."""
+        return self.projected_s / self.measured_s - 1
+
+
+def projected_s(plan: str, profile: Profile) -> float:
+    """Return the seconds of a step under ``plan`` that are projected from ``profile``."""
+    task = find_task(profile.task)
+    return project(
+        ParallelPlan.parse(plan),
+        load_units(task.name),
+        profile.times,
+        profile.network(),
+        global_batch_size=task.training.global_batch_size,
+        optimizer=task.optimizer.name,
+        clips=task.optimizer.clip_norm > 0,
+    ).step_s
+
+
+def measure(task_name: str, plans: Sequence[str]) -> list[Pair]:
+    """Return what is projected and measured of ``task_name``; the profile is measured first."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.environ["XDG_CACHE_HOME"] = name  # no profile of another day
+        profile = measure_profile(task_path(task_name), _RANKS)
+        asked = folder / "asked.json"
+        asked.write_text(json.dumps({"task": task_name, "plans": plans, "turns": _TURNS}))
+        first, *_ = run_ranks("tests.performance.projection_worlds", folder, _RANKS, str(asked))
+    return [
+        Pair(task_name, plan, projected_s(plan, profile), statistics.median(first[plan]))
+        for plan in plans
+    ]
+
+
+def table(pairs: Sequence[Pair]) -> str:
+    """Return ``pairs`` in Markdown, with the median and the worst error."""
+    lines = ["| task | plan | projected, ms | measured, ms | error |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {pair.task} | `{pair.plan}` | {pair.projected_s * 1e3:.2f} | "
+        f"{pair.measured_s * 1e3:.2f} | {pair.error:+.1%} |"
+        for pair in pairs
+    ]
+    errors = [abs(pair.error) for pair in pairs]
+    summary = f"Error: median {statistics.median(errors):.1%}, worst {max(errors):.1%}"
+    return "\n".join([*lines, "", f"{summary} ({len(pairs)} pairs)."])
+
+
+class Others:
+    """The processor time that other processes use while this one and its children measure."""
+
+    def __init__(self) -> None:
+        self._start_s, self._busy_s, self._own_s = self._read()
+
+    def share(self) -> float:
+        """Return their share of the time of all processors since the start."""
+        now_s, busy_s, own_s = self._read()
+        others_s = busy_s - self._busy_s - (own_s - self._own_s)
+        return others_s / ((now_s - self._start_s) * (psutil.cpu_count() or 1))
+
+    @staticmethod
+    def _read() -> tuple[float, float, float]:
+        times = psutil.cpu_times()
+        usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        own_s = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+        busy_s = sum(times) - times.idle - times.iowait - times.guest - times.guest_nice
+        return time.perf_counter(), busy_s, own_s
+
+
+def main() -> ExitCode:
+    """Measure the tasks that the command line names, by default all, and print their table."""
+    load = psutil.cpu_percent(interval=2) / 100 * (psutil.cpu_count() or 1)
+    if load > _MOST_LOAD:
+        print_line(f"others keep {load:.1f} processors busy; at most {_MOST_LOAD} may be")
+        return ExitCode.ENVIRONMENT
+    pairs = []
+    for task in sys.argv[1:] or _ASKED["tasks"]:
+        others = Others()
+        own = measure(task, _ASKED["plans"])
+        if (share := others.share()) > _MOST_SHARE:
+            print_line(f"{task}: others used {share:.0%} of the processors' time meanwhile")
+            return ExitCode.ENVIRONMENT
+        pairs += own
+    print_line(table(pairs))
+    return ExitCode.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""Profiles of this machine: measured by ranks, cached, and measured anew when stale."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.projection.profile import Profile
+from hybridperf.projection.units import UnitTimes
+from hybridperf.run import profiles
+from hybridperf.run.profiles import cache_folder, cached_profile, measure_profile
+from hybridperf.tasks.registry import find_task, task_path
+
+TASK = "vit/laptop"
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_a_profile_of_two_ranks_is_measured_and_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiles, "_LARGEST", 2)  # samples, so that it takes no time
+
+    profile = measure_profile(task_path(TASK), 2)
+
+    assert profile.unit_names == find_task(TASK).units
+    assert [times.microbatch for times in profile.unit_times] == [1, 2]
+    assert min(min(t.forward_s + t.backward_s + t.update_s) for t in profile.unit_times) > 0
+    kinds = {each.kind for each in profile.transfers}
+    assert kinds == {"send", "all_reduce", "reduce_scatter", "all_gather"}
+    assert all(len(each.times) >= 5 for each in profile.transfers)
+    assert profile.network().inside.bytes_per_s > 1e6
+    assert profile.input_s > 0
+    assert profile.contention > 0
+    assert cached_profile(find_task(TASK), 2) == profile
+
+    monkeypatch.setattr(profiles, "_measured", None)  # to be called no more
+    assert measure_profile(task_path(TASK), 2) == profile
+
+
+@pytest.mark.parametrize("fact", ["torch", "processor", "trainer_sha256", "task_sha256"])
+def test_a_profile_made_with_something_else_is_stale(
+    fact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiles, "_measured", _fixed)
+    task = find_task(TASK)
+    measure_profile(task_path(TASK), 1)
+    assert cached_profile(task, 1) is not None
+    assert cached_profile(task, 1, "bf16") is None
+
+    place = next(cache_folder().glob("profiles/*.json"))
+    table = json.loads(place.read_text())
+    table["made_with"][fact] = "another"
+    place.write_text(json.dumps(table))
+
+    assert cached_profile(task, 1) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff", b'{"task": NaN}'])
+def test_a_damaged_cache_is_measured_anew(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiles, "_measured", _fixed)
+    profile = measure_profile(task_path(TASK), 1)
+    next(cache_folder().glob("profiles/*.json")).write_bytes(content)
+
+    assert cached_profile(find_task(TASK), 1) is None
+    assert measure_profile(task_path(TASK), 1) == profile
+
+
+def test_a_trainer_that_cannot_profile_is_named(tmp_path: Path) -> None:
+    text = task_path(TASK).read_text().replace('"hybridperf_reference"', '"hybridperf.spelling"')
+    path = tmp_path / "task.toml"
+    path.write_text(text)
+
+    with pytest.raises(UserError, match=r"hybridperf\.spelling\.profile") as caught:
+        measure_profile(path, 1)
+
+    assert caught.value.exit_code is ExitCode.ENVIRONMENT
+    assert "\n" not in str(caught.value)
+
+
+def test_the_cache_is_where_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert cache_folder() == Path("~/.cache/hybridperf").expanduser()
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert cache_folder() == Path("/somewhere/hybridperf")
+
+
+def _fixed(*_: object) -> Profile:
+    """Return a profile that nobody measured."""
+    units = find_task(TASK).units
+    seconds = (1e-3,) * len(units)
+    return Profile(
+        task=TASK,
+        precision="fp32",
+        ranks=1,
+        threads=1,
+        library="gloo",
+        date="2026-01-02T03:04:05+00:00",
+        unit_names=units,
+        unit_times=(UnitTimes(1, seconds, seconds, 1e-3, seconds),),
+        contention=1.0,
+        transfers=(),
+    )
