@@ -95,7 +95,9 @@ def projections(records: Sequence[Record], timings: Mapping[str, UnitTiming]) ->
     found_s: dict[tuple[str, float, str], float] = {}
     measured_s: dict[tuple[str, float, str], float] = {}
     bound, errors = [], []
-    rows = [("task", "method", "Mbit/s", "measured, ms", "projected, ms", "error", "link busy")]
+    rows: list[tuple[str, ...]] = [
+        ("task", "method", "Mbit/s", "measured, ms", "projected, ms", "error", "link busy")
+    ]
     for place, some in measured.items():
         task, rate, key = place
         input_s = statistics.median(record.input_s for record in some)
@@ -131,7 +133,9 @@ def _crossover_table(
     measured_s: Mapping[tuple[str, float, str], float],
     projected_s: Mapping[tuple[str, float, str], float],
 ) -> str:
-    rows = [("task", "equal at, Mbit/s", "measured", "projected", "one over the other")]
+    rows: list[tuple[str, ...]] = [
+        ("task", "equal at, Mbit/s", "measured", "projected", "one over the other")
+    ]
     for task in dict.fromkeys(task for task, _, _ in measured_s):
         for comparison in COMPARISONS:
             rates = [

@@ -121,7 +121,7 @@ def _profile(work: Work, device: torch.device, steps: int) -> dict[str, Any]:
     """Return the times of the units for a half and a quarter of the batch, all ranks at once."""
     batch, chain = work.task.training.global_batch_size, chain_of(work.task, SEED)
     times = UnitProfiler(chain, work.task, device).measure(
-        [batch // 4, batch // 2], steps=steps, meet=dist.barrier
+        [batch // 4, batch // 2], steps=steps, meet=lambda: dist.barrier()
     )
     return {"unit_times": [asdict(each) for each in times], "sent_bytes": 0}
 

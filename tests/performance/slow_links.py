@@ -58,8 +58,6 @@ if TYPE_CHECKING:
 __all__ = ["RESULTS", "World", "measure", "measure_link", "missing"]
 
 RESULTS: Final = Path(__file__).with_suffix(".jsonl")  #: what ``docs/slow_links.md`` states
-_MOST_LOAD: Final = 0.5  # processors that others, or the kernel for the link, may keep busy
-_MOST_TRIES: Final = 2
 _LONG_BYTES: Final = 3_000_000  # about as many as the gradients
 _PROFILED_STEPS: Final = 60
 _BLOCK_S: Final = 0.5  # so long shall a block of steps take
@@ -137,7 +135,8 @@ class World:
             process.stdin.flush()
         found = [json.loads(line) for line in self.answers()]
         sent = tuple(found[end * self._ranks // 2]["sent_bytes"] for end in range(len(ADDRESSES)))
-        return found[0] | {"sent_bytes": sent}
+        own: dict[str, Any] = found[0]
+        return own | {"sent_bytes": sent}
 
 
 def measure(results: Path, tasks: Sequence[str], seconds: float) -> bool:
@@ -150,21 +149,14 @@ def measure(results: Path, tasks: Sequence[str], seconds: float) -> bool:
     return True
 
 
-def _undisturbed(worlds: Collection[World], block: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return what ``block`` returns, with the number of processors that others kept busy meanwhile.
-
-    It is run again, at most so many times, if those were too many.
-    """
-    tries = []
-    for _ in range(_MOST_TRIES):
-        start_s, busy_s = time.monotonic(), _busy_s() - sum(w.processor_s() for w in worlds)
-        found = block()
-        others_s = _busy_s() - sum(w.processor_s() for w in worlds) - busy_s
-        found["others"] = round(others_s / (time.monotonic() - start_s), 3)
-        tries.append(found)
-        if found["others"] < _MOST_LOAD:
-            break
-    return min(tries, key=lambda each: float(each["others"]))
+def _beside_others(
+    worlds: Collection[World], block: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """Return what ``block`` returns, with the number of processors that others kept busy."""
+    start_s, busy_s = time.monotonic(), _busy_s() - sum(w.processor_s() for w in worlds)
+    found = block()
+    others_s = _busy_s() - sum(w.processor_s() for w in worlds) - busy_s
+    return found | {"others": round(others_s / (time.monotonic() - start_s), 3)}
 
 
 def _busy_s() -> float:
@@ -218,7 +210,7 @@ def _measure_task(
             expected_s += first[key]["counted_bytes"] * 8 / (rate * 1e6) if rate else 0.0
             epochs = min(max(round(_BLOCK_S / expected_s / 4), _FEWEST_EPOCHS), _MOST_EPOCHS)
             train = functools.partial(worlds[ranks[key]].train, key, epochs)
-            found = _undisturbed(worlds.values(), train)
+            found = _beside_others(worlds.values(), train)
             add_record(results, Record(task, rate, key, repetition, **found))
     return True
 
