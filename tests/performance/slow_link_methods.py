@@ -12,23 +12,25 @@ from hybridperf.plan import ParallelPlan
 from hybridperf.projection.units import UnitTimes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from hybridperf.projection.units import UnitTiming
 
 __all__ = [
-    "ALL_REDUCE",
     "COMPARISONS",
-    "LATENCY_S",
     "METHODS",
-    "MOST_BYTES_PER_S",
     "PROFILE",
     "RATES_MBIT_PER_S",
     "REPETITIONS",
     "TASKS",
+    "TRANSFERS",
     "Comparison",
     "Record",
     "SlowLinkMethod",
+    "add_link",
     "add_profile",
     "add_record",
+    "read_links",
     "read_profiles",
     "read_records",
 ]
@@ -62,10 +64,8 @@ _TABLE: Final = tomllib.loads(Path(__file__).with_name("slow_links.toml").read_t
 TASKS: Final[tuple[str, ...]] = tuple(_TABLE["tasks"])
 RATES_MBIT_PER_S: Final[tuple[float, ...]] = tuple(_TABLE["rates_mbit_per_s"])  #: 0: not limited
 REPETITIONS: Final[int] = _TABLE["repetitions"]
-ALL_REDUCE: Final = "all-reduce"  #: in place of a method: how long one of so many bytes takes
+TRANSFERS: Final = ("all_reduce", "send")  #: in place of a method: how long one takes
 PROFILE: Final = "profile"  #: in place of a method: the units' times in so many steps
-LATENCY_S: Final[float] = _TABLE["link"]["latency_s"]
-MOST_BYTES_PER_S: Final[float] = _TABLE["link"]["most_bytes_per_s"]
 METHODS: Final = tuple(SlowLinkMethod(**each) for each in _TABLE["methods"])
 COMPARISONS: Final = tuple(Comparison(**each) for each in _TABLE["comparisons"])
 
@@ -111,9 +111,27 @@ def read_profiles(path: Path) -> dict[str, UnitTiming]:
     return {task: times.__getitem__ for task, times in found.items()}
 
 
+def read_links(path: Path) -> dict[float, dict[str, list[tuple[int, float]]]]:
+    """Return bytes and seconds of each of `TRANSFERS` by the rate of the link."""
+    return {
+        line["rate_mbit_per_s"]: {
+            kind: [(count, seconds) for count, seconds in line[kind]] for kind in TRANSFERS
+        }
+        for line in _lines(path)
+        if all(kind in line for kind in TRANSFERS)
+    }
+
+
 def add_record(path: Path, record: Record) -> None:
     """Append ``record`` to the file at ``path``."""
     _add(path, asdict(record))
+
+
+def add_link(
+    path: Path, rate_mbit_per_s: float, transfers: Mapping[str, Sequence[tuple[int, float]]]
+) -> None:
+    """Append bytes and seconds of each of `TRANSFERS` to the file at ``path``."""
+    _add(path, {"rate_mbit_per_s": rate_mbit_per_s, **transfers})
 
 
 def add_profile(path: Path, task: str, unit_times: list[dict[str, Any]]) -> None:

@@ -27,7 +27,7 @@ from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.engine.unit_profile import UnitProfiler
 from hybridperf_reference.models import chain_of
 from tests.performance.shaped_link import INTERFACE
-from tests.performance.slow_link_methods import ALL_REDUCE, METHODS, PROFILE
+from tests.performance.slow_link_methods import METHODS, PROFILE, TRANSFERS
 from tests.performance.work import SEED, build_work
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from tests.performance.work import Work
 
 _EPOCH_STEPS: Final = 4  # so that blocks of a few steps can be asked for
-_ALL_REDUCES: Final = 101
 _WARM_UP_STEPS: Final = 3  # delayed plans have passes and gradients of two steps under way
 
 
@@ -108,8 +107,8 @@ def serve(task_name: str, keys: list[str], answers: int) -> None:
         print("ready", file=out, flush=True)
         for line in sys.stdin:
             key, count = json.loads(line)
-            if key == ALL_REDUCE:
-                found = _all_reduce(count)
+            if key in TRANSFERS:
+                found = _transfer(key, *count)
             elif key == PROFILE:
                 found = _profile(work, device, count)
             else:
@@ -126,14 +125,24 @@ def _profile(work: Work, device: torch.device, steps: int) -> dict[str, Any]:
     return {"unit_times": [asdict(each) for each in times], "sent_bytes": 0}
 
 
-def _all_reduce(count: int) -> dict[str, Any]:
-    """Return the median seconds of an all-reduce of ``count`` bytes."""
-    values, seconds = torch.zeros(count // 4), []
-    for _ in range(_ALL_REDUCES):
+def _transfer(kind: str, count: int, repeats: int, pause_s: float) -> dict[str, Any]:
+    """Return the median seconds of an all-reduce of ``count`` bytes, or of a message of so many.
+
+    A message is sent back, and half of the time is taken. Before each the link is idle for
+    ``pause_s``.
+    """
+    values, rank, seconds = torch.zeros(count // 4), dist.get_rank(), []
+    for _ in range(repeats):
+        time.sleep(pause_s)
+        dist.barrier()
         start = time.perf_counter()
-        dist.all_reduce(values)
-        seconds.append(time.perf_counter() - start)
-    return {"all_reduce_s": statistics.median(seconds), "sent_bytes": 0}
+        if kind == "all_reduce":
+            dist.all_reduce(values)
+        else:
+            for sender in (0, 1):
+                (dist.send if rank == sender else dist.recv)(values, 1 - rank)
+        seconds.append((time.perf_counter() - start) / (1 if kind == "all_reduce" else 2))
+    return {"seconds": statistics.median(seconds), "sent_bytes": 0}
 
 
 def _gradient_bytes(chain: Chain) -> int:

@@ -1,14 +1,12 @@
 """Measure how long a step takes over slow links, by method, and tabulate it.
 
     python -m tests.performance.slow_links run --seconds 240
-    python -m tests.performance.slow_links link
     python -m tests.performance.slow_links table --evidence methods
 
 The first command measures what the file does not have yet, in turns over methods and rates, until
 its time is over, and can be given again. It needs Linux, root, and a machine that does nothing
-else. The second one prints what the link does where nothing limits it, for ``slow_links.toml``. The
-third one prints the tables of ``docs/slow_links.md``; ``--evidence`` is the submission of
-``tests.performance.methods``, which says how many samples each method needs.
+else. The second one prints the tables of ``docs/slow_links.md``; ``--evidence`` is the submission
+of ``tests.performance.methods``, which says how many samples each method needs.
 """
 
 from __future__ import annotations
@@ -37,15 +35,17 @@ from tests.performance.shaped_link import (
     why_no_shaped_link,
 )
 from tests.performance.slow_link_methods import (
-    ALL_REDUCE,
     METHODS,
     PROFILE,
     RATES_MBIT_PER_S,
     REPETITIONS,
     TASKS,
+    TRANSFERS,
     Record,
+    add_link,
     add_profile,
     add_record,
+    read_links,
     read_profiles,
     read_records,
 )
@@ -55,10 +55,10 @@ from tests.performance.slow_link_tables import tables
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-__all__ = ["RESULTS", "World", "measure", "measure_link", "missing"]
+__all__ = ["RESULTS", "World", "measure", "missing"]
 
 RESULTS: Final = Path(__file__).with_suffix(".jsonl")  #: what ``docs/slow_links.md`` states
-_LONG_BYTES: Final = 3_000_000  # about as many as the gradients
+_TRANSFER_BYTES: Final = (2**12, 2**15, 2**17, 2**18, 2**20, 2**22)
 _PROFILED_STEPS: Final = 60
 _BLOCK_S: Final = 0.5  # so long shall a block of steps take
 _FEWEST_EPOCHS, _MOST_EPOCHS = 2, 16  # of four steps
@@ -127,11 +127,14 @@ class World:
         taken = [psutil.Process(process.pid).cpu_times() for process in self._processes]
         return sum(each.user + each.system for each in taken)
 
-    def train(self, key: str, epochs: int) -> dict[str, Any]:
-        """Have the method ``key`` train; return rank 0's answer, with what both ends sent."""
+    def order(self, key: str, how_much: object) -> dict[str, Any]:
+        """Have the method ``key`` train so many epochs, or measure what it names.
+
+        Returns rank 0's answer, with what both ends sent.
+        """
         for process in self._processes:
             assert process.stdin is not None
-            process.stdin.write(json.dumps([key, epochs]) + "\n")
+            process.stdin.write(json.dumps([key, how_much]) + "\n")
             process.stdin.flush()
         found = [json.loads(line) for line in self.answers()]
         sent = tuple(found[end * self._ranks // 2]["sent_bytes"] for end in range(len(ADDRESSES)))
@@ -165,23 +168,27 @@ def _busy_s() -> float:
     return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice)
 
 
-def measure_link() -> str:
-    """Return latency and bandwidth of a ring's step over the link that nothing limits, as TOML."""
-    with ShapedLink() as link, World(link, TASKS[0], 2, ["ddp"]) as world:
-        world.answers()
-        short_s, long_s = (
-            world.train(ALL_REDUCE, count)["all_reduce_s"] for count in (8, _LONG_BYTES)
-        )
-    most_bytes_per_s = _LONG_BYTES / (long_s - short_s)
-    return f"latency_s = {short_s / 2:.2e}\nmost_bytes_per_s = {most_bytes_per_s:.3g}"
-
-
 def missing(results: Path, task: str) -> Iterator[tuple[str, float, str, int]]:
     """Yield what ``results`` does not have, in turns: every second repetition goes backwards."""
     done = {record.place for record in read_records(results)}
     for repetition in range(REPETITIONS):
         turn = [(task, rate, each.key, repetition) for rate in RATES_MBIT_PER_S for each in METHODS]
         yield from (place for place in turn[:: -1 if repetition % 2 else 1] if place not in done)
+
+
+def _measure_links(results: Path, link: ShapedLink, world: World) -> None:
+    """Measure what the link does at each rate that ``results`` does not have yet."""
+    for rate in (each for each in RATES_MBIT_PER_S if each not in read_links(results)):
+        shape = LinkShape.of_rate(rate * 1e6) if rate else None
+        link.shape(shape)
+        pause_s = 1.5 * shape.burst_bytes / shape.bytes_per_s if shape else 0.0
+        times: dict[str, list[tuple[int, float]]] = {kind: [] for kind in TRANSFERS}
+        for kind, found in times.items():
+            for count in _TRANSFER_BYTES:
+                expected_s = count / shape.bytes_per_s if shape else 0.0
+                repeats = 5 if expected_s > 0.02 else 25
+                found.append((count, world.order(kind, [count, repeats, pause_s])["seconds"]))
+        add_link(results, rate, times)
 
 
 def _measure_task(
@@ -198,10 +205,12 @@ def _measure_task(
         }
         for world in worlds.values():
             world.answers()  # that they are ready
+        _measure_links(results, link, worlds[len(ADDRESSES)])
+        link.shape(None)
         if task not in read_profiles(results):
-            times = worlds[min(worlds)].train(PROFILE, _PROFILED_STEPS)["unit_times"]
+            times = worlds[len(ADDRESSES)].order(PROFILE, _PROFILED_STEPS)["unit_times"]
             add_profile(results, task, times)
-        first = {key: worlds[count].train(key, _FEWEST_EPOCHS) for key, count in ranks.items()}
+        first = {key: worlds[count].order(key, _FEWEST_EPOCHS) for key, count in ranks.items()}
         for _, rate, key, repetition in places:
             if time.monotonic() > stop_s:
                 return False
@@ -209,7 +218,7 @@ def _measure_task(
             expected_s = first[key]["step_s"]
             expected_s += first[key]["counted_bytes"] * 8 / (rate * 1e6) if rate else 0.0
             epochs = min(max(round(_BLOCK_S / expected_s / 4), _FEWEST_EPOCHS), _MOST_EPOCHS)
-            train = functools.partial(worlds[ranks[key]].train, key, epochs)
+            train = functools.partial(worlds[ranks[key]].order, key, epochs)
             found = _beside_others(worlds.values(), train)
             add_record(results, Record(task, rate, key, repetition, **found))
     return True
@@ -217,7 +226,7 @@ def _measure_task(
 
 def _main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("action", choices=("run", "link", "table"))
+    parser.add_argument("action", choices=("run", "table"))
     parser.add_argument("--results", type=Path, default=RESULTS, help="file of JSON lines")
     parser.add_argument("--seconds", type=float, default=240, help="stop measuring after so many")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
@@ -227,14 +236,13 @@ def _main() -> int:
         records = read_records(options.results)
         print_line(tables(records, options.evidence))
         print_line()
-        print_line(projections(records, read_profiles(options.results)))
+        print_line(
+            projections(records, read_profiles(options.results), read_links(options.results))
+        )
         return ExitCode.OK
     if reason := why_no_shaped_link():
         print_line(f"no slow link can be made here: {reason}")
         return ExitCode.ENVIRONMENT
-    if options.action == "link":
-        print_line(measure_link())
-        return ExitCode.OK
     try:
         done = measure(options.results, options.tasks, options.seconds)
     except KeyboardInterrupt:

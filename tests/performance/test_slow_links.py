@@ -19,8 +19,10 @@ from tests.performance.slow_link_methods import (
     REPETITIONS,
     TASKS,
     Record,
+    add_link,
     add_profile,
     add_record,
+    read_links,
     read_profiles,
     read_records,
 )
@@ -65,6 +67,16 @@ def test_profiles_stand_beside_records(tmp_path: Path) -> None:
     assert read_records(path) == [RECORD]
     (timing,) = read_profiles(path).values()
     assert (timing(8), timing(16)) == (small, large)
+
+
+def test_links_stand_beside_records(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    transfers = {"all_reduce": [(4096, 0.1), (8192, 0.2)], "send": [(4096, 0.3)]}
+    add_record(path, RECORD)
+    add_link(path, 250.0, transfers)
+
+    assert read_links(path) == {250.0: transfers}
+    assert read_records(path) == [RECORD]
 
 
 def test_what_is_missing_goes_on_after_an_interruption_every_second_turn_backwards(
@@ -152,7 +164,7 @@ def test_a_step_takes_at_least_what_its_bytes_take() -> None:
     with ShapedLink() as link, World(link, "vgg/laptop", 2, ["blocking", "pp"]) as world:
         assert world.answers() == ["ready\n"] * 2
         link.shape(shape)
-        found = {key: world.train(key, 2) for key in ("blocking", "pp")}
+        found = {key: world.order(key, 2) for key in ("blocking", "pp")}
         world_pids = [process.pid for process in world._processes]
 
     for key, each in found.items():
