@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tests.performance.work import Work
 
 _EPOCH_STEPS: Final = 4  # so that blocks of a few steps can be asked for
-_WARM_UP_STEPS: Final = 3  # delayed plans have passes and gradients of two steps under way
+_WARM_UP_STEPS: Final = 4  # delayed plans have two steps under way, and the link a queue
 
 
 class Side:

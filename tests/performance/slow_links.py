@@ -61,7 +61,7 @@ RESULTS: Final = Path(__file__).with_suffix(".jsonl")  #: what ``docs/slow_links
 _TRANSFER_BYTES: Final = (2**12, 2**15, 2**17, 2**18, 2**20, 2**22)
 _PROFILED_STEPS: Final = 60
 _BLOCK_S: Final = 0.5  # so long shall a block of steps take
-_FEWEST_EPOCHS, _MOST_EPOCHS = 2, 16  # of four steps
+_FEWEST_EPOCHS, _MOST_EPOCHS = 3, 16  # of four steps
 
 
 class World:
