@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMPARISONS",
+    "LADDER",
     "METHODS",
     "PROFILE",
     "RATES_MBIT_PER_S",
@@ -26,6 +27,7 @@ __all__ = [
     "TRANSFERS",
     "Comparison",
     "Record",
+    "Rung",
     "SlowLinkMethod",
     "add_link",
     "add_profile",
@@ -60,6 +62,14 @@ class Comparison:
     second: str
 
 
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A plan that is only projected."""
+
+    name: str
+    plan: str
+
+
 _TABLE: Final = tomllib.loads(Path(__file__).with_name("slow_links.toml").read_text())
 TASKS: Final[tuple[str, ...]] = tuple(_TABLE["tasks"])
 RATES_MBIT_PER_S: Final[tuple[float, ...]] = tuple(_TABLE["rates_mbit_per_s"])  #: 0: not limited
@@ -67,6 +77,7 @@ REPETITIONS: Final[int] = _TABLE["repetitions"]
 TRANSFERS: Final = ("all_reduce", "send")  #: in place of a method: how long one takes
 PROFILE: Final = "profile"  #: in place of a method: the units' times in so many steps
 METHODS: Final = tuple(SlowLinkMethod(**each) for each in _TABLE["methods"])
+LADDER: Final = tuple(Rung(**each) for each in _TABLE["ladder"])
 COMPARISONS: Final = tuple(Comparison(**each) for each in _TABLE["comparisons"])
 
 

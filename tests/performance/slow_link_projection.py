@@ -6,6 +6,7 @@ measured by all-reduces and messages, by the same ranks.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from dataclasses import replace
@@ -18,19 +19,26 @@ from hybridperf.projection.project import project
 from hybridperf.projection.units import load_units
 from hybridperf.tasks.registry import find_task
 from tests.performance.shaped_link import ADDRESSES, LinkShape
-from tests.performance.slow_link_methods import COMPARISONS, METHODS
-from tests.performance.slow_link_tables import crossovers, markdown, ratio_of_medians, three_digits
+from tests.performance.slow_link_methods import COMPARISONS, LADDER, METHODS
+from tests.performance.slow_link_tables import (
+    crossovers,
+    markdown,
+    rate_name,
+    ratio_of_medians,
+    three_digits,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from hybridperf.projection.project import Projection
     from hybridperf.projection.units import UnitTimes, UnitTiming
     from tests.performance.slow_link_methods import Record, SlowLinkMethod
 
 MeasuredLinks: TypeAlias = "Mapping[float, Mapping[str, Sequence[tuple[int, float]]]]"
 #: bytes and seconds of all-reduces and messages, by rate
 
-__all__ = ["MeasuredLinks", "network", "projected_step_s", "projections"]
+__all__ = ["MeasuredLinks", "ladder", "network", "projected_step_s", "projections"]
 
 _PAYLOAD_SHARE: Final = 1448 / 1514  # of a packet
 _COMMUNICATION_BOUND: Final = 0.5  # share of a step in which the link is busy
@@ -87,27 +95,50 @@ def projected_step_s(
     ``input_s`` are those of reading the samples of a step. Ranks that share a processor take, when
     nothing else holds them up, as long as all of their work together.
     """
-    task, plan = find_task(task_name), ParallelPlan.parse(method.plan)
-    units = load_units(task_name)
-
-    def step(stretch: float, between: Network) -> tuple[float, float]:
-        found = project(
-            plan,
-            units,
-            lambda microbatch: _stretched(timing(microbatch), stretch, input_s / plan.microbatches),
-            between,
-            global_batch_size=task.training.global_batch_size,
-            optimizer=task.optimizer.name,
-            clips=task.optimizer.clip_norm > 0,
-        )
-        return found.step_s, sum(found.busy_s)
-
-    stretch = 1.0
+    plan, stretch = ParallelPlan.parse(method.plan), 1.0
     if plan.ranks > len(ADDRESSES):
         free = Link(0.0, 1e15)
-        step_s, work_s = step(1.0, Network(plan.ranks // len(ADDRESSES), free, free))
-        stretch = work_s / step_s
-    return step(stretch, network(rate_mbit_per_s, plan.ranks, links))[0]
+        alone = Network(plan.ranks // len(ADDRESSES), free, free)
+        found = _projected(task_name, plan, timing, alone, input_s)
+        stretch = sum(found.busy_s) / found.step_s
+    between = network(rate_mbit_per_s, plan.ranks, links)
+    return _projected(task_name, plan, timing, between, input_s, stretch).step_s
+
+
+def ladder(timings: Mapping[str, UnitTiming], links: MeasuredLinks) -> str:
+    """Return a table of steps projected for two machines of two devices each, in Markdown."""
+    rates = sorted(links, key=lambda rate: -(rate or math.inf))
+    rows = [("task", "method", *map(rate_name, rates))]
+    for task, timing in timings.items():
+        for rung in LADDER:
+            plan = ParallelPlan.parse(rung.plan)
+            steps_s = (
+                _projected(task, plan, timing, network(rate, plan.ranks, links), 0.0).step_s
+                for rate in rates
+            )
+            cells = (three_digits(each * 1e3) for each in steps_s)
+            rows.append((task, f"{rung.name} (`{rung.plan}`)", *cells))
+    return markdown(rows)
+
+
+def _projected(
+    task_name: str,
+    plan: ParallelPlan,
+    timing: UnitTiming,
+    between: Network,
+    input_s: float,
+    stretch: float = 1.0,
+) -> Projection:
+    task = find_task(task_name)
+    return project(
+        plan,
+        load_units(task_name),
+        lambda microbatch: _stretched(timing(microbatch), stretch, input_s / plan.microbatches),
+        between,
+        global_batch_size=task.training.global_batch_size,
+        optimizer=task.optimizer.name,
+        clips=task.optimizer.clip_norm > 0,
+    )
 
 
 def projections(

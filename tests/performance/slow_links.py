@@ -49,7 +49,7 @@ from tests.performance.slow_link_methods import (
     read_profiles,
     read_records,
 )
-from tests.performance.slow_link_projection import projections
+from tests.performance.slow_link_projection import ladder, projections
 from tests.performance.slow_link_tables import tables
 
 if TYPE_CHECKING:
@@ -236,9 +236,10 @@ def _main() -> int:
         records = read_records(options.results)
         print_line(tables(records, options.evidence))
         print_line()
-        print_line(
-            projections(records, read_profiles(options.results), read_links(options.results))
-        )
+        timings, links = read_profiles(options.results), read_links(options.results)
+        print_line(projections(records, timings, links))
+        print_line()
+        print_line(ladder(timings, links))
         return ExitCode.OK
     if reason := why_no_shaped_link():
         print_line(f"no slow link can be made here: {reason}")

@@ -11,7 +11,7 @@ import pytest
 from hybridperf.projection.units import UnitTimes, load_units
 from tests.performance.shaped_link import LinkShape
 from tests.performance.slow_link_methods import METHODS, Record
-from tests.performance.slow_link_projection import network, projected_step_s, projections
+from tests.performance.slow_link_projection import ladder, network, projected_step_s, projections
 
 if TYPE_CHECKING:
     from tests.performance.slow_link_methods import SlowLinkMethod
@@ -121,3 +121,22 @@ def test_errors_and_crossovers_stand_beside_each_other() -> None:
     assert "(2 figures); of all:" in text
     assert "(6 figures)." in text
     assert "pipeline across the link over DDP" in text.rpartition("| task |")[2]
+
+
+def test_gradients_of_the_ladder_pass_the_link_of_a_machine() -> None:
+    rows = {
+        cells[1].partition(" (")[0]: [float(cell) for cell in cells[2:]]
+        for line in ladder({TASK: timing}, LINKS).splitlines()
+        if (cells := [cell.strip() for cell in line.strip("|").split("|")])[0] == TASK
+    }
+
+    least_ms = GRADIENT_BYTES / (62.5e6 / 8 * 0.93) * 1e3
+    # A ring over four devices sends one and a half times the gradients, stages send theirs once.
+    assert rows["delayed data parallelism"][-1] == pytest.approx(1.5 * least_ms, rel=0.02)
+    assert rows["GroPipe with a flush"][-1] == pytest.approx(least_ms, rel=0.02)
+    # Each step of the ladder leaves something out.
+    assert rows["blocking data parallelism"][1] > rows["DDP"][1]
+    assert rows["DDP"][1] > rows["delayed data parallelism"][1]
+    assert (
+        rows["pipelines in the machines, DDP between them"][-1] > rows["GroPipe with a flush"][-1]
+    )
