@@ -6,26 +6,34 @@ import json
 import tomllib
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.plan import ParallelPlan
+from hybridperf.projection.units import UnitTimes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping, Sequence
+
+    from hybridperf.projection.units import UnitTiming
 
 __all__ = [
-    "ALL_REDUCE",
     "COMPARISONS",
-    "LATENCY_S",
+    "LADDER",
     "METHODS",
-    "MOST_BYTES_PER_S",
+    "PROFILE",
     "RATES_MBIT_PER_S",
     "REPETITIONS",
     "TASKS",
+    "TRANSFERS",
     "Comparison",
     "Record",
+    "Rung",
     "SlowLinkMethod",
+    "add_link",
+    "add_profile",
     "add_record",
+    "read_links",
+    "read_profiles",
     "read_records",
 ]
 
@@ -54,14 +62,22 @@ class Comparison:
     second: str
 
 
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A plan that is only projected."""
+
+    name: str
+    plan: str
+
+
 _TABLE: Final = tomllib.loads(Path(__file__).with_name("slow_links.toml").read_text())
 TASKS: Final[tuple[str, ...]] = tuple(_TABLE["tasks"])
 RATES_MBIT_PER_S: Final[tuple[float, ...]] = tuple(_TABLE["rates_mbit_per_s"])  #: 0: not limited
 REPETITIONS: Final[int] = _TABLE["repetitions"]
-ALL_REDUCE: Final = "all-reduce"  #: in place of a method: how long one of so many bytes takes
-LATENCY_S: Final[float] = _TABLE["link"]["latency_s"]
-MOST_BYTES_PER_S: Final[float] = _TABLE["link"]["most_bytes_per_s"]
+TRANSFERS: Final = ("all_reduce", "send")  #: in place of a method: how long one takes
+PROFILE: Final = "profile"  #: in place of a method: the units' times in so many steps
 METHODS: Final = tuple(SlowLinkMethod(**each) for each in _TABLE["methods"])
+LADDER: Final = tuple(Rung(**each) for each in _TABLE["ladder"])
 COMPARISONS: Final = tuple(Comparison(**each) for each in _TABLE["comparisons"])
 
 
@@ -78,6 +94,7 @@ class Record:
     input_s: float  #: of it reading samples, on the rank that takes longest
     sent_bytes: tuple[int, int]  #: a step, by each end, as its interface counts them
     counted_bytes: int  #: a step, by an end, as the method has them, without headers
+    others: float  #: processors that other processes, or the kernel, kept busy meanwhile
 
     @property
     def place(self) -> tuple[str, float, str, int]:
@@ -87,12 +104,56 @@ class Record:
 
 def read_records(path: Path) -> list[Record]:
     """Return the records in a file of JSON lines; none where there is no file."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    fields: Iterable[dict[str, object]] = map(json.loads, lines)
-    return [Record(**each | {"sent_bytes": tuple(each["sent_bytes"])}) for each in fields]  # type: ignore[arg-type]  # our own file
+    return [
+        Record(**each | {"sent_bytes": tuple(each["sent_bytes"])})
+        for each in _lines(path)
+        if "method" in each
+    ]
+
+
+def read_profiles(path: Path) -> dict[str, UnitTiming]:
+    """Return the times of the units of each task that the file has, by micro-batch."""
+    found: dict[str, dict[int, UnitTimes]] = {}
+    for line in _lines(path):
+        for each in line.get("unit_times", ()):
+            by_unit = {name: tuple(each[name]) for name in ("forward_s", "backward_s", "update_s")}
+            times = UnitTimes(each["microbatch"], loss_s=each["loss_s"], **by_unit)
+            found.setdefault(line["task"], {})[times.microbatch] = times
+    return {task: times.__getitem__ for task, times in found.items()}
+
+
+def read_links(path: Path) -> dict[float, dict[str, list[tuple[int, float]]]]:
+    """Return bytes and seconds of each of `TRANSFERS` by the rate of the link."""
+    return {
+        line["rate_mbit_per_s"]: {
+            kind: [(count, seconds) for count, seconds in line[kind]] for kind in TRANSFERS
+        }
+        for line in _lines(path)
+        if all(kind in line for kind in TRANSFERS)
+    }
 
 
 def add_record(path: Path, record: Record) -> None:
     """Append ``record`` to the file at ``path``."""
+    _add(path, asdict(record))
+
+
+def add_link(
+    path: Path, rate_mbit_per_s: float, transfers: Mapping[str, Sequence[tuple[int, float]]]
+) -> None:
+    """Append bytes and seconds of each of `TRANSFERS` to the file at ``path``."""
+    _add(path, {"rate_mbit_per_s": rate_mbit_per_s, **transfers})
+
+
+def add_profile(path: Path, task: str, unit_times: list[dict[str, Any]]) -> None:
+    """Append the times of the units of ``task``, at some micro-batches, to the file at ``path``."""
+    _add(path, {"task": task, "unit_times": unit_times})
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _add(path: Path, line: dict[str, Any]) -> None:
     with path.open("a") as file:
-        file.write(json.dumps(asdict(record)) + "\n")
+        file.write(json.dumps(line) + "\n")

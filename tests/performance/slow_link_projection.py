@@ -1,53 +1,85 @@
 """What is projected for the methods over slow links, beside what was measured.
 
-Nothing is fitted to the steps that are projected: units are profiled on one processor, the link is
-what it was set to, and its latency and the most that it carries were measured by all-reduces.
+Nothing is fitted to the steps that are projected: units are profiled, and the link at each rate is
+measured by all-reduces and messages, by the same ranks.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hybridperf.plan import ParallelPlan
+from hybridperf.projection.fit import fit_line
 from hybridperf.projection.link import Link, Network
 from hybridperf.projection.project import project
 from hybridperf.projection.units import load_units
 from hybridperf.tasks.registry import find_task
 from tests.performance.shaped_link import ADDRESSES, LinkShape
-from tests.performance.slow_link_methods import COMPARISONS, LATENCY_S, METHODS, MOST_BYTES_PER_S
-from tests.performance.slow_link_tables import crossovers, markdown, ratio_of_medians, three_digits
+from tests.performance.slow_link_methods import COMPARISONS, LADDER, METHODS
+from tests.performance.slow_link_tables import (
+    crossovers,
+    markdown,
+    rate_name,
+    ratio_of_medians,
+    three_digits,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from hybridperf.projection.project import Projection
     from hybridperf.projection.units import UnitTimes, UnitTiming
     from tests.performance.slow_link_methods import Record, SlowLinkMethod
 
-__all__ = ["network", "projected_step_s", "projections"]
+MeasuredLinks: TypeAlias = "Mapping[float, Mapping[str, Sequence[tuple[int, float]]]]"
+#: bytes and seconds of all-reduces and messages, by rate
 
-# Of a stream both ways: a packet carries 1,448 bytes in 1,514, and every second one is acknowledged
-# by 66 bytes, which take their part of the rate of the other direction.
-_PAYLOAD_SHARE: Final = 1448 / (1514 + 66 / 2)
+__all__ = ["MeasuredLinks", "ladder", "network", "projected_step_s", "projections"]
+
+_PAYLOAD_SHARE: Final = 1448 / 1514  # of a packet
 _COMMUNICATION_BOUND: Final = 0.5  # share of a step in which the link is busy
 
 
-def network(rate_mbit_per_s: float, ranks: int) -> Network:
-    """Return two machines, each with half of ``ranks``, joined by a link of this rate; 0: any."""
-    most = Link(LATENCY_S, MOST_BYTES_PER_S)
-    if rate_mbit_per_s:
-        shape = LinkShape.of_rate(rate_mbit_per_s * 1e6)
-        between = replace(
-            most,
-            bytes_per_s=min(MOST_BYTES_PER_S, shape.bytes_per_s * _PAYLOAD_SHARE),
-            burst_bytes=shape.burst_bytes * _PAYLOAD_SHARE,
-        )
-    else:
-        between = most
+def network(rate_mbit_per_s: float, ranks: int, links: MeasuredLinks) -> Network:
+    """Return two machines, each with half of ``ranks``, joined by a link of this rate; 0: any.
+
+    Inside a machine it is that which nothing limits.
+    """
     own = ranks // len(ADDRESSES)
-    return Network(own, most, replace(between, shared_by=own), library="gloo")
+    (inside, inside_ring), (between, ring) = (
+        _fitted(rate, links[rate]) for rate in (0.0, rate_mbit_per_s)
+    )
+    return Network(
+        own,
+        inside,
+        replace(between, shared_by=own),
+        library="gloo",
+        inside_collectives=inside_ring,
+        between_collectives=replace(ring, shared_by=own),
+    )
+
+
+def _fitted(
+    rate_mbit_per_s: float, transfers: Mapping[str, Sequence[tuple[int, float]]]
+) -> tuple[Link, Link]:
+    """Return the link of messages, and that of a ring's steps, as measured beyond the burst."""
+    burst_bytes = 0.0
+    if rate_mbit_per_s:
+        burst_bytes = LinkShape.of_rate(rate_mbit_per_s * 1e6).burst_bytes * _PAYLOAD_SHARE
+    fitted = {
+        kind: fit_line([(max(0.0, count - burst_bytes), seconds) for count, seconds in times])
+        for kind, times in transfers.items()
+    }
+    (send_s, send_byte_s), (ring_s, ring_byte_s) = fitted["send"], fitted["all_reduce"]
+    # An all-reduce of two ranks has two steps, and each rank sends all bytes once.
+    return (
+        Link(send_s, 1 / send_byte_s, burst_bytes=burst_bytes),
+        Link(ring_s / 2, 1 / ring_byte_s, burst_bytes=burst_bytes),
+    )
 
 
 def projected_step_s(
@@ -56,52 +88,80 @@ def projected_step_s(
     rate_mbit_per_s: float,
     timing: UnitTiming,
     input_s: float,
+    links: MeasuredLinks,
 ) -> float:
     """Return the seconds of a step that are projected for units that take ``timing``.
 
     ``input_s`` are those of reading the samples of a step. Ranks that share a processor take, when
     nothing else holds them up, as long as all of their work together.
     """
-    task, plan = find_task(task_name), ParallelPlan.parse(method.plan)
-    units = load_units(task_name)
-
-    def step(stretch: float, between: Network) -> tuple[float, float]:
-        found = project(
-            plan,
-            units,
-            lambda microbatch: _stretched(timing(microbatch), stretch, input_s / plan.microbatches),
-            between,
-            global_batch_size=task.training.global_batch_size,
-            optimizer=task.optimizer.name,
-            clips=task.optimizer.clip_norm > 0,
-        )
-        return found.step_s, sum(found.busy_s)
-
-    stretch = 1.0
+    plan, stretch = ParallelPlan.parse(method.plan), 1.0
     if plan.ranks > len(ADDRESSES):
         free = Link(0.0, 1e15)
-        step_s, work_s = step(1.0, Network(plan.ranks // len(ADDRESSES), free, free))
-        stretch = work_s / step_s
-    return step(stretch, network(rate_mbit_per_s, plan.ranks))[0]
+        alone = Network(plan.ranks // len(ADDRESSES), free, free)
+        found = _projected(task_name, plan, timing, alone, input_s)
+        stretch = sum(found.busy_s) / found.step_s
+    between = network(rate_mbit_per_s, plan.ranks, links)
+    return _projected(task_name, plan, timing, between, input_s, stretch).step_s
 
 
-def projections(records: Sequence[Record], timings: Mapping[str, UnitTiming]) -> str:
+def ladder(timings: Mapping[str, UnitTiming], links: MeasuredLinks) -> str:
+    """Return a table of steps projected for two machines of two devices each, in Markdown."""
+    rates = sorted(links, key=lambda rate: -(rate or math.inf))
+    rows = [("task", "method", *map(rate_name, rates))]
+    for task, timing in timings.items():
+        for rung in LADDER:
+            plan = ParallelPlan.parse(rung.plan)
+            steps_s = (
+                _projected(task, plan, timing, network(rate, plan.ranks, links), 0.0).step_s
+                for rate in rates
+            )
+            cells = (three_digits(each * 1e3) for each in steps_s)
+            rows.append((task, f"{rung.name} (`{rung.plan}`)", *cells))
+    return markdown(rows)
+
+
+def _projected(
+    task_name: str,
+    plan: ParallelPlan,
+    timing: UnitTiming,
+    between: Network,
+    input_s: float,
+    stretch: float = 1.0,
+) -> Projection:
+    task = find_task(task_name)
+    return project(
+        plan,
+        load_units(task_name),
+        lambda microbatch: _stretched(timing(microbatch), stretch, input_s / plan.microbatches),
+        between,
+        global_batch_size=task.training.global_batch_size,
+        optimizer=task.optimizer.name,
+        clips=task.optimizer.clip_norm > 0,
+    )
+
+
+def projections(
+    records: Sequence[Record], timings: Mapping[str, UnitTiming], links: MeasuredLinks
+) -> str:
     """Return tables in Markdown: each step measured and projected, and where methods are equal."""
     measured: dict[tuple[str, float, str], list[Record]] = defaultdict(list)
     for record in records:
-        if record.task in timings:
+        if record.task in timings and record.rate_mbit_per_s in links:
             measured[record.task, record.rate_mbit_per_s, record.method].append(record)
     methods = {method.key: method for method in METHODS}
     found_s: dict[tuple[str, float, str], float] = {}
     measured_s: dict[tuple[str, float, str], float] = {}
     bound, errors = [], []
-    rows = [("task", "method", "Mbit/s", "measured, ms", "projected, ms", "error", "link busy")]
+    rows: list[tuple[str, ...]] = [
+        ("task", "method", "Mbit/s", "measured, ms", "projected, ms", "error", "link busy")
+    ]
     for place, some in measured.items():
         task, rate, key = place
         input_s = statistics.median(record.input_s for record in some)
         own = [record.step_s for record in some]
         measured_s[place] = statistics.median(own)
-        found_s[place] = projected_step_s(task, methods[key], rate, timings[task], input_s)
+        found_s[place] = projected_step_s(task, methods[key], rate, timings[task], input_s, links)
         error = found_s[place] / measured_s[place] - 1
         busy = statistics.median(
             max(r.sent_bytes) * 8 / (rate * 1e6) / r.step_s if rate else 0.0 for r in some
@@ -131,7 +191,9 @@ def _crossover_table(
     measured_s: Mapping[tuple[str, float, str], float],
     projected_s: Mapping[tuple[str, float, str], float],
 ) -> str:
-    rows = [("task", "equal at, Mbit/s", "measured", "projected", "one over the other")]
+    rows: list[tuple[str, ...]] = [
+        ("task", "equal at, Mbit/s", "measured", "projected", "one over the other")
+    ]
     for task in dict.fromkeys(task for task, _, _ in measured_s):
         for comparison in COMPARISONS:
             rates = [

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "crossovers",
     "markdown",
+    "rate_name",
     "ratio_of_medians",
     "samples_to_target",
     "tables",
@@ -92,7 +93,7 @@ def samples_to_target(root: Path) -> dict[tuple[str, str], tuple[float, int, int
 def _steps(records: Iterable[Record]) -> str:
     groups = _grouped(records)
     rates = _rates(groups)
-    rows = [("task", "method", *map(_rate_name, rates))]
+    rows = [("task", "method", *map(rate_name, rates))]
     for task in _tasks(groups):
         for method in METHODS:
             cells = []
@@ -136,7 +137,7 @@ def _bytes(records: Iterable[Record]) -> str:
 def _comparisons(records: Iterable[Record]) -> str:
     groups = _grouped(records)
     rates = _rates(groups)
-    rows = [("task", "comparison", *map(_rate_name, rates), "equal at, Mbit/s")]
+    rows = [("task", "comparison", *map(rate_name, rates), "equal at, Mbit/s")]
     for task in _tasks(groups):
         for comparison in COMPARISONS:
             ratios = {
@@ -156,7 +157,7 @@ def _times_to_target(
 ) -> str:
     groups = _grouped(records)
     rates = _rates(groups)
-    rows = [("task", "method", "samples (runs that reached it)", *map(_rate_name, rates))]
+    rows = [("task", "method", "samples (runs that reached it)", *map(rate_name, rates))]
     for task in _tasks(groups):
         batch = find_task(task).training.global_batch_size
         for method in METHODS:
@@ -203,7 +204,8 @@ def _rates(groups: _Groups) -> list[float]:
     return sorted({rate for _, rate, _ in groups}, key=lambda rate: -(rate or math.inf))
 
 
-def _rate_name(rate: float) -> str:
+def rate_name(rate: float) -> str:
+    """Return the head of a column for a rate in Mbit/s; 0: not limited."""
     return f"{rate:,g} Mbit/s" if rate else "not limited"
 
 

@@ -1,22 +1,20 @@
 """Measure how long a step takes over slow links, by method, and tabulate it.
 
     python -m tests.performance.slow_links run --seconds 240
-    python -m tests.performance.slow_links link
     python -m tests.performance.slow_links table --evidence methods
 
 The first command measures what the file does not have yet, in turns over methods and rates, until
 its time is over, and can be given again. It needs Linux, root, and a machine that does nothing
-else. The second one prints what the link does where nothing limits it, for ``slow_links.toml``. The
-third one prints the tables of ``docs/slow_links.md``; ``--evidence`` is the submission of
-``tests.performance.methods``, which says how many samples each method needs.
+else. The second one prints the tables of ``docs/slow_links.md``; ``--evidence`` is the submission
+of ``tests.performance.methods``, which says how many samples each method needs.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
-import math
 import os
 import subprocess
 import sys
@@ -37,26 +35,32 @@ from tests.performance.shaped_link import (
     why_no_shaped_link,
 )
 from tests.performance.slow_link_methods import (
-    ALL_REDUCE,
     METHODS,
+    PROFILE,
     RATES_MBIT_PER_S,
     REPETITIONS,
     TASKS,
+    TRANSFERS,
     Record,
+    add_link,
+    add_profile,
     add_record,
+    read_links,
+    read_profiles,
     read_records,
 )
+from tests.performance.slow_link_projection import ladder, projections
 from tests.performance.slow_link_tables import tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
-__all__ = ["RESULTS", "World", "measure", "measure_link", "missing"]
+__all__ = ["RESULTS", "World", "measure", "missing"]
 
 RESULTS: Final = Path(__file__).with_suffix(".jsonl")  #: what ``docs/slow_links.md`` states
-_MOST_LOAD: Final = 0.5  # processors that others may keep busy
-_LONG_BYTES: Final = 3_000_000  # about as many as the gradients
-_BLOCK_S: Final = 1.0  # so long shall a block of steps take
+_TRANSFER_BYTES: Final = (2**12, 2**15, 2**17, 2**18, 2**20, 2**22)
+_PROFILED_STEPS: Final = 60
+_BLOCK_S: Final = 0.5  # so long shall a block of steps take
 _FEWEST_EPOCHS, _MOST_EPOCHS = 3, 16  # of four steps
 
 
@@ -118,15 +122,24 @@ class World:
             lines.append(line)
         return lines
 
-    def train(self, key: str, epochs: int) -> dict[str, Any]:
-        """Have the method ``key`` train; return rank 0's answer, with what both ends sent."""
+    def processor_s(self) -> float:
+        """Return the processor time that the ranks have taken so far."""
+        taken = [psutil.Process(process.pid).cpu_times() for process in self._processes]
+        return sum(each.user + each.system for each in taken)
+
+    def order(self, key: str, how_much: object) -> dict[str, Any]:
+        """Have the method ``key`` train so many epochs, or measure what it names.
+
+        Returns rank 0's answer, with what both ends sent.
+        """
         for process in self._processes:
             assert process.stdin is not None
-            process.stdin.write(json.dumps([key, epochs]) + "\n")
+            process.stdin.write(json.dumps([key, how_much]) + "\n")
             process.stdin.flush()
         found = [json.loads(line) for line in self.answers()]
         sent = tuple(found[end * self._ranks // 2]["sent_bytes"] for end in range(len(ADDRESSES)))
-        return found[0] | {"sent_bytes": sent}
+        own: dict[str, Any] = found[0]
+        return own | {"sent_bytes": sent}
 
 
 def measure(results: Path, tasks: Sequence[str], seconds: float) -> bool:
@@ -139,15 +152,20 @@ def measure(results: Path, tasks: Sequence[str], seconds: float) -> bool:
     return True
 
 
-def measure_link() -> str:
-    """Return latency and bandwidth of a ring's step over the link that nothing limits, as TOML."""
-    with ShapedLink() as link, World(link, TASKS[0], 2, ["ddp"]) as world:
-        world.answers()
-        short_s, long_s = (
-            world.train(ALL_REDUCE, count)["all_reduce_s"] for count in (8, _LONG_BYTES)
-        )
-    most_bytes_per_s = _LONG_BYTES / (long_s - short_s)
-    return f"latency_s = {short_s / 2:.2e}\nmost_bytes_per_s = {most_bytes_per_s:.3g}"
+def _beside_others(
+    worlds: Collection[World], block: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """Return what ``block`` returns, with the number of processors that others kept busy."""
+    start_s, busy_s = time.monotonic(), _busy_s() - sum(w.processor_s() for w in worlds)
+    found = block()
+    others_s = _busy_s() - sum(w.processor_s() for w in worlds) - busy_s
+    return found | {"others": round(others_s / (time.monotonic() - start_s), 3)}
+
+
+def _busy_s() -> float:
+    """Return the seconds that all processors have been busy."""
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice)
 
 
 def missing(results: Path, task: str) -> Iterator[tuple[str, float, str, int]]:
@@ -158,11 +176,25 @@ def missing(results: Path, task: str) -> Iterator[tuple[str, float, str, int]]:
         yield from (place for place in turn[:: -1 if repetition % 2 else 1] if place not in done)
 
 
+def _measure_links(results: Path, link: ShapedLink, world: World) -> None:
+    """Measure what the link does at each rate that ``results`` does not have yet."""
+    for rate in (each for each in RATES_MBIT_PER_S if each not in read_links(results)):
+        shape = LinkShape.of_rate(rate * 1e6) if rate else None
+        link.shape(shape)
+        pause_s = 1.5 * shape.burst_bytes / shape.bytes_per_s if shape else 0.0
+        times: dict[str, list[tuple[int, float]]] = {kind: [] for kind in TRANSFERS}
+        for kind, found in times.items():
+            for count in _TRANSFER_BYTES:
+                expected_s = count / shape.bytes_per_s if shape else 0.0
+                repeats = 5 if expected_s > 0.02 else 25
+                found.append((count, world.order(kind, [count, repeats, pause_s])["seconds"]))
+        add_link(results, rate, times)
+
+
 def _measure_task(
     results: Path, task: str, places: Sequence[tuple[str, float, str, int]], stop_s: float
 ) -> bool:
     ranks = {each.key: each.ranks for each in METHODS}
-    took_s = {(r.rate_mbit_per_s, r.method): r.step_s for r in read_records(results)}
     with contextlib.ExitStack() as stack:
         link = stack.enter_context(ShapedLink())
         worlds = {
@@ -173,43 +205,50 @@ def _measure_task(
         }
         for world in worlds.values():
             world.answers()  # that they are ready
-        for key, count in ranks.items():
-            worlds[count].train(key, _FEWEST_EPOCHS)  # the first block is slower
+        _measure_links(results, link, worlds[len(ADDRESSES)])
+        link.shape(None)
+        if task not in read_profiles(results):
+            times = worlds[len(ADDRESSES)].order(PROFILE, _PROFILED_STEPS)["unit_times"]
+            add_profile(results, task, times)
+        first = {key: worlds[count].order(key, _FEWEST_EPOCHS) for key, count in ranks.items()}
         for _, rate, key, repetition in places:
             if time.monotonic() > stop_s:
                 return False
             link.shape(LinkShape.of_rate(rate * 1e6) if rate else None)
-            epochs = math.ceil(_BLOCK_S / took_s.get((rate, key), _BLOCK_S) / 4)
-            epochs = min(max(epochs, _FEWEST_EPOCHS), _MOST_EPOCHS)
-            found = worlds[ranks[key]].train(key, epochs)
-            del found["end"]
+            expected_s = first[key]["step_s"]
+            expected_s += first[key]["counted_bytes"] * 8 / (rate * 1e6) if rate else 0.0
+            epochs = min(max(round(_BLOCK_S / expected_s / 4), _FEWEST_EPOCHS), _MOST_EPOCHS)
+            train = functools.partial(worlds[ranks[key]].order, key, epochs)
+            found = _beside_others(worlds.values(), train)
             add_record(results, Record(task, rate, key, repetition, **found))
-            took_s[rate, key] = found["step_s"]
     return True
 
 
 def _main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("action", choices=("run", "link", "table"))
+    parser.add_argument("action", choices=("run", "table"))
     parser.add_argument("--results", type=Path, default=RESULTS, help="file of JSON lines")
     parser.add_argument("--seconds", type=float, default=240, help="stop measuring after so many")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
     parser.add_argument("--evidence", type=Path, help="folder of results of the methods")
     options = parser.parse_args()
     if options.action == "table":
-        print_line(tables(read_records(options.results), options.evidence))
+        records = read_records(options.results)
+        print_line(tables(records, options.evidence))
+        print_line()
+        timings, links = read_profiles(options.results), read_links(options.results)
+        print_line(projections(records, timings, links))
+        print_line()
+        print_line(ladder(timings, links))
         return ExitCode.OK
     if reason := why_no_shaped_link():
         print_line(f"no slow link can be made here: {reason}")
         return ExitCode.ENVIRONMENT
-    load = psutil.cpu_percent(interval=2) / 100 * (psutil.cpu_count() or 1)
-    if load > _MOST_LOAD:
-        print_line(f"others keep {load:.1f} processors busy; at most {_MOST_LOAD} may be")
-        return ExitCode.ENVIRONMENT
-    if options.action == "link":
-        print_line(measure_link())
-        return ExitCode.OK
-    done = measure(options.results, options.tasks, options.seconds)
+    try:
+        done = measure(options.results, options.tasks, options.seconds)
+    except KeyboardInterrupt:
+        print_line("stopped: the same command goes on")
+        return ExitCode.INTERRUPTED
     print_line("all is measured" if done else "more is missing: give the command again")
     return ExitCode.OK
 

@@ -9,14 +9,30 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.projection.units import UnitTimes, load_units
+from tests.performance.shaped_link import LinkShape
 from tests.performance.slow_link_methods import METHODS, Record
-from tests.performance.slow_link_projection import projected_step_s, projections
+from tests.performance.slow_link_projection import ladder, network, projected_step_s, projections
 
 if TYPE_CHECKING:
     from tests.performance.slow_link_methods import SlowLinkMethod
 
 TASK = "vgg/laptop"
 GRADIENT_BYTES = 4 * load_units(TASK).parameters
+LINKS = {
+    rate: {
+        kind: [
+            (count, steps * 1e-4 + max(0, count - burst) / bytes_per_s) for count in (2**13, 2**20)
+        ]
+        for kind, steps in (("send", 1), ("all_reduce", 2))
+    }
+    for rate, burst, bytes_per_s in (
+        (0.0, 0, 1e9),
+        *(
+            (each, LinkShape.of_rate(each * 1e6).burst_bytes * 1448 / 1514, each * 1e6 / 8 * 0.93)
+            for each in (62.5, 4000.0)
+        ),
+    )
+}  #: of 0.1 ms latency, and 93 % of the rate
 BY_KEY = {method.key: method for method in METHODS}
 
 
@@ -29,8 +45,24 @@ def timing(microbatch: int, *, sample_s: float = 0.4e-3) -> UnitTimes:
     return UnitTimes(microbatch, forward, backward, 0.0, (0.0,) * len(units))
 
 
+def test_links_are_fitted_beyond_their_burst() -> None:
+    found = network(62.5, 4, LINKS)
+
+    assert found.between is not None
+    assert found.between_collectives is not None
+    for link in (found.between, found.between_collectives):
+        assert link.latency_s == pytest.approx(1e-4)
+        assert link.bytes_per_s == pytest.approx(62.5e6 / 8 * 0.93)
+        assert link.burst_bytes == pytest.approx(16384 * 1448 / 1514)
+        assert link.shared_by == found.devices_per_node == 2
+    assert found.inside.bytes_per_s == pytest.approx(1e9)
+    assert found.inside.burst_bytes == 0
+
+
 def step_s(method: SlowLinkMethod, rate_mbit_per_s: float, sample_s: float = 0.4e-3) -> float:
-    return projected_step_s(TASK, method, rate_mbit_per_s, partial(timing, sample_s=sample_s), 0.0)
+    return projected_step_s(
+        TASK, method, rate_mbit_per_s, partial(timing, sample_s=sample_s), 0.0, LINKS
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,15 +88,17 @@ def test_ranks_that_share_a_processor_take_as_long_as_all_of_their_work(key: str
 
 def test_reading_samples_counts_once_a_step() -> None:
     for key in ("blocking", "2bw"):
-        without = projected_step_s(TASK, BY_KEY[key], 0, timing, 0.0)
-        reading = projected_step_s(TASK, BY_KEY[key], 0, timing, 0.5)
+        without = projected_step_s(TASK, BY_KEY[key], 0, timing, 0.0, LINKS)
+        reading = projected_step_s(TASK, BY_KEY[key], 0, timing, 0.5, LINKS)
         assert reading - without == pytest.approx(0.5, rel=0.02)
 
 
 def test_errors_and_crossovers_stand_beside_each_other() -> None:
     records = [
-        Record(TASK, rate, key, 0, 12, step_s(BY_KEY[key], rate) * factor, 0.0, (sent, sent), sent)
-        for key, factor, sent in (("pp", 1.0, 27_000), ("powersgd", 1.25, 90_000))
+        Record(
+            TASK, rate, key, 0, 12, step_s(BY_KEY[key], rate) * factor, 0.0, (sent, sent), sent, 0.0
+        )
+        for key, factor, sent in (("pp", 1.0, 27_000), ("2bw", 1.25, 27_000))
         for rate in (62.5, 4000.0)
     ]
     records += [
@@ -72,7 +106,7 @@ def test_errors_and_crossovers_stand_beside_each_other() -> None:
         for record, seconds in zip(records[:2], (0.5, 0.001), strict=True)
     ]
 
-    text = projections(records, {TASK: timing})
+    text = projections(records, {TASK: timing}, LINKS)
 
     rows = {
         (cells[1], cells[2]): cells[3:]
@@ -80,10 +114,29 @@ def test_errors_and_crossovers_stand_beside_each_other() -> None:
         if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 7
     }
     assert rows["pipeline across the link", "62.5"][2] == "+0.0%"
-    assert rows["PowerSGD, rank 4", "4000"][2] == "-20.0%"
+    assert rows["PipeDream-2BW", "4000"][2] == "-20.0%"
     ddp_error = step_s(BY_KEY["ddp"], 62.5) / 0.5 - 1
     assert rows["DDP", "62.5"][2] == f"{ddp_error:+.1%}"
     # Busy for at least half: DDP at both rates, and no other.
     assert "(2 figures); of all:" in text
     assert "(6 figures)." in text
     assert "pipeline across the link over DDP" in text.rpartition("| task |")[2]
+
+
+def test_gradients_of_the_ladder_pass_the_link_of_a_machine() -> None:
+    rows = {
+        cells[1].partition(" (")[0]: [float(cell) for cell in cells[2:]]
+        for line in ladder({TASK: timing}, LINKS).splitlines()
+        if (cells := [cell.strip() for cell in line.strip("|").split("|")])[0] == TASK
+    }
+
+    least_ms = GRADIENT_BYTES / (62.5e6 / 8 * 0.93) * 1e3
+    # A ring over four devices sends one and a half times the gradients, stages send theirs once.
+    assert rows["delayed data parallelism"][-1] == pytest.approx(1.5 * least_ms, rel=0.02)
+    assert rows["GroPipe with a flush"][-1] == pytest.approx(least_ms, rel=0.02)
+    # Each step of the ladder leaves something out.
+    assert rows["blocking data parallelism"][1] > rows["DDP"][1]
+    assert rows["DDP"][1] > rows["delayed data parallelism"][1]
+    assert (
+        rows["pipelines in the machines, DDP between them"][-1] > rows["GroPipe with a flush"][-1]
+    )

@@ -42,7 +42,7 @@ def test_messages_in_a_row_use_up_the_burst(burst_s: float) -> None:
     timeline = simulate(programs_of(plan), costs)
 
     arrivals = [max(sent, 1 + 4 * (n + 1) - burst_s) for n, sent in enumerate((1.0, 2.0, 3.0))]
-    begins = []
+    begins: list[float] = []
     for arrival in arrivals:
         begins.append(max(arrival, begins[-1] + 1.0) if begins else arrival)
     found = [
