@@ -1,178 +1,120 @@
 """What the sandbox, and the harness's keeping of samples and labels, cost in time to train.
 
-Two real runs of one seed live side by side, one in the sandbox and one in open mode, each with the
-harness's own launcher, server and trainer. They take turns block by block (an epoch and its
-evaluation), ABBA; the one whose turn it is not waits for its verdict. A block is timed by the
-harness, from its start to the count of its predictions, and by the processor time of all threads
-of the run. Ranks have one thread. HYBRIDPERF_PAIRS says how many pairs of blocks (default 60).
+Three parts, since two runs of one seed differ by more than what is asked about: training by a
+thread in Landlock beside a thread of the same process that is not, in turns; system calls in the
+whole sandbox; and what the harness does on the clock. HYBRIDPERF_PAIRS says how many pairs of
+blocks there are (default 40).
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import statistics
+import subprocess
+import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import psutil
 import pytest
 
-from hybridperf.plan import ParallelPlan
-from hybridperf.run.attempt import write_head
 from hybridperf.run.channel import Evaluate, Predictions, Ready, Start, Track, connect
 from hybridperf.run.handover import shared
-from hybridperf.run.launcher import launch
-from hybridperf.run.processes import end_tree
 from hybridperf.run.pulse import Pulse
 from hybridperf.run.rank_server import RankServer
-from hybridperf.run.sandbox import mode_of, sandbox_facts
+from hybridperf.run.sandbox import policy_of, sandbox_facts
+from hybridperf.system.landlock import why_no_landlock
 from hybridperf.tasks.data import load
 from hybridperf.tasks.registry import find_task, task_path
+from tests.performance.launch import run_ranks
 from tests.performance.pairing import interval
 from tests.run_spec import run_spec
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable, Iterator
 
-    from hybridperf.run.spec import Mode, RunSpec
+    from hybridperf.run.spec import RunSpec
     from hybridperf.tasks.task import Task
 
+ROOT: Final = Path(__file__).parents[2]
 TASKS: Final = ("resnet/laptop", "bert/laptop")
-PAIRS: Final = int(os.environ.get("HYBRIDPERF_PAIRS", "60"))
-SEED: Final = 1000
-LONGEST_S: Final = 300  #: ends a run that hangs
+PAIRS: Final = os.environ.get("HYBRIDPERF_PAIRS", "40")
+PROCESSES: Final = 20  #: in the sandbox and outside, of system calls
+
+needs_landlock = pytest.mark.skipif(bool(why_no_landlock()), reason=why_no_landlock() or "none")
 
 
-class HeldServer(RankServer):
-    """A server that gives the verdict, and so begins the next block, only when it is told to."""
-
-    def __init__(self, spec: RunSpec) -> None:
-        super().__init__(spec)
-        self.counted_s: float | None = None  #: when the predictions of the block were counted
-
-    def _decide(self) -> None:
-        self.counted_s = time.perf_counter()
-
-    def give_verdict(self) -> None:
-        """Let the ranks go on."""
-        self.counted_s = None
-        super()._decide()
-
-
-@dataclass
-class Run:
-    """One of the two runs."""
-
-    server: HeldServer
-    process: subprocess.Popen[bytes]
-
-    def first_block(self) -> None:
-        """Wait until the ranks have started and ended their first block, which is not timed."""
-        self._await_count()
-
-    def next_block(self) -> tuple[float, float]:
-        """Carry out a block; return its seconds by the wall and of the processor."""
-        before_s, start_s = _processor_s(self.process.pid), time.perf_counter()
-        self.server.give_verdict()
-        wall_s = self._await_count() - start_s
-        return wall_s, _processor_s(self.process.pid) - before_s
-
-    def _await_count(self) -> float:
-        deadline_s = time.monotonic() + LONGEST_S
-        while self.server.counted_s is None:
-            self.server.serve(0.05)
-            assert not self.server.problem, self.server.problem
-            assert self.process.poll() is None, "the ranks have ended"
-            assert time.monotonic() < deadline_s
-        return self.server.counted_s
-
-
-def _processor_s(root: int) -> float:
-    """Return the processor time of all threads of a process and its descendants, in seconds."""
-    total_ns = 0
-    parent = psutil.Process(root)
-    for process in (parent, *parent.children(recursive=True)):
-        for thread in Path(f"/proc/{process.pid}/task").iterdir():
-            with contextlib.suppress(OSError):  # it has ended
-                total_ns += int((thread / "schedstat").read_text().split()[0])
-    return total_ns / 1e9
-
-
-@contextlib.contextmanager
-def _running(spec: RunSpec) -> Iterator[Run]:
-    spec.write()
-    spec.work.mkdir()
-    write_head(spec)
-    with contextlib.closing(HeldServer(spec)) as server:
-        process = launch(spec, server.address, server.scratch)
-        try:
-            run = Run(server, process)
-            run.first_block()
-            yield run
-        finally:
-            end_tree(process, spec.path)
-
-
-def _spec(task: str, ranks: int, mode: Mode, folder: Path) -> RunSpec:
-    """Return a run of ``task`` that goes on for as many epochs as there are pairs, and more."""
-    content = task_path(task).read_text()
-    before = find_task(task)
-    for key, old, new in (
-        ("epochs", before.limits.epochs, PAIRS + 2),
-        ("target", before.quality.target, 1.0),
-        ("run_s", before.limits.run_s, 36_000),
-    ):
-        line = f"\n{key} = {old:g}\n"
-        assert content.count(line) == 1, key
-        content = content.replace(line, f"\n{key} = {new:g}\n")
-    folder = folder / mode / "attempt"
-    folder.mkdir(parents=True)
-    (folder / "task.toml").write_text(content)
-    facts = sandbox_facts(mode, nodes=1)
-    assert mode_of(before, mode, nodes=1) == mode, facts
-    return run_spec(
-        folder,
-        task_path=str(folder / "task.toml"),
-        plan=str(ParallelPlan(dp=ranks)),
-        seed=SEED,
-        mode=mode,
-        sandbox=facts,
-    )
-
-
+@needs_landlock
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.timeout(7200)
-def test_blocks_in_the_sandbox(
-    task: str, ranks: int, tmp_path: Path, benchmark: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    wall, processor = list[float](), list[float]()
+def test_training_in_landlock(task: str, ranks: int, tmp_path: Path, benchmark: Any) -> None:
+    found = list[dict[str, Any]]()
+
+    def whole() -> None:
+        module = "tests.performance.landlock_worlds"
+        found.extend(run_ranks(module, tmp_path, ranks, task, HYBRIDPERF_PAIRS=PAIRS))
+
+    benchmark.pedantic(whole, rounds=1, iterations=1)
+
+    wall = _ratios([found[0]["wall_s"]])
+    processor = _ratios([rank["processor_s"] for rank in found])
+    benchmark.extra_info |= {
+        "inside over outside by wall: median, 95 % interval": _rounded(wall),
+        "inside over outside by processor time": _rounded(processor),
+        "pairs of blocks": len(wall),
+    }
+
+
+def _ratios(ranks: list[dict[str, list[float]]]) -> list[float]:
+    """Return the seconds inside over those outside of each pair, all ranks together."""
+    inside, outside = (
+        [sum(each) for each in zip(*(rank[side] for rank in ranks), strict=True)]
+        for side in ("inside", "outside")
+    )
+    return [one / other for one, other in zip(inside, outside, strict=True)]
+
+
+def _rounded(ratios: list[float]) -> list[float]:
+    return [round(each, 4) for each in interval(ratios)]
+
+
+@needs_landlock
+def test_system_calls_in_the_sandbox(tmp_path: Path, benchmark: Any) -> None:
+    spec = run_spec(tmp_path, mode="sandboxed", sandbox=sandbox_facts("sandboxed", nodes=1))
+    policy = policy_of(spec, writable=(tmp_path,), readable=(ROOT,), ranks=2).as_json()
+    found: dict[bool, list[dict[str, float]]] = {True: [], False: []}
 
     def pair() -> None:
-        order = (inside, outside) if len(wall) % 2 else (outside, inside)
-        taken = {id(run): run.next_block() for run in order}
-        sandboxed, other = taken[id(inside)], taken[id(outside)]
-        wall.append(sandboxed[0] / other[0])
-        processor.append(sandboxed[1] / other[1])
+        first = bool(len(found[True]) % 2)
+        for inside in (first, not first):
+            command = [sys.executable, "-m", "tests.performance.system_calls", str(tmp_path)]
+            done = subprocess.run(
+                [*command, policy] if inside else command,
+                cwd=ROOT, capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            found[inside].append(json.loads(done.stdout))
 
-    with (
-        _running(_spec(task, ranks, "sandboxed", tmp_path)) as inside,
-        _running(_spec(task, ranks, "open", tmp_path)) as outside,
-    ):
-        benchmark.pedantic(pair, rounds=PAIRS, iterations=1)
+    benchmark.pedantic(pair, rounds=PROCESSES, iterations=1)
 
-    for name, ratios in (("wall", wall), ("processor time", processor)):
-        median, least, most = interval(ratios)
-        benchmark.extra_info[f"sandboxed over open by {name}: median, 95 % interval"] = [
-            round(each, 4) for each in (median, least, most)
+    for call in found[True][0]:
+        inside, outside = ([each[call] for each in found[side]] for side in (True, False))
+        differences = [one - other for one, other in zip(inside, outside, strict=True)]
+        benchmark.extra_info[f"{call}: us outside, more inside, 95 % interval"] = [
+            round(each, 3) for each in (statistics.median(outside), *interval(differences))
         ]
-    benchmark.extra_info["pairs of blocks"] = len(wall)
+
+
+def _spec(task: Task, folder: Path) -> RunSpec:
+    """Return a run of ``task`` in ``folder`` that does not stop at the target."""
+    content = task_path(task.name).read_text()
+    before, after = f"\ntarget = {task.quality.target:g}\n", "\ntarget = 1.0\n"
+    assert content.count(before) == 1
+    (folder / "task.toml").write_text(content.replace(before, after))
+    return run_spec(folder, task_path=str(folder / "task.toml"))
 
 
 @contextlib.contextmanager
@@ -212,7 +154,7 @@ def test_parts_of_what_the_harness_does_on_the_clock(
     def run() -> None:
         folder = tmp_path / str(len(monitored.handover_s))
         folder.mkdir()
-        monitored.follow(task, _spec(name, 1, "open", folder))
+        monitored.follow(task, _spec(task, folder))
 
     benchmark.pedantic(run, rounds=20, iterations=1)
 
