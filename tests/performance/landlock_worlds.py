@@ -21,7 +21,7 @@ from hybridperf.run.access import EvaluationData
 from hybridperf.run.sandbox import policy_of
 from hybridperf.system.landlock import enter_sandbox
 from hybridperf.tasks.data import data_files, load
-from hybridperf.tasks.registry import task_path
+from hybridperf.tasks.registry import find_task, task_path
 from hybridperf_reference.engine.mesh import build_mesh, join_ranks
 from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.models import chain_of
@@ -33,10 +33,10 @@ def compare(name: str, folder: Path, pairs: int) -> dict[str, dict[str, list[flo
     """Return the seconds of each block of ``name``, inside and outside of Landlock."""
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     plan, work = ParallelPlan(dp=ranks), build_work(name)
-    splits = load(work.task.data)
+    splits = load(find_task(name).data)
     spec = run_spec(folder / "run", task_path=str(task_path(name)), mode="sandboxed")
     policy = policy_of(spec, writable=(folder,), ranks=ranks)
-    (secret, *_) = data_files(work.task.data)
+    (secret, *_) = data_files(find_task(name).data)
     torch.set_num_threads(1)
     with (
         join_ranks(plan) as device,
