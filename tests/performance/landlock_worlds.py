@@ -1,7 +1,8 @@
-"""What a rank does whose two threads train in turns, ``-m tests.performance.landlock_worlds``.
+"""What a rank does whose threads train in turns, ``-m tests.performance.landlock_worlds``.
 
-Its arguments are a task and a folder. Landlock restricts threads: one of the two is in it, the
-other is not. They train the same model in the same memory, block by block, ABBA.
+Its arguments are a task and a folder. Landlock restricts threads: one of three is in it. They train
+the same model in the same memory, block by block, each as often first, second and third; how the
+two outside differ shows what threads differ by without Landlock.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import permutations
 from pathlib import Path
+from typing import Final
 
 import torch
 import torch.distributed as dist
@@ -28,9 +31,11 @@ from hybridperf_reference.models import chain_of
 from tests.performance.work import SEED, build_work
 from tests.run_spec import run_spec
 
+SIDES: Final = ("inside", "outside", "control")
 
-def compare(name: str, folder: Path, pairs: int) -> dict[str, dict[str, list[float]]]:
-    """Return the seconds of each block of ``name``, inside and outside of Landlock."""
+
+def compare(name: str, folder: Path, rounds: int) -> dict[str, dict[str, list[float]]]:
+    """Return the seconds of each block of ``name``, of a thread in Landlock and of two outside."""
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     plan, work = ParallelPlan(dp=ranks), build_work(name)
     splits = load(find_task(name).data)
@@ -42,6 +47,7 @@ def compare(name: str, folder: Path, pairs: int) -> dict[str, dict[str, list[flo
         join_ranks(plan) as device,
         ThreadPoolExecutor(1, initializer=enter_sandbox, initargs=(policy,)) as inside,
         ThreadPoolExecutor(1) as outside,
+        ThreadPoolExecutor(1) as control,
     ):
         mesh = build_mesh(plan, device)
         trainer = Trainer(chain_of(work.task, SEED), work.task, plan, mesh, SEED)
@@ -57,18 +63,17 @@ def compare(name: str, folder: Path, pairs: int) -> dict[str, dict[str, list[flo
             _meet()
             return time.perf_counter() - start_s[0], time.process_time() - start_s[1]
 
-        threads = {"inside": inside, "outside": outside}
-        readable = {
-            side: thread.submit(_reads, secret).result() for side, thread in threads.items()
-        }
-        assert readable == {"inside": False, "outside": True}
+        threads = dict(zip(SIDES, (inside, outside, control), strict=True))
+        readable = {each: threads[each].submit(_reads, secret).result() for each in SIDES}
+        assert readable == {"inside": False, "outside": True, "control": True}
         found: dict[str, dict[str, list[float]]] = {
             kind: {side: [] for side in threads} for kind in ("wall_s", "processor_s")
         }
         for thread in threads.values():
             thread.submit(block).result()
-        for number in range(pairs):
-            for side in ("inside", "outside") if number % 2 else ("outside", "inside"):
+        orders = list(permutations(SIDES))
+        for number in range(rounds):
+            for side in orders[number % len(orders)]:
                 wall_s, processor_s = threads[side].submit(block).result()
                 found["wall_s"][side].append(wall_s)
                 found["processor_s"][side].append(processor_s)
@@ -90,5 +95,5 @@ def _meet() -> None:
 
 if __name__ == "__main__":
     left = Path(sys.argv[2])
-    seconds = compare(sys.argv[1], left, int(os.environ["HYBRIDPERF_PAIRS"]))
+    seconds = compare(sys.argv[1], left, int(os.environ["HYBRIDPERF_ROUNDS_OF_BLOCKS"]))
     (left / f"rank_{os.environ.get('RANK', '0')}.json").write_text(json.dumps(seconds))
