@@ -127,7 +127,8 @@ class DroppedMlp(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         hidden = self.dropout(torch.tanh(self.up(inputs)))
-        return inputs + self.dropout(self.down(hidden))
+        outputs: Tensor = inputs + self.dropout(self.down(hidden))
+        return outputs
 
 
 class SeveralTargets(SmallImages):
