@@ -36,6 +36,7 @@ _LONGEST: Final = (
     "tests/run/test_ranks_that_fail.py",
     "tests/run/test_resume.py",
     "tests/test_walk.py",
+    "tests/test_rerun_of_a_run.py",
     "tests/run/test_harness_that_ends.py",
     "tests/docs/test_your_model.py",
     "tests/hostile/test_hostile.py",
@@ -46,7 +47,9 @@ _LONGEST: Final = (
     "tests/test_pytest_plugin.py",
     "tests/docs/test_your_framework.py",
     "tests/rules/mlperf/test_all_rounds.py",
+    "tests/run/test_stopped.py",
     "tests/images/test_cifar10.py",
+    "tests/rules/test_laws.py",
 )
 
 

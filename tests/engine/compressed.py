@@ -15,8 +15,7 @@ from hybridperf_reference.engine.optim import build_optimizer
 from hybridperf_reference.engine.partition import chain_units, stage_slices
 from hybridperf_reference.engine.stage import Stage
 from tests.engine.families import SEED
-from tests.engine.law import BLOCKS, block_data
-from tests.engine.one_process import read_samples
+from tests.engine.law import BLOCKS, block_data, read_rows
 
 if TYPE_CHECKING:
     from hybridperf.plan import ParallelPlan
@@ -30,7 +29,7 @@ def compressed_weights(row: Family, plan: ParallelPlan) -> dict[str, Tensor]:
     """
     torch.set_num_threads(1)
     chain, task = row.chain(), row.task()
-    objective, training = chain.objective, row.splits().train
+    objective = chain.objective
     cuts = stage_slices(plan, chain_units(chain, chain.boundaries()))
     stages = [Stage(chain.units[cut]).train() for cut in cuts]
     optimizers = [build_optimizer(stage, task.optimizer) for stage in stages]
@@ -40,7 +39,7 @@ def compressed_weights(row: Family, plan: ParallelPlan) -> dict[str, Tensor]:
             seen = versions[max(0, batch.step - plan.staleness)]
             leaves = [{n: w.clone().requires_grad_() for n, w in part.items()} for part in seen]
             rows = np.stack([batch.indices, batch.epochs], axis=1)
-            inputs, targets = read_samples(objective, training, rows)
+            inputs, targets = read_rows(row, rows)
             count, parts = int(objective.count(targets)), plan.microbatches
             for number in range(parts):
                 values = inputs.chunk(parts)[number]

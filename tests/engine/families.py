@@ -65,11 +65,16 @@ class Family:
     samples: Callable[[Task], Splits] = _published
     batch: int = BATCH
     reads_ahead: bool = True  #: with worker processes, where the objective does
+    evaluated: int = EVALUATED
 
     def of(self, plan: ParallelPlan) -> Family:
-        """Return this family with no more encoder layers than the stages of ``plan`` need."""
+        """Return this family with no more encoder layers than the stages of ``plan`` need.
+
+        Where it is compiled, which takes seconds for each shape, it is evaluated on one batch.
+        """
         layers = min(self.model.get("layers", 0), max(2, plan.pipeline_stages - 1))
-        return _with_layers(self, layers) if layers else self
+        row = _with_layers(self, layers) if layers else self
+        return _with_one_shape(row) if plan.compile else row
 
     @functools.cache  # noqa: B019 - families are constants of this module
     def task(self) -> Task:
@@ -88,7 +93,7 @@ class Family:
             units=self.units,
             model=task.model | self.model,
             data=dataclasses.replace(
-                task.data, train_samples=STEPS * self.batch // EPOCHS, eval_samples=EVALUATED
+                task.data, train_samples=STEPS * self.batch // EPOCHS, eval_samples=self.evaluated
             ),
             training=dataclasses.replace(task.training, global_batch_size=self.batch),
             optimizer=optimizer,
@@ -177,6 +182,11 @@ def _widened(inputs: Tensor, dtype: torch.dtype) -> Tensor:
 def _with_layers(family: Family, layers: int) -> Family:
     units = ("embeddings", *_layers(layers), "head")
     return dataclasses.replace(family, model=family.model | {"layers": layers}, units=units)
+
+
+@functools.cache
+def _with_one_shape(family: Family) -> Family:
+    return dataclasses.replace(family, evaluated=family.batch)
 
 
 def _layers(count: int) -> tuple[str, ...]:

@@ -24,12 +24,15 @@ from hybridperf.run.access import TrainingData
 from hybridperf.tasks.task import Block
 from hybridperf_reference.engine.stage import Stage
 from tests.engine.families import FAMILIES, SEED, Family
-from tests.engine.one_process import DeferredStatistics, cut_batch, read_samples
+from tests.engine.one_process import DeferredStatistics, cut_batch
 from tests.engine.simulated_streams import SimulatedStreams
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from hybridperf.plan import ParallelPlan
     from hybridperf.tasks.task import Optimizer, Task
+    from hybridperf_reference.engine.chain import Objective
 
 STEPS, BATCH, SAMPLES = 20, 8, 16
 BLOCKS = (Block(1, 3), Block(4, 1), Block(5, 6))  # of 6, 2 and 12 steps
@@ -61,6 +64,26 @@ class _Delayed(Family):
         return dataclasses.replace(task, data=data)
 
 
+@functools.cache
+def objective_of(row: Family) -> Objective:
+    """Return the objective of a family's model."""
+    return row.chain().objective
+
+
+@functools.cache
+def _stored(row: Family, index: int, epoch: int) -> tuple[tuple[Tensor, ...], Tensor]:
+    """Read a sample once for all laws of a family."""
+    which = row.splits().train, np.array([index]), SEED, epoch
+    objective = objective_of(row)
+    return objective.read(*which), objective.targets(*which)
+
+
+def read_rows(row: Family, part: NDArray[Any]) -> tuple[Tensor, Tensor]:
+    """Return inputs and targets of the samples in ``part``, rows of index and epoch."""
+    inputs, targets = zip(*(_stored(row, int(i), int(epoch)) for i, epoch in part), strict=True)
+    return objective_of(row).prepare(*map(torch.cat, zip(*inputs, strict=True))), torch.cat(targets)
+
+
 def block_data(row: Family, block: Block) -> TrainingData:
     """Return the samples of ``block``, in the order of the run's seed."""
     return TrainingData(row.splits().train, row.task(), SEED, block, on_batch=lambda: None)
@@ -88,7 +111,7 @@ def by_the_law(law: Law) -> dict[str, Any]:
 
 def _follow(law: Law, streams: SimulatedStreams) -> dict[str, Any]:
     torch.set_num_threads(1)
-    row, plan, objective = law.family, law.plan, law.family.chain().objective
+    row, plan, objective = law.family, law.plan, objective_of(law.family)
     count = 1 if plan.bn == "sync" else plan.dp
     chains = [row.chain() for _ in range(count)]
     for chain in chains if row.dropout else ():
@@ -106,7 +129,7 @@ def _follow(law: Law, streams: SimulatedStreams) -> dict[str, Any]:
         for batch in block_data(row, block).batches():
             seen = max(0, batch.step - law.staleness)
             rows = np.stack([batch.indices, batch.epochs], axis=1)
-            everything = objective.count(read_samples(objective, row.splits().train, rows)[1])
+            everything = objective.count(read_rows(row, rows)[1])
             cut = cut_batch(rows, plan.dp, plan.microbatches, plan.bn)
             streams.step = batch.step
             of_replicas = []
@@ -114,7 +137,7 @@ def _follow(law: Law, streams: SimulatedStreams) -> dict[str, Any]:
                 leaves = {n: w.clone().requires_grad_() for n, w in versions[seen].items()}
                 for part_number, part in enumerate(cut[number]):
                     streams.micro_batch = number * plan.microbatches + part_number
-                    inputs, targets = read_samples(objective, row.splits().train, part)
+                    inputs, targets = read_rows(row, part)
                     with torch.autocast("cpu", torch.float16, enabled=plan.precision == "fp16"):
                         outputs = functional_call(replica, leaves, (inputs,))
                     loss = objective.loss(outputs, targets) / everything

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from tests.engine.families import Family
 
 
+_WARMED = set[tuple[object, ...]]()
+
+
 @dataclass(frozen=True)
 class Case:
     """A plan of a family, and what differs from the usual."""
@@ -73,7 +76,10 @@ def run_case(case: Case, mesh: Mesh, checkpoint: Path) -> dict[str, Any]:
     for number, blocks in enumerate(parts):
         plan = ParallelPlan.parse((number and case.resume_plan) or case.plan)
         with closing(Trainer(row.chain(), row.task(), plan, mesh, SEED)) as trainer:
-            trainer.warm_up()
+            # A tenth of the time, and no number depends on it: one optimizer is enough.
+            if (case.family, plan, case.blocks) not in _WARMED:
+                trainer.warm_up()
+                _WARMED.add((case.family, plan, case.blocks))
             if case.scale:
                 trainer._update.scale.factor = case.scale
                 trainer._executor.restart()

@@ -117,6 +117,20 @@ class Scaled(nn.Module):
         return torch.tanh(self.linear(inputs) * self.scale)
 
 
+class DroppedMlp(nn.Module):
+    """Two linear layers that tensor parallelism splits, with dropout between and after them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+        self.dropout = nn.Dropout(0.2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.dropout(torch.tanh(self.up(inputs)))
+        outputs: Tensor = inputs + self.dropout(self.down(hidden))
+        return outputs
+
+
 class SeveralTargets(SmallImages):
     """An image of class c has 1 + c % 4 targets; the rest of four are not counted."""
 
@@ -171,6 +185,10 @@ def dropped() -> list[nn.Module | Unit]:
     first = nn.Sequential(flat(), nn.Dropout(0.1))
     norm = nn.Sequential(nn.BatchNorm1d(WIDTH), nn.Dropout(0.2))
     return [first, nn.Dropout(0.3), frozen(dense()), norm, dense(CLASSES)]
+
+
+def dropped_mlp() -> list[nn.Module | Unit]:
+    return [flat(), Unit("u1", DroppedMlp(), {"up": "column", "down": "row"}), dense(CLASSES)]
 
 
 def encoders(dropout: float = 0.0) -> list[nn.Module | Unit]:
@@ -239,6 +257,7 @@ ODD = {
     "tied_encoders": odd(tied_encoders, tensor_sizes=(6, 2 * WIDTH), tokens=13),
     "transposed": odd(transposed),
     "dropped": odd(dropped, dropout=True, batch_norm=True),
+    "dropped_mlp": odd(dropped_mlp, dropout=True, tensor_sizes=(2 * WIDTH,)),
     "dropped_encoders": odd(
         lambda: encoders(0.1), dropout=True, tensor_sizes=(6, 2 * WIDTH), tokens=13
     ),

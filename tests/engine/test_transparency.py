@@ -155,7 +155,9 @@ MORE = {
     8: ("dropout_adamw:dp=2,pp=2,tp=2,sp=on,schedule=zbv,sync=blocking",),
 }
 COMPILER = shutil.which("g++")
-COMPILED = {2: ("vit:tp=2,sp=on,compile=on",) if COMPILER else ()}  #: which takes a minute
+COMPILED = {
+    2: ("vit:tp=2,sp=on,compile=on", "dropped_mlp:tp=2,compile=on") if COMPILER else ()
+}  #: which take as long as twenty others
 AGAIN = {2: ("resnet:dp=2", "vit:pp=2"), 4: ("bert:dp=2,tp=2",)}  #: run a second time
 
 

@@ -45,6 +45,11 @@ def mesh_of(plan: ParallelPlan, device: torch.device) -> Mesh:
 def run_plan(family: Family, plan: ParallelPlan, device: torch.device) -> dict[str, Any]:
     """Train under ``plan`` and return this rank's part of what came of it."""
     splits, mesh = family.splits(), mesh_of(plan, device)
+    if plan.compile:
+        from torch._inductor import config
+
+        # Compiled dropout draws by torch's generators, as it does where it is not compiled.
+        config.fallback_random = family.dropout
     # Workers are forked as slowly as a step is taken; tests of input have them under four ranks.
     in_process = dataclasses.replace(family, reads_ahead=False)
     chain = (family if plan.ranks <= MOST_WITH_WORKERS else in_process).chain()

@@ -136,8 +136,9 @@ def main() -> None:
     """Fork a command for each packet, and end when the socket closes."""
     control = socket.socket(fileno=int(sys.argv[1]))
     gc.disable()
-    for module in ("tests.run.driver", *sys.argv[2:]):
+    for module in ("tests.run.driver", "numpy.random", *sys.argv[2:]):
         importlib.import_module(module)
+    _read_installation()
     gc.enable()
     gc.freeze()  # so that commands share its pages
     running: dict[int, tuple[int, int]] = {}  # process id and pipe of the status, by pidfd
@@ -166,6 +167,19 @@ def main() -> None:
             os.close(descriptor)
         os.write(tell, f"{pid}\n".encode())
         running[os.pidfd_open(pid)] = pid, tell
+
+
+def _read_installation() -> None:
+    """Do what every command would: import all commands, and hash what is installed."""
+    import msgspec
+
+    from hybridperf.cli.parser import build_parser
+    from hybridperf.run.imports import import_facts
+    from hybridperf.run.provenance import packages_sha256
+
+    build_parser()
+    packages_sha256()
+    import_facts({msgspec.__name__: str(msgspec.__file__)}, ())
 
 
 def _become(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from hybridperf.tasks.data import Samples
 from hybridperf.tasks.registry import find_task
 from hybridperf.tasks.task import Block
 
+ROOT = Path(__file__).parents[2]
 TASK = find_task("resnet/laptop")
 REPLICAS = (1, 2, 3, 4, 8)
 
@@ -53,6 +57,20 @@ def test_replicas_together_train_on_each_sample_exactly_once_an_epoch(
     # What is less than a batch of the last epoch would be the beginning of the next one.
     assert seen[4].total() == len(seen[4]) == count - 4 * count % batch
     assert set(seen) <= {1, 2, 3, 4}
+
+
+def test_the_first_batch_imports_nothing() -> None:
+    program = """
+import sys, numpy.random
+from tests.run.test_access import Block, _training
+before = set(sys.modules)
+assert len(list(_training(24, 16, Block(1, 2)).batches())) == 3
+print(sorted(set(sys.modules) - before))
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert done.stdout == "[]\n"  # the clock runs
 
 
 def test_a_batch_of_all_samples_but_one_runs_through_two_epochs() -> None:

@@ -1,14 +1,14 @@
 """Ten published rounds of MLPerf, and what the official tool of each said of them.
 
 The variable HYBRIDPERF_ROUNDS names a folder with all rounds unpacked, for a run over all results;
-without it, a sample of every benchmark of every round is unpacked.
+without it, a sample of every benchmark of every round is taken.
 """
 
 from __future__ import annotations
 
 import csv
 import os
-import tarfile
+import shutil
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,6 +17,7 @@ import pytest
 
 from hybridperf.score.rcp_set import RcpSets, read_rcp_sets
 from hybridperf.score.validity import Validity
+from tests.rules.mlperf.published_rounds import unpacked_rounds
 
 DATA: Final = Path(__file__).parents[3] / "shared" / "data"
 ARCHIVE: Final = DATA / "rounds_a.tar.xz"
@@ -40,25 +41,22 @@ class Name(NamedTuple):
 
 
 def unpack_rounds(base: Path) -> Path:
-    """Return the folder of all rounds, or of the sample, unpacked below ``base`` once."""
+    """Return the folder of all rounds, or of the sample, made in ``base`` once."""
     folder = base / "ten_rounds"
     if whole := os.environ.get(WHOLE):
         return Path(whole)
     if folder.is_dir():
         return folder
-    wanted = {
-        f"training_results_v{edition}/{name.org}/results/{name.system}/{name.benchmark}"
-        for edition in EDITIONS
-        for name in _sample(edition)
-    }
-    systems = {
-        "/".join((*each.split("/")[:2], "systems", f"{each.split('/')[3]}.json")) for each in wanted
-    }
-    with tarfile.open(ARCHIVE, "r|xz") as archive:
-        for member in archive:
-            name = member.name.removeprefix("./")
-            if member.isfile() and (name.rpartition("/")[0] in wanted or name in systems):
-                archive.extract(member, folder, filter="data")
+    rounds = unpacked_rounds(base)
+    for edition in EDITIONS:
+        for name in _sample(edition):
+            org = Path(f"training_results_v{edition}", name.org)
+            result = org / "results" / name.system / name.benchmark
+            shutil.copytree(rounds / result, folder / result, copy_function=os.link)
+            system = org / "systems" / f"{name.system}.json"
+            (folder / system).parent.mkdir(exist_ok=True)
+            if (rounds / system).exists() and not (folder / system).exists():
+                os.link(rounds / system, folder / system)
     return folder
 
 

@@ -51,7 +51,8 @@ class TrainingData:
             self.on_batch()
             before, places = np.divmod(np.arange(step * size, (step + 1) * size), count)
             parts = [
-                order_of(epoch + 1)[places[before == epoch]] for epoch in np.unique(before).tolist()
+                order_of(epoch + 1)[places[before == epoch]]
+                for epoch in range(int(before[0]), int(before[-1]) + 1)
             ]
             yield Batch(step, np.concatenate(parts), before + 1)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.machinery
-import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +46,8 @@ def packages_sha256() -> str:
 
     The list, ``RECORD``, has the SHA-256 of every file that its installer wrote.
     """
+    import importlib.metadata  # every rank imports this module, and none needs that one
+
     lines = set()
     for package in importlib.metadata.distributions():
         record = hashlib.sha256((package.read_text("RECORD") or "").encode()).hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import csv
+import fcntl
 import os
 import shutil
 import tarfile
@@ -15,12 +16,14 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import IO
 
-__all__ = ["EDITIONS", "ORACLE", "official_verdicts", "published_rounds"]
+__all__ = ["EDITIONS", "ORACLE", "official_verdicts", "published_rounds", "unpacked_rounds"]
 
 SHARED = Path(__file__).parents[3] / ".." / "shared" / "data"
+ARCHIVE = SHARED / "rounds_a.tar.xz"
 ORACLE = SHARED / "oracle_rounds"
-_UNPACKED: list[Path] = []
+_LOCKS: dict[Path, IO[str]] = {}  #: of folders of rounds, until this process ends
 EDITIONS = ("1.0", "1.1", "2.0", "2.1", "3.0", "3.1", "4.0", "4.1", "5.0", "5.1")
 
 
@@ -33,20 +36,40 @@ def published_rounds(factory: pytest.TempPathFactory) -> Iterator[Path]:
     if named := os.environ.get("HYBRIDPERF_ROUNDS"):
         yield Path(named)
         return
-    if not (archive := SHARED / "rounds_a.tar.xz").exists():
+    if not ARCHIVE.exists():
         pytest.skip("the published logs of ten rounds are not at hand: ../shared/data")
-    yield _unpacked(archive, factory)
+    yield unpacked_rounds(factory.getbasetemp())
 
 
-def _unpacked(archive: Path, factory: pytest.TempPathFactory) -> Path:
-    """Unpack the rounds once for all modules of a test run, none of which changes them."""
-    if not _UNPACKED:
-        folder = factory.mktemp("rounds")
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)  # 1.4 GB
-        with tarfile.open(archive) as content:
-            content.extractall(folder, filter="data")
-        _UNPACKED.append(folder)
-    return _UNPACKED[0]
+def unpacked_rounds(base: Path) -> Path:
+    """Unpack the rounds, 1.4 GB, once for all modules and workers of a test run.
+
+    None changes them. The last process that uses them removes them.
+    """
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder, part = shared / "published_rounds", shared / "published_rounds.part"
+    if folder in _LOCKS:
+        return folder
+    lock = _LOCKS[folder] = folder.with_suffix(".lock").open("w")
+    atexit.register(_leave, folder, lock)
+    while True:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            shutil.rmtree(part, ignore_errors=True)
+            with tarfile.open(ARCHIVE) as content:
+                content.extractall(part, filter="data")
+            part.rename(folder)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if folder.exists():  # nobody has removed it before the lock was shared
+            return folder
+
+
+def _leave(folder: Path, lock: IO[str]) -> None:
+    """Remove ``folder`` unless another process uses it."""
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    lock.close()
 
 
 def official_verdicts(edition: str) -> dict[str, bool]:

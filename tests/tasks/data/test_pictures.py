@@ -16,7 +16,7 @@ from hybridperf.tasks.data import (
     require_readable,
     verify,
 )
-from hybridperf.tasks.data.place import DATA_VARIABLE
+from hybridperf.tasks.data.folder import DATA_VARIABLE
 from hybridperf.tasks.task import Data
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from hybridperf.run.run_set import make_run_set
 from hybridperf.score.metrics import row_of
 from hybridperf.score.official import official_of
 from hybridperf.system.describe import describe
-from hybridperf.tasks.data.place import export_data_folder
+from hybridperf.tasks.data.folder import export_data_folder
 from hybridperf.tasks.overrides import apply_overrides, parse_overrides
 from hybridperf.tasks.registry import named_task, read_task
 

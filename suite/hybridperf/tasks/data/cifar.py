@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Final
 
+from hybridperf.tasks.data.folder import data_folder, listing_sha256
 from hybridperf.tasks.data.pictures import Pictures
-from hybridperf.tasks.data.place import data_folder, listing_sha256
 from hybridperf.tasks.data.samples import Samples, Source, Splits, refuse_data
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from hybridperf.tasks.data.place import data_folder, listing_sha256, require_whole
+from hybridperf.tasks.data.folder import data_folder, listing_sha256, require_whole
 from hybridperf.tasks.data.samples import Samples, Source, Splits, refuse_data, require_counts
 from hybridperf.tasks.data.verify import Verification
 

@@ -9,7 +9,7 @@ import pytest
 
 from hybridperf.errors import UserError
 from hybridperf.tasks.data import check_data, load, prepare
-from hybridperf.tasks.data.place import DATA_VARIABLE
+from hybridperf.tasks.data.folder import DATA_VARIABLE
 from hybridperf.tasks.data.texts.files import read_pieces
 from hybridperf.tasks.data.texts.vocabulary import VOCABULARY
 from tests.tasks.data.texts.test_source import nothing

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from hybridperf.tasks.data.place import require_whole
+from hybridperf.tasks.data.folder import require_whole
 from hybridperf.tasks.data.samples import refuse_data
 
 if TYPE_CHECKING:

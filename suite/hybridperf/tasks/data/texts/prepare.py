@@ -16,7 +16,7 @@ import os
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from hybridperf.tasks.data.place import data_folder
+from hybridperf.tasks.data.folder import data_folder
 from hybridperf.tasks.data.samples import refuse_data
 from hybridperf.tasks.data.texts.files import find_texts, read_pieces
 from hybridperf.tasks.data.texts.prepared import SPLITS, TOKEN_BYTES, Prepared, Record, begin_record

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
-from hybridperf.tasks.data.place import data_folder
+from hybridperf.tasks.data.folder import data_folder
 from hybridperf.tasks.data.samples import Samples, Source, Splits, refuse_data
 from hybridperf.tasks.data.texts.files import find_texts
 from hybridperf.tasks.data.texts.prepared import (
