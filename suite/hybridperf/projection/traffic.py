@@ -27,8 +27,8 @@ __all__ = [
 ]
 
 _FLOAT_BYTES: Final = 4  #: weights, gradients and what stages send are fp32
-#: of a forward pass's sums over tp that recomputation repeats: torch ends it before the last one, of
-#: two in a layer, which no gradient needs
+#: of a forward pass's sums over tp that recomputation repeats: torch ends it before the last of two
+#: in a layer, which no gradient needs
 AGAIN: Final = 0.5
 _KEPT_SHARE: Final = 10  #: ``links=topk`` sends one value in so many, with its index
 
