@@ -116,8 +116,8 @@ class StepTimer:
         if self._device.type != "cpu" and self._recorded:
             torch.accelerator.synchronize(self._device)
         actions = [
-            RecordedAction(*what, self._at_s(start), self._at_s(stop))
-            for *what, start, stop in self._recorded
+            RecordedAction(kind, step, stage, microbatch, self._at_s(start), self._at_s(stop))
+            for kind, step, stage, microbatch, start, stop in self._recorded
         ]
         self._recorded.clear()
         return actions
