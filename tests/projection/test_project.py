@@ -246,6 +246,7 @@ def test_bytes_sent_are_those_of_all_ranks() -> None:
     ):
         assert sent(f"pp=4,microbatches=8,links={links}") == dict.fromkeys(both, 24 * size)
     assert sent("tp=2") == {"tensor_parallel": 2 * 2 * 4 * 24 * 20 * 4800}
+    assert sent("tp=2,sp=on") == {"tensor_parallel": 2 * 2 * 2 * 4 * 24 * 20 * 4800}
     assert sent("tp=2,recompute=full") == {"tensor_parallel": 2 * 2.5 * 4 * 24 * 20 * 4800}
     assert sent("dp=4,zero=3,microbatches=2") == {
         "gradients": 4 * 2 * 4 * everything,

@@ -27,8 +27,8 @@ __all__ = [
 ]
 
 _FLOAT_BYTES: Final = 4  #: weights, gradients and what stages send are fp32
-#: of a forward pass's sums over tp that recomputation repeats: torch ends it before the last of two
-#: in a layer, which no gradient needs
+#: of the sums over tp in a forward pass, those that recomputation repeats: torch ends it before the
+#: last one of two in a layer, which no gradient needs
 AGAIN: Final = 0.5
 _KEPT_SHARE: Final = 10  #: ``links=topk`` sends one value in so many, with its index
 
@@ -148,7 +148,7 @@ def sent_bytes(stages: Stages, microbatch: int) -> dict[str, float]:
             )
             for number in stages.units[stage]
         )
-    sent["tensor_parallel"] = (
+    sums = (
         every
         * passes
         * sum(
@@ -157,4 +157,5 @@ def sent_bytes(stages: Stages, microbatch: int) -> dict[str, float]:
             for number, unit in enumerate(units)
         )
     )
+    sent["tensor_parallel"] = sums * (2 if plan.sp else 1)  # scattered, and gathered later
     return {kind: count for kind, count in sent.items() if count}
