@@ -10,11 +10,13 @@ from hybridperf.plan import ParallelPlan
 from hybridperf.plan.program import rank_program
 from hybridperf.projection import ampa
 from hybridperf.projection.partition import minimax, stage_cuts
-from hybridperf.projection.simulate import Costs, Hop, simulate
+from hybridperf.projection.simulate import Costs, Hop, Timeline, simulate
 from hybridperf.projection.units import Unit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from hybridperf.plan.actions import Action
 
 Cuts = tuple[int, ...]
 
@@ -132,3 +134,32 @@ def test_a_rank_with_two_stages_gets_them_balanced_together() -> None:
 
     assert cuts != minimax(flops, 4)
     assert simulated(plan, flops, cuts) < 0.95 * simulated(plan, flops, minimax(flops, 4))
+
+
+@pytest.mark.parametrize("text", ["pp=3,microbatches=40", "pp=3,microbatches=21,staleness=1"])
+def test_many_microbatches_are_simulated_by_fewer(text: str) -> None:
+    flops = [7, 1, 9, 4, 4, 8, 2, 3]
+    plan = ParallelPlan.parse(text)
+
+    cuts = stage_cuts(ParallelPlan.parse(f"{text},cut=ampa"), chain(flops))
+
+    every = combinations(range(1, len(flops)), plan.pipeline_stages - 1)
+    least = min(simulated(plan, flops, each) for each in every)
+    assert simulated(plan, flops, cuts) <= 1.005 * least
+
+
+def test_no_simulation_grows_with_the_number_of_microbatches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    longest = []
+
+    def counted(programs: Sequence[Sequence[Action]], costs: Costs) -> Timeline:
+        longest.append(sum(map(len, programs)))
+        return simulate(programs, costs)
+
+    monkeypatch.setattr(ampa, "simulate", counted)
+    text = "pp=4,microbatches=4096,cut=ampa"
+
+    stage_cuts(ParallelPlan.parse(text), chain([3, 1, 4, 1, 5, 9, 2, 6]))
+
+    assert 0 < max(longest) < 1000

@@ -15,11 +15,13 @@ from hybridperf.plan.program import rank_program
 from hybridperf.projection.costs import plan_costs
 from hybridperf.projection.link import Link, Network
 from hybridperf.projection.simulate import simulate
+from hybridperf.projection.steps import fewer_microbatches
 from hybridperf.projection.units import UnitTable, UnitTimes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from hybridperf.plan.actions import Action
     from hybridperf.plan.fields import PlanFields
     from hybridperf.projection.units import Unit
 
@@ -117,13 +119,22 @@ class _CountedStep:
             loss_s=0.0,
             update_s=(0.0,) * len(flops),
         )
-        steps = range(_STEPS if plan.staleness else 1)
-        self._programs = [tuple(rank_program(plan, rank, steps)) for rank in range(plan.pp)]
+        few, more = fewer_microbatches(plan), fewer_microbatches(plan, rounds=1)
+        added = more.microbatches - few.microbatches
+        rounds = (plan.microbatches - few.microbatches) / added if added else 0.0
+        #: programs of fewer micro-batches, and how often each counts; rounds take the same time
+        self._programs = [(_programs(few), 1 - rounds)]
+        if rounds:
+            self._programs.append((_programs(more), rounds))
 
     def outcome(self, cuts: tuple[int, ...]) -> Outcome:
         """Return how long the simulated steps take with stages that begin at ``cuts``."""
         priced = plan_costs(self._plan, self._table, self._times, _INSTANT, cuts)
-        return Outcome(0.0, simulate(self._programs, priced.costs).makespan_s)
+        steps_s = (
+            count * simulate(programs, priced.costs).makespan_s
+            for programs, count in self._programs
+        )
+        return Outcome(0.0, sum(steps_s))
 
     def at_least_s(self, cuts: tuple[int, ...]) -> float:
         """Return what they take at least: the passes of a rank, after those of stages before it."""
@@ -134,3 +145,9 @@ class _CountedStep:
             + sum(forward[: own[0]])
             for own in map(self._plan.stages_of, range(self._plan.pp))
         )
+
+
+def _programs(plan: ParallelPlan) -> list[tuple[Action, ...]]:
+    """Return the program of each rank for one step, or for several where they overlap."""
+    steps = range(_STEPS if plan.staleness else 1)
+    return [tuple(rank_program(plan, rank, steps)) for rank in range(plan.pp)]
