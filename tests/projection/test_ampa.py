@@ -90,7 +90,7 @@ def test_moving_cuts_finds_partitions_near_the_best(monkeypatch: pytest.MonkeyPa
         flops, plan = [draw.randint(1, 100) for _ in range(12)], ParallelPlan.parse(text)
         best = stage_cuts(ParallelPlan.parse(f"{text},cut=ampa"), chain(flops))
         with monkeypatch.context() as patch:
-            patch.setattr(ampa, "_MOST_TRIED", 0)
+            patch.setattr(ampa, "_ALL", 0)
             moved = stage_cuts(ParallelPlan.parse(f"{text},cut=ampa"), chain(flops))
         gaps.append(simulated(plan, flops, moved) / simulated(plan, flops, best) - 1)
 
@@ -163,3 +163,18 @@ def test_no_simulation_grows_with_the_number_of_microbatches(
     stage_cuts(ParallelPlan.parse(text), chain([3, 1, 4, 1, 5, 9, 2, 6]))
 
     assert 0 < max(longest) < 1000
+
+
+def test_a_search_ends_after_so_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def outcome(cuts: Cuts) -> ampa.Outcome:
+        tried.append(cuts)
+        return ampa.Outcome(0.0, -sum(cuts))  # each cut moved on is better
+
+    monkeypatch.setattr(ampa, "_MOST_TRIED", 10)
+
+    cuts, best = ampa.best_cuts(outcome, lambda _: -1e9, range(1, 40), (1, 2, 3, 4, 5, 6))
+
+    assert len(tried) == 11
+    assert best.step_s == -sum(cuts) == min(-sum(each) for each in tried)

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Outcome", "ampa", "best_cuts"]
 
-_MOST_TRIED: Final = 1_000  #: partitions, up to which all are
+_ALL: Final = 1_000  #: partitions, of which the best is found
+_MOST_TRIED: Final = 1_000
+_LONGEST_RUN: Final = 4  #: of cuts that are moved together
 _STEPS: Final = 4  #: simulated where they overlap
 _INSTANT: Final = Network(1, Link(0.0, inf))
 
@@ -59,23 +61,26 @@ def best_cuts(
 ) -> tuple[tuple[int, ...], Outcome]:
     """Return the cuts, out of ``places``, whose ``outcome`` is best; ``start`` if none is better.
 
-    Exact for up to 1,000 partitions. Of more, those that differ from the best so far by a run of
-    consecutive cuts, each moved to the next place, are tried until none is better. A partition
-    whose step takes at least as long as the best, by the lower bound ``at_least_s``, is not tried.
+    Exact for up to 1,000 partitions. Of more, those that differ from the best so far by a run of up
+    to four consecutive cuts, each moved to the next place, are tried until none is better, or 1,000
+    have been. A partition whose step takes at least as long as the best, by the lower bound
+    ``at_least_s``, is not tried.
     """
-    best = start, outcome(start)
+    best, tried = (start, outcome(start)), 0
     rounding = 1 - 1e-9  # of the bound, which adds up in another order than a simulation
 
     def better(candidates: Iterable[tuple[int, ...]]) -> Iterator[tuple[tuple[int, ...], Outcome]]:
         """Yield each candidate that is better than the best so far, the most promising first."""
+        nonlocal tried
         bounded = sorted((at_least_s(cuts) * rounding, cuts) for cuts in candidates)
         for bound_s, cuts in bounded:
-            if (0.0, bound_s) >= best[1]:
+            if (0.0, bound_s) >= best[1] or tried == _MOST_TRIED:
                 return
+            tried += 1
             if (found := outcome(cuts)) < best[1]:
                 yield cuts, found
 
-    if comb(len(places), len(start)) <= _MOST_TRIED:
+    if comb(len(places), len(start)) <= _ALL:
         for each in better(combinations(places, len(start))):
             best = each
         return best
@@ -85,11 +90,11 @@ def best_cuts(
 
 
 def _moved(cuts: tuple[int, ...], places: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield ``cuts`` with each run of consecutive ones moved to the places before and after."""
+    """Yield ``cuts`` with each short run of them moved to the places before and after."""
     at = [places.index(cut) for cut in cuts]
     limits = [-1, *at, len(places)]
     for first in range(len(at)):
-        for last in range(first, len(at)):
+        for last in range(first, min(first + _LONGEST_RUN, len(at))):
             for by in (-1, 1):
                 beside = limits[first] if by < 0 else limits[last + 2]
                 if (at[first] if by < 0 else at[last]) + by != beside:
