@@ -13,7 +13,7 @@ from hybridperf.projection.candidates import Candidates
 from hybridperf.projection.device import device_timing
 from hybridperf.projection.link import Link, Network
 from hybridperf.projection.project import Projection, project
-from hybridperf.projection.search import Work, search
+from hybridperf.projection.search import Work, cut_again, search
 from hybridperf.projection.system import find_system, known_systems
 from hybridperf.projection.units import load_units
 from hybridperf.run.profiles import measure_profile
@@ -59,6 +59,7 @@ class Setting:
             UserError: exit status 2 if no plan is valid or fits into memory, with the nearest one.
         """
         ranking = search(self._candidates(self.config.devices, methods), self.work, most=most)
+        cut_again(ranking, self.work)
         if not ranking.best and methods == "equivalent":
             self._refuse(ranking)
         return ranking
