@@ -30,6 +30,7 @@ _COLUMNS: Final = {
     "target": 8,
 }
 _GB: Final = 1e9
+_ALIKE: Final = 5e-4  #: relative difference of steps that is not shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +110,12 @@ def print_plans(shown: Shown) -> None:
     _print_table(shown, others, width)
     if others and best:
         ratio = others[0].step_s / best[0].step_s - 1
-        than = f"than {best[0].plan}"
+        more = f"{abs(ratio):.1%} {'longer' if ratio > 0 else 'shorter'} than"
+        compared = "as long as" if abs(ratio) < _ALIKE else more
         print_line()
         say(
-            f"A step of {others[0].plan} is projected to be {abs(ratio):.1%} "
-            f"{'longer' if ratio > 0 else 'shorter'} {than}; how many samples it takes to the "
-            "target only runs can tell."
+            f"A step of {others[0].plan} is projected to be {compared} {best[0].plan}; how many "
+            "samples it takes to the target only runs can tell."
         )
 
 
