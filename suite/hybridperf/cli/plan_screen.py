@@ -30,6 +30,7 @@ _COLUMNS: Final = {
     "target": 8,
 }
 _GB: Final = 1e9
+_MB: Final = 1e6
 _ALIKE: Final = 5e-4  #: relative difference of steps that is not shown
 
 
@@ -159,9 +160,14 @@ def _cells(shown: Shown, projection: Projection) -> list[str]:
         f"{projection.samples_per_s:,.0f}",
         f"{projection.idle_share:.1%}",
         duration(projection.exposed_communication_s),
-        f"{max(projection.memory_bytes) / _GB:.2f} GB",
+        _size(max(projection.memory_bytes)),
         "unknown" if target_s is None else duration(target_s),
     ]
+
+
+def _size(count: int) -> str:
+    """Return a number of bytes in 10^9 or, if it is less, in 10^6."""
+    return f"{count / _GB:.2f} GB" if count >= _GB else f"{count / _MB:.1f} MB"
 
 
 def _notes(shown: Shown) -> Iterator[str]:
