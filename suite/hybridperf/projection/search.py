@@ -7,12 +7,14 @@ best. What does not fit into memory is left out before its time is projected.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from hybridperf.errors import UserError
 from hybridperf.projection.bounds import GroupBounds, plan_at_least_s
 from hybridperf.projection.candidates import RECOMPUTED, Layout
 from hybridperf.projection.costs import plan_costs
@@ -97,12 +99,15 @@ def cut_again(ranking: Ranking, work: Work, *, budget_actions: int = 300_000) ->
     simulations exceed ``budget_actions`` stay as they are.
     """
     best = []
-    for each in ranking.best:
-        actions = _PARTITIONS * _actions(each.plan)
-        if each.plan.pp > 1 and actions <= budget_actions:
-            budget_actions -= actions
+    for projection in ranking.best:
+        best.append(projection)
+        actions = _PARTITIONS * _actions(projection.plan)
+        if projection.plan.pp == 1 or actions > budget_actions:
+            continue
+        budget_actions -= actions
+        with contextlib.suppress(UserError):  # of those that it tries, none fits into memory
             found = projected_cuts(
-                each.plan,
+                projection.plan,
                 work.units,
                 work.timing,
                 work.network,
@@ -112,9 +117,9 @@ def cut_again(ranking: Ranking, work: Work, *, budget_actions: int = 300_000) ->
                 device_bytes=math.inf if work.device_bytes is None else work.device_bytes,
             )
             again = _projected(found, work, stage_cuts(found, work.units.units))
-            each = min(each, again, key=lambda one: one.step_s)
-        best.append(each)
-    ranking.best = sorted(best, key=lambda one: one.step_s)
+            if again.step_s < projection.step_s:
+                best[-1] = again
+    ranking.best = sorted(best, key=lambda each: each.step_s)
 
 
 class _Search:
