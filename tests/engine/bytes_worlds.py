@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import (
+    _resolve_process_group,  # type: ignore[attr-defined]  # the only way from a name to its group
+)
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -46,7 +49,7 @@ class CountBytes(TorchDispatchMode):
     """Count the bytes handed to each operation of torch.distributed, by operation and group."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch has no types for it
         self.bytes = Counter[str]()
 
     def __torch_dispatch__(
@@ -81,7 +84,7 @@ class CountBytes(TorchDispatchMode):
                     continue  # a reduction's operator
             if isinstance(each, str):
                 try:
-                    return dist.distributed_c10d._resolve_process_group(each)
+                    return _resolve_process_group(each)  # type: ignore[arg-type]  # a name is a str
                 except (LookupError, RuntimeError, ValueError):
                     continue
         raise AssertionError(f"no group among {args}")
@@ -96,8 +99,6 @@ def count_all(folder: Path, items: Sequence[str]) -> None:
             family, mesh = FAMILIES[name].of(plan), mesh_of(plan, device)
             with closing(Trainer(family.chain(), family.task(), plan, mesh, SEED)) as trainer:
                 trainer.warm_up()
-                if plan.delays_or_compresses:
-                    trainer.statistics()
                 with CountBytes() as counted:
                     trainer.train(family.batches(family.splits()))
                 kinds = {group.group_name: axis for axis, group in mesh.groups.items()}

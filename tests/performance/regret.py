@@ -18,7 +18,7 @@ from hybridperf.cli.planning import HERE, setting_of
 from hybridperf.projection.bounds import GroupBounds
 from hybridperf.projection.candidates import Candidates
 from hybridperf.projection.search import groups
-from hybridperf.tasks.registry import find_task
+from hybridperf.tasks.registry import find_task, task_path
 from tests.families import LAPTOP
 from tests.performance.launch import run_ranks
 from tests.performance.pairing import interval
@@ -54,7 +54,7 @@ def _timed(
 
 def row(task: str) -> str:
     """Return the row of ``task``: picked and best plan, both steps, and the regret."""
-    setting = setting_of(find_task(task), system=HERE, devices=DEVICES)
+    setting = setting_of(task_path(task), find_task(task), system=HERE, devices=DEVICES)
     best = setting.ranking("equivalent", 1).best[0]
     picked, every = str(best.plan), _every_plan(setting)
     with tempfile.TemporaryDirectory() as name:

@@ -13,8 +13,7 @@ from hybridperf.projection.candidates import Candidates
 from hybridperf.projection.device import device_timing
 from hybridperf.projection.link import Link, Network
 from hybridperf.projection.project import Projection, project
-from hybridperf.projection.projected_cuts import projected_cuts
-from hybridperf.projection.search import Work, search
+from hybridperf.projection.search import Work, cut_again, search
 from hybridperf.projection.system import find_system, known_systems
 from hybridperf.projection.units import load_units
 from hybridperf.run.profiles import measure_profile
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from hybridperf.projection.candidates import Methods
     from hybridperf.projection.search import Ranking
     from hybridperf.projection.system import System
+    from hybridperf.projection.units import UnitTable, UnitTiming
     from hybridperf.tasks.task import Task
 
 __all__ = ["AUTO", "HERE", "Setting", "fastest_here", "samples_to_target", "setting_of"]
@@ -38,7 +38,6 @@ __all__ = ["AUTO", "HERE", "Setting", "fastest_here", "samples_to_target", "sett
 AUTO: Final = "auto"  #: as a plan: the one that is projected to be fastest here
 HERE: Final = "here"  #: the system whose units and links are measured
 _GB: Final = 10**9
-_LEAST_GAIN: Final = 0.01  #: of a step, for which a plan states its cuts
 _ALONE: Final = Network(1, Link(0.0, float("inf")))  #: of one device
 
 
@@ -60,9 +59,9 @@ class Setting:
             UserError: exit status 2 if no plan is valid or fits into memory, with the nearest one.
         """
         ranking = search(self._candidates(self.config.devices, methods), self.work, most=most)
+        cut_again(ranking, self.work)
         if not ranking.best and methods == "equivalent":
             self._refuse(ranking)
-        ranking.best = self._with_best_cuts(ranking.best)
         return ranking
 
     def projection(self, plan: ParallelPlan) -> Projection:
@@ -77,16 +76,6 @@ class Setting:
             optimizer=work.optimizer,
             clips=work.clips,
         )
-
-    def _with_best_cuts(self, best: list[Projection]) -> list[Projection]:
-        """Return ``best`` in order, pipelines cut by hand where that is worth the longer text."""
-        found: dict[str, Projection] = {}
-        for each in best:
-            recut = self.projection(projected_cuts(each.plan, self.work))
-            is_worth = recut.step_s < each.step_s * (1 - _LEAST_GAIN)
-            chosen = recut if is_worth and str(recut.plan) not in found else each
-            found[str(chosen.plan)] = chosen
-        return sorted(found.values(), key=lambda each: each.step_s)
 
     def shown(
         self,
@@ -124,15 +113,12 @@ class Setting:
             raise UserError(
                 Finding("plan.memory", expected, found, remedy, self.task.name), ExitCode.USAGE
             )
-        count = next((n for n in range(devices - 1, 0, -1) if self._is_possible(n)), 1)
+        count = _most_divided(self.config, devices - 1)
         expected = f"a number of devices among which a batch of {batch} samples can be divided"
         remedy = f"use {count}, or change training.global_batch_size with --set"
         raise UserError(
             Finding("plan.devices", expected, str(devices), remedy, self.task.name), ExitCode.USAGE
         )
-
-    def _is_possible(self, ranks: int) -> bool:
-        return any(True for _ in self._candidates(ranks, "equivalent").layouts())
 
 
 def setting_of(
@@ -154,6 +140,7 @@ def setting_of(
             cannot be measured.
     """
     units = load_units(task.name)
+    timing: UnitTiming
     if system == HERE:
         profile = measure_profile(path, devices, precision)
         timing, source = profile.times, f"a profile of {profile.date[:10]}"
@@ -173,7 +160,12 @@ def setting_of(
         clips=task.optimizer.clip_norm > 0,
         device_bytes=device_bytes if memory_gb is None else round(memory_gb * _GB),
     )
-    config = TrainingConfig(
+    return Setting(task, system, source, precision, work, _config(task, units, devices, kind))
+
+
+def _config(task: Task, units: UnitTable, devices: int, kind: str) -> TrainingConfig:
+    """Return what plans must fit, with one rank on a device."""
+    return TrainingConfig(
         units=1 + sum(unit.begins_stage for unit in units.units[1:]),
         global_batch_size=task.training.global_batch_size,
         devices=devices,
@@ -184,7 +176,12 @@ def setting_of(
         batch_norm=task.parallel.batch_norm,
         tied=task.parallel.tied,
     )
-    return Setting(task, system, source, precision, work, config)
+
+
+def _most_divided(config: TrainingConfig, most: int) -> int:
+    """Return the largest number of ranks up to ``most`` that some plan has."""
+    counts = range(most, 1, -1)
+    return next((n for n in counts if any(True for _ in Candidates(config, n, n).layouts())), 1)
 
 
 def _find(name: str) -> System:
@@ -209,12 +206,17 @@ def _memory_here(devices: int) -> int | None:
 
 
 def fastest_here(path: Path, task: Task) -> ParallelPlan:
-    """Return the equivalent plan for all devices of this machine that is projected to be fastest.
+    """Return the equivalent plan for the devices of this machine that is projected to be fastest.
+
+    It uses all of them, or as many as some plan does.
 
     Raises:
         UserError: as `setting_of` and `Setting.ranking`.
     """
-    setting = setting_of(path, task, system=HERE, devices=usable_devices().count)
+    here = usable_devices()
+    config = _config(task, load_units(task.name), here.count, here.kind)
+    count = _most_divided(config, here.count)
+    setting = setting_of(path, task, system=HERE, devices=count)
     return setting.ranking("equivalent", 1).best[0].plan
 
 

@@ -10,10 +10,9 @@ from collections import defaultdict
 from dataclasses import replace
 from functools import cache
 from itertools import accumulate, pairwise, product
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hybridperf.plan import SCHEDULES
-from hybridperf.plan.fields import PlanFields
+from hybridperf.plan import SCHEDULES, ParallelPlan
 from hybridperf.projection.collectives import all_gather, all_reduce, reduce_scatter
 from hybridperf.projection.partition import partition, stage_cuts
 from hybridperf.projection.stages import axis_stride
@@ -27,7 +26,6 @@ from hybridperf.projection.traffic import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hybridperf.plan import ParallelPlan
     from hybridperf.projection.candidates import Candidates, Layout, Pipeline
     from hybridperf.projection.link import Network
     from hybridperf.projection.partition import Cuts
@@ -86,6 +84,11 @@ def plan_at_least_s(plan: ParallelPlan, costs: Costs) -> float:
         path_s += sum(hop.occupied_s + hop.latency_s for hop in hops)
         most = max(most, path_s + costs.update_s[0])
     return most
+
+
+def _plan(**fields: Any) -> ParallelPlan:
+    """Return a plan of which only ``fields`` count."""
+    return ParallelPlan(**fields)
 
 
 class _Rank(NamedTuple):
@@ -193,8 +196,7 @@ class GroupBounds:
             replicas.append((True, near))
         sp = (False, True) if tp > 1 else (False,)
         orders = (
-            PlanFields(dp=dp, tp=tp, pp=pp, order=order)
-            for order in self._candidates.orders(layout)
+            _plan(dp=dp, tp=tp, pp=pp, order=order) for order in self._candidates.orders(layout)
         )
         strides = {tuple(axis_stride(each, axis) for axis in ("dp", "tp", "pp")) for each in orders}
         return _Ways(
@@ -215,7 +217,7 @@ class GroupBounds:
 
     def _by_flops(self, stages: int) -> Cuts:
         """Return the first units of all ``stages`` but the first, as ``cut=minimax`` has them."""
-        return stage_cuts(PlanFields(pp=stages), self._units)
+        return stage_cuts(_plan(pp=stages), self._units)
 
     def _by_time(self, stages: int, samples: int) -> Cuts:
         """Return those where the passes of the slowest stage take the least time."""
@@ -260,7 +262,7 @@ class GroupBounds:
     ) -> tuple[list[float], list[float]]:
         """Return running sums over units: of forward passes, and of both passes with the loss."""
         times = self.timing(samples)
-        plan = PlanFields(tp=tp, precision=self._candidates.precision)
+        plan = _plan(tp=tp, precision=self._candidates.precision)
         forward_s, both_s = [], []
         for unit, forward, backward in zip(
             self._units, times.forward_s, times.backward_s, strict=True
@@ -294,12 +296,14 @@ class GroupBounds:
             for own in self._placed(layout, pipeline)
         ]
         every, in_turns_s = [], []
-        for *way, form in ways:
-            plan = PlanFields(tp=layout.tp, gradients=form)
+        for stride, between, zero, shards, form in ways:
+            plan = _plan(tp=layout.tp, gradients=form)
             sizes = (sum(gradient_bytes(plan, unit) for unit in units) for units in ranks)
-            by_rank_s = [self._averaging(size, layout, *way) for size in sizes]
+            by_rank_s = [
+                self._averaging(size, layout, stride, between, zero, shards) for size in sizes
+            ]
             every.append(by_rank_s)
-            in_turns_s.append(self._longest_turn_s(by_rank_s, layout, *way[:2]))
+            in_turns_s.append(self._longest_turn_s(by_rank_s, layout, stride, between))
         return _Averages([min(each) for each in zip(*every, strict=True)], min(in_turns_s))
 
     def _longest_turn_s(
@@ -335,7 +339,7 @@ class GroupBounds:
     ) -> int:
         """Return the bytes of a message with the outputs of a unit, in the smallest form."""
         return min(
-            message_bytes(PlanFields(tp=tp, sp=sp, links=links), self._units[unit], samples)
+            message_bytes(_plan(tp=tp, sp=sp, links=links), self._units[unit], samples)
             for sp, links in ways
         )
 

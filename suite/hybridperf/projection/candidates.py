@@ -120,7 +120,8 @@ class Candidates:
             for links in self.links if layout.pp > 1 else ("none",):
                 for sp in (False, True) if layout.tp > 1 and self.config.tokens else (False,):
                     for order in self.orders(layout):
-                        plan = ParallelPlan(**fields, **replicas, links=links, sp=sp, order=order)
+                        own: dict[str, Any] = {"links": links, "sp": sp, "order": order}
+                        plan = ParallelPlan(**fields, **replicas, **own)
                         wanted = plan.equivalent == (self.methods == "equivalent")
                         if wanted and not plan.check(self.config):
                             yield plan

@@ -106,7 +106,7 @@ def sent_bytes(stages: Stages, microbatch: int) -> dict[str, float]:
             if number < last and stages.rank_of[number] != stages.rank_of[number + 1]
         )
     )
-    sent = {"activations": messages, "activation_gradients": messages}
+    sent: dict[str, float] = {"activations": messages, "activation_gradients": messages}
     if plan.dp > 1:
         reduces = passes if plan.zero >= 2 and plan.pp == 1 else 1
         sent["gradients"] = every * reduces * sum(gradient_bytes(plan, unit) for unit in units)

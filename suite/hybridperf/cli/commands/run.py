@@ -98,6 +98,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> ExitCode:
     """Make the missing runs, then score and check the result; other nodes than 0 take part."""
     nodes = Nodes.named(options.nodes, options.node_rank, options.rendezvous)
+    if nodes.count > 1 and options.plan == AUTO:
+        expected, remedy = (
+            "a plan where there are several nodes",
+            "name one that hybridperf plan ranks",
+        )
+        raise UserError(Finding("run.plan", expected, f"--plan {AUTO}", remedy), ExitCode.USAGE)
     request = dataclasses.replace(request_of(options), nodes=nodes, mode=options.mode)
     if options.dry_run:
         return _project(options, request)
