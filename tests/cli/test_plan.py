@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING, get_args
 
@@ -14,7 +15,7 @@ from hybridperf.projection.profile import Communication, Profile, Transfer
 from hybridperf.projection.units import UnitTimes
 from hybridperf.run.step_time import StepTime
 from hybridperf.system.accelerators import Devices
-from hybridperf.tasks.registry import find_task, read_task, task_names
+from hybridperf.tasks.registry import find_task, named_task, read_task, task_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -233,3 +234,14 @@ def test_a_dry_run_projects_the_plan_and_leaves_nothing(
     assert "\nstages: stem | layer1.0 to head\n" in cut.out
     refused = hybridperf("run", "resnet/laptop", "--plan", "dp=3", "--dry-run")
     assert "dp x microbatches to divide the batch" in refused.sentence
+
+
+def test_one_plan_is_projected_as_the_search_does() -> None:
+    """Clipping included, for which the ranks of a pipeline wait."""
+    path = named_task("bert_large/cluster")
+    setting = planning.setting_of(path, read_task(path), system="a100-sxm", devices=8)
+    plan = ParallelPlan.parse("dp=2,pp=4,microbatches=64")
+    unclipped = dataclasses.replace(setting, work=dataclasses.replace(setting.work, clips=False))
+
+    assert setting.work.clips
+    assert setting.projection(plan).step_s > unclipped.projection(plan).step_s

@@ -97,6 +97,17 @@ def test_other_plans_stand_apart_without_a_time_to_target(
     assert "a step of dp=2,staleness=1 is projected to be 20.0% shorter" in apart.lower()
 
 
+def test_small_sizes_have_three_digits_too(
+    shown: Shown, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = dataclasses.replace(shown.equivalent.best[0], memory=(Memory(20_400_000, 0, 0, 0, 0),))
+    ranking = dataclasses.replace(shown.equivalent, best=[small])
+
+    lines = _printed(dataclasses.replace(shown, equivalent=ranking), capsys, monkeypatch, 200)
+
+    assert "20.4 MB" in "\n".join(lines)
+
+
 def test_what_was_left_is_said(
     shown: Shown, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

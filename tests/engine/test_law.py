@@ -68,7 +68,7 @@ COMPRESSED = {
             for links in ("bf16", "int8", "topk")
         ),
         Case("vit", "adamw", "pp=2,microbatches=4,links=int8,staleness=1,flush=off", fp32=True),
-        Case("vgg", "sgd", "pp=2,microbatches=4,schedule=gpipe,links=int8", fp32=True),
+        Case("vgg", "sgd", "pp=2,cuts=5,microbatches=4,schedule=gpipe,links=int8", fp32=True),
     ),
     4: (
         Case("vit", "sgd", "pp=4,microbatches=4,links=int8,staleness=1,flush=off", fp32=True),

@@ -10,11 +10,13 @@ from hybridperf.plan import ParallelPlan
 from hybridperf.plan.program import rank_program
 from hybridperf.projection import ampa
 from hybridperf.projection.partition import minimax, stage_cuts
-from hybridperf.projection.simulate import Costs, Hop, simulate
+from hybridperf.projection.simulate import Costs, Hop, Timeline, simulate
 from hybridperf.projection.units import Unit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from hybridperf.plan.actions import Action
 
 Cuts = tuple[int, ...]
 
@@ -88,7 +90,7 @@ def test_moving_cuts_finds_partitions_near_the_best(monkeypatch: pytest.MonkeyPa
         flops, plan = [draw.randint(1, 100) for _ in range(12)], ParallelPlan.parse(text)
         best = stage_cuts(ParallelPlan.parse(f"{text},cut=ampa"), chain(flops))
         with monkeypatch.context() as patch:
-            patch.setattr(ampa, "_MOST_TRIED", 0)
+            patch.setattr(ampa, "_ALL", 0)
             moved = stage_cuts(ParallelPlan.parse(f"{text},cut=ampa"), chain(flops))
         gaps.append(simulated(plan, flops, moved) / simulated(plan, flops, best) - 1)
 
@@ -132,3 +134,47 @@ def test_a_rank_with_two_stages_gets_them_balanced_together() -> None:
 
     assert cuts != minimax(flops, 4)
     assert simulated(plan, flops, cuts) < 0.95 * simulated(plan, flops, minimax(flops, 4))
+
+
+@pytest.mark.parametrize("text", ["pp=3,microbatches=40", "pp=3,microbatches=21,staleness=1"])
+def test_many_microbatches_are_simulated_by_fewer(text: str) -> None:
+    flops = [7, 1, 9, 4, 4, 8, 2, 3]
+    plan = ParallelPlan.parse(text)
+
+    cuts = stage_cuts(ParallelPlan.parse(f"{text},cut=ampa"), chain(flops))
+
+    every = combinations(range(1, len(flops)), plan.pipeline_stages - 1)
+    least = min(simulated(plan, flops, each) for each in every)
+    assert simulated(plan, flops, cuts) <= 1.005 * least
+
+
+def test_no_simulation_grows_with_the_number_of_microbatches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    longest = []
+
+    def counted(programs: Sequence[Sequence[Action]], costs: Costs) -> Timeline:
+        longest.append(sum(map(len, programs)))
+        return simulate(programs, costs)
+
+    monkeypatch.setattr(ampa, "simulate", counted)
+    text = "pp=4,microbatches=4096,cut=ampa"
+
+    stage_cuts(ParallelPlan.parse(text), chain([3, 1, 4, 1, 5, 9, 2, 6]))
+
+    assert 0 < max(longest) < 1000
+
+
+def test_a_search_ends_after_so_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def outcome(cuts: Cuts) -> ampa.Outcome:
+        tried.append(cuts)
+        return ampa.Outcome(0.0, -sum(cuts))  # each cut moved on is better
+
+    monkeypatch.setattr(ampa, "_MOST_TRIED", 10)
+
+    cuts, best = ampa.best_cuts(outcome, lambda _: -1e9, range(1, 40), (1, 2, 3, 4, 5, 6))
+
+    assert len(tried) == 11
+    assert best.step_s == -sum(cuts) == min(-sum(each) for each in tried)

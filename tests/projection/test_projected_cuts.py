@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,7 +12,6 @@ from hybridperf.projection.link import Link, Network
 from hybridperf.projection.partition import stage_cuts
 from hybridperf.projection.project import Projection, project
 from hybridperf.projection.projected_cuts import projected_cuts
-from hybridperf.projection.search import Work
 from hybridperf.projection.units import Unit, UnitTable, UnitTimes
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 Cuts = tuple[int, ...]
 
 SLOW = Network(8, Link(1e-4, 1e6))  # a message takes about as long as a pass
-BATCH = 24
+BATCH: dict[str, Any] = {"global_batch_size": 24, "optimizer": "sgd"}
 PLANS = (
     "pp=2,microbatches=4",
     "pp=3,microbatches=3",
@@ -62,18 +61,14 @@ def all_cuts(plan: ParallelPlan, table: UnitTable) -> Iterable[Cuts]:
 
 
 def at(plan: ParallelPlan, table: UnitTable, timing: UnitTiming, cuts: Cuts) -> Projection:
-    return project(plan, table, timing, SLOW, global_batch_size=BATCH, optimizer="sgd", cuts=cuts)
-
-
-def work(table: UnitTable, timing: UnitTiming, device_bytes: int | None = None) -> Work:
-    return Work(table, timing, SLOW, BATCH, "sgd", device_bytes=device_bytes)
+    return project(plan, table, timing, SLOW, cuts=cuts, **BATCH)
 
 
 @pytest.mark.parametrize("text", PLANS)
 def test_cuts_are_those_of_the_shortest_projected_step(text: str) -> None:
     plan, (table, timing) = ParallelPlan.parse(text), drawn(text)
 
-    found = projected_cuts(plan, work(table, timing))
+    found = projected_cuts(plan, table, timing, SLOW, **BATCH)
 
     steps = {cuts: at(plan, table, timing, cuts).step_s for cuts in all_cuts(plan, table)}
     assert steps[found.cuts] == min(steps.values())
@@ -95,7 +90,7 @@ def test_of_the_partitions_that_fit_into_memory_the_fastest_is_chosen() -> None:
     fastest = min(every, key=lambda cuts: every[cuts].step_s)
     limit = needs[fastest] - 1
 
-    found = projected_cuts(plan, work(table, timing, limit))
+    found = projected_cuts(plan, table, timing, SLOW, device_bytes=limit, **BATCH)
 
     fit = [cuts for cuts in every if needs[cuts] <= limit]
     assert 0 < len(fit) < len(every) - 1
@@ -112,7 +107,7 @@ def test_a_partition_that_fits_is_found_where_there_are_too_many_to_try_all() ->
     plan = ParallelPlan.parse("pp=4,microbatches=4")
     times = UnitTimes(6, (1e-3,) * count, (2e-3,) * count, 0.0, (0.0,) * count)
 
-    found = projected_cuts(plan, work(table, lambda _: times, 35_000_000))
+    found = projected_cuts(plan, table, lambda _: times, SLOW, device_bytes=35e6, **BATCH)
 
     assert max(at(plan, table, lambda _: times, stage_cuts(plan, units)).memory_bytes) > 90e6
     assert max(at(plan, table, lambda _: times, found.cuts).memory_bytes) <= 35e6
@@ -121,10 +116,8 @@ def test_a_partition_that_fits_is_found_where_there_are_too_many_to_try_all() ->
 def test_no_partition_that_fits_is_an_error_with_the_least_needed() -> None:
     table, timing = drawn("memory")
 
-    with pytest.raises(
-        UserError, match=r"at most 9e-06 GB, found at least [0-9.]+ GB; raise pp"
-    ) as refusal:
-        projected_cuts(ParallelPlan.parse("pp=2"), work(table, timing, 9000))
+    with pytest.raises(UserError, match=r"0.00 GB, found at least 0.00 GB; raise pp") as refusal:
+        projected_cuts(ParallelPlan.parse("pp=2"), table, timing, SLOW, device_bytes=9, **BATCH)
 
     assert refusal.value.exit_code is ExitCode.USAGE
 
@@ -133,4 +126,4 @@ def test_a_plan_without_a_pipeline_has_no_cuts() -> None:
     table, timing = drawn("one")
     plan = ParallelPlan.parse("dp=2")
 
-    assert projected_cuts(plan, work(table, timing)) == plan
+    assert projected_cuts(plan, table, timing, SLOW, **BATCH) == plan

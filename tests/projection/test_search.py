@@ -15,7 +15,7 @@ from hybridperf.projection.link import Link, Network
 from hybridperf.projection.memory import memory_bytes
 from hybridperf.projection.partition import stage_cuts
 from hybridperf.projection.project import Projection, project
-from hybridperf.projection.search import Work, groups, search
+from hybridperf.projection.search import Work, cut_again, groups, search
 from hybridperf.projection.units import UnitTimes, load_units
 from hybridperf.tasks.registry import find_task
 
@@ -207,6 +207,22 @@ def test_a_spent_budget_is_said() -> None:
     assert ranking.left_at_least_s is not None
     assert ranking.best[0].step_s >= whole.best[0].step_s
     assert whole.left_at_least_s is None
+
+
+def test_the_best_are_cut_where_their_steps_are_shortest() -> None:
+    case = CASES["convolutions-on-nodes"]
+    ranking = search(case.candidates, case.work, most=5)
+    before = {each.step_s for each in ranking.best}
+
+    cut_again(ranking, case.work)
+
+    steps = [each.step_s for each in ranking.best]
+    assert steps == sorted(steps)
+    assert sum(steps) < sum(before)
+    assert all(_project(each.plan, case.work).step_s == each.step_s for each in ranking.best)
+    assert all(each.cuts == _cuts(each.plan, case.work) for each in ranking.best)
+    cut_again(ranking, case.work, budget_actions=0)
+    assert [each.step_s for each in ranking.best] == steps
 
 
 def test_the_answer_does_not_depend_on_chance() -> None:

@@ -30,6 +30,8 @@ _COLUMNS: Final = {
     "target": 8,
 }
 _GB: Final = 1e9
+_MB: Final = 1e6
+_ALIKE: Final = 5e-4  #: relative difference of steps that is not shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +111,12 @@ def print_plans(shown: Shown) -> None:
     _print_table(shown, others, width)
     if others and best:
         ratio = others[0].step_s / best[0].step_s - 1
-        than = f"than {best[0].plan}"
+        more = f"{abs(ratio):.1%} {'longer' if ratio > 0 else 'shorter'} than"
+        compared = "as long as" if abs(ratio) < _ALIKE else more
         print_line()
         say(
-            f"A step of {others[0].plan} is projected to be {abs(ratio):.1%} "
-            f"{'longer' if ratio > 0 else 'shorter'} {than}; how many samples it takes to the "
-            "target only runs can tell."
+            f"A step of {others[0].plan} is projected to be {compared} {best[0].plan}; how many "
+            "samples it takes to the target only runs can tell."
         )
 
 
@@ -158,9 +160,14 @@ def _cells(shown: Shown, projection: Projection) -> list[str]:
         f"{projection.samples_per_s:,.0f}",
         f"{projection.idle_share:.1%}",
         duration(projection.exposed_communication_s),
-        f"{max(projection.memory_bytes) / _GB:.2f} GB",
+        _size(max(projection.memory_bytes)),
         "unknown" if target_s is None else duration(target_s),
     ]
+
+
+def _size(count: int) -> str:
+    """Return a number of bytes in 10^9 or, if it is less, in 10^6."""
+    return f"{count / _GB:.2f} GB" if count >= _GB else f"{count / _MB:.1f} MB"
 
 
 def _notes(shown: Shown) -> Iterator[str]:

@@ -13,8 +13,7 @@ from hybridperf.projection.candidates import Candidates
 from hybridperf.projection.device import device_timing
 from hybridperf.projection.link import Link, Network
 from hybridperf.projection.project import Projection, project
-from hybridperf.projection.projected_cuts import projected_cuts
-from hybridperf.projection.search import Work, search
+from hybridperf.projection.search import Work, cut_again, search
 from hybridperf.projection.system import find_system, known_systems
 from hybridperf.projection.units import load_units
 from hybridperf.run.profiles import measure_profile
@@ -39,7 +38,6 @@ __all__ = ["AUTO", "HERE", "Setting", "fastest_here", "samples_to_target", "sett
 AUTO: Final = "auto"  #: as a plan: the one that is projected to be fastest here
 HERE: Final = "here"  #: the system whose units and links are measured
 _GB: Final = 10**9
-_LEAST_GAIN: Final = 0.01  #: of a step, for which a plan states its cuts
 _ALONE: Final = Network(1, Link(0.0, float("inf")))  #: of one device
 
 
@@ -61,9 +59,9 @@ class Setting:
             UserError: exit status 2 if no plan is valid or fits into memory, with the nearest one.
         """
         ranking = search(self._candidates(self.config.devices, methods), self.work, most=most)
+        cut_again(ranking, self.work)
         if not ranking.best and methods == "equivalent":
             self._refuse(ranking)
-        ranking.best = self._with_best_cuts(ranking.best)
         return ranking
 
     def projection(self, plan: ParallelPlan) -> Projection:
@@ -78,16 +76,6 @@ class Setting:
             optimizer=work.optimizer,
             clips=work.clips,
         )
-
-    def _with_best_cuts(self, best: list[Projection]) -> list[Projection]:
-        """Return ``best`` in order, pipelines cut by hand where that is worth the longer text."""
-        found: dict[str, Projection] = {}
-        for each in best:
-            recut = self.projection(projected_cuts(each.plan, self.work))
-            is_worth = recut.step_s < each.step_s * (1 - _LEAST_GAIN)
-            chosen = recut if is_worth and str(recut.plan) not in found else each
-            found[str(chosen.plan)] = chosen
-        return sorted(found.values(), key=lambda each: each.step_s)
 
     def shown(
         self,

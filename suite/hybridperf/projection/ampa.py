@@ -15,17 +15,21 @@ from hybridperf.plan.program import rank_program
 from hybridperf.projection.costs import plan_costs
 from hybridperf.projection.link import Link, Network
 from hybridperf.projection.simulate import simulate
+from hybridperf.projection.steps import fewer_microbatches
 from hybridperf.projection.units import UnitTable, UnitTimes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from hybridperf.plan.actions import Action
     from hybridperf.plan.fields import PlanFields
     from hybridperf.projection.units import Unit
 
 __all__ = ["Outcome", "ampa", "best_cuts"]
 
-_MOST_TRIED: Final = 1_000  #: partitions, up to which all are
+_ALL: Final = 1_000  #: partitions, of which the best is found
+_MOST_TRIED: Final = 1_000
+_LONGEST_RUN: Final = 4  #: of cuts that are moved together
 _STEPS: Final = 4  #: simulated where they overlap
 _INSTANT: Final = Network(1, Link(0.0, inf))
 
@@ -57,23 +61,26 @@ def best_cuts(
 ) -> tuple[tuple[int, ...], Outcome]:
     """Return the cuts, out of ``places``, whose ``outcome`` is best; ``start`` if none is better.
 
-    Exact for up to 1,000 partitions. Of more, those that differ from the best so far by a run of
-    consecutive cuts, each moved to the next place, are tried until none is better. A partition
-    whose step takes at least as long as the best, by the lower bound ``at_least_s``, is not tried.
+    Exact for up to 1,000 partitions. Of more, those that differ from the best so far by a run of up
+    to four consecutive cuts, each moved to the next place, are tried until none is better, or 1,000
+    have been. A partition whose step takes at least as long as the best, by the lower bound
+    ``at_least_s``, is not tried.
     """
-    best = start, outcome(start)
+    best, tried = (start, outcome(start)), 0
     rounding = 1 - 1e-9  # of the bound, which adds up in another order than a simulation
 
     def better(candidates: Iterable[tuple[int, ...]]) -> Iterator[tuple[tuple[int, ...], Outcome]]:
         """Yield each candidate that is better than the best so far, the most promising first."""
+        nonlocal tried
         bounded = sorted((at_least_s(cuts) * rounding, cuts) for cuts in candidates)
         for bound_s, cuts in bounded:
-            if (0.0, bound_s) >= best[1]:
+            if (0.0, bound_s) >= best[1] or tried == _MOST_TRIED:
                 return
+            tried += 1
             if (found := outcome(cuts)) < best[1]:
                 yield cuts, found
 
-    if comb(len(places), len(start)) <= _MOST_TRIED:
+    if comb(len(places), len(start)) <= _ALL:
         for each in better(combinations(places, len(start))):
             best = each
         return best
@@ -83,11 +90,11 @@ def best_cuts(
 
 
 def _moved(cuts: tuple[int, ...], places: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield ``cuts`` with each run of consecutive ones moved to the places before and after."""
+    """Yield ``cuts`` with each short run of them moved to the places before and after."""
     at = [places.index(cut) for cut in cuts]
     limits = [-1, *at, len(places)]
     for first in range(len(at)):
-        for last in range(first, len(at)):
+        for last in range(first, min(first + _LONGEST_RUN, len(at))):
             for by in (-1, 1):
                 beside = limits[first] if by < 0 else limits[last + 2]
                 if (at[first] if by < 0 else at[last]) + by != beside:
@@ -117,13 +124,22 @@ class _CountedStep:
             loss_s=0.0,
             update_s=(0.0,) * len(flops),
         )
-        steps = range(_STEPS if plan.staleness else 1)
-        self._programs = [tuple(rank_program(plan, rank, steps)) for rank in range(plan.pp)]
+        few, more = fewer_microbatches(plan), fewer_microbatches(plan, rounds=1)
+        added = more.microbatches - few.microbatches
+        rounds = (plan.microbatches - few.microbatches) / added if added else 0.0
+        #: programs of fewer micro-batches, and how often each counts; rounds take the same time
+        self._programs = [(_programs(few), 1 - rounds)]
+        if rounds:
+            self._programs.append((_programs(more), rounds))
 
     def outcome(self, cuts: tuple[int, ...]) -> Outcome:
         """Return how long the simulated steps take with stages that begin at ``cuts``."""
         priced = plan_costs(self._plan, self._table, self._times, _INSTANT, cuts)
-        return Outcome(0.0, simulate(self._programs, priced.costs).makespan_s)
+        steps_s = (
+            count * simulate(programs, priced.costs).makespan_s
+            for programs, count in self._programs
+        )
+        return Outcome(0.0, sum(steps_s))
 
     def at_least_s(self, cuts: tuple[int, ...]) -> float:
         """Return what they take at least: the passes of a rank, after those of stages before it."""
@@ -134,3 +150,9 @@ class _CountedStep:
             + sum(forward[: own[0]])
             for own in map(self._plan.stages_of, range(self._plan.pp))
         )
+
+
+def _programs(plan: ParallelPlan) -> list[tuple[Action, ...]]:
+    """Return the program of each rank for one step, or for several where they overlap."""
+    steps = range(_STEPS if plan.staleness else 1)
+    return [tuple(rank_program(plan, rank, steps)) for rank in range(plan.pp)]

@@ -17,64 +17,74 @@ from hybridperf.projection.project import project
 
 if TYPE_CHECKING:
     from hybridperf.plan import ParallelPlan
-    from hybridperf.projection.search import Work
+    from hybridperf.projection.link import Network
+    from hybridperf.projection.units import UnitTable, UnitTiming
 
 __all__ = ["projected_cuts"]
 
 
-def projected_cuts(plan: ParallelPlan, work: Work) -> ParallelPlan:
+def projected_cuts(
+    plan: ParallelPlan,
+    units: UnitTable,
+    timing: UnitTiming,
+    network: Network,
+    *,
+    global_batch_size: int,
+    optimizer: str,
+    clips: bool = False,
+    device_bytes: float = float("inf"),
+) -> ParallelPlan:
     """Return ``plan`` with the ``cuts`` by which `project` puts its step lowest.
 
     They are stated in the plan's text, which so says what was trained without the times of a
-    device. No rank needs more memory than a device has. The search, which is that of `best_cuts`,
-    begins with the best of the exact partitions by FLOPs, by parameters and by times, and that of
-    the plan.
+    device. No rank needs more than ``device_bytes``. The search, which is that of `best_cuts`,
+    begins with the best of the plan's own cuts and the exact partitions by FLOPs, by parameters and
+    by times.
 
     Raises:
-        UserError: exit status 2 if no partition that was tried fits into the memory of a device.
+        UserError: exit status 2 if no partition that was tried fits into ``device_bytes``.
     """
     if plan.pp == 1:
         return plan
-    units, limit = work.units.units, work.device_bytes
-    times = work.timing(work.global_batch_size // (plan.dp * plan.microbatches))
 
     def outcome(cuts: tuple[int, ...]) -> Outcome:
         projection = project(
             plan,
-            work.units,
-            work.timing,
-            work.network,
-            global_batch_size=work.global_batch_size,
-            optimizer=work.optimizer,
+            units,
+            timing,
+            network,
+            global_batch_size=global_batch_size,
+            optimizer=optimizer,
             cuts=cuts,
-            clips=work.clips,
+            clips=clips,
         )
-        needed = max(projection.memory_bytes)
-        return Outcome(0 if limit is None else max(0, needed - limit), projection.step_s)
+        return Outcome(max(0.0, max(projection.memory_bytes) - device_bytes), projection.step_s)
 
     def at_least_s(cuts: tuple[int, ...]) -> float:
-        priced = plan_costs(plan, work.units, times, work.network, cuts, clips=work.clips)
+        priced = plan_costs(plan, units, times, network, cuts, clips=clips)
         return plan_at_least_s(plan, priced.costs)
 
-    allowed = [unit.begins_stage for unit in units]
-    both_s = list(map(add, times.forward_s, times.backward_s))
-    default = FIELDS["cut"].default
-    starts = {
-        stage_cuts(plan, units),
-        stage_cuts(replace(plan, cut=default, cuts=()), units),
-        stage_cuts(replace(plan, cut="parameters", cuts=()), units),
-        partition("minimax", both_s, plan.pipeline_stages, allowed),
-    }
-    places = [place for place in range(1, len(units)) if allowed[place]]
-    start = min(sorted(starts), key=outcome)
-    cuts, (excess_bytes, _) = best_cuts(outcome, at_least_s, places, start)
-    if limit is not None and excess_bytes:
+    places = [place for place in range(1, len(units.units)) if units.units[place].begins_stage]
+    times = timing(global_batch_size // (plan.dp * plan.microbatches))
+    starts = (
+        stage_cuts(plan, units.units),
+        stage_cuts(replace(plan, cut="minimax", cuts=()), units.units),
+        stage_cuts(replace(plan, cut="parameters", cuts=()), units.units),
+        partition(
+            "minimax",
+            list(map(add, times.forward_s, times.backward_s)),
+            plan.pipeline_stages,
+            [unit.begins_stage for unit in units.units],
+        ),
+    )
+    cuts, (excess_bytes, _) = best_cuts(outcome, at_least_s, places, min(starts, key=outcome))
+    if excess_bytes:
         finding = Finding(
             "plan.cut",
-            f"cuts by which each device needs at most {limit / 1e9:.3g} GB",
-            f"at least {(limit + excess_bytes) / 1e9:.3g} GB",
+            f"cuts by which each device needs at most {device_bytes / 1e9:.2f} GB",
+            f"at least {(device_bytes + excess_bytes) / 1e9:.2f} GB",
             "raise pp, or add zero or recompute",
             path=f"plan {str(plan)!r}",
         )
         raise UserError(finding, ExitCode.USAGE)
-    return replace(plan, cut=default, cuts=cuts)
+    return replace(plan, cut=FIELDS["cut"].default, cuts=cuts)

@@ -7,21 +7,25 @@ best. What does not fit into memory is left out before its time is projected.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from hybridperf.errors import UserError
 from hybridperf.projection.bounds import GroupBounds, plan_at_least_s
 from hybridperf.projection.candidates import RECOMPUTED, Layout
 from hybridperf.projection.costs import plan_costs
 from hybridperf.projection.memory import memory_bytes
+from hybridperf.projection.partition import stage_cuts
 from hybridperf.projection.project import project
+from hybridperf.projection.projected_cuts import projected_cuts
 from hybridperf.projection.steps import fewer_microbatches, simulated_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from hybridperf.plan import ParallelPlan
     from hybridperf.projection.candidates import Candidates, Pipeline
@@ -29,9 +33,10 @@ if TYPE_CHECKING:
     from hybridperf.projection.project import Projection
     from hybridperf.projection.units import UnitTable, UnitTiming
 
-__all__ = ["Ranking", "Work", "groups", "search"]
+__all__ = ["Ranking", "Work", "cut_again", "groups", "search"]
 
 _SAME: Final = 1e-9  #: relative difference of steps below which two plans count as one
+_PARTITIONS: Final = 20  #: that are simulated to cut a pipeline again, about
 _ACTIONS: Final = 12  #: passes and messages of a stage, simulated twice: to extrapolate
 
 
@@ -87,12 +92,43 @@ def search(
     return _Search(candidates, work, most, budget_actions).run()
 
 
+def cut_again(ranking: Ranking, work: Work, *, budget_actions: int = 300_000) -> None:
+    """Cut the stages of the best plans of ``ranking`` where their steps are projected shortest.
+
+    Other plans could gain, too, but none was projected to be as fast before. Pipelines whose
+    simulations exceed ``budget_actions`` stay as they are.
+    """
+    best = []
+    for projection in ranking.best:
+        best.append(projection)
+        actions = _PARTITIONS * _actions(projection.plan)
+        if projection.plan.pp == 1 or actions > budget_actions:
+            continue
+        budget_actions -= actions
+        with contextlib.suppress(UserError):  # of those that it tries, none fits into memory
+            found = projected_cuts(
+                projection.plan,
+                work.units,
+                work.timing,
+                work.network,
+                global_batch_size=work.global_batch_size,
+                optimizer=work.optimizer,
+                clips=work.clips,
+                device_bytes=math.inf if work.device_bytes is None else work.device_bytes,
+            )
+            again = _projected(found, work, stage_cuts(found, work.units.units))
+            if again.step_s < projection.step_s:
+                best[-1] = again
+    ranking.best = sorted(best, key=lambda each: each.step_s)
+
+
 class _Search:
     """A heap of groups of plans, which share layout and passes, and of plans, by lower bounds."""
 
     def __init__(self, candidates: Candidates, work: Work, most: int, budget: int) -> None:
-        self._candidates, self._work, self._most, self._budget = candidates, work, most, budget
         self._bounds = GroupBounds(candidates, work.units, work.timing, work.network)
+        self._work = replace(work, timing=self._bounds.timing)  # which asks once for each size
+        self._candidates, self._most, self._budget = candidates, most, budget
         self._ranking = Ranking()
         self._heap: list[tuple[float, int, tuple[Layout, Pipeline] | ParallelPlan]] = []
         self._number = itertools.count()
@@ -174,19 +210,8 @@ class _Search:
             return
         self._budget -= actions
         self._ranking.projected += 1
-        work = self._work
-        self._keep(
-            project(
-                plan,
-                work.units,
-                self._bounds.timing,
-                work.network,
-                global_batch_size=work.global_batch_size,
-                optimizer=work.optimizer,
-                cuts=plan.cuts or self._bounds.by_flops(plan.pipeline_stages),
-                clips=work.clips,
-            )
-        )
+        cuts = plan.cuts or self._bounds.by_flops(plan.pipeline_stages)
+        self._keep(_projected(plan, self._work, cuts))
 
     def _keep(self, projection: Projection) -> None:
         """Add ``projection`` to the best, unless a plainer plan is projected alike."""
@@ -199,6 +224,19 @@ class _Search:
         best.append(projection)
         best.sort(key=lambda each: each.step_s)
         del best[self._most :]
+
+
+def _projected(plan: ParallelPlan, work: Work, cuts: Sequence[int]) -> Projection:
+    return project(
+        plan,
+        work.units,
+        work.timing,
+        work.network,
+        global_batch_size=work.global_batch_size,
+        optimizer=work.optimizer,
+        cuts=cuts,
+        clips=work.clips,
+    )
 
 
 def _actions(plan: ParallelPlan) -> int:
