@@ -307,3 +307,23 @@ def test_messages_are_work_of_both_ranks() -> None:
 
     assert found(free).step_s == pytest.approx(found(busy).step_s) == pytest.approx(10.0)
     assert sum(found(busy).exposed_s) == pytest.approx(1.0)
+
+
+def test_coding_is_work_of_both_ranks() -> None:
+    table, timing = equal_units(2), timing_of(equal_units(2))
+    network = Network(2, Link(0.0, 1e9), codec_work=(("int8", Link(0.5, 80.0)),))
+
+    def step_s(links: str) -> float:
+        found = project(
+            ParallelPlan.parse(f"pp=2,microbatches=1,links={links}"),
+            table,
+            timing,
+            network,
+            global_batch_size=1,
+            optimizer="sgd",
+        )
+        return found.step_s
+
+    assert step_s("none") == pytest.approx(6.0)
+    assert step_s("bf16") == pytest.approx(6.0)
+    assert step_s("int8") == pytest.approx(6.0 + 4 * (0.5 + 40 / 80))  # of 10 numbers in fp32
