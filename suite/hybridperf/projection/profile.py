@@ -274,4 +274,4 @@ def _one_of(table: Mapping[str, object], name: str, values: tuple[str, ...]) -> 
     value = table.get(name)
     if value not in values:
         raise ValueError(f"{name}: expected one of {', '.join(values)}")
-    return cast("str", value)
+    return value
