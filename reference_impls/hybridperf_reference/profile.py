@@ -12,6 +12,7 @@ import json
 import os
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,7 +87,7 @@ def measure(
                 alone_s = _step_s(*profiler.measure([middle], steps=steps))
             dist.barrier()
         measured = profiler.measure(
-            sorted(microbatches), steps=steps, meet=dist.barrier if ranks > 1 else _nobody
+            sorted(microbatches), steps=steps, meet=partial(_meet, device=device)
         )
         times = [_mean(each, device) if ranks > 1 else each for each in measured]
         transfers = measure_transfers(device) if ranks > 1 else []
@@ -135,8 +136,13 @@ def _reading_s(task: Task, objective: Objective) -> tuple[float, float]:
     return statistics.median(inputs_s), statistics.median(targets_s)
 
 
-def _nobody() -> None:
-    """There is no other rank to meet."""
+def _meet(elapsed_s: float, device: torch.device) -> float:
+    """Wait for the other ranks, if there are any, and return the most ``elapsed_s`` of all."""
+    if not dist.is_initialized():
+        return elapsed_s
+    most_s = torch.tensor(elapsed_s, device=device)
+    dist.all_reduce(most_s, dist.ReduceOp.MAX)
+    return most_s.item()
 
 
 def _step_s(times: UnitTimes) -> float:

@@ -129,7 +129,7 @@ def _activations(chain: Chain, batch: int) -> list[int]:
 
 def _storage(tensor: Tensor) -> int:
     """Return what identifies the storage of ``tensor``, as long as it exists."""
-    return tensor.untyped_storage()._cdata  # noqa: SLF001 - meta tensors have no address
+    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 - meta tensors have no address
 
 
 class _FusedKernels(TorchFunctionMode):

@@ -47,12 +47,12 @@ def test_each_time_is_of_its_unit() -> None:
 
     class Slow(torch.autograd.Function):
         @staticmethod
-        def forward(_: object, values: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        def forward(_: object, values: torch.Tensor) -> torch.Tensor:
             now[0] += 3.0
             return values.clone()
 
         @staticmethod
-        def backward(_: object, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        def backward(_: object, gradient: torch.Tensor) -> torch.Tensor:
             now[0] += 5.0
             return gradient
 
@@ -65,6 +65,22 @@ def test_each_time_is_of_its_unit() -> None:
     assert times.forward_s == tuple(3.0 if n == 2 else 0.0 for n in range(len(chain.units)))
     assert times.backward_s == tuple(5.0 if n == 2 else 0.0 for n in range(len(chain.units)))
     assert times.loss_s == 0.0
+
+
+def test_all_ranks_stop_after_as_many_steps() -> None:
+    """Another rank that is slower has this one stop, too."""
+    task = find_task("vit/laptop")
+    profiler = UnitProfiler(chain_of(task, 0), task, torch.device("cpu"))
+    met = 0
+
+    def meet(_: float) -> float:
+        nonlocal met
+        met += 1
+        return 100.0 if met > 10 else 0.0
+
+    profiler.measure([1], steps=50, most_s=10.0, meet=meet)
+
+    assert met == 2 * (3 + 3)  # with and without marks: three to warm up and three measured
 
 
 def test_the_weights_stay() -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from hybridperf.projection.profile import Profile
 
-_ASKED: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+ASKED: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 _RANKS: Final = 2
 _TURNS: Final = 9
 _MOST_LOAD: Final = 0.5  # processors that others may use before the start
@@ -127,9 +127,9 @@ def main() -> ExitCode:
         print_line(f"others keep {load:.1f} processors busy; at most {_MOST_LOAD} may be")
         return ExitCode.ENVIRONMENT
     pairs = []
-    for task in sys.argv[1:] or _ASKED["tasks"]:
+    for task in sys.argv[1:] or ASKED["tasks"]:
         others = Others()
-        own = measure(task, _ASKED["plans"])
+        own = measure(task, ASKED["plans"])
         if (share := others.share()) > _MOST_SHARE:
             print_line(f"{task}: others used {share:.0%} of the processors' time meanwhile")
             return ExitCode.ENVIRONMENT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import torch
 
@@ -12,9 +12,6 @@ from hybridperf.tasks.registry import find_task
 from hybridperf_reference.engine.unit_profile import UnitProfiler
 from hybridperf_reference.models import chain_of
 from tests.families import LAPTOP
-
-if TYPE_CHECKING:
-    from pytest_benchmark.fixture import BenchmarkFixture
 
 _MICROBATCHES: Final = (8, 32)
 _PAIRS: Final = 60
@@ -39,7 +36,7 @@ def _error(name: str, microbatch: int) -> float:
     return sum(parts) / statistics.median(whole_s) - 1
 
 
-def test_the_sum_of_units_is_a_step(benchmark: BenchmarkFixture) -> None:
+def test_the_sum_of_units_is_a_step(benchmark: Any) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

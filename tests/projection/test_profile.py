@@ -107,6 +107,17 @@ def test_communication_takes_the_processor_where_ranks_compute_on_all_cores() ->
     assert (roomy.send_work, roomy.collective_work) == (None, None)
 
 
+def test_each_of_two_ranks_does_half_of_what_a_codec_takes() -> None:
+    plain = _profile()
+    coding = tuple((size, 8e-5 + size / 2e9, 0.0) for size in SIZES)
+    profile = dataclasses.replace(plain, transfers=(*plain.transfers, Transfer("int8", 2, coding)))
+
+    assert plain.network().codec_work == ()
+    ((links, work),) = profile.network().codec_work
+    assert links == "int8"
+    assert work.send_s(1e6) == pytest.approx(4e-5 + 1e6 / 4e9)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "expected"),
     [

@@ -270,32 +270,6 @@ def test_stages_that_are_not_the_plans_are_refused() -> None:
         project(plan, TABLE, TIMING, FAST, global_batch_size=8, optimizer="sgd", cuts=[4, 8])
 
 
-@pytest.mark.parametrize(
-    ("text", "gathers"),
-    [
-        ("dp=2,zero=1,microbatches=4", [(1,)]),
-        ("dp=2,zero=2,microbatches=4", [(4,)]),
-        ("dp=2,zero=3,microbatches=4", [(8,)]),
-        ("dp=2,pp=2,zero=1,microbatches=4", [(1,), (1,)]),
-        # All forward passes gather, then the first backward pass.
-        ("dp=2,pp=2,zero=3,microbatches=4,schedule=gpipe", [(5,), (5,)]),
-        # The last rank gathers once, and then in each backward pass; the first one, besides, where
-        # two forward passes follow each other, and not where two backward passes do.
-        ("dp=2,pp=2,zero=3,microbatches=4", [(5,), (5,)]),
-    ],
-)
-def test_parameters_stay_gathered_until_a_forward_pass_ends(
-    text: str, gathers: list[tuple[int, ...]]
-) -> None:
-    plan = ParallelPlan.parse(text)
-    assert [parameter_gathers(plan, rank) for rank in range(plan.pp)] == gathers
-
-
-def test_shards_are_averaged_over_their_copies() -> None:
-    whole, copied = (projected(f"dp=4,zero=3{shard}").sent_bytes for shard in ("", ",shard=2"))
-    assert copied["gradients"] == 1.5 * whole["gradients"]
-
-
 def test_averages_hide_only_what_is_not_their_own_work() -> None:
     table, timing = equal_units(4), timing_of(equal_units(4))
     link = Link(0.0, 1000.0)  # 16,000 bytes of gradients in a ring of two: 16 s, more than a pass
@@ -335,3 +309,49 @@ def test_messages_are_work_of_both_ranks() -> None:
 
     assert found(free).step_s == pytest.approx(found(busy).step_s) == pytest.approx(10.0)
     assert sum(found(busy).exposed_s) == pytest.approx(1.0)
+
+
+def test_coding_is_work_of_both_ranks() -> None:
+    table, timing = equal_units(2), timing_of(equal_units(2))
+    network = Network(2, Link(0.0, 1e9), codec_work=(("int8", Link(0.5, 80.0)),))
+
+    def step_s(links: str) -> float:
+        found = project(
+            ParallelPlan.parse(f"pp=2,microbatches=1,links={links}"),
+            table,
+            timing,
+            network,
+            global_batch_size=1,
+            optimizer="sgd",
+        )
+        return found.step_s
+
+    assert step_s("none") == pytest.approx(6.0)
+    assert step_s("bf16") == pytest.approx(6.0)
+    assert step_s("int8") == pytest.approx(6.0 + 4 * (0.5 + 40 / 80))  # of 10 numbers in fp32
+
+
+@pytest.mark.parametrize(
+    ("text", "gathers"),
+    [
+        ("dp=2,zero=1,microbatches=4", [(1,)]),
+        ("dp=2,zero=2,microbatches=4", [(4,)]),
+        ("dp=2,zero=3,microbatches=4", [(8,)]),
+        ("dp=2,pp=2,zero=1,microbatches=4", [(1,), (1,)]),
+        # All forward passes gather, then the first backward pass.
+        ("dp=2,pp=2,zero=3,microbatches=4,schedule=gpipe", [(5,), (5,)]),
+        # The last rank gathers once, and then in each backward pass; the first one, besides, where
+        # two forward passes follow each other, and not where two backward passes do.
+        ("dp=2,pp=2,zero=3,microbatches=4", [(5,), (5,)]),
+    ],
+)
+def test_parameters_stay_gathered_until_a_forward_pass_ends(
+    text: str, gathers: list[tuple[int, ...]]
+) -> None:
+    plan = ParallelPlan.parse(text)
+    assert [parameter_gathers(plan, rank) for rank in range(plan.pp)] == gathers
+
+
+def test_shards_are_averaged_over_their_copies() -> None:
+    whole, copied = (projected(f"dp=4,zero=3{shard}").sent_bytes for shard in ("", ",shard=2"))
+    assert copied["gradients"] == 1.5 * whole["gradients"]

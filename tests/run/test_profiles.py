@@ -31,7 +31,10 @@ def test_a_profile_of_two_ranks_is_measured_and_cached(monkeypatch: pytest.Monke
     assert [times.microbatch for times in profile.unit_times] == [1, 2]
     assert min(min(t.forward_s + t.backward_s + t.update_s) for t in profile.unit_times) > 0
     kinds = {each.kind for each in profile.transfers}
-    assert kinds == {"send", "all_reduce", "reduce_scatter", "all_gather"}
+    assert kinds == {
+        *("send", "all_reduce", "reduce_scatter", "all_gather"),
+        *("bf16", "int8", "topk"),
+    }
     assert all(len(each.times) >= 5 for each in profile.transfers)
     assert profile.network().inside.bytes_per_s > 1e6
     assert profile.input_s > 0

@@ -126,13 +126,15 @@ def _profile(request: RunRequest, ranks: int) -> Profile:
         precision="fp32",
         ranks=ranks,
         threads=1,
+        cores=8,
         library="gloo",
         date="2026-11-22T15:30:00+00:00",
         unit_names=names,
         unit_times=(UnitTimes(16, each, tuple(2 * one for one in each), 0.0, (0.0,) * len(names)),),
         contention=1.0,
         transfers=tuple(
-            Transfer(kind, 2, ((1000, 1e-9), (2000, 2e-9))) for kind in ("send", "all_reduce")
+            Transfer(kind, 2, ((1000, 1e-9, 0.0), (2000, 2e-9, 0.0)))
+            for kind in ("send", "all_reduce")
         ),
         made_with=profiles._made_with(read_task(request.task_path)),
     )

@@ -15,9 +15,12 @@ from hybridperf_reference.engine.link import Link
 from hybridperf_reference.engine.link_codecs import LINK_CODECS, LinkKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from torch import Tensor
 
     from hybridperf.projection.profile import Communication
+    from hybridperf_reference.engine.link_codecs import LinkCodec
 
 __all__ = ["measure_transfers"]
 
@@ -26,6 +29,8 @@ _ACCELERATOR_SIZES: Final = 10  # to 256 MiB: smaller ones do not fill such link
 _TIMES: Final = 15
 _WARM_UP: Final = 3
 _ELEMENT_BYTES: Final = 4
+_CODED_SHAPE: Final = (8, 16)  # samples and tokens
+_CODED_LENGTHS: Final = (16, 64, 256, 1024, 4096)  # features
 _KEY: Final = LinkKey(0, 0, 0, 0, gradient=False)  # uncompressed messages do not depend on it
 
 
@@ -33,7 +38,8 @@ def measure_transfers(device: torch.device) -> list[Transfer]:
     """Time messages between pairs of ranks, and collectives of groups of each size.
 
     A collective over all ranks. Groups are of consecutive ranks; all groups of a size communicate
-    at the same time, as those of a plan do. Times are means over ranks, of each one's median.
+    at the same time, as those of a plan do, and all ranks encode and decode at the same time. Times
+    are means over ranks, of each one's median.
     """
     world = dist.get_world_size()
     powers = range(_CPU_SIZES if device.type == "cpu" else _ACCELERATOR_SIZES)
@@ -61,7 +67,22 @@ def measure_transfers(device: torch.device) -> list[Transfer]:
                 seconds, worked_s = _mean(_seconds(of_size(elements), device), device)
                 times.append((elements * _ELEMENT_BYTES, seconds / trips, worked_s / trips))
             found.append(Transfer(kind, ranks, tuple(times)))
-    return found
+    return [*found, *_codecs(device)]
+
+
+def _codecs(device: torch.device) -> Iterator[Transfer]:
+    """Time encoding and decoding, one after the other, of what stages send."""
+    kinds: tuple[Communication, ...] = ("bf16", "int8", "topk")
+    for kind in kinds:
+        codec, times = LINK_CODECS[kind], []
+        for length in _CODED_LENGTHS:
+            values = torch.randn(*_CODED_SHAPE, length, device=device)
+
+            def code(values: Tensor = values, codec: LinkCodec = codec) -> None:
+                codec.decode(codec.encode(values, _KEY), values.shape, values.dtype)
+
+            times.append((values.nbytes, *_mean(_seconds(code, device), device)))
+        yield Transfer(kind, 2, tuple(times))
 
 
 def _seconds(communicate: Callable[[], None], device: torch.device) -> tuple[float, float]:

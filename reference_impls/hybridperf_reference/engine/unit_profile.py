@@ -73,7 +73,7 @@ class UnitProfiler:
         precision: str = "fp32",
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        plan, mesh = ParallelPlan(precision=precision), Mesh(device, None)
+        plan, mesh = ParallelPlan.parse(f"precision={precision}"), Mesh(device, None)
         frozen = replace(task, optimizer=replace(task.optimizer, lr=0.0, end_lr=0.0))
         self._chain, self._task, self._plan, self._mesh = chain, frozen, plan, mesh
         self._timer = StepTimer(device, clock)
@@ -102,28 +102,27 @@ class UnitProfiler:
         *,
         steps: int,
         most_s: float = 30.0,
-        meet: Callable[[], None] = lambda: None,
+        meet: Callable[[float], float] = lambda elapsed_s: elapsed_s,
     ) -> list[UnitTimes]:
         """Return the median times of ``steps`` marked steps of each of ``microbatches`` samples.
 
         As many steps without marks, in turn with them, say how long a step is.
         They follow each other as in training, with what one leaves in the caches for the next. If
-        they take more than ``most_s`` seconds they are fewer, three at least; ``meet`` is called
-        before each.
+        they take more than ``most_s`` seconds they are fewer, three at least. Before each ``meet``
+        is given the seconds so far, waits for the other ranks and returns the most of any, so that
+        all measure as many.
         """
         return [self._measure(size, steps=steps, most_s=most_s, meet=meet) for size in microbatches]
 
     def _measure(
-        self, microbatch: int, *, steps: int, most_s: float, meet: Callable[[], None]
+        self, microbatch: int, *, steps: int, most_s: float, meet: Callable[[float], float]
     ) -> UnitTimes:
         marked: list[Marks] = []
         whole_s: list[float] = []
         start = time.perf_counter()
         for number in range(_WARM_UP_STEPS + steps):
-            if len(marked) >= _FEWEST and time.perf_counter() - start > most_s:
-                break
             for with_marks in (True, False) if number % 2 else (False, True):
-                meet()
+                elapsed_s = meet(time.perf_counter() - start)
                 marks = self.step(microbatch, marked=with_marks)
                 self._synchronize()
                 if number < _WARM_UP_STEPS:
@@ -132,6 +131,8 @@ class UnitProfiler:
                     marked.append(marks)
                 else:
                     whole_s.append(self.seconds(marks))
+            if len(marked) >= _FEWEST and elapsed_s > most_s:
+                break
         self._timer.collect()
         return self.times(microbatch, marked, statistics.median(whole_s))
 

@@ -284,7 +284,11 @@ def _hops(
         last = stages.table.units[stages.units[min(stage, other)][-1]]
         occupied_s = message_bytes(plan, last, microbatch) / link.own_bytes_per_s
         burst_s = link.burst_bytes / link.own_bytes_per_s
-        hops.append(Hop(f"{sender}-{receiver}", occupied_s, link.latency_s, burst_s=burst_s))
+        hop = Hop(f"{sender}-{receiver}", occupied_s, link.latency_s, burst_s=burst_s)
+        if codec := dict(network.codec_work).get(plan.links):
+            coding_s = codec.send_s(message_bytes(replace(plan, links="none"), last, microbatch))
+            hop = hop._replace(encode_s=coding_s, decode_s=coding_s)
+        hops.append(hop)
     return tuple(hops)
 
 

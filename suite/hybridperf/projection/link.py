@@ -74,6 +74,8 @@ class Network:
     collective_work: Link | None = None
     #: of the seconds of a message, or of an all-reduce, those for which it keeps the processor of
     #: each of its ranks from computing; None: none
+    codec_work: tuple[tuple[str, Link], ...] = ()
+    #: by the plan's ``links``: seconds of encoding, or of decoding, by bytes of fp32
 
     def group(self, ranks: int, stride: int) -> Group:
         """Return the group of ``ranks`` whose global ranks are ``stride`` apart.

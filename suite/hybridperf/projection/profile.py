@@ -17,17 +17,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Communication", "Profile", "Transfer"]
 
-Communication = Literal["send", "all_reduce", "reduce_scatter", "all_gather"]
+Communication = Literal[
+    "send", "all_reduce", "reduce_scatter", "all_gather", "bf16", "int8", "topk"
+]
 
 Item = TypeVar("Item")
 
+_CODECS: Final = frozenset({"bf16", "int8", "topk"})
 _MOST_S: Final = 10**6  #: of any time in a profile
 _TEXT_CAP: Final = 1000  #: characters
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Measured times of one kind of communication in groups of ``ranks``, all groups at once."""
+    """Measured times of one kind of communication in groups of ``ranks``, all groups at once.
+
+    The forms of ``links`` are kinds, too: of encoding and decoding a message of so many bytes.
+    """
 
     kind: Communication
     ranks: int  #: of a group; 2 for ``send``
@@ -128,6 +134,9 @@ class Profile:
             inside_collectives=_ring_link(nearest),
             send_work=sends.work() if crowded else None,
             collective_work=nearest.work() if crowded else None,
+            codec_work=tuple(
+                (each.kind, _half(each.line())) for each in self.transfers if each.kind in _CODECS
+            ),
         )
 
     def as_table(self) -> dict[str, object]:
@@ -171,6 +180,12 @@ class Profile:
             target_s=_seconds("target_s", table.get("target_s")),
             made_with={_text("made_with", k): _text(k, v) for k, v in facts.items()},
         )
+
+
+def _half(line: tuple[float, float]) -> Link:
+    """Return what one of two ranks does of the work that takes as long as ``line``."""
+    latency_s, byte_s = line
+    return _link(latency_s / 2, byte_s / 2)
 
 
 def _link(latency_s: float, byte_s: float) -> Link:
@@ -259,4 +274,4 @@ def _one_of(table: Mapping[str, object], name: str, values: tuple[str, ...]) -> 
     value = table.get(name)
     if value not in values:
         raise ValueError(f"{name}: expected one of {', '.join(values)}")
-    return cast("str", value)
+    return value

@@ -1,0 +1,57 @@
+"""The driver that puts projected steps beside measured ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from hybridperf.projection.profile import Profile, Transfer
+from hybridperf.projection.units import UnitTimes, load_units
+from tests.performance.projection import ASKED, Pair, projected_s, table
+
+
+def _profile(task: str) -> Profile:
+    """Return a made-up profile: 1 ms forward and 2 ms backward in each unit, and fast links."""
+    units = load_units(task).units
+    each = (1e-3,) * len(units)
+    times = UnitTimes(8, each, tuple(2 * one for one in each), 1e-4, (1e-4,) * len(units))
+    return Profile(
+        task=task,
+        precision="fp32",
+        ranks=2,
+        threads=1,
+        cores=2,
+        library="gloo",
+        date="2026-01-02T03:04:05+00:00",
+        unit_names=tuple(unit.name for unit in units),
+        unit_times=(times,),
+        contention=1.0,
+        transfers=tuple(
+            Transfer(kind, 2, ((1000, 1e-6, 1e-6), (2000, 2e-6, 2e-6)))
+            for kind in ("send", "all_reduce", "int8")
+        ),
+    )
+
+
+def test_there_are_twelve_pairs_or_more_and_all_can_be_projected() -> None:
+    tasks, plans = ASKED["tasks"], ASKED["plans"]
+
+    found = [projected_s(plan, _profile(task)) for task in tasks for plan in plans]
+
+    assert len(found) >= 12
+    whole = [3e-3 * len(load_units(task).units) for task in tasks for _ in plans]
+    # No less than half a step, and no more than all of the micro-batches one after another.
+    assert all(0.5 * one < step < 8 * one for step, one in zip(found, whole, strict=True))
+
+
+def test_the_table_states_median_and_worst_error() -> None:
+    pairs = [
+        Pair("vit/laptop", "dp=2", 0.011, 0.010),
+        Pair("vit/laptop", "pp=2", 0.007, 0.010),
+        Pair("bert/laptop", "dp=2", 0.020, 0.020),
+    ]
+
+    lines = table(pairs).splitlines()
+
+    assert lines[2] == "| vit/laptop | `dp=2` | 11.00 | 10.00 | +10.0% |"
+    assert lines[-1] == "Error: median 10.0%, worst 30.0% (3 pairs)."
+    assert pairs[1].error == pytest.approx(-0.3)
