@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections import Counter
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-_FEW = 4  #: elements: counts of targets and norms, which no projection states
+_FEW = 100  #: elements of an all-reduce: counts of targets, norms of tensors; not projected
 
 #: by operation: which argument has the whole of what is communicated
 _WHOLE = {
@@ -69,7 +70,8 @@ class CountBytes(TorchDispatchMode):
         given = args[_WHOLE[name]]
         tensors: list[Tensor] = list(given) if isinstance(given, list | tuple) else [given]
         group = self._group(args)
-        if dist.get_world_size(group) == 1 or sum(t.numel() for t in tensors) <= _FEW:
+        elements = sum(tensor.numel() for tensor in tensors)
+        if dist.get_world_size(group) == 1 or ("reduce" in name and elements <= _FEW):
             return
         parts = dist.get_world_size(group) if name.endswith("all_gather_into_tensor") else 1
         kind = name.rpartition(".")[2].strip("_")
@@ -96,7 +98,8 @@ def count_all(folder: Path, items: Sequence[str]) -> None:
     with join_ranks(ParallelPlan.parse(pairs[0][1])) as device:
         for number, (name, text) in enumerate(pairs):
             plan = ParallelPlan.parse(text)
-            family, mesh = FAMILIES[name].of(plan), mesh_of(plan, device)
+            mesh = mesh_of(plan, device)
+            family = dataclasses.replace(FAMILIES[name].of(plan), dtype=torch.float32)
             with closing(Trainer(family.chain(), family.task(), plan, mesh, SEED)) as trainer:
                 trainer.warm_up()
                 with CountBytes() as counted:
