@@ -175,8 +175,9 @@ def test_profiles_that_do_not_hold_are_not_used(
     request = _request(tmp_path, "resnet/laptop", plan=ParallelPlan.parse("dp=2"))
     profile = _profile(request, 2)
 
+    each = (1.0,)
     times = dataclasses.replace(
-        profile.unit_times[0], **{f"{part}_s": (1.0,) for part in ("forward", "backward", "update")}
+        profile.unit_times[0], forward_s=each, backward_s=each, update_s=each
     )
     for changed in (
         dataclasses.replace(profile, made_with={}),
