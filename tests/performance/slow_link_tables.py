@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import defaultdict
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hybridperf.log.package import find_results, read_result
 from hybridperf.score.score import score_result
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.performance.slow_link_methods import Comparison, Record
+
+_CLEARLY: Final = 1.05  # times whose ratio is less are alike
 
 __all__ = [
     "crossovers",
@@ -49,12 +51,22 @@ def tables(records: Sequence[Record], evidence: Path | None) -> str:
 
 
 def crossovers(ratios: Mapping[float, float]) -> list[float]:
-    """Return the rates where a ratio of times, given by rate, is 1; between rates on log scales."""
-    found = []
+    """Return the rates where a ratio of times, given by rate, is 1; between rates on log scales.
+
+    Where it stays within 5 % of 1 until it turns back, both are as fast, and none is returned.
+    """
+    found: list[float] = []
+    side, crossed = 0, 0.0  # which was faster when one clearly was, and the last crossing since
     logs = [(math.log(rate), math.log(ratio)) for rate, ratio in sorted(ratios.items())]
-    for (low, before), (high, after) in pairwise(logs):
-        if before * after < 0:
-            found.append(math.exp(low + (high - low) * before / (before - after)))
+    for place, (rate, ratio) in enumerate(logs):
+        if place and logs[place - 1][1] * ratio < 0:
+            low, before = logs[place - 1]
+            crossed = math.exp(low + (rate - low) * before / (before - ratio))
+        if abs(ratio) > math.log(_CLEARLY):
+            own = 1 if ratio > 0 else -1
+            if side and own != side:
+                found.append(crossed)
+            side = own
     return found
 
 
