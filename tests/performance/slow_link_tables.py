@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.log.package import find_results, read_result
@@ -32,15 +31,18 @@ __all__ = [
 ]
 
 
-def tables(records: Sequence[Record], evidence: Path | None) -> str:
-    """Return the tables in Markdown; the last one only with the folder ``evidence`` of results."""
+def tables(records: Sequence[Record], evidence: Path | None, most_mbit_per_s: float) -> str:
+    """Return the tables in Markdown; the last one only with the folder ``evidence`` of results.
+
+    ``most_mbit_per_s`` is what the link carries where nothing limits it.
+    """
     parts = [
         "Milliseconds of a step: median (lowest to highest); share of it that the link is busy:",
         _steps(records),
         "Bytes that an end sends in a step:",
         _bytes(records),
         "Time of one over time of another (median), and the rate where both are equal:",
-        _comparisons(records),
+        _comparisons(records, most_mbit_per_s),
     ]
     if evidence is not None:
         parts += [
@@ -71,15 +73,16 @@ def crossovers(ratios: Mapping[float, float]) -> list[float]:
 
 
 def ratio_of_medians(
-    times_s: Mapping[tuple[str, float, str], float], task: str, comparison: Comparison
+    times_s: Mapping[tuple[str, float, str], float],
+    task: str,
+    comparison: Comparison,
+    most_mbit_per_s: float,
 ) -> dict[float, float]:
-    """Return the ratio of two methods' times of ``task`` at each rate that limits the link."""
+    """Return the ratio of two methods' times of ``task`` at each rate; see `tables`."""
     return {
-        rate: first_s / times_s[task, rate, comparison.second]
+        rate or most_mbit_per_s: first_s / times_s[task, rate, comparison.second]
         for (other, rate, key), first_s in times_s.items()
-        if (other, key) == (task, comparison.first)
-        and rate
-        and (task, rate, comparison.second) in times_s
+        if (other, key) == (task, comparison.first) and (task, rate, comparison.second) in times_s
     }
 
 
@@ -146,7 +149,7 @@ def _bytes(records: Iterable[Record]) -> str:
     return markdown(rows)
 
 
-def _comparisons(records: Iterable[Record]) -> str:
+def _comparisons(records: Iterable[Record], most_mbit_per_s: float) -> str:
     groups = _grouped(records)
     rates = _rates(groups)
     rows = [("task", "comparison", *map(rate_name, rates), "equal at, Mbit/s")]
@@ -157,8 +160,8 @@ def _comparisons(records: Iterable[Record]) -> str:
                 for rate in rates
                 if (ratio := _ratio(groups, task, rate, comparison)) is not None
             }
-            limited = {rate: ratio for rate, ratio in ratios.items() if rate}
-            equal = ", ".join(three_digits(rate) for rate in crossovers(limited))
+            at_rates = {rate or most_mbit_per_s: ratio for rate, ratio in ratios.items()}
+            equal = ", ".join(three_digits(rate) for rate in crossovers(at_rates))
             cells = [f"{ratios[rate]:.2f}" if rate in ratios else "" for rate in rates]
             rows.append((task, comparison.name, *cells, equal or "none of these"))
     return markdown(rows)

@@ -49,7 +49,11 @@ from tests.performance.slow_link_methods import (
     read_profiles,
     read_records,
 )
-from tests.performance.slow_link_projection import ladder, projections
+from tests.performance.slow_link_projection import (
+    ladder,
+    projections,
+    unlimited_mbit_per_s,
+)
 from tests.performance.slow_link_tables import tables
 
 if TYPE_CHECKING:
@@ -234,9 +238,9 @@ def _main() -> int:
     options = parser.parse_args()
     if options.action == "table":
         records = read_records(options.results)
-        print_line(tables(records, options.evidence))
-        print_line()
         timings, links = read_profiles(options.results), read_links(options.results)
+        print_line(tables(records, options.evidence, unlimited_mbit_per_s(links)))
+        print_line()
         print_line(projections(records, timings, links))
         print_line()
         print_line(ladder(timings, links))

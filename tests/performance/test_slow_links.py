@@ -138,7 +138,7 @@ def test_the_tables_state_medians_shares_bytes_ratios_and_times_to_target(tmp_pa
         for number, step_s in enumerate(times_s)
     ]
 
-    text = tables(records, tmp_path)
+    text = tables(records, tmp_path, 10_000)
 
     rows = {
         tuple(cells[:2]): cells[2:]
