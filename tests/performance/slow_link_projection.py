@@ -73,14 +73,11 @@ def network(rate_mbit_per_s: float, ranks: int, links: MeasuredLinks) -> Network
 def _fitted(
     rate_mbit_per_s: float, transfers: Mapping[str, Sequence[tuple[int, float]]]
 ) -> tuple[Link, Link]:
-    """Return the link of messages, and that of a ring's steps, as measured beyond the burst."""
+    """Return the link of messages, and that of a ring's steps, as measured with no burst left."""
     burst_bytes = 0.0
     if rate_mbit_per_s:
         burst_bytes = LinkShape.of_rate(rate_mbit_per_s * 1e6).burst_bytes * _PAYLOAD_SHARE
-    fitted = {
-        kind: fit_line([(max(0.0, count - burst_bytes), seconds) for count, seconds in times])
-        for kind, times in transfers.items()
-    }
+    fitted = {kind: fit_line(times) for kind, times in transfers.items()}
     (send_s, send_byte_s), (ring_s, ring_byte_s) = fitted["send"], fitted["all_reduce"]
     # An all-reduce of two ranks has two steps, and each rank sends all bytes once.
     return (
