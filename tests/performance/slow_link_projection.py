@@ -38,7 +38,14 @@ if TYPE_CHECKING:
 MeasuredLinks: TypeAlias = "Mapping[float, Mapping[str, Sequence[tuple[int, float]]]]"
 #: bytes and seconds of all-reduces and messages, by rate
 
-__all__ = ["MeasuredLinks", "ladder", "network", "projected_step_s", "projections"]
+__all__ = [
+    "MeasuredLinks",
+    "ladder",
+    "network",
+    "projected_step_s",
+    "projections",
+    "unlimited_mbit_per_s",
+]
 
 _PAYLOAD_SHARE: Final = 1448 / 1514  # of a packet
 _COMMUNICATION_BOUND: Final = 0.5  # share of a step in which the link is busy
@@ -66,20 +73,22 @@ def network(rate_mbit_per_s: float, ranks: int, links: MeasuredLinks) -> Network
 def _fitted(
     rate_mbit_per_s: float, transfers: Mapping[str, Sequence[tuple[int, float]]]
 ) -> tuple[Link, Link]:
-    """Return the link of messages, and that of a ring's steps, as measured beyond the burst."""
+    """Return the link of messages, and that of a ring's steps, as measured with no burst left."""
     burst_bytes = 0.0
     if rate_mbit_per_s:
         burst_bytes = LinkShape.of_rate(rate_mbit_per_s * 1e6).burst_bytes * _PAYLOAD_SHARE
-    fitted = {
-        kind: fit_line([(max(0.0, count - burst_bytes), seconds) for count, seconds in times])
-        for kind, times in transfers.items()
-    }
+    fitted = {kind: fit_line(times) for kind, times in transfers.items()}
     (send_s, send_byte_s), (ring_s, ring_byte_s) = fitted["send"], fitted["all_reduce"]
     # An all-reduce of two ranks has two steps, and each rank sends all bytes once.
     return (
         Link(send_s, 1 / send_byte_s, burst_bytes=burst_bytes),
         Link(ring_s / 2, 1 / ring_byte_s, burst_bytes=burst_bytes),
     )
+
+
+def unlimited_mbit_per_s(links: MeasuredLinks) -> float:
+    """Return the rate of all-reduces over the link that nothing limits."""
+    return _fitted(0.0, links[0.0])[1].bytes_per_s * 8e-6
 
 
 def projected_step_s(
@@ -176,7 +185,8 @@ def projections(
         f"Error where the link is busy for at least half of a step: {_summary(bound)}; "
         f"of all: {_summary(errors)}."
     )
-    return "\n\n".join([markdown(rows), summary, _crossover_table(measured_s, found_s)])
+    most = unlimited_mbit_per_s(links) if links else math.inf
+    return "\n\n".join([markdown(rows), summary, _crossover_table(measured_s, found_s, most)])
 
 
 def _summary(errors: Sequence[float]) -> str:
@@ -190,6 +200,7 @@ def _summary(errors: Sequence[float]) -> str:
 def _crossover_table(
     measured_s: Mapping[tuple[str, float, str], float],
     projected_s: Mapping[tuple[str, float, str], float],
+    most_mbit_per_s: float,
 ) -> str:
     rows: list[tuple[str, ...]] = [
         ("task", "equal at, Mbit/s", "measured", "projected", "one over the other")
@@ -197,7 +208,7 @@ def _crossover_table(
     for task in dict.fromkeys(task for task, _, _ in measured_s):
         for comparison in COMPARISONS:
             rates = [
-                crossovers(ratio_of_medians(times, task, comparison))
+                crossovers(ratio_of_medians(times, task, comparison, most_mbit_per_s))
                 for times in (measured_s, projected_s)
             ]
             if not any(rates):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hybridperf.log.package import find_results, read_result
 from hybridperf.score.score import score_result
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.performance.slow_link_methods import Comparison, Record
 
+_CLEARLY: Final = 1.05  # times whose ratio is less are alike
+
 __all__ = [
     "crossovers",
     "markdown",
@@ -30,15 +31,18 @@ __all__ = [
 ]
 
 
-def tables(records: Sequence[Record], evidence: Path | None) -> str:
-    """Return the tables in Markdown; the last one only with the folder ``evidence`` of results."""
+def tables(records: Sequence[Record], evidence: Path | None, most_mbit_per_s: float) -> str:
+    """Return the tables in Markdown; the last one only with the folder ``evidence`` of results.
+
+    ``most_mbit_per_s`` is what the link carries where nothing limits it.
+    """
     parts = [
         "Milliseconds of a step: median (lowest to highest); share of it that the link is busy:",
         _steps(records),
         "Bytes that an end sends in a step:",
         _bytes(records),
         "Time of one over time of another (median), and the rate where both are equal:",
-        _comparisons(records),
+        _comparisons(records, most_mbit_per_s),
     ]
     if evidence is not None:
         parts += [
@@ -49,25 +53,36 @@ def tables(records: Sequence[Record], evidence: Path | None) -> str:
 
 
 def crossovers(ratios: Mapping[float, float]) -> list[float]:
-    """Return the rates where a ratio of times, given by rate, is 1; between rates on log scales."""
-    found = []
+    """Return the rates where a ratio of times, given by rate, is 1; between rates on log scales.
+
+    Where it stays within 5 % of 1 until it turns back, both are as fast, and none is returned.
+    """
+    found: list[float] = []
+    side, crossed = 0, 0.0  # which was faster when one clearly was, and the last crossing since
     logs = [(math.log(rate), math.log(ratio)) for rate, ratio in sorted(ratios.items())]
-    for (low, before), (high, after) in pairwise(logs):
-        if before * after < 0:
-            found.append(math.exp(low + (high - low) * before / (before - after)))
+    for place, (rate, ratio) in enumerate(logs):
+        if place and logs[place - 1][1] * ratio < 0:
+            low, before = logs[place - 1]
+            crossed = math.exp(low + (rate - low) * before / (before - ratio))
+        if abs(ratio) > math.log(_CLEARLY):
+            own = 1 if ratio > 0 else -1
+            if side and own != side:
+                found.append(crossed)
+            side = own
     return found
 
 
 def ratio_of_medians(
-    times_s: Mapping[tuple[str, float, str], float], task: str, comparison: Comparison
+    times_s: Mapping[tuple[str, float, str], float],
+    task: str,
+    comparison: Comparison,
+    most_mbit_per_s: float,
 ) -> dict[float, float]:
-    """Return the ratio of two methods' times of ``task`` at each rate that limits the link."""
+    """Return the ratio of two methods' times of ``task`` at each rate; see `tables`."""
     return {
-        rate: first_s / times_s[task, rate, comparison.second]
+        rate or most_mbit_per_s: first_s / times_s[task, rate, comparison.second]
         for (other, rate, key), first_s in times_s.items()
-        if (other, key) == (task, comparison.first)
-        and rate
-        and (task, rate, comparison.second) in times_s
+        if (other, key) == (task, comparison.first) and (task, rate, comparison.second) in times_s
     }
 
 
@@ -134,7 +149,7 @@ def _bytes(records: Iterable[Record]) -> str:
     return markdown(rows)
 
 
-def _comparisons(records: Iterable[Record]) -> str:
+def _comparisons(records: Iterable[Record], most_mbit_per_s: float) -> str:
     groups = _grouped(records)
     rates = _rates(groups)
     rows = [("task", "comparison", *map(rate_name, rates), "equal at, Mbit/s")]
@@ -145,8 +160,8 @@ def _comparisons(records: Iterable[Record]) -> str:
                 for rate in rates
                 if (ratio := _ratio(groups, task, rate, comparison)) is not None
             }
-            limited = {rate: ratio for rate, ratio in ratios.items() if rate}
-            equal = ", ".join(three_digits(rate) for rate in crossovers(limited))
+            at_rates = {rate or most_mbit_per_s: ratio for rate, ratio in ratios.items()}
+            equal = ", ".join(three_digits(rate) for rate in crossovers(at_rates))
             cells = [f"{ratios[rate]:.2f}" if rate in ratios else "" for rate in rates]
             rows.append((task, comparison.name, *cells, equal or "none of these"))
     return markdown(rows)

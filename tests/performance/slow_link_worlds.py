@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from tests.performance.work import Work
 
 _EPOCH_STEPS: Final = 4  # so that blocks of a few steps can be asked for
-_WARM_UP_STEPS: Final = 4  # delayed plans have two steps under way, and the link a queue
 
 
 class Side:
@@ -53,28 +52,27 @@ class Side:
     def train(self, epochs: int) -> dict[str, Any]:
         """Train through so many epochs, and return seconds and bytes of a step.
 
-        Seconds are the mean over the steps after the warm-up. Sent bytes are those that this end
+        Seconds are those of the whole block, over its steps: single steps of delayed plans are
+        uneven, as the averages of two are under way at once. Sent bytes are those that this end
         sent as its interface counts them, counted ones those that we know of.
         """
-        begins_s: list[float] = []
         work, block = self._work, Block(self._epochs + 1, epochs)
-        data = TrainingData(
-            work.samples, work.task, SEED, block, lambda: begins_s.append(time.perf_counter())
-        )
+        data = TrainingData(work.samples, work.task, SEED, block, on_batch=lambda: None)
+        steps = epochs * _EPOCH_STEPS
         self._epochs += epochs
         gc.collect()
         dist.barrier()
-        before = _sent_bytes()
+        before, start_s = _sent_bytes(), time.perf_counter()
         self._trainer.train(data)
-        steps = len(begins_s)
         dist.barrier()
+        step_s = (time.perf_counter() - start_s) / steps
         sent_bytes = (_sent_bytes() - before) / steps
         found = self._trainer.statistics()
         parts = found["stages"]
         assert isinstance(parts, list)
         return {
             "steps": steps,
-            "step_s": (begins_s[-1] - begins_s[_WARM_UP_STEPS]) / (steps - 1 - _WARM_UP_STEPS),
+            "step_s": step_s,
             "input_s": max(part["input_s"] for part in parts) / steps,
             "sent_bytes": round(sent_bytes),
             "counted_bytes": round(self._counted_bytes(found.get("sent"), steps)),
@@ -125,16 +123,14 @@ def _profile(work: Work, device: torch.device, steps: int) -> dict[str, Any]:
     return {"unit_times": [asdict(each) for each in times], "sent_bytes": 0}
 
 
-def _transfer(kind: str, count: int, repeats: int, pause_s: float) -> dict[str, Any]:
+def _transfer(kind: str, count: int, repeats: int) -> dict[str, Any]:
     """Return the median seconds of an all-reduce of ``count`` bytes, or of a message of so many.
 
-    A message is sent back, and half of the time is taken. Before each the link is idle for
-    ``pause_s``.
+    A message is sent back, and half of the time is taken. One follows the other, so that a token
+    bucket has no burst left.
     """
     values, rank, seconds = torch.zeros(count // 4), dist.get_rank(), []
     for _ in range(repeats):
-        time.sleep(pause_s)
-        dist.barrier()
         start = time.perf_counter()
         if kind == "all_reduce":
             dist.all_reduce(values)

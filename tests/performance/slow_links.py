@@ -49,7 +49,11 @@ from tests.performance.slow_link_methods import (
     read_profiles,
     read_records,
 )
-from tests.performance.slow_link_projection import ladder, projections
+from tests.performance.slow_link_projection import (
+    ladder,
+    projections,
+    unlimited_mbit_per_s,
+)
 from tests.performance.slow_link_tables import tables
 
 if TYPE_CHECKING:
@@ -181,13 +185,12 @@ def _measure_links(results: Path, link: ShapedLink, world: World) -> None:
     for rate in (each for each in RATES_MBIT_PER_S if each not in read_links(results)):
         shape = LinkShape.of_rate(rate * 1e6) if rate else None
         link.shape(shape)
-        pause_s = 1.5 * shape.burst_bytes / shape.bytes_per_s if shape else 0.0
         times: dict[str, list[tuple[int, float]]] = {kind: [] for kind in TRANSFERS}
         for kind, found in times.items():
             for count in _TRANSFER_BYTES:
                 expected_s = count / shape.bytes_per_s if shape else 0.0
-                repeats = 5 if expected_s > 0.02 else 25
-                found.append((count, world.order(kind, [count, repeats, pause_s])["seconds"]))
+                repeats = 5 if expected_s > 0.02 else 51
+                found.append((count, world.order(kind, [count, repeats])["seconds"]))
         add_link(results, rate, times)
 
 
@@ -234,9 +237,9 @@ def _main() -> int:
     options = parser.parse_args()
     if options.action == "table":
         records = read_records(options.results)
-        print_line(tables(records, options.evidence))
-        print_line()
         timings, links = read_profiles(options.results), read_links(options.results)
+        print_line(tables(records, options.evidence, unlimited_mbit_per_s(links)))
+        print_line()
         print_line(projections(records, timings, links))
         print_line()
         print_line(ladder(timings, links))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.projection.units import UnitTimes, load_units
-from tests.performance.shaped_link import LinkShape
 from tests.performance.slow_link_methods import METHODS, Record
 from tests.performance.slow_link_projection import ladder, network, projected_step_s, projections
 
@@ -20,18 +19,10 @@ TASK = "vgg/laptop"
 GRADIENT_BYTES = 4 * load_units(TASK).parameters
 LINKS = {
     rate: {
-        kind: [
-            (count, steps * 1e-4 + max(0, count - burst) / bytes_per_s) for count in (2**13, 2**20)
-        ]
+        kind: [(count, steps * 1e-4 + count / bytes_per_s) for count in (2**13, 2**20)]
         for kind, steps in (("send", 1), ("all_reduce", 2))
     }
-    for rate, burst, bytes_per_s in (
-        (0.0, 0, 1e9),
-        *(
-            (each, LinkShape.of_rate(each * 1e6).burst_bytes * 1448 / 1514, each * 1e6 / 8 * 0.93)
-            for each in (62.5, 4000.0)
-        ),
-    )
+    for rate, bytes_per_s in ((0.0, 1e9), (4000.0, 465e6), (62.5, 62.5e6 / 8 * 0.93))
 }  #: of 0.1 ms latency, and 93 % of the rate
 BY_KEY = {method.key: method for method in METHODS}
 
@@ -45,7 +36,7 @@ def timing(microbatch: int, *, sample_s: float = 0.4e-3) -> UnitTimes:
     return UnitTimes(microbatch, forward, backward, 0.0, (0.0,) * len(units))
 
 
-def test_links_are_fitted_beyond_their_burst() -> None:
+def test_links_have_the_burst_that_was_set_and_are_otherwise_fitted() -> None:
     found = network(62.5, 4, LINKS)
 
     assert found.between is not None

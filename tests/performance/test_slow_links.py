@@ -101,6 +101,9 @@ def test_what_is_missing_goes_on_after_an_interruption_every_second_turn_backwar
         ({100.0: 0.5, 400.0: 0.9}, []),
         ({400.0: 4.0, 100.0: 2.0, 6400.0: 0.25}, [1600.0]),
         ({10.0: 0.5, 100.0: 2.0, 1000.0: 0.5}, [31.6227766, 316.227766]),
+        ({10.0: 0.5, 100.0: 1.02, 200.0: 0.98, 1000.0: 0.5}, []),
+        ({10.0: 0.98, 100.0: 1.02, 1000.0: 2.0}, []),
+        ({10.0: 0.5, 100.0: 0.98, 400.0: 1 / 0.98, 1000.0: 2.0}, [200.0]),
     ],
 )
 def test_crossovers_are_interpolated_on_log_scales(
@@ -135,7 +138,7 @@ def test_the_tables_state_medians_shares_bytes_ratios_and_times_to_target(tmp_pa
         for number, step_s in enumerate(times_s)
     ]
 
-    text = tables(records, tmp_path)
+    text = tables(records, tmp_path, 10_000)
 
     rows = {
         tuple(cells[:2]): cells[2:]
