@@ -23,7 +23,7 @@ __all__ = ["EDITIONS", "ORACLE", "official_verdicts", "published_rounds", "unpac
 SHARED = Path(__file__).parents[3] / ".." / "shared" / "data"
 ARCHIVE = SHARED / "rounds_a.tar.xz"
 ORACLE = SHARED / "oracle_rounds"
-_LOCKS: dict[Path, IO[str]] = {}  #: of folders of rounds, until this process ends
+_USED: dict[Path, IO[str]] = {}  #: locks on folders of rounds, until this process ends
 EDITIONS = ("1.0", "1.1", "2.0", "2.1", "3.0", "3.1", "4.0", "4.1", "5.0", "5.1")
 
 
@@ -48,28 +48,27 @@ def unpacked_rounds(base: Path) -> Path:
     """
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     folder, part = shared / "published_rounds", shared / "published_rounds.part"
-    if folder in _LOCKS:
+    if folder in _USED:
         return folder
-    lock = _LOCKS[folder] = folder.with_suffix(".lock").open("w")
-    atexit.register(_leave, folder, lock)
-    while True:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    used = _USED[folder] = folder.with_suffix(".used").open("w")
+    fcntl.flock(used, fcntl.LOCK_SH)
+    with folder.with_suffix(".unpacking").open("w") as unpacking:
+        fcntl.flock(unpacking, fcntl.LOCK_EX)
         if not folder.exists():
             shutil.rmtree(part, ignore_errors=True)
             with tarfile.open(ARCHIVE) as content:
                 content.extractall(part, filter="data")
             part.rename(folder)
-        fcntl.flock(lock, fcntl.LOCK_SH)
-        if folder.exists():  # nobody has removed it before the lock was shared
-            return folder
+    atexit.register(_leave, folder, used)
+    return folder
 
 
-def _leave(folder: Path, lock: IO[str]) -> None:
+def _leave(folder: Path, used: IO[str]) -> None:
     """Remove ``folder`` unless another process uses it."""
     with contextlib.suppress(BlockingIOError):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(used, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(folder, ignore_errors=True)
-    lock.close()
+    used.close()
 
 
 def official_verdicts(edition: str) -> dict[str, bool]:
