@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import (
-    _resolve_process_group,  # type: ignore[attr-defined]  # the only way from a name to its group
+from torch.distributed.distributed_c10d import (  # type: ignore[attr-defined]  # no public way
+    _resolve_process_group,
 )
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
