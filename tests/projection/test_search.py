@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
-from hybridperf.plan import TrainingConfig
+from hybridperf.plan import ParallelPlan, TrainingConfig
 from hybridperf.projection.bounds import GroupBounds, plan_at_least_s
 from hybridperf.projection.candidates import RECOMPUTED, Candidates, Methods
 from hybridperf.projection.costs import plan_costs
@@ -15,14 +15,13 @@ from hybridperf.projection.link import Link, Network
 from hybridperf.projection.memory import memory_bytes
 from hybridperf.projection.partition import stage_cuts
 from hybridperf.projection.project import Projection, project
-from hybridperf.projection.search import Work, cut_again, groups, search
+from hybridperf.projection.search import Ranking, Work, cut_again, groups, search
 from hybridperf.projection.units import UnitTimes, load_units
 from hybridperf.tasks.registry import find_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hybridperf.plan import ParallelPlan
     from hybridperf.projection.candidates import Layout, Pipeline
     from hybridperf.projection.units import UnitTable
 
@@ -223,6 +222,16 @@ def test_the_best_are_cut_where_their_steps_are_shortest() -> None:
     assert all(each.cuts == _cuts(each.plan, case.work) for each in ranking.best)
     cut_again(ranking, case.work, budget_actions=0)
     assert [each.step_s for each in ranking.best] == steps
+
+
+def test_two_cuts_of_a_plan_that_become_the_same_are_one_plan() -> None:
+    case = CASES["convolutions-on-nodes"]
+    texts = ("dp=4,pp=2,cuts=1,microbatches=4", "dp=4,pp=2,cuts=5,microbatches=4")
+    ranking = Ranking([_project(ParallelPlan.parse(each), case.work) for each in texts])
+
+    cut_again(ranking, case.work)
+
+    assert len({str(each.plan) for each in ranking.best}) == len(ranking.best) == 1
 
 
 def test_the_answer_does_not_depend_on_chance() -> None:

@@ -119,7 +119,8 @@ def cut_again(ranking: Ranking, work: Work, *, budget_actions: int = 300_000) ->
             again = _projected(found, work, stage_cuts(found, work.units.units))
             if again.step_s < projection.step_s:
                 best[-1] = again
-    ranking.best = sorted(best, key=lambda each: each.step_s)
+    once = {str(each.plan): each for each in best}  # two cuts of one plan may have become the same
+    ranking.best = sorted(once.values(), key=lambda each: each.step_s)
 
 
 class _Search:
