@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections import Counter
@@ -10,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import (  # type: ignore[attr-defined]  # no public way
+    _resolve_process_group,
+)
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -25,7 +29,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-_FEW = 4  #: elements: counts of targets and norms, which no projection states
+_COUNTS = 4  #: elements of an all-reduce that is of counts of targets, or of a norm
+_NORMS = 100  #: elements of an all-reduce that may be of the norms of all tensors
 
 #: by operation: which argument has the whole of what is communicated
 _WHOLE = {
@@ -46,7 +51,7 @@ class CountBytes(TorchDispatchMode):
     """Count the bytes handed to each operation of torch.distributed, by operation and group."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch has no types for it
         self.bytes = Counter[str]()
 
     def __torch_dispatch__(
@@ -66,10 +71,12 @@ class CountBytes(TorchDispatchMode):
         given = args[_WHOLE[name]]
         tensors: list[Tensor] = list(given) if isinstance(given, list | tuple) else [given]
         group = self._group(args)
-        if dist.get_world_size(group) == 1 or sum(t.numel() for t in tensors) <= _FEW:
+        elements = sum(tensor.numel() for tensor in tensors)
+        adds = name.strip("_").endswith(("allreduce", "all_reduce"))
+        if dist.get_world_size(group) == 1 or (adds and elements <= _COUNTS):
             return
         parts = dist.get_world_size(group) if name.endswith("all_gather_into_tensor") else 1
-        kind = name.rpartition(".")[2].strip("_")
+        kind = "few" if adds and elements <= _NORMS else name.rpartition(".")[2].strip("_")
         self.bytes[f"{kind} {group.group_name}"] += parts * sum(t.nbytes for t in tensors)
 
     def _group(self, args: Any) -> dist.ProcessGroup:
@@ -81,7 +88,7 @@ class CountBytes(TorchDispatchMode):
                     continue  # a reduction's operator
             if isinstance(each, str):
                 try:
-                    return dist.distributed_c10d._resolve_process_group(each)
+                    return _resolve_process_group(each)  # type: ignore[arg-type]  # a name is a str
                 except (LookupError, RuntimeError, ValueError):
                     continue
         raise AssertionError(f"no group among {args}")
@@ -93,11 +100,10 @@ def count_all(folder: Path, items: Sequence[str]) -> None:
     with join_ranks(ParallelPlan.parse(pairs[0][1])) as device:
         for number, (name, text) in enumerate(pairs):
             plan = ParallelPlan.parse(text)
-            family, mesh = FAMILIES[name].of(plan), mesh_of(plan, device)
+            mesh = mesh_of(plan, device)
+            family = dataclasses.replace(FAMILIES[name].of(plan), dtype=torch.float32)
             with closing(Trainer(family.chain(), family.task(), plan, mesh, SEED)) as trainer:
                 trainer.warm_up()
-                if plan.delays_or_compresses:
-                    trainer.statistics()
                 with CountBytes() as counted:
                     trainer.train(family.batches(family.splits()))
                 kinds = {group.group_name: axis for axis, group in mesh.groups.items()}

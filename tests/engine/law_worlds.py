@@ -76,7 +76,7 @@ def run_case(case: Case, mesh: Mesh, checkpoint: Path) -> dict[str, Any]:
             trainer.warm_up()
             if case.scale:
                 trainer._update.scale.factor = case.scale
-                trainer._executor.restart()  # type: ignore[union-attr]  # a program's
+                trainer._executor.restart()
             if number:
                 trainer.load(checkpoint)
             peak = _watch(trainer)

@@ -24,6 +24,7 @@ def items(draw: st.DrawFn) -> str:
         "bn": ["micro", "deferred", "sync"] if FAMILIES[family].batch_norm else ["micro"],
     }
     if "pp" in axes:
+        choices["cut"] = ["minimax", "minimax", "uniform", "parameters", "ampa"]
         choices["schedule"] = ["gpipe", "1f1b", "interleaved", "zbv"]
     if "tp" in axes:
         choices["sp"] = ["off", "on"]

@@ -65,6 +65,7 @@ ITEMS = {
         "scaled:dp=2,zero=3,recompute=full",
         "scaled:pp=2,recompute=full",
         "integers:pp=2",
+        "integers:pp=2,cuts=2",
         "integers:dp=2,zero=3",
         "targets:dp=2",
         "targets:dp=2,sync=blocking,microbatches=2",
@@ -176,6 +177,8 @@ REFUSED = {
     "bare:microbatches=2,bn=deferred": "BatchNorm in the model where bn is given",
     "bare:tp=2": "a model that declares linear layers to split for tp",
     "encoders:tp=4": "unit 'u1' to run with a part of its features",
+    "integers:pp=2,schedule=1f1b,cuts=1,microbatches=2": "found 1, before unit 'u1'; choose from 2",
+    "integers:pp=2,schedule=1f1b,cuts=4,microbatches=2": "cuts below 4, the number of units",
     "integers:pp=4": "at most 3 stages, between which units pass floating-point numbers",
 }
 

@@ -22,7 +22,7 @@ def torch_order(
     schedule: type[Any], rank: int, ranks: int, stages: int, microbatches: int
 ) -> list[tuple[ActionKind, int, int]]:
     """Return the passes of ``rank`` in torch's order table, without its pauses."""
-    built = schedule.__new__(schedule)
+    built: Any = object.__new__(schedule)
     rounds = max(1, microbatches // ranks)
     built.__dict__.update(
         rank=rank,

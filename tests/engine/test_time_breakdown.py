@@ -32,8 +32,8 @@ def _timer(**seconds: float) -> StepTimer:
 
 
 def test_every_step_waits_for_the_slowest_loader() -> None:
-    timer = _timer(input=3, read=2, prepare=0.5, step=4, compute=4, optimizer=1)
-    other = {"input": 1, "read": 0.5, "prepare": 0.5, "step": 6, "compute": 4, "optimizer": 1}
+    timer = _timer(input=3, read=2, prepare=0.5, compute=4, optimizer=1)
+    other = {"input": 1, "read": 0.5, "prepare": 0.5, "waiting": 2, "compute": 4, "optimizer": 1}
 
     spent = time_breakdown(
         timer, samples=100, plan=ParallelPlan.parse("dp=2"), mesh=Ranks(CPU, None, others=(other,))
@@ -43,16 +43,16 @@ def test_every_step_waits_for_the_slowest_loader() -> None:
     # What the other rank waits for this one's input in its step is no part of it.
     assert spent["compute_samples_per_s"] == pytest.approx(100 / 5)
     assert spent["stages"] == [
-        {"replica": 0, "stage": 0, "waiting_s": 0.0, "input_s": 3.0, "compute_s": 4.0}
+        {"replica": 0, "stage": 0, "input_s": 3.0, "waiting_s": 0.0, "compute_s": 4.0}
         | {"exposed_communication_s": 0.0, "optimizer_s": 1.0},
-        {"replica": 1, "stage": 0, "waiting_s": 2.0, "input_s": 1.0, "compute_s": 4.0}
+        {"replica": 1, "stage": 0, "input_s": 1.0, "waiting_s": 2.0, "compute_s": 4.0}
         | {"exposed_communication_s": 0.0, "optimizer_s": 1.0},
     ]
     assert spent["bubble"] == pytest.approx(2 / 16)
 
 
 def test_parts_that_took_no_time_have_no_rate() -> None:
-    timer = _timer(input=1, step=1, compute=1)
+    timer = _timer(input=1, compute=1)
 
     spent = time_breakdown(timer, samples=10, plan=ParallelPlan.parse("dp=1"), mesh=Mesh(CPU, None))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,21 @@ BF16_GRADIENTS = (
     "vit:dp=2,gradients=bf16,sync=blocking",
     "vit:dp=2,gradients=bf16,zero=2",
 )
+# The units of each stage, which no other test of plans cuts by anything but the default.
+CUT = {
+    2: {
+        "resnet:pp=2,cuts=1,microbatches=4": [1, 7],
+        "resnet:pp=2,cut=parameters,recompute=2": [6, 2],
+        "resnet:pp=2,schedule=zbv,cut=ampa,microbatches=2": [2, 2, 1, 3],
+        "vit:pp=2,cut=uniform": [2, 2],
+        "vgg:pp=2,cuts=7": [7, 1],
+        "vgg:pp=2,schedule=interleaved,cut=ampa": [1, 1, 1, 5],
+    },
+    3: {
+        "vgg:pp=3,cut=prefix_nearest,schedule=gpipe,microbatches=2": [2, 1, 5],
+        "resnet:pp=3,cuts=1-2": [1, 1, 6],
+    },
+}
 # Beside these: models with dropout, and numbers of ranks that are no power of two.
 MORE = {
     1: ("dropout_adamw:microbatches=2,recompute=full",),
@@ -100,12 +116,14 @@ MORE = {
         "dropout_lamb:dp=2,sync=blocking,microbatches=2",
         "vit:dp=2,precision=tf32",
         *BF16_GRADIENTS,
+        *CUT[2],
         "bert:dp=2,zero=2,precision=bf16,gradients=bf16,microbatches=2",
         "vit:dp=2,zero=3,precision=bf16,recompute=full",
         "dropout_lamb:pp=2,schedule=zbv,microbatches=4",
         "dropout_lamb:tp=2,recompute=full",
     ),
     3: (
+        *CUT[3],
         "resnet:dp=3,bn=sync,microbatches=2",
         "resnet:pp=3,schedule=zbv,microbatches=6",
         "vgg:pp=3,schedule=gpipe,microbatches=2",
@@ -200,6 +218,29 @@ def test_random_plans_compute_what_one_process_does(worlds: Worlds) -> None:
         assert_computed(item, worlds.found(RANKS, number))
 
 
+@pytest.mark.parametrize(
+    ("ranks", "item", "sizes"),
+    [(ranks, item, sizes) for ranks, some in CUT.items() for item, sizes in some.items()],
+)
+def test_stages_are_cut_as_the_plan_says_and_the_log_states_them(
+    worlds: Worlds, ranks: int, item: str, sizes: list[int]
+) -> None:
+    plan = ParallelPlan.parse(item.partition(":")[2])
+
+    parts = worlds.found(ranks, items(ranks).index(item))
+
+    stages = parts[0]["stages"]
+    assert all(part["stages"] == stages for part in parts)
+    assert [len(stage["units"]) for stage in stages] == sizes
+    assert [stage["first_unit"] for stage in stages] == [sum(sizes[:n]) for n in range(len(sizes))]
+    assert all(stage["forward_flops_per_sample"] >= 0 for stage in stages)
+    for rank, part in enumerate(parts):
+        own = {unit for stage in plan.stages_of(rank) for unit in stages[stage]["units"]}
+        others = {unit for stage in stages for unit in stage["units"]} - own
+        assert part["weights"]
+        assert not any(name.startswith(f"{unit}.") for name in part["weights"] for unit in others)
+
+
 @pytest.mark.parametrize("item", BF16_GRADIENTS)
 def test_gradients_are_exchanged_in_bf16(worlds: Worlds, item: str) -> None:
     (found, _) = worlds.found(2, items(2).index(item))
@@ -243,3 +284,34 @@ def test_every_rank_reports_the_parts_of_its_time(
     assert exposed is None or (exposed > 0) == (plan.dp > 1)
     assert statistics["loader_samples_per_s"] > 0
     assert statistics["compute_samples_per_s"] > 0
+
+
+@pytest.mark.parametrize(("ranks", "number", "item"), CASES)
+def test_every_rank_reports_when_it_did_what(
+    worlds: Worlds, ranks: int, number: int, item: str
+) -> None:
+    plan = ParallelPlan.parse(item.partition(":")[2])
+
+    timeline = worlds.found(ranks, number)[0]["statistics"]["timeline"]
+
+    assert [each["rank"] for each in timeline] == list(range(plan.pp))
+    microbatches, last = range(plan.microbatches), plan.pipeline_stages - 1
+    stops = {}
+    for rank in timeline:
+        actions = rank["actions"]
+        assert actions[-1][0] == "update"
+        times = [at for *_, start, stop in actions for at in (start, stop)]
+        assert times == sorted(times), "a rank does one thing after another"
+        passes = {(kind, stage, microbatch) for kind, _, stage, microbatch, *_ in actions[:-1]}
+        assert len(passes) == len(actions) - 1
+        stages = plan.stages_of(rank["rank"])
+        for kind in ("forward", "backward"):
+            own = {each[1:] for each in passes if each[0] in {kind, f"{kind} of inputs"}}
+            assert own == set(itertools.product(stages, microbatches))
+        stops |= {tuple(each[:4]): each[-1] for each in actions}
+    for (kind, step, stage, microbatch), stop in stops.items():
+        if kind == "forward" and stage > 0:
+            assert stop > stops[kind, step, stage - 1, microbatch]
+        if kind == "backward" and stage < last:
+            after = stops.get(("backward", step, stage + 1, microbatch))
+            assert after is None or stop > after

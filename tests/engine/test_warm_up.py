@@ -86,4 +86,4 @@ def test_a_warm_up_runs_the_optimizer() -> None:
 
     trainer.warm_up()
 
-    assert steps == [1]
+    assert steps == [1, 1]

@@ -66,6 +66,7 @@ def run_plan(family: Family, plan: ParallelPlan, device: torch.device) -> dict[s
         trainer._update.optimizer.register_step_pre_hook(keep)
         trainer.train(family.batches(splits))
         return {
+            "stages": trainer.partition_entry()[1],
             "gradients": gradients,
             "statistics": trainer.statistics(),
             "quality": quality_of(trainer, splits.evaluation),

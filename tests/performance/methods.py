@@ -161,7 +161,8 @@ def _run(options: argparse.Namespace) -> int:
         print_line(shlex.join(["hybridperf", *words]))
         sys.stdout.flush()  # before what the command prints
         status = ExitCode(subprocess.call([Path(sys.executable).with_name("hybridperf"), *words]))
-        if status not in {ExitCode.OK, ExitCode.MISSED}:  # a miss is a finding, not a failure
+        # Misses are findings, not failures: of one run, or of so many that the result is invalid.
+        if status not in {ExitCode.OK, ExitCode.MISSED, ExitCode.INVALID}:
             return status
         worst = max(worst, status)
     return worst

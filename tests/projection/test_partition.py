@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from itertools import accumulate, combinations, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.plan import ParallelPlan
+from hybridperf.plan.fields import FIELDS
 from hybridperf.projection.partition import minimax, partition, prefix_nearest, stage_cuts
-from hybridperf.projection.units import Unit
+from hybridperf.projection.units import Unit, load_units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -153,7 +155,7 @@ def test_a_plan_says_what_its_stages_are_cut_by(text: str, cuts: Cuts) -> None:
     assert stage_cuts(ParallelPlan.parse(text), CHAIN) == cuts
 
 
-@pytest.mark.parametrize("cut", ["minimax", "uniform", "parameters", "prefix_nearest"])
+@pytest.mark.parametrize("cut", FIELDS["cut"].words)
 def test_stages_begin_only_where_they_may(cut: str) -> None:
     chain = units((1, 1), (9, 9, False), (1, 1), (1, 1, False), (9, 9), (1, 1, False))
 
@@ -189,14 +191,46 @@ def test_partitions_of_some_places_are_those_of_the_parts_between(
         ([(1, 1), (1, 1), (1, 1, False), (1, 1)], "found 2, before unit 'u2'; choose from 1, 3."),
         (
             [(1, 1), (1, 1, False), (1, 1, False)],
-            "before unit 'u2'; from no place: drop pp.",
+            "choose from no place: drop pp.",
         ),
     ],
 )
 def test_cuts_by_hand_where_no_stage_may_begin_are_refused(
     rows: list[tuple[float, int]], message: str
 ) -> None:
-    with pytest.raises(UserError, match="expected cuts where units pass") as refusal:
+    with pytest.raises(UserError, match=r"^plan .*: expected cuts where units") as refusal:
         stage_cuts(ParallelPlan.parse("pp=2,cuts=2"), units(*rows))
 
     assert str(refusal.value).endswith(message)
+
+
+def test_the_gaps_to_the_exact_partition_are_those_in_the_docs() -> None:
+    page = (Path(__file__).parents[2] / "docs/plans.md").read_text(encoding="utf-8")
+    rows = []
+    for task in ("resnet50", "resnet152", "vgg", "vit", "bert_large"):
+        chain = load_units(f"{task}/cluster").units
+        flops = [unit.forward_flops for unit in chain]
+        cells = []
+        for cut in ("uniform", "parameters", "prefix_nearest"):
+            plans = [ParallelPlan.parse(f"pp={stages},cut={cut}") for stages in (4, 8)]
+            gaps = [
+                bottleneck(flops, stage_cuts(plan, chain))
+                / bottleneck(flops, minimax(flops, plan.pp))
+                for plan in plans
+            ]
+            cells.append(", ".join(f"{gap:.2f}" for gap in gaps))
+        rows.append(f"| `{task}/cluster` | {' | '.join(cells)} |")
+
+    chains = [random.Random(seed) for seed in range(1000)]
+    random_gaps = sorted(_random_gap(draw) for draw in chains)
+    exact = sum(gap == 1 for gap in random_gaps)
+    assert f"`prefix_nearest` is exact for {exact / 10:.0f} %" in page
+    assert f"largest stage is at least {100 * random_gaps[900] - 100:.0f} % larger" in page
+    assert "\n".join(rows) in page, "paste these rows:\n" + "\n".join(rows)
+
+
+def _random_gap(draw: random.Random) -> float:
+    costs = [draw.randint(1, 100) for _ in range(draw.randint(8, 60))]
+    stages = draw.randint(3, 8)
+    nearest, exact = prefix_nearest(costs, stages), minimax(costs, stages)
+    return bottleneck(costs, nearest) / bottleneck(costs, exact)

@@ -13,6 +13,7 @@ from hybridperf.projection import project as module
 from hybridperf.projection.collectives import all_reduce
 from hybridperf.projection.link import Link, Network
 from hybridperf.projection.project import Projection, lower_bound_s, project
+from hybridperf.projection.traffic import parameter_gathers
 from hybridperf.projection.units import UnitTimes
 from tests.projection.tables import FAST, equal_units, timing_of
 
@@ -245,7 +246,8 @@ def test_bytes_sent_are_those_of_all_ranks() -> None:
     ):
         assert sent(f"pp=4,microbatches=8,links={links}") == dict.fromkeys(both, 24 * size)
     assert sent("tp=2") == {"tensor_parallel": 2 * 2 * 4 * 24 * 20 * 4800}
-    assert sent("tp=2,recompute=full") == {"tensor_parallel": 2 * 3 * 4 * 24 * 20 * 4800}
+    assert sent("tp=2,sp=on") == {"tensor_parallel": 2 * 2 * 2 * 4 * 24 * 20 * 4800}
+    assert sent("tp=2,recompute=full") == {"tensor_parallel": 2 * 2.5 * 4 * 24 * 20 * 4800}
     assert sent("dp=4,zero=3,microbatches=2") == {
         "gradients": 4 * 2 * 4 * everything,
         "parameters": 4 * 2 * 2 * 4 * everything,
@@ -266,3 +268,29 @@ def test_stages_that_are_not_the_plans_are_refused() -> None:
     plan = ParallelPlan.parse("pp=2,microbatches=2")
     with pytest.raises(ValueError, match="has 2 stages of 24 units, not those cut at"):
         project(plan, TABLE, TIMING, FAST, global_batch_size=8, optimizer="sgd", cuts=[4, 8])
+
+
+@pytest.mark.parametrize(
+    ("text", "gathers"),
+    [
+        ("dp=2,zero=1,microbatches=4", [(1,)]),
+        ("dp=2,zero=2,microbatches=4", [(4,)]),
+        ("dp=2,zero=3,microbatches=4", [(8,)]),
+        ("dp=2,pp=2,zero=1,microbatches=4", [(1,), (1,)]),
+        # All forward passes gather, then the first backward pass.
+        ("dp=2,pp=2,zero=3,microbatches=4,schedule=gpipe", [(5,), (5,)]),
+        # The last rank gathers once, and then in each backward pass; the first one, besides, where
+        # two forward passes follow each other, and not where two backward passes do.
+        ("dp=2,pp=2,zero=3,microbatches=4", [(5,), (5,)]),
+    ],
+)
+def test_parameters_stay_gathered_until_a_forward_pass_ends(
+    text: str, gathers: list[tuple[int, ...]]
+) -> None:
+    plan = ParallelPlan.parse(text)
+    assert [parameter_gathers(plan, rank) for rank in range(plan.pp)] == gathers
+
+
+def test_shards_are_averaged_over_their_copies() -> None:
+    whole, copied = (projected(f"dp=4,zero=3{shard}").sent_bytes for shard in ("", ",shard=2"))
+    assert copied["gradients"] == 1.5 * whole["gradients"]

@@ -35,6 +35,10 @@ from hybridperf.system.catalog import find_accelerator, known_accelerators
         ("TPUv4", "Google TPU v4"),
         ("Habana Gaudi2", "Habana Gaudi2"),
         ("Graphcore Bow IPU", "Graphcore Bow IPU"),
+        ("NVIDIA GeForce RTX 2080 Ti", "NVIDIA GeForce RTX 2080 Ti"),
+        ("NVIDIA RTX 3090", "NVIDIA GeForce RTX 3090"),
+        ("GeForce RTX 4090", "NVIDIA GeForce RTX 4090"),
+        ("Cambricon MLU370-X8", "Cambricon MLU370-X8"),
     ],
 )
 def test_accelerators_are_found_by_their_names_in_descriptions(described: str, name: str) -> None:
@@ -69,7 +73,8 @@ def test_each_entry_has_plausible_numbers_and_a_source(accelerator: object) -> N
     assert order == sorted(order, reverse=True)  # the shorter the format, the faster
     for rate in (accelerator.memory_gb_per_s, accelerator.link_gb_per_s):
         assert rate is None or 10 <= rate < 20_000
-    assert accelerator.source.split()[0] in {"NVIDIA", "AMD", "Google", "Intel", "Graphcore"}
+    vendors = {"NVIDIA", "AMD", "Google", "Intel", "Graphcore", "Cambricon"}
+    assert accelerator.source.split()[0] in vendors
 
 
 def test_no_two_entries_share_a_name_or_a_pattern() -> None:

@@ -67,8 +67,8 @@ def save_checkpoint(
     Tensors have their global names, and torch.distributed.checkpoint writes the shards of a DTensor
     as one tensor. ``extra`` are further tensors [...] by names that are the same on all ranks that
     hold the same values. Random numbers follow from the step and hyperparameters from the task, so
-    neither is saved. Replicas must agree beforehand, running statistics included. When rank 0
-    returns, the files of all ranks have been written.
+    neither is saved. Replicas must agree, running statistics included. When rank 0 returns, the
+    files of all ranks have been written.
     """
     from torch.distributed.checkpoint.state_dict_saver import save  # lazily: takes a second
 

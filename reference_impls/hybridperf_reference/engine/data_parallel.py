@@ -36,7 +36,7 @@ class DataParallel:
     ``wrap`` is called once for each stage of the rank. In a step, ``micro_batch`` surrounds each
     forward and backward pass outside of a pipeline, ``after_backward`` follows the last of them,
     and ``before_step`` precedes the optimizer: a strategy may communicate between the two.
-    ``drain`` completes outstanding communication before replicas are evaluated or saved.
+    ``averaged_statistics`` surrounds whatever takes replicas for the same, such as an evaluation.
     """
 
     def __init__(self, plan: ParallelPlan, mesh: Mesh, timer: StepTimer) -> None:
@@ -62,10 +62,19 @@ class DataParallel:
     def before_step(self) -> None:
         """Ensure that each parameter's gradient is the mean over all replicas."""
 
-    def drain(self) -> None:
-        """Make weights and running statistics identical on all replicas."""
+    @contextlib.contextmanager
+    def averaged_statistics(self) -> Iterator[None]:
+        """Let running statistics be their mean over replicas while the body runs.
+
+        Then each replica has its own again, so no bit of training depends on when it is evaluated.
+        """
         buffers = [buffer for stage in self._stages for buffer in stage.buffers()]
-        self._average([buffer for buffer in buffers if buffer.is_floating_point()])
+        buffers = [buffer for buffer in buffers if buffer.is_floating_point()]
+        own = [buffer.clone() for buffer in buffers] if self._mesh.replica_groups() else []
+        self._average(buffers)
+        yield
+        for buffer, value in zip(buffers, own, strict=False):
+            buffer.copy_(value)
 
     def _average(self, tensors: Iterable[Tensor], dtype: torch.dtype | None = None) -> None:
         """Average ``tensors`` over replicas in place, flattened into one all-reduce per group.
@@ -169,7 +178,7 @@ def unwrapped(module: nn.Module) -> nn.Module:
 
 
 _OPTIONS = inspect.signature(DistributedDataParallel).parameters
-# Running statistics are averaged in `drain`, not broadcast in every forward pass. torch 2.15
-# renamed the option and warns about the old name.
+# Running statistics are averaged where they are used, not broadcast in every forward pass. torch
+# 2.15 renamed the option and warns about the old name.
 _NAME = "forward_sync_buffers" if "forward_sync_buffers" in _OPTIONS else "broadcast_buffers"
 _NO_BUFFER_BROADCAST: dict[str, Any] = {_NAME: False}

@@ -15,28 +15,28 @@ from hybridperf_reference.engine.link import Link
 from hybridperf_reference.engine.link_codecs import LINK_CODECS, LinkKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from hybridperf.projection.profile import Communication
 
-__all__ = ["TRANSFER_BYTES", "measure_transfers"]
+__all__ = ["measure_transfers"]
 
-TRANSFER_BYTES: Final = tuple(4**power * 1024 for power in range(7))  #: 1 KiB to 4 MiB
+_CPU_SIZES: Final = 7  # of messages, from 1 KiB to 4 MiB
+_ACCELERATOR_SIZES: Final = 10  # to 256 MiB: smaller ones do not fill such links
 _TIMES: Final = 15
 _WARM_UP: Final = 3
 _ELEMENT_BYTES: Final = 4
 _KEY: Final = LinkKey(0, 0, 0, 0, gradient=False)  # uncompressed messages do not depend on it
 
 
-def measure_transfers(
-    device: torch.device, sizes_bytes: Sequence[int] = TRANSFER_BYTES
-) -> list[Transfer]:
+def measure_transfers(device: torch.device) -> list[Transfer]:
     """Time messages between pairs of ranks, and collectives of groups of each size.
 
     A collective over all ranks. Groups are of consecutive ranks; all groups of a size communicate
     at the same time, as those of a plan do. Times are the means over ranks of each one's median.
     """
     world = dist.get_world_size()
+    powers = range(_CPU_SIZES if device.type == "cpu" else _ACCELERATOR_SIZES)
     found = []
     for ranks in range(2, world + 1):
         if world % ranks:
@@ -55,9 +55,9 @@ def measure_transfers(
         for kind, of_size in kinds.items():
             trips = 2 if kind == "send" else 1
             times = []
-            for size in sizes_bytes:
+            for size in (1024 * 4**power for power in powers):
                 # A collective of parts has equal ones.
-                elements = max(1, size // _ELEMENT_BYTES // ranks) * ranks
+                elements = size // _ELEMENT_BYTES // ranks * ranks
                 seconds = _median_s(of_size(elements), device) / trips
                 times.append((elements * _ELEMENT_BYTES, _mean(seconds, device)))
             found.append(Transfer(kind, ranks, tuple(times)))

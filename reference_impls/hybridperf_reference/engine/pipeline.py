@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +15,8 @@ from hybridperf_reference.engine.data_parallel import unwrapped
 from hybridperf_reference.engine.predict_stages import StagePredictor
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor, nn
 
     from hybridperf.plan import ParallelPlan
@@ -49,6 +52,7 @@ class Pipeline:
         self._numbers = plan.stages_of(mesh.pp_rank)
         self._last = plan.pipeline_stages - 1
         self._predictor = StagePredictor(part, plan, mesh)
+        self._idle = _IdleTimer(timer)
         size = replica_batch // plan.microbatches
         stages = [
             self._stage(module, number, size)
@@ -60,16 +64,20 @@ class Pipeline:
             stages[0] if one_each else stages, plan.microbatches, loss_fn=loss, scale_grads=False
         )
 
-    def step(self, inputs: Tensor | None, targets: Tensor | None, scale: float) -> None:
+    def compute_gradients(
+        self, step: int, inputs: Tensor | None, targets: Tensor | None, scale: float
+    ) -> None:
         """Compute the gradients of the mean loss over the micro-batches of a step.
 
         The first stage reads ``inputs`` and the last ``targets``, both [batch, ...].
         """
         arguments = (inputs,) if 0 in self._numbers else ()
         own = targets if self._last in self._numbers else None
+        self._idle.begin(step)
         if own is not None:
             self._loss.begin_step(own, scale)
         self._train.step(*arguments, target=own, return_outputs=False)
+        self._idle.end()
 
     def predict(self, inputs: Tensor | None, samples: int) -> Tensor | None:
         """Return outputs for ``inputs``, both [batch, ...], on the last stage's rank, else None."""
@@ -94,7 +102,7 @@ class Pipeline:
             output_args=(after,),
             group=self._mesh.pp_group,
         )
-        stage.time_with(self._timer, self._replicas)
+        stage.time_with(self._idle, self._replicas)
         return stage
 
 
@@ -112,25 +120,57 @@ def _carry_gradients(_: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> Te
     return outputs if outputs.requires_grad else outputs.requires_grad_()
 
 
-class _TimedStage(PipelineStage):
-    """A pipeline stage that times its own computation; the rest of a step is waiting."""
+class _IdleTimer:
+    """Time the passes of a step's stages, and as waiting what lies between them.
 
-    def time_with(self, timer: StepTimer, replicas: DataParallel) -> None:
+    The runtime of torch does nothing else than wait for other stages between two passes.
+    """
+
+    def __init__(self, timer: StepTimer) -> None:
+        self._timer, self._step = timer, 0
+        self._since: Any = None
+
+    def begin(self, step: int) -> None:
+        """Begin to wait for the first pass of ``step``."""
+        self._step, self._since = step, self._timer.mark()
+
+    @contextlib.contextmanager
+    def one_pass(self, kind: str, microbatch: int, stage: int) -> Iterator[None]:
+        """Time the body as a pass, and what was before it as waiting."""
+        self.end()
+        with self._timer.action(kind, self._step, microbatch, stage=stage):
+            yield
+        self._since = self._timer.mark()
+
+    def end(self) -> None:
+        """End to wait: a pass or the end of the step follows."""
+        self._timer.add("waiting", self._since, self._timer.mark())
+
+
+class _TimedStage(PipelineStage):
+    """A pipeline stage whose passes are timed."""
+
+    def time_with(self, idle: _IdleTimer, replicas: DataParallel) -> None:
         """Set the timer, and the strategy whose exposed communication is timed too."""
-        self._timer = timer
+        self._idle = idle
         self._timed_backward = replicas.timed_backward(self.submod)
 
-    def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        with self._timer.part("compute"):
-            return super().forward_one_chunk(*args, **kwargs)
+    def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
+        with self._idle.one_pass("forward", fwd_chunk_id, self.stage_index):
+            return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
 
-    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        with self._timer.part("compute"), self._timed_backward():
-            return super().backward_one_chunk(*args, **kwargs)
+    def backward_one_chunk(
+        self, bwd_chunk_id: int, *args: Any, full_backward: bool = True, **kwargs: Any
+    ) -> Any:
+        kind = "backward" if full_backward else "backward of inputs"
+        with self._idle.one_pass(kind, bwd_chunk_id, self.stage_index), self._timed_backward():
+            return super().backward_one_chunk(
+                bwd_chunk_id, *args, full_backward=full_backward, **kwargs
+            )
 
-    def backward_weight_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        with self._timer.part("compute"):
-            return super().backward_weight_one_chunk(*args, **kwargs)
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
+        with self._idle.one_pass("backward of weights", bwd_chunk_id, self.stage_index):
+            return super().backward_weight_one_chunk(bwd_chunk_id, *args, **kwargs)
 
     def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
         """Omit links from a rank to itself, which gloo does not support (torch 2.11)."""

@@ -94,7 +94,7 @@ class ProgramExecutor:
         self.restart()
 
     def restart(self) -> None:
-        """Forget all steps: the present weights are version 0."""
+        """Forget all steps, after a warm-up: the present weights are version 0."""
         self.versions.restore(0, {})
         self._factors = {0: self._update.scale.factor}
         self._reducer = GradientReducer(
@@ -150,7 +150,7 @@ class ProgramExecutor:
         self._factors[step] = self._update.scale.factor
         return list(older)
 
-    def run(self, steps: range, batches: Iterator[tuple[Tensor | None, Tensor | None]]) -> None:
+    def train(self, steps: range, batches: Iterator[tuple[Tensor | None, Tensor | None]]) -> None:
         """Train on ``batches``, one for each of ``steps``: this replica's inputs and targets.
 
         Only the first stage needs inputs [batch, ...], and only the last one targets [batch, ...].
@@ -161,7 +161,7 @@ class ProgramExecutor:
         oldest = min(self.versions.alive())
         for action in rank_program(self._plan, self._mesh.pp_rank, steps, oldest=oldest):
             self._do[action.kind](action)
-        with self._timer.part("step"):
+        with self._timer.part("waiting"):
             for link in self._links.values():
                 link.drain()
         self.versions.uninstall()
@@ -213,7 +213,7 @@ class ProgramExecutor:
 
     def _receive(self, action: Action) -> None:
         self._expected[action.kind] -= 1
-        with self._timer.part("step"):
+        with self._timer.part("waiting"):
             another = self._expected[action.kind] > 0
             self._received[action.kind] = self._links[action.kind].receive(another=another)
 
@@ -222,7 +222,7 @@ class ProgramExecutor:
         number = self._mesh.replica * self._plan.microbatches + action.microbatch
         boundary = stage if back else stage + 1
         key = LinkKey(self._seed, action.step, number, boundary, gradient=back)
-        with self._timer.part("step"):
+        with self._timer.part("waiting"):
             self._links[action.kind].send(self._outgoing.pop(action.kind), key)
 
     def _forward(self, action: Action) -> None:
@@ -234,7 +234,7 @@ class ProgramExecutor:
         else:
             inputs = self._received.pop(ActionKind.RECEIVE_ACTIVATION).requires_grad_()
         self.versions.install(version)
-        with self._timer.part("step"), self._timer.part("compute"):
+        with self._timer.action("forward", step, number, stage=self._mesh.pp_rank):
             outputs: Tensor = self._module(inputs)
             if self._is_last:
                 outputs = self._loss(outputs, self._targets[number])
@@ -266,7 +266,9 @@ class ProgramExecutor:
         self.versions.install(action.version)  # recomputation reads the weights again
         if action.microbatch == self._plan.microbatches - 1:
             self._reducer.begin(action.step, self.versions.weights(action.version))
-        with self._timer.part("step"), self._timer.part("compute"):
+        with self._timer.action(
+            "backward", action.step, action.microbatch, stage=self._mesh.pp_rank
+        ):
             if outputs.requires_grad:  # not if all units so far are frozen
                 torch.autograd.backward(outputs, gradient)
         if not self._is_first:
@@ -278,13 +280,11 @@ class ProgramExecutor:
 
     def _apply(self, action: Action) -> None:
         """Wait for the averaged gradients of a step, and apply them as of that step."""
-        with (
-            self._timer.part("step"),
-            self._timer.part("compute"),
-            self._timer.part("exposed_communication"),
-        ):
+        with self._timer.part("compute"), self._timer.part("exposed_communication"):
             averages = self._reducer.take(action.step)
-        with self._timer.part("optimizer"):
+        with self._timer.action(
+            "update", action.step, 0, stage=self._mesh.pp_rank, part="optimizer"
+        ):
             for parameter, average in zip(self.versions.parameters, averages, strict=True):
                 parameter.grad = average
             self.versions.before_update()

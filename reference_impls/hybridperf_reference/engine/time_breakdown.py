@@ -35,17 +35,16 @@ def time_breakdown(
     for rank, values in enumerate(ranks):
         part = dict(zip(PARTS, values.tolist(), strict=True))
         loading.append(part.pop("read") + part.pop("prepare"))
-        training.append(part["step"] + part["optimizer"])
+        training.append(part["waiting"] + part["compute"] + part["optimizer"])
         # Timed inside the backward pass, so included in the computation.
         part["compute"] -= part["exposed_communication"]
-        wait = part.pop("step") - part["compute"] - part["exposed_communication"]
-        waiting += wait
+        waiting += part["waiting"]
         exposed += part["exposed_communication"]
-        total += wait + sum(part.values())
+        total += sum(part.values())
         if not apart:
             del part["exposed_communication"]
         seconds = {f"{name}_s": round(value, 6) for name, value in part.items()}
-        stages.append(_place(rank, plan) | {"waiting_s": round(wait, 6)} | seconds)
+        stages.append(_place(rank, plan) | seconds)
     stages.sort(key=lambda each: [each.get(axis, 0) for axis in ("replica", "stage", "tensor")])
     return {
         "stages": stages,

@@ -5,18 +5,31 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["PARTS", "StepTimer"]
+__all__ = ["ACTIONS", "PARTS", "RecordedAction", "StepTimer"]
 
 Item = TypeVar("Item")
 
-PARTS = ("input", "read", "prepare", "step", "compute", "exposed_communication", "optimizer")
+PARTS = ("input", "read", "prepare", "waiting", "compute", "exposed_communication", "optimizer")
+#: what is recorded of a step, by the name of its kind
+ACTIONS = ("forward", "backward", "backward of inputs", "backward of weights", "update")
+
+
+class RecordedAction(NamedTuple):
+    """When this rank did one action of a step, in seconds of the machine's clock."""
+
+    kind: str  #: of `ACTIONS`
+    step: int
+    stage: int
+    microbatch: int
+    start_s: float
+    stop_s: float
 
 
 class StepTimer:
@@ -31,6 +44,16 @@ class StepTimer:
         self._device, self._clock = device, clock
         self._spans: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
         self._counted_s: dict[str, float] = defaultdict(float)
+        self._recorded_steps = range(0)
+        self._recorded: list[tuple[str, int, int, int, Any, Any]] = []
+
+    def record(self, steps: range) -> None:
+        """Record the actions of ``steps`` instead of those so far."""
+        self._recorded_steps = steps
+        self._recorded.clear()
+        if self._device.type != "cpu":
+            torch.accelerator.synchronize(self._device)
+        self._origin, self._origin_s = self.mark(), time.time()  # ranks have no other in common
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -38,6 +61,18 @@ class StepTimer:
         start = self.mark()
         yield
         self.add(name, start, self.mark())
+
+    @contextmanager
+    def action(
+        self, kind: str, step: int, microbatch: int, *, stage: int = 0, part: str = "compute"
+    ) -> Iterator[None]:
+        """Time the body as ``part``, and record it as an action of ``step`` if that is recorded."""
+        start = self.mark()
+        yield
+        stop = self.mark()
+        self.add(part, start, stop)
+        if step in self._recorded_steps:
+            self._recorded.append((kind, step, stage, microbatch, start, stop))
 
     def each(self, name: str, items: Iterator[Item]) -> Iterator[Item]:
         """Yield ``items``, timing the wait for each as part ``name``."""
@@ -75,6 +110,20 @@ class StepTimer:
         self._spans.clear()
         self._counted_s.clear()
         return seconds
+
+    def actions(self) -> list[RecordedAction]:
+        """Return the actions recorded since the last call; synchronizes the device."""
+        if self._device.type != "cpu" and self._recorded:
+            torch.accelerator.synchronize(self._device)
+        actions = [
+            RecordedAction(*what, self._at_s(start), self._at_s(stop))
+            for *what, start, stop in self._recorded
+        ]
+        self._recorded.clear()
+        return actions
+
+    def _at_s(self, mark: Any) -> float:
+        return self._origin_s + self.seconds(self._origin, mark)
 
     def seconds(self, start: Any, stop: Any) -> float:
         """Return the seconds between two marks; the device must have passed both."""

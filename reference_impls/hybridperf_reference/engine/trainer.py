@@ -12,22 +12,20 @@ from hybridperf_reference.engine.check import check_chain, unused_parameters
 from hybridperf_reference.engine.checkpoint import Progress, load_checkpoint, save_checkpoint
 from hybridperf_reference.engine.compilation import leave_out_compiler
 from hybridperf_reference.engine.data_parallel import DataParallel
-from hybridperf_reference.engine.execute import Executor, WholeModel
+from hybridperf_reference.engine.execute import Executor, Passes, StepByStep
 from hybridperf_reference.engine.input import Input
 from hybridperf_reference.engine.loss import BatchLoss
 from hybridperf_reference.engine.norms import is_dtensor
-from hybridperf_reference.engine.parallelize import (
-    build_data_parallel,
-    finalize_gradients,
-    parallelize,
-)
+from hybridperf_reference.engine.parallelize import build_data_parallel, parallelize
 from hybridperf_reference.engine.partition import chain_units, stage_slices
 from hybridperf_reference.engine.program_executor import ProgramExecutor
 from hybridperf_reference.engine.reading import reading_role
 from hybridperf_reference.engine.rng import RngStreams
 from hybridperf_reference.engine.time_breakdown import time_breakdown
+from hybridperf_reference.engine.timeline import gather_timeline, recorded_steps
 from hybridperf_reference.engine.timing import StepTimer
 from hybridperf_reference.engine.update import Update
+from hybridperf_reference.engine.whole_model import WholeModel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,6 +81,7 @@ class Trainer:
         self._input = Input(chain.objective, mesh.device, reading_role(plan, mesh))
         self._steps = 0  # training steps so far
         self._samples = 0  # trained on since the last call of `statistics`
+        self._timeline_is_due = True  # the first statistics have it
         self._resumed: dict[str, object] = {}  # what the last checkpoint loaded held of versions
 
     def partition_entry(self) -> tuple[str, list[dict[str, object]]]:
@@ -116,17 +115,10 @@ class Trainer:
         with torch.random.fork_rng(accelerators, device_type=device.type):
             example = self._chain.example(self._replica_batch)
             inputs, targets = (part.to(device) for part in example)
-            if isinstance(self._executor, ProgramExecutor):
-                self._executor.run(range(2), iter([(inputs, targets)] * 2))
-            else:
-                self._compute(self._executor, inputs, targets, step=0)
-                optimizer.zero_grad()
-                # DDP rebuilds its gradient buckets after the first step, in the order of gradients.
-                self._compute(self._executor, inputs, targets, step=0)
-                self._update.apply(0, factor=scale.factor, measure=True)
-            self._replicas.drain()
+            # Two: DDP rebuilds its buckets after the first step, in the order of gradients.
+            self._executor.train(range(2), iter([(inputs, targets)] * 2))
             self._stage.eval()
-            with torch.no_grad():
+            with torch.no_grad(), self._replicas.averaged_statistics():
                 few = inputs[:_EVALUATION_CHUNK]
                 self._executor.predict(few, len(few))
         self._stage.load_state_dict(before)
@@ -134,8 +126,7 @@ class Trainer:
             buffer.copy_(value)
         optimizer.state.clear()
         scale.factor, scale.good_steps = factor, good_steps
-        if isinstance(self._executor, ProgramExecutor):
-            self._executor.restart()
+        self._executor.restart()
         self._timer.collect()
         self._loss.collect()
         self._mesh.barrier()
@@ -149,23 +140,20 @@ class Trainer:
         remaining = range(max(steps.start, self._steps), steps.stop)
         read = self._input.train(data, own, self._timer, self._steps)
         batches = self._timer.each("input", read)
-        if not isinstance(executor := self._executor, ProgramExecutor):
-            for batch, inputs, targets in batches:
-                self._train_step(executor, inputs, targets, batch.step, remaining[-1])
-        elif remaining:
-            executor.run(remaining, ((inputs, targets) for _, inputs, targets in batches))
+        if remaining:
+            self._record(remaining)
+            self._executor.train(remaining, ((inputs, targets) for _, inputs, targets in batches))
         self._steps = max(self._steps, steps.stop)
         self._samples += len(remaining) * self._task.training.global_batch_size
 
     def evaluate(self, data: EvaluationData) -> None:
         """Predict the evaluation samples; each replica predicts its share of them."""
         objective, replicas = self._chain.objective, self._plan.dp
-        self._replicas.drain()
         self._stage.eval()
         predicted: list[tuple[slice, Tensor]] = []
         most = -(-len(data) // replicas)
         passes = -(-most // _EVALUATION_CHUNK)  # of the replica with the largest share
-        with torch.no_grad():
+        with torch.no_grad(), self._replicas.averaged_statistics():
             chunks = data.chunks(self._mesh.replica, replicas, _EVALUATION_CHUNK)
             for chunk, inputs in self._input.evaluate(data.inputs, chunks):
                 passes -= 1
@@ -187,19 +175,15 @@ class Trainer:
         All ranks must call this. Sharded tensors are gathered one at a time, so that no device
         needs memory for the whole model.
         """
-        return {
-            name: _whole(value, self._mesh.device).cpu()
-            for name, value in self._stage.state_dict().items()
-        }
+        with self._replicas.averaged_statistics():
+            return {
+                name: _whole(value, self._mesh.device).to("cpu", copy=True)
+                for name, value in self._stage.state_dict().items()
+            }
 
     def save(self, folder: Path) -> None:
-        """Save a checkpoint into ``folder``; all ranks call this, after an evaluation.
-
-        The evaluation makes the running statistics of replicas agree.
-        """
-        tensors, scales = dict[str, Tensor](), dict[int, float]()
-        if isinstance(self._executor, ProgramExecutor):
-            tensors, scales = self._executor.state()
+        """Save a checkpoint into ``folder``; all ranks call this."""
+        tensors, scales = self._executor.state()
         progress = Progress(
             plan=str(self._plan),
             seed=self._seed,
@@ -209,7 +193,9 @@ class Trainer:
             good_steps=self._update.scale.good_steps,
             version_scales={str(version): scale for version, scale in scales.items()},
         )
-        save_checkpoint(folder, self._stage, self._update.optimizer, progress, tensors)
+        tensors |= {name: buffer.clone() for name, buffer in self._own_statistics().items()}
+        with self._replicas.averaged_statistics():
+            save_checkpoint(folder, self._stage, self._update.optimizer, progress, tensors)
 
     def load(self, folder: Path) -> None:
         """Resume from the checkpoint in ``folder``, saved under any plan; all ranks call this.
@@ -219,19 +205,28 @@ class Trainer:
         Raises:
             CheckpointError: if the checkpoint is damaged or of another model.
         """
-        executor = self._executor if isinstance(self._executor, ProgramExecutor) else None
+        own = self._own_statistics()
         progress, tensors = load_checkpoint(
             folder,
             self._stage,
             self._update.optimizer,
-            lambda progress: executor.expected_state(progress.step) if executor else {},
+            lambda progress: (
+                self._executor.expected_state(progress.step)
+                | (
+                    {n: b.clone() for n, b in own.items()}
+                    if progress.plan == str(self._plan)
+                    else {}
+                )
+            ),
         )
+        for name, buffer in own.items():
+            buffer.copy_(tensors.get(name, buffer))
         self._steps, self._update.scale.good_steps = progress.step, progress.good_steps
         if self._update.scale.is_dynamic:
             self._update.scale.factor = progress.loss_scale
         saved = {int(version): scale for version, scale in progress.version_scales.items()}
-        restored = executor.resume(progress.step, tensors, saved) if executor else []
-        if saved or executor:
+        restored = self._executor.resume(progress.step, tensors, saved)
+        if saved or self._plan.staleness:
             self._resumed = {
                 "plan": progress.plan,
                 "versions_restored": restored,
@@ -243,15 +238,19 @@ class Trainer:
 
         The time breakdown, the mean loss, the number of non-finite losses, and the gradient norm of
         the last step. Loss and norm are None if they are not finite. Delayed or compressed plans
-        add the bytes that all ranks sent, and what they would have been uncompressed.
+        add the bytes that all ranks sent, and what they would have been uncompressed. The first
+        statistics add a timeline: when each rank of this rank's pipeline did what; see docs/log.md.
         """
         loss, not_finite = self._loss.collect()
         samples, self._samples = self._samples, 0
         further: dict[str, object] = {}
-        if isinstance(self._executor, ProgramExecutor):
-            own = self._executor.bytes_sent()
+        if own := self._executor.bytes_sent():
             sums = self._mesh.sum(torch.tensor([*own.values()], device=self._mesh.device)).tolist()
             further["sent"] = dict(zip(own, sums, strict=True))
+        if self._timeline_is_due:
+            self._timeline_is_due = False
+            further["timeline"] = gather_timeline(self._timer, self._plan, self._mesh)
+            self._timer.record(range(0))
         if self._resumed:
             further["resumed"], self._resumed = self._resumed, {}
         return (
@@ -264,9 +263,7 @@ class Trainer:
             | further
         )
 
-    def _build_executor(
-        self, replicas: DataParallel, unused: set[str]
-    ) -> Executor | ProgramExecutor:
+    def _build_executor(self, replicas: DataParallel, unused: set[str]) -> Executor:
         plan, part, batch = self._plan, self._part, self._replica_batch
         if plan.delays_or_compresses:
             return ProgramExecutor(
@@ -281,41 +278,32 @@ class Trainer:
                 replica_batch=batch,
                 seed=self._seed,
             )
+        passes: Passes
         if plan.pp == 1:
-            return WholeModel(part.modules[0], self._loss, plan, replicas, self._timer)
-        # Imported lazily: torch.distributed.pipelining takes seconds.
-        from hybridperf_reference.engine.pipeline import Pipeline
+            passes = WholeModel(part.modules[0], self._loss, plan, replicas, self._timer)
+        else:
+            # Imported lazily: torch.distributed.pipelining takes seconds.
+            from hybridperf_reference.engine.pipeline import Pipeline
 
-        return Pipeline(
-            part, self._loss, plan, self._mesh, replicas, self._timer, replica_batch=batch
+            passes = Pipeline(
+                part, self._loss, plan, self._mesh, replicas, self._timer, replica_batch=batch
+            )
+        return StepByStep(
+            passes, part, plan, self._mesh, replicas, self._timer, self._update, self._streams
         )
 
-    def _train_step(
-        self,
-        executor: Executor,
-        inputs: Tensor | None,
-        targets: Tensor | None,
-        step: int,
-        last: int,
-    ) -> None:
-        """Train on one batch; ``last`` is the last step of the block."""
-        with self._timer.part("step"):
-            self._compute(executor, inputs, targets, step)
-        with self._timer.part("optimizer"):
-            self._replicas.before_step()
-            self._update.apply(step, factor=self._update.scale.factor, measure=step == last)
+    def _own_statistics(self) -> dict[str, Tensor]:
+        """Return running statistics [...] of this replica, by names that no other rank has."""
+        if not self._mesh.replica_groups():
+            return {}
+        own = f"replica.{self._mesh.replica}.tensor.{self._mesh.tp_rank}"
+        buffers = self._stage.named_buffers()
+        return {f"{own}.{name}": each for name, each in buffers if each.is_floating_point()}
 
-    def _compute(
-        self, executor: Executor, inputs: Tensor | None, targets: Tensor | None, step: int
-    ) -> None:
-        """Compute gradients of a global batch from this replica's ``inputs`` and ``targets``.
-
-        Only the first stage needs the former, and only the last one the latter.
-        """
-        self._streams.begin_step(step)
-        executor.step(inputs, targets, self._update.scale.factor)
-        finalize_gradients(self._part, plan=self._plan, mesh=self._mesh)
-        self._replicas.after_backward()
+    def _record(self, steps: range) -> None:
+        """Record the passes of the end of the first block, for the next statistics."""
+        if self._timeline_is_due:
+            self._timer.record(recorded_steps(steps, self._plan))
 
 
 def _whole(tensor: Tensor, device: torch.device) -> Tensor:

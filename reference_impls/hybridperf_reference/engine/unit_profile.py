@@ -20,7 +20,6 @@ import torch
 from hybridperf.plan import ParallelPlan
 from hybridperf.projection.units import UnitTimes
 from hybridperf_reference.engine.data_parallel import DataParallel
-from hybridperf_reference.engine.execute import WholeModel
 from hybridperf_reference.engine.loss import BatchLoss
 from hybridperf_reference.engine.mesh import Mesh
 from hybridperf_reference.engine.optim import build_optimizer
@@ -28,6 +27,7 @@ from hybridperf_reference.engine.parallelize import finalize_gradients, parallel
 from hybridperf_reference.engine.rng import RngStreams
 from hybridperf_reference.engine.timing import StepTimer
 from hybridperf_reference.engine.update import Update
+from hybridperf_reference.engine.whole_model import WholeModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -90,7 +90,7 @@ class UnitProfiler:
         (model,) = self._part.modules
         self._model = model.train()
         loss = BatchLoss(chain.objective, plan, mesh)
-        self._executor = WholeModel(model, loss, plan, replicas, self._timer)
+        self._passes = WholeModel(model, loss, plan, replicas, self._timer)
         self._update = Update(self._part.stage, frozen, plan, mesh)
         self._shares: list[float] = []
         self._examples: dict[int, tuple[Tensor, Tensor]] = {}
@@ -133,7 +133,7 @@ class UnitProfiler:
         marks = Marks(self._timer.mark())
         with self._marking(marks) if marked else contextlib.nullcontext():
             self._streams.begin_step(0)
-            self._executor.step(inputs, targets, self._update.scale.factor)
+            self._passes.compute_gradients(0, inputs, targets, self._update.scale.factor)
             finalize_gradients(self._part, plan=self._plan, mesh=self._mesh)
         marks.computed = self._timer.mark()
         self._update.apply(0, factor=self._update.scale.factor, measure=False)

@@ -10,6 +10,7 @@ from hybridperf.projection.collectives import Cost, all_gather, all_reduce, redu
 from hybridperf.projection.simulate import Bucket, Costs, Hop
 from hybridperf.projection.stages import Stages, axis_stride
 from hybridperf.projection.traffic import (
+    AGAIN,
     gradient_bytes,
     message_bytes,
     parameter_bytes,
@@ -110,7 +111,8 @@ def _unit_costs(
         share = 1 - unit.tp_parameters / whole * (1 - 1 / plan.tp)
         sums = _reduced_s(plan, tensor, tensor_parallel_bytes(plan, unit, times.microbatch))
         forward_s = times.forward_s[number] * share + sums
-        again = forward_s if number in stages.recomputed else 0.0
+        repeats = number in stages.recomputed
+        again = repeats * (forward_s - (1 - AGAIN) * sums)
         own_bytes = gradient_bytes(plan, unit)
         gather, scatter = Cost(0.0, 0.0), Cost(0.0, 0.0)
         if plan.zero:
@@ -121,7 +123,7 @@ def _unit_costs(
         yield _UnitCost(
             forward_s,
             times.backward_s[number] * share + sums + again,
-            sums * (2 + (number in stages.recomputed)),
+            sums * (2 + AGAIN * repeats),
             gather,
             scatter,
             own_bytes,

@@ -8,6 +8,8 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import Finding
+from hybridperf.projection.ampa import ampa
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,11 +67,14 @@ _METHODS: Final[dict[str, tuple[Algorithm, Callable[[Unit], float]]]] = {
     "uniform": ("prefix_nearest", lambda _: 1),
     "parameters": ("minimax", lambda unit: unit.parameters),
     "prefix_nearest": ("prefix_nearest", lambda unit: unit.forward_flops),
+    "ampa": ("minimax", lambda unit: unit.forward_flops),  # which begins there
 }
 
 
 def stage_cuts(plan: PlanFields, units: Sequence[Unit]) -> Cuts:
-    """Return where ``plan`` cuts ``units``. It follows from their counts, not from any device.
+    """Return where ``plan``, which fits ``units``, cuts them.
+
+    That follows from the plan and from what is counted of the units, not from any device.
 
     Raises:
         UserError: exit status 2 if a stage of the plan would begin where it cannot.
@@ -77,15 +82,20 @@ def stage_cuts(plan: PlanFields, units: Sequence[Unit]) -> Cuts:
     allowed = [unit.begins_stage for unit in units]
     if not plan.cuts:
         algorithm, cost = _METHODS[plan.cut]
-        return partition(algorithm, [cost(unit) for unit in units], plan.pipeline_stages, allowed)
+        costs = [cost(unit) for unit in units]
+        cuts = partition(algorithm, costs, plan.pipeline_stages, allowed)
+        return ampa(plan, units, cuts) if plan.cut == "ampa" else cuts
     for cut in plan.cuts:
         if not allowed[cut]:
             places = ", ".join(f"{place}" for place in range(1, len(units)) if allowed[place])
-            raise UserError(
-                f"expected cuts where units pass floating-point numbers, found {cut}, before unit "
-                f"{units[cut].name!r}; choose from {places or 'no place: drop pp'}.",
-                ExitCode.USAGE,
+            finding = Finding(
+                "plan.cut",
+                "cuts where units pass floating-point numbers",
+                f"{cut}, before unit {units[cut].name!r}",
+                f"choose from {places or 'no place: drop pp'}",
+                path=f"plan {str(plan)!r}",
             )
+            raise UserError(finding, ExitCode.USAGE)
     return plan.cuts
 
 

@@ -76,8 +76,8 @@ def project(
     ``cuts`` are the first units of each stage but the first, if not those that the plan's ``cut``
     chooses. ``clips`` says whether gradients are clipped, for which the ranks of a pipeline wait.
 
-    Replicas and ranks of a tp group do the same at the same time, so one pipeline is simulated.
-    A timeline shows no more micro-batches than a steady state needs.
+    Replicas and ranks of a tp group do the same at the same time, so one pipeline is simulated,
+    with no more micro-batches than a steady state needs; with all of them for a timeline.
     """
     cuts = stage_cuts(plan, units.units) if cuts is None else cuts
     stages = Stages(plan, units, cuts)
@@ -109,7 +109,7 @@ def project(
         exposed_s=tuple(map(add, waits_s, hidden_s)),
         memory=memory_bytes(plan, units, cuts, microbatch, optimizer),
         sent_bytes=sent_bytes(stages, microbatch),
-        timeline=short.timeline if with_timeline else None,
+        timeline=_simulated(plan, priced.costs).timeline if with_timeline else None,
     )
 
 

@@ -57,6 +57,8 @@ class Costs:
 class Timeline:
     """When each action of each rank starts and ends, in seconds from the first one.
 
+    An update starts once its gradients are averaged: its rank has waited for them before.
+
     A rank computes, or waits. What it waits for is under way, which is *exposed* communication, or
     does not exist yet, which is idle time: the pipeline's bubble. A rank whose program is at its
     end does neither.
@@ -188,7 +190,8 @@ class _Simulation:
             elif kind is _UPDATE:
                 if costs.clip_s is not None and not self._all_are_ready(rank, step, now):
                     break
-                now = self._clip(rank, step, self._await(rank, step, now)) + costs.update_s[rank]
+                began = self._await(rank, step, now)
+                now = self._clip(rank, step, began) + costs.update_s[rank]
             started(began)
             ended(now)
             at += 1

@@ -24,6 +24,8 @@ def fewer_microbatches(plan: ParallelPlan, rounds: int = 0) -> ParallelPlan:
     count = min(plan.microbatches, fewest + rounds * plan.pp)
     if plan.stages > 1 and plan.microbatches % plan.pp:  # rounds of another length
         count = plan.microbatches
+    if plan.staleness and plan.dp > 1:  # averages may take as long as all passes of a step
+        count = plan.microbatches
     return replace(plan, microbatches=count)
 
 

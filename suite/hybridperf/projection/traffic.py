@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Final
+
+from hybridperf.plan.actions import ActionKind
+from hybridperf.plan.schedules import SCHEDULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hybridperf.plan import ParallelPlan
+    from hybridperf.plan.fields import PlanFields
     from hybridperf.projection.stages import Stages
     from hybridperf.projection.units import Unit
 
 __all__ = [
+    "AGAIN",
     "gradient_bytes",
     "held_parameters",
     "message_bytes",
@@ -22,6 +27,9 @@ __all__ = [
 ]
 
 _FLOAT_BYTES: Final = 4  #: weights, gradients and what stages send are fp32
+#: of the sums over tp in a forward pass, those that recomputation repeats: torch ends it before the
+#: last one of two in a layer, which no gradient needs
+AGAIN: Final = 0.5
 _KEPT_SHARE: Final = 10  #: ``links=topk`` sends one value in so many, with its index
 
 
@@ -34,7 +42,7 @@ _CODED_BYTES: Final[Mapping[str, Callable[[int, int], int]]] = {
 }
 
 
-def message_bytes(plan: ParallelPlan, unit: Unit, microbatch: int) -> int:
+def message_bytes(plan: PlanFields, unit: Unit, microbatch: int) -> int:
     """Return the bytes of a message with the outputs of ``unit``, or with their gradient.
 
     With ``sp`` a rank of a tp group sends its own tokens only.
@@ -44,12 +52,12 @@ def message_bytes(plan: ParallelPlan, unit: Unit, microbatch: int) -> int:
     return _CODED_BYTES[plan.links](elements, unit.output_channels)
 
 
-def held_parameters(plan: ParallelPlan, unit: Unit) -> float:
+def held_parameters(plan: PlanFields, unit: Unit) -> float:
     """Return the parameters of ``unit`` on each rank of a tp group, before sharding."""
     return unit.parameters - unit.tp_parameters + unit.tp_parameters / plan.tp
 
 
-def gradient_bytes(plan: ParallelPlan, unit: Unit) -> float:
+def gradient_bytes(plan: PlanFields, unit: Unit) -> float:
     """Return the bytes of the gradients of ``unit`` that a replica averages with the others.
 
     Plans that delay or compress add a number for each tensor, which says whether it has a gradient.
@@ -61,26 +69,44 @@ def gradient_bytes(plan: ParallelPlan, unit: Unit) -> float:
     return each * (held_parameters(plan, unit) + marks)
 
 
-def parameter_gathers(plan: ParallelPlan) -> float:
-    """Return how often in a step sharded parameters are gathered.
+def parameter_gathers(plan: PlanFields, rank: int) -> tuple[int, ...]:
+    """Return how often in a step a rank of the pipeline gathers parameters, by its stages.
 
-    ``zero=1`` keeps them for a step, ``zero=2`` for a micro-batch; ``zero=3`` gathers them for each
-    pass. In a pipeline they stay from a backward pass on until the next forward pass.
+    ``zero=1`` keeps them for a step and ``zero=2`` for a micro-batch. ``zero=3`` gathers them for
+    each pass; in a pipeline they stay after a backward pass, until the next forward pass is over.
     """
-    if not plan.zero:
-        return 0
-    if plan.zero == 3:
-        return 2 * plan.microbatches
-    return plan.microbatches if plan.zero == 2 else 1
+    own = plan.stages_of(rank)
+    if plan.zero < 3 or plan.pipeline is None:
+        often = (0, 1, plan.microbatches, 2 * plan.microbatches)[plan.zero]
+        return (often,) * len(own)
+    assert plan.schedule is not None, "a pipeline has one"
+    return _gathers(plan.schedule, plan.pp, plan.stages, plan.microbatches, rank)
 
 
-def parameter_bytes(plan: ParallelPlan, unit: Unit) -> float:
+@functools.lru_cache(maxsize=1000)
+def _gathers(
+    schedule: str, ranks: int, stages: int, microbatches: int, rank: int
+) -> tuple[int, ...]:
+    """Return how often each stage of ``rank`` is gathered whose forward passes release it."""
+    pipeline = SCHEDULES[schedule]
+    counts = dict.fromkeys(pipeline.placement(rank, ranks, stages), 0)
+    whole = set[int]()
+    for kind, stage, _ in pipeline.order(rank, ranks, stages, microbatches):
+        counts[stage] += stage not in whole
+        if kind is ActionKind.FORWARD:
+            whole.discard(stage)
+        else:
+            whole.add(stage)
+    return tuple(counts.values())
+
+
+def parameter_bytes(plan: PlanFields, unit: Unit) -> float:
     """Return the bytes of the parameters of ``unit`` in the form in which they are gathered."""
     narrow = plan.precision in {"bf16", "fp16"} and plan.offload == "none"
     return (2 if narrow else _FLOAT_BYTES) * held_parameters(plan, unit)
 
 
-def tensor_parallel_bytes(plan: ParallelPlan, unit: Unit, microbatch: int) -> float:
+def tensor_parallel_bytes(plan: PlanFields, unit: Unit, microbatch: int) -> float:
     """Return the bytes that a tp rank hands to all-reduces in a forward pass of ``unit``."""
     if plan.tp == 1:
         return 0.0
@@ -106,18 +132,30 @@ def sent_bytes(stages: Stages, microbatch: int) -> dict[str, float]:
             if number < last and stages.rank_of[number] != stages.rank_of[number + 1]
         )
     )
-    sent = {"activations": messages, "activation_gradients": messages}
+    sent: dict[str, float] = {"activations": messages, "activation_gradients": messages}
     if plan.dp > 1:
-        reduces = passes if plan.zero >= 2 and plan.pp == 1 else 1
-        sent["gradients"] = every * reduces * sum(gradient_bytes(plan, unit) for unit in units)
-        gathered = sum(parameter_bytes(plan, unit) for unit in units)
-        sent["parameters"] = every * parameter_gathers(plan) * gathered
-    sent["tensor_parallel"] = (
+        sent["gradients"] = every * sum(gradient_bytes(plan, unit) for unit in units)
+        if plan.zero >= 2 and plan.pp == 1:
+            sent["gradients"] *= passes
+        if plan.zero and plan.shards < plan.dp:  # then each shard once, over its copies
+            whole = sum(gradient_bytes(plan, unit) for unit in units)
+            sent["gradients"] += every * whole / plan.shards
+        sent["parameters"] = every * sum(
+            often * parameter_bytes(plan, units[number])
+            for rank in range(plan.pp)
+            for stage, often in zip(
+                plan.stages_of(rank), parameter_gathers(plan, rank), strict=True
+            )
+            for number in stages.units[stage]
+        )
+    sums = (
         every
         * passes
         * sum(
-            tensor_parallel_bytes(plan, unit, microbatch) * (2 + (number in stages.recomputed))
+            tensor_parallel_bytes(plan, unit, microbatch)
+            * (2 + AGAIN * (number in stages.recomputed))
             for number, unit in enumerate(units)
         )
     )
+    sent["tensor_parallel"] = sums * (2 if plan.sp else 1)  # scattered, and gathered later
     return {kind: count for kind, count in sent.items() if count}

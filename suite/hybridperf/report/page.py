@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from hybridperf.findings import visible
 from hybridperf.plan import plan_chips
-from hybridperf.report import curves, evidence, figures, scaling_claims, strip
+from hybridperf.report import curves, evidence, figures, gantt, scaling_claims, strip
 from hybridperf.rules.ladder import RUNGS
 from hybridperf.score.interval import METHOD
 from hybridperf.score.metrics import metrics_of
@@ -20,6 +20,7 @@ from hybridperf.score.ranking import means_of
 from hybridperf.score.scaling import METHOD as SCALING_METHOD
 from hybridperf.score.scaling import METRICS, metric_words
 from hybridperf.score.scaling.side import plan_ranks
+from hybridperf.score.slow_steps import why_slow
 from hybridperf.system.counts import accelerators_per_node, device_count
 from hybridperf.system.show import show
 
@@ -105,6 +106,7 @@ def _environment() -> jinja2.Environment:
         draw_panel=curves.draw_panel,
         draw_scaling=scaling_claims.draw_scaling,
         draw_strip=strip.draw_strip,
+        draw_timelines=gantt.draw_timelines,
         figure_by=scaling_claims.figure_by,
         metric_words=metric_words,
         scaling_groups=scaling_claims.scaling_groups,
@@ -112,7 +114,9 @@ def _environment() -> jinja2.Environment:
         scaling_metrics=METRICS,
         standing_words=_STANDINGS,
         strip_scale=strip.strip_scale,
+        timelines_of=gantt.timelines_of,
         why_scale=strip.why_scale,
+        why_slow=why_slow,
         unknown=figures.UNKNOWN,
     )
 

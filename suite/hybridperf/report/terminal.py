@@ -12,6 +12,7 @@ from hybridperf.findings import visible
 from hybridperf.report.figures import loader_sentence
 from hybridperf.score.interval import METHOD
 from hybridperf.score.metrics import metrics_of
+from hybridperf.score.slow_steps import why_slow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -115,7 +116,7 @@ def _scores(table: Table, results: Sequence[Official], width: int) -> str:
     rows = [[_cell(metric, each) for metric in metrics] for each in results]
     heads = [metric.heading for metric in metrics]
     text = table_text(heads, rows, width, [metric.keep for metric in metrics])
-    notes = (_NOTES[table], *_loaders(results), *_without_score(results))
+    notes = (_NOTES[table], *_of_plans(results), *_without_score(results))
     return "\n".join([text, *(line for note in notes for line in wrapped(note, width))])
 
 
@@ -131,9 +132,16 @@ def _cell(metric: Metric, result: Official) -> str:
     return visible(text) or "-"
 
 
-def _loaders(results: Iterable[Official]) -> Iterator[str]:
+def _of_plans(results: Iterable[Official]) -> Iterator[str]:
+    """Yield what the loaders could deliver and what was projected, plan by plan."""
     for each in results:
-        if sentence := loader_sentence(each.score):
+        beside = each.score.beside_projection
+        sentences = (
+            loader_sentence(each.score),
+            beside.sentence if beside else None,
+            why_slow(beside),
+        )
+        for sentence in filter(None, sentences):
             yield f"{visible(each.score.plan or each.score.system)}: {sentence}"
 
 

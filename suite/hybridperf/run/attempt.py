@@ -268,6 +268,8 @@ def write_head(spec: RunSpec) -> None:
         log.point(keys.GRADIENT_ACCUMULATION_STEPS, plan.microbatches)
         log.point(keys.MODEL_BN_SPAN, plan.batch_norm_span(task.training.global_batch_size))
         log.point(keys.HYPERPARAMETERS, hyperparameters(task))
+        if spec.projection:
+            log.point(keys.PROJECTION, spec.projection)
 
 
 def _mlperf_hyperparameters(task: Task) -> dict[str, object]:

@@ -31,6 +31,7 @@ from hybridperf.run.folder import (
 )
 from hybridperf.run.machine import machine_start
 from hybridperf.run.predictor_server import PredictorServer
+from hybridperf.run.projected import project_run
 from hybridperf.run.provenance import code_hashes
 from hybridperf.run.request import package_of
 from hybridperf.run.resume import resumable_epoch, same_request
@@ -121,7 +122,7 @@ def _carry_out(
         yield sealed
         if sealed.ending.outcome is not Outcome.INTERRUPTED or stop.signal is not None:
             _go_on(sealed, package)
-    task_path = settle_task(package, request, task)
+    task_path, projection = settle_task(package, request, task), project_run(request)
     while True:
         runs = sealed_runs(package)
         completed = completed_runs(runs)
@@ -158,6 +159,7 @@ def _carry_out(
             keep_weights=request.keep_weights,
             mode=mode_of(task, request.mode, request.nodes.count),
             sandbox=sandbox_facts(request.mode, request.nodes.count),
+            projection=projection,
         )
         peers.prepare(package, task, stop)
         sealed = Attempt(spec, around).run()

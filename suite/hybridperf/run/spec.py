@@ -77,6 +77,7 @@ class RunSpec:
     retries: int = 0  #: attempts at this seed that failed with the machine before
     mode: Mode = "open"
     sandbox: dict[str, object] = field(default_factory=lambda: {"kind": "none"})
+    projection: dict[str, object] = field(default_factory=dict)  #: of a step; empty: none
     channel: str = ""  #: of the harness, for ranks of other nodes: TOKEN@HOST:PORT
 
     @classmethod

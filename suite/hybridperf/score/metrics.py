@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.score.context_metrics import EFFICIENCY, IMPROVEMENT, PUBLISHED
 from hybridperf.score.interval import METHOD
 from hybridperf.score.metric import Metric
+from hybridperf.score.projection_metrics import BESIDE_PROJECTION
 from hybridperf.score.ranking import standing_of
 from hybridperf.score.rcp_metrics import RCP
 
@@ -308,6 +309,7 @@ _ALL: Final = (
         unit="samples/s",
         better="higher",
     ),
+    *BESIDE_PROJECTION,
     Metric(
         "evaluations",
         "mean over the runs that count",

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
 from hybridperf.log import keys
+from hybridperf.score.beside_projection import BesideProjection, beside_projection
 from hybridperf.score.convergence import samples_at, samples_of
 from hybridperf.untrusted import NUMBER_CAP, number, whole
 
@@ -53,6 +54,7 @@ class RunScore:
     exposed_communication: float | None  #: share of device time in all-reduce waits
     loader_samples_per_s: float | None  #: maximum of the data loaders of all ranks
     compute_samples_per_s: float | None  #: maximum of training with free input
+    beside_projection: BesideProjection | None  #: its steps beside the projected one
     in_window: bool = False  #: in the scoring window
     counts: bool = False  #: in the olympic mean
 
@@ -80,6 +82,11 @@ def score_run(
     curve = tuple(_curve(log, start, benchmark, key, edition)) if start else ()
     elapsed_s = (stop.time_ms - start.time_ms) / 1000 if start and stop else math.inf
     samples = samples_of(log, benchmark, key, edition) or 0
+    steady = (
+        _tracked_rate(log, "throughput", curve) or 0.0
+        if log.first(keys.PLAN)
+        else _rate_between_evaluations(log, samples, elapsed_s)
+    )
     began = start or (log.entries[0] if log.entries else None)
     return RunScore(
         number=run.number,
@@ -93,15 +100,14 @@ def score_run(
         samples_to_target=samples,
         curve=curve,
         throughput_samples_per_s=samples / elapsed_s if elapsed_s > 0 else 0.0,
-        steady_samples_per_s=_tracked_rate(log, "throughput", curve) or 0.0
-        if log.first(keys.PLAN)
-        else _rate_between_evaluations(log, samples, elapsed_s),
+        steady_samples_per_s=steady,
         bubble=known_mean(value for _, value in _tracked(log, "bubble")),
         exposed_communication=known_mean(
             value for _, value in _tracked(log, "exposed_communication")
         ),
         loader_samples_per_s=_tracked_rate(log, "loader_samples_per_s", curve),
         compute_samples_per_s=_tracked_rate(log, "compute_samples_per_s", curve),
+        beside_projection=beside_projection(log, steady),
     )
 
 

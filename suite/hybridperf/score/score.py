@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.log import keys
 from hybridperf.log.rounds import ROUND
+from hybridperf.score.beside_projection import BesideProjection, mean_beside_projection
 from hybridperf.score.convergence import benchmark_of, count_key
 from hybridperf.score.interval import Interval, olympic_interval
 from hybridperf.score.olympic import fewest_runs, median_window, olympic_mean, scored
@@ -57,6 +58,8 @@ class ResultScore:
     exposed_communication: float | None  #: mean over the scored runs
     loader_samples_per_s: float | None  #: mean over the scored runs
     compute_samples_per_s: float | None  #: mean over the scored runs
+    beside_projection: BesideProjection | None
+    #: mean over the scored runs, or over the completed ones if none is scored
 
     @property
     def completed(self) -> list[RunScore]:
@@ -123,6 +126,13 @@ def score_result(result: Result, validity: Validity | None = None) -> ResultScor
         exposed_communication=known_mean(run.exposed_communication for run in counting),
         loader_samples_per_s=known_mean(run.loader_samples_per_s for run in counting),
         compute_samples_per_s=known_mean(run.compute_samples_per_s for run in counting),
+        beside_projection=mean_beside_projection(
+            [
+                run.beside_projection
+                for run in counting or runs
+                if run.beside_projection and run.completion != "ended"
+            ]
+        ),
     )
 
 

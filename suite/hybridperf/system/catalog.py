@@ -26,6 +26,7 @@ class Accelerator:
     peak_tflops: dict[str, float]  #: dense, by number format
     source: str
     memory_gb_per_s: float | None = None
+    memory_gb: float | None = None  #: capacity
     link_gb_per_s: float | None = None  #: sum of all links, both directions
 
 

@@ -17,6 +17,7 @@ EXAMPLES: Final = """\
 eval "$(hybridperf completion bash)"
 hybridperf completion fish > ~/.config/fish/completions/hybridperf.fish"""
 
+_OF_TASKS: Final = {"plan", "run", "rcp", "scale"}
 _BASH = """\
 _hybridperf() {{
     local word="${{COMP_WORDS[COMP_CWORD]}}" words=""
@@ -93,5 +94,5 @@ def _words() -> dict[str, list[str]]:
         actions = parser._actions  # noqa: SLF001 - as above
         options = [option for action in actions for option in action.option_strings]
         choices = [choice for action in actions for choice in action.choices or ()]
-        words[name] = options + choices + (task_names() if name in {"run", "rcp", "scale"} else [])
+        words[name] = options + choices + (task_names() if name in _OF_TASKS else [])
     return words

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.cli.options import PLAN_HELP, add_format, add_run_arguments, whole_number
+from hybridperf.cli.plan_screen import plans_json, print_plans
+from hybridperf.cli.planning import AUTO, HERE, fastest_here, setting_of
 from hybridperf.cli.printing import print_json, print_line, terminal_width
 from hybridperf.cli.progress import ProgressReporter
-from hybridperf.errors import ExitCode
+from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, Severity
 from hybridperf.log.package import Package, read_result
 from hybridperf.plan import ParallelPlan
+from hybridperf.projection.search import Ranking
 from hybridperf.report.judged import UNFINISHED
 from hybridperf.report.terminal import scores_text
 from hybridperf.rules.check import judge_result
@@ -20,13 +23,14 @@ from hybridperf.run.coordinator import Coordinator, coordinating
 from hybridperf.run.folder import completed_runs, left_behind, sealed_runs
 from hybridperf.run.nodes import Nodes
 from hybridperf.run.participant import participate
+from hybridperf.run.projected import is_projectable, projection_source
 from hybridperf.run.request import RunRequest, package_of, require_valid
 from hybridperf.run.run_set import make_run_set
 from hybridperf.score.metrics import row_of
 from hybridperf.score.official import official_of
 from hybridperf.system.describe import describe
 from hybridperf.tasks.data.place import export_data_folder
-from hybridperf.tasks.overrides import parse_overrides
+from hybridperf.tasks.overrides import apply_overrides, parse_overrides
 from hybridperf.tasks.registry import named_task, read_task
 
 if TYPE_CHECKING:
@@ -51,7 +55,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_number,
         help="completed runs that the result should have (default: the task's)",
     )
-    parser.add_argument("--plan", default="dp=1", help=PLAN_HELP)
+    parser.add_argument(
+        "--plan",
+        default="dp=1",
+        help=f"{PLAN_HELP}. auto: the plan for the devices here that is projected to be fastest of "
+        "those that compute what one process does",
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check the request, say what is projected for its plan here, and make no runs",
+    )
     add_run_arguments(parser, Path("runs"))
     parser.add_argument(
         "--nodes",
@@ -82,6 +96,8 @@ def execute(options: argparse.Namespace) -> ExitCode:
     """Make the missing runs, then score and check the result; other nodes than 0 take part."""
     nodes = Nodes.named(options.nodes, options.node_rank, options.rendezvous)
     request = dataclasses.replace(request_of(options), nodes=nodes, mode=options.mode)
+    if options.dry_run:
+        return _project(options, request)
     if nodes.rank > 0:
         if options.format != "json":
             where = f"node {nodes.rank} of {nodes.count} at {nodes.rendezvous}"
@@ -90,6 +106,27 @@ def execute(options: argparse.Namespace) -> ExitCode:
     with coordinating(request) as coordinator:
         coordinator.status = _execute(options, request, coordinator)
         return coordinator.status
+
+
+def _project(options: argparse.Namespace, request: RunRequest) -> ExitCode:
+    """Say what is projected for the plan of ``request`` on this machine."""
+    require_valid(request)
+    task, plan = request.task(), request.plan
+    if request.nodes.count > 1:
+        expected = "one node with --dry-run, which projects from what is measured on this machine"
+        found = f"--nodes {request.nodes.count}"
+        remedy = "use hybridperf plan with the --system that the nodes are"
+        raise UserError(Finding("run.dry_run", expected, found, remedy), ExitCode.USAGE)
+    setting = setting_of(
+        request.task_path, task, system=HERE, devices=plan.ranks, precision=plan.precision
+    )
+    shown = setting.shown(Ranking([setting.projection(plan)], considered=1, projected=1))
+    if options.format == "json":
+        print_json(plans_json(shown))
+    else:
+        print_plans(shown)
+        print_line(f"Without --dry-run: {request.command}")
+    return ExitCode.OK
 
 
 def _execute(
@@ -143,6 +180,8 @@ def make_runs(
         print_line(
             f"{request.task().name} under {request.plan}: {_standing(package, request.runs)}"
         )
+        if hint := _projection_hint(package, request):
+            print_line(hint)
     with ProgressReporter(quiet=quiet) as progress:
         for _ in make_run_set(request, progress, coordinator):
             pass
@@ -158,9 +197,14 @@ def request_of(options: argparse.Namespace) -> RunRequest:
     export_data_folder(options.data_dir)
     path = named_task(options.task)
     task = read_task(path)
+    overrides = parse_overrides(task, options.overrides)
+    if options.plan == AUTO:
+        plan = fastest_here(path, apply_overrides(task, overrides))
+    else:
+        plan = ParallelPlan.parse(options.plan)
     return RunRequest(
         task_path=path,
-        plan=ParallelPlan.parse(options.plan),
+        plan=plan,
         runs=options.runs or task.runs.count,
         out=options.out,
         org=options.org,
@@ -168,8 +212,20 @@ def request_of(options: argparse.Namespace) -> RunRequest:
         system=options.system,
         division=options.division,
         keep_weights=options.keep_weights,
-        overrides=tuple(parse_overrides(task, options.overrides).items()),
+        overrides=tuple(overrides.items()),
     )
+
+
+def _projection_hint(package: Package, request: RunRequest) -> str:
+    """Return how to have the steps of missing runs projected; "" if they are, or cannot be."""
+    runs = sealed_runs(package) if package.folder.is_dir() else []
+    missing = len(completed_runs(runs)) < request.runs
+    if not missing or request.nodes.count > 1 or not is_projectable(request):
+        return ""
+    if projection_source(request) is not None:
+        return ""
+    command = f"hybridperf plan {request.task().name} --devices {request.plan.ranks}"
+    return f"its steps are not projected: '{command}' measures this machine for that, once"
 
 
 def _standing(package: Package, wanted: int) -> str:

@@ -1,0 +1,217 @@
+"""What commands project plans with: a task on devices of a system, or on those of this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from hybridperf.cli.plan_screen import Shown
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import Finding
+from hybridperf.plan import TrainingConfig
+from hybridperf.projection.candidates import Candidates
+from hybridperf.projection.device import device_timing
+from hybridperf.projection.link import Link, Network
+from hybridperf.projection.project import Projection, project
+from hybridperf.projection.search import Work, search
+from hybridperf.projection.system import find_system, known_systems
+from hybridperf.projection.units import load_units
+from hybridperf.run.profiles import measure_profile
+from hybridperf.score.olympic import fewest_runs, olympic_mean
+from hybridperf.spelling import did_you_mean
+from hybridperf.system.accelerators import probe_accelerators, usable_devices
+from hybridperf.system.host import probe_memory
+from hybridperf.tasks.mlperf import mlperf_benchmark
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hybridperf.plan import ParallelPlan
+    from hybridperf.projection.candidates import Methods
+    from hybridperf.projection.search import Ranking
+    from hybridperf.projection.system import System
+    from hybridperf.tasks.task import Task
+
+__all__ = ["AUTO", "HERE", "Setting", "fastest_here", "samples_to_target", "setting_of"]
+
+AUTO: Final = "auto"  #: as a plan: the one that is projected to be fastest here
+HERE: Final = "here"  #: the system whose units and links are measured
+_GB: Final = 10**9
+_ALONE: Final = Network(1, Link(0.0, float("inf")))  #: of one device
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A task on the devices of a system."""
+
+    task: Task
+    system: str
+    source: str  #: of the times, for messages
+    precision: str
+    work: Work
+    config: TrainingConfig
+
+    def ranking(self, methods: Methods, most: int) -> Ranking:
+        """Return the ``most`` plans for all devices that are projected to be fastest.
+
+        Raises:
+            UserError: exit status 2 if no plan is valid or fits into memory, with the nearest one.
+        """
+        ranking = search(self._candidates(self.config.devices, methods), self.work, most=most)
+        if not ranking.best and methods == "equivalent":
+            self._refuse(ranking)
+        return ranking
+
+    def projection(self, plan: ParallelPlan) -> Projection:
+        """Return the projection of ``plan``."""
+        work = self.work
+        return project(
+            plan,
+            work.units,
+            work.timing,
+            work.network,
+            global_batch_size=work.global_batch_size,
+            optimizer=work.optimizer,
+        )
+
+    def shown(
+        self,
+        equivalent: Ranking,
+        other: Ranking | None = None,
+        measured_s: dict[str, float] | None = None,
+    ) -> Shown:
+        """Return rankings in this setting, to be shown, with the steps that were measured."""
+        return Shown(
+            task=self.task.name,
+            system=self.system,
+            source=self.source,
+            devices=self.config.devices,
+            global_batch_size=self.work.global_batch_size,
+            precision=self.precision,
+            device_bytes=self.work.device_bytes,
+            equivalent=equivalent,
+            other=other,
+            samples_to_target=samples_to_target(self.task),
+            measured_s=measured_s or {},
+        )
+
+    def _candidates(self, ranks: int, methods: Methods) -> Candidates:
+        per_node = self.work.network.devices_per_node
+        return Candidates(self.config, ranks, per_node, methods, self.precision)
+
+    def _refuse(self, ranking: Ranking) -> NoReturn:
+        devices, batch = self.config.devices, self.work.global_batch_size
+        if ranking.nearest is not None:
+            plan, needed = ranking.nearest
+            limit = self.work.device_bytes or 0
+            expected = f"a plan that needs at most {limit / _GB:.3g} GB on a device"
+            found = f"{needed / _GB:.3g} GB under {plan}, the plan that needs the least"
+            remedy = "add devices, lower training.global_batch_size, or give more --memory-gb"
+            raise UserError(
+                Finding("plan.memory", expected, found, remedy, self.task.name), ExitCode.USAGE
+            )
+        count = next((n for n in range(devices - 1, 0, -1) if self._is_possible(n)), 1)
+        expected = f"a number of devices among which a batch of {batch} samples can be divided"
+        remedy = f"use {count}, or change training.global_batch_size with --set"
+        raise UserError(
+            Finding("plan.devices", expected, str(devices), remedy, self.task.name), ExitCode.USAGE
+        )
+
+    def _is_possible(self, ranks: int) -> bool:
+        return any(True for _ in self._candidates(ranks, "equivalent").layouts())
+
+
+def setting_of(
+    path: Path,
+    task: Task,
+    *,
+    system: str,
+    devices: int,
+    precision: str = "fp32",
+    memory_gb: float | None = None,
+) -> Setting:
+    """Return ``task``, of the file at ``path``, on ``devices`` of ``system``.
+
+    Each has ``memory_gb`` of memory if given. Of this machine, units and links are measured, which
+    takes up to minutes, unless they have been.
+
+    Raises:
+        UserError: exit status 2 if the system or the units of the task are not known, 4 if units
+            cannot be measured.
+    """
+    units = load_units(task.name)
+    if system == HERE:
+        profile = measure_profile(path, devices, precision)
+        timing, source = profile.times, f"a profile of {profile.date[:10]}"
+        network = profile.network(devices) if devices > 1 else _ALONE
+        kind, device_bytes = usable_devices().kind, _memory_here(devices)
+    else:
+        found = _find(system)
+        timing = device_timing(found.device, units, precision)
+        network, source, kind = found.network, found.device.name, "gpu"
+        device_bytes = found.memory_bytes or None
+    work = Work(
+        units=units,
+        timing=timing,
+        network=network,
+        global_batch_size=task.training.global_batch_size,
+        optimizer=task.optimizer.name,
+        clips=task.optimizer.clip_norm > 0,
+        device_bytes=device_bytes if memory_gb is None else round(memory_gb * _GB),
+    )
+    config = TrainingConfig(
+        units=1 + sum(unit.begins_stage for unit in units.units[1:]),
+        global_batch_size=task.training.global_batch_size,
+        devices=devices,
+        ranks_per_device=1,
+        device_kind=kind,
+        tensor_sizes=task.parallel.tensor_sizes,
+        tokens=task.parallel.tokens,
+        batch_norm=task.parallel.batch_norm,
+        tied=task.parallel.tied,
+    )
+    return Setting(task, system, source, precision, work, config)
+
+
+def _find(name: str) -> System:
+    """Return the system of the catalogue called ``name``; where there is none, say all names."""
+    known = [HERE, *(each.name for each in known_systems())]
+    if name in known:
+        return find_system(name)
+    expected = f"{HERE} or one of the systems {', '.join(known[1:])}"
+    finding = Finding(
+        "plan.system", expected, f"{name!r:.60}", did_you_mean(name, known, "choose one of them")
+    )
+    raise UserError(finding, ExitCode.USAGE)
+
+
+def _memory_here(devices: int) -> int | None:
+    """Return the memory of a device here: of the smallest accelerator, or a share of the host's."""
+    if usable_devices().kind == "gpu":
+        gpus = [gpu["memory_bytes"] for gpu in probe_accelerators()["gpus"] if gpu["used"]]
+        return min((size for size in gpus if size), default=None)
+    memory = probe_memory()["usable_bytes"]
+    return None if memory is None else memory // devices
+
+
+def fastest_here(path: Path, task: Task) -> ParallelPlan:
+    """Return the equivalent plan for all devices of this machine that is projected to be fastest.
+
+    Raises:
+        UserError: as `setting_of` and `Setting.ranking`.
+    """
+    setting = setting_of(path, task, system=HERE, devices=usable_devices().count)
+    return setting.ranking("equivalent", 1).best[0].plan
+
+
+def samples_to_target(task: Task) -> float | None:
+    """Return the olympic mean of the samples that the reference runs of ``task`` took.
+
+    None if there are none at its global batch size, since other sizes take other numbers.
+    """
+    reference, drops = task.reference, mlperf_benchmark(task.name).drops
+    if reference is None or reference.global_batch_size != task.training.global_batch_size:
+        return None
+    if len(samples := reference.samples_to_target) < fewest_runs(drops):
+        return None
+    return olympic_mean(samples, drops)

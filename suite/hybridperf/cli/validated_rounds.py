@@ -1,0 +1,46 @@
+"""Validate projections on published results: what ``hybridperf plan --validate`` executes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hybridperf.cli.printing import print_json, print_line, terminal_width
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import Finding
+from hybridperf.parallel_map import parallel_map
+from hybridperf.projection.rounds import Published, project_rounds
+from hybridperf.report.judged import found_packages
+from hybridperf.report.published_systems import NotProjected, is_projectable, published_system
+from hybridperf.report.round_projections import round_projections_json, round_projections_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["validate_on_rounds"]
+
+
+def validate_on_rounds(path: Path, *, as_json: bool, jobs: int) -> ExitCode:
+    """Print projected beside published throughput of the rounds of MLPerf below ``path``.
+
+    Raises:
+        UserError: exit status 4 if no result below ``path`` can be projected.
+    """
+    packages = [each for each in found_packages([path]) if is_projectable(each)]
+    found = list(parallel_map(published_system, packages, jobs))
+    projected = project_rounds(each for each in found if isinstance(each, Published))
+    left_out = [each for each in found if isinstance(each, NotProjected)]
+    if not projected:
+        finding = Finding(
+            "plan.rounds",
+            "folders training_results_v<round> with results of BERT or ResNet on two numbers of "
+            "devices of one submitter",
+            f"{len(packages)} results of these benchmarks" if packages else "none",
+            "unpack rounds that MLCommons published",
+            path=str(path),
+        )
+        raise UserError(finding, ExitCode.ENVIRONMENT)
+    if as_json:
+        print_json(round_projections_json(projected, left_out))
+    else:
+        print_line(round_projections_text(projected, left_out, terminal_width()))
+    return ExitCode.OK

@@ -1,0 +1,347 @@
+"""Times that a step takes at least: they order a search, and end it early.
+
+Every bound is one of what `project` finds for a plan; `tests/projection/test_search.py` holds each
+to the projection of every valid plan of small cases.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from functools import cache
+from itertools import accumulate, pairwise, product
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from hybridperf.plan import SCHEDULES
+from hybridperf.plan.fields import PlanFields
+from hybridperf.projection.collectives import all_gather, all_reduce, reduce_scatter
+from hybridperf.projection.partition import partition, stage_cuts
+from hybridperf.projection.stages import axis_stride
+from hybridperf.projection.traffic import (
+    gradient_bytes,
+    held_parameters,
+    message_bytes,
+    tensor_parallel_bytes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hybridperf.plan import ParallelPlan
+    from hybridperf.projection.candidates import Candidates, Layout, Pipeline
+    from hybridperf.projection.link import Network
+    from hybridperf.projection.partition import Cuts
+    from hybridperf.projection.simulate import Costs
+    from hybridperf.projection.units import UnitTable, UnitTiming
+
+__all__ = ["GroupBounds", "plan_at_least_s"]
+
+_ALONE: Final = ((1, False),)  #: the ways of tensor parallelism of one rank
+
+
+def plan_at_least_s(plan: ParallelPlan, costs: Costs) -> float:
+    """Return seconds that a step of ``plan`` takes at least, by what its actions cost.
+
+    A wire carries one message after another, and ranks that share network adapters average in
+    turns. A rank computes its passes and its update. Averages of a stage begin in its last backward
+    pass at the earliest, and what they take beyond it comes on top, unless they may take a whole
+    step. Under a flush the first rank begins a step by a forward pass, which has to reach every
+    rank before that computes, and ends it by a backward pass, which has to come back from there;
+    and every micro-batch goes through all stages and back.
+    """
+    number, placed = plan.microbatches, [plan.stages_of(rank) for rank in range(plan.pp)]
+    wires = defaultdict[str, float](float)
+    for hop in (*costs.activations, *costs.gradients):
+        if hop is not None:
+            wires[hop.wire] += number * hop.occupied_s
+    turns = defaultdict[int, float](float)
+    for rank, own in enumerate(placed):
+        turn = costs.turns[rank] if costs.turns else rank
+        turns[turn] += sum(bucket.seconds for stage in own for bucket in costs.buckets[stage])
+    most, reach = max((*wires.values(), *turns.values())), 0.0
+    drains = plan.flush and not (plan.pipeline and plan.pipeline.split_backward)
+    for rank, own in enumerate(placed):
+        passes_s = number * sum(costs.forward_s[s] + costs.backward_s[s] for s in own)
+        averages_s = [sum(bucket.seconds for bucket in costs.buckets[s]) for s in own]
+        if plan.staleness:
+            waits_s = 0.0
+        elif plan.sync == "blocking":
+            waits_s = sum(averages_s)
+        else:
+            waits_s = sum(
+                max(0.0, average_s - costs.backward_s[stage])
+                for stage, average_s in zip(own, averages_s, strict=True)
+            )
+        most = max(most, passes_s + waits_s + costs.update_s[rank])
+        if drains:
+            most = max(most, reach + passes_s + costs.update_s[0])
+            reach += costs.forward_s[rank] + costs.backward_s[rank]
+            for hop in (costs.activations[rank], costs.gradients[(rank + 1) % plan.pp]):
+                reach += hop.occupied_s + hop.latency_s if hop else 0.0
+    if plan.flush:
+        split = plan.pipeline is not None and plan.pipeline.split_backward
+        backward_s = costs.input_s if split else costs.backward_s
+        hops = (hop for hop in (*costs.activations, *costs.gradients) if hop is not None)
+        path_s = sum(costs.forward_s) + sum(backward_s)
+        path_s += sum(hop.occupied_s + hop.latency_s for hop in hops)
+        most = max(most, path_s + costs.update_s[0])
+    return most
+
+
+class _Rank(NamedTuple):
+    """What a rank of a pipeline does at least, in seconds."""
+
+    passes_s: float  #: of one micro-batch, forward and backward
+    backward_s: float  #: of them, backward
+    before_s: float  #: of the stages before its first one, for which it waits in a flushed step
+    wire_s: float  #: of the messages of one micro-batch to the next rank
+    averages_s: float  #: of its gradients over replicas
+
+
+class _Averages(NamedTuple):
+    """What averaging the gradients of a step takes at least, in seconds."""
+
+    by_rank_s: list[float]
+    in_turns_s: float  #: of ranks that average one after another
+
+
+class _Ways(NamedTuple):
+    """The ways in which plans may communicate, of which the fastest counts."""
+
+    tensor: tuple[tuple[int, bool], ...]  #: stride of tp ranks, and whether there is sp
+    averages: tuple[tuple[int, int, bool, int, str], ...]
+    #: strides of replicas and of pp ranks, whether replicas shard, those that share a copy, and the
+    #: form of gradients
+    neighbours: tuple[int, ...]  #: stride of pp ranks
+    messages: tuple[tuple[bool, str], ...]  #: whether there is sp, and compression
+
+    @classmethod
+    def of(cls, plan: ParallelPlan) -> _Ways:
+        """Return those of ``plan``."""
+        return cls(
+            ((axis_stride(plan, "tp"), plan.sp),),
+            (
+                (
+                    axis_stride(plan, "dp"),
+                    axis_stride(plan, "pp"),
+                    plan.zero > 0,
+                    plan.shards,
+                    plan.gradients,
+                ),
+            ),
+            (axis_stride(plan, "pp"),),
+            ((plan.sp, plan.links),),
+        )
+
+
+class GroupBounds:
+    """Lower bounds on the steps of plans that share a layout and an order of passes.
+
+    Few numbers of stages and sizes of micro-batches make very many plans, so what is found for one
+    of them is kept.
+    """
+
+    def __init__(
+        self, candidates: Candidates, units: UnitTable, timing: UnitTiming, network: Network
+    ) -> None:
+        self._candidates, self._units, self._network = candidates, units.units, network
+        self.timing = cache(timing)
+        self.by_flops, self.by_time = cache(self._by_flops), cache(self._by_time)
+        self._sums, self._averages = cache(self._running_sums), cache(self._averages_s)
+        self._adding_up, self._averaging = cache(self._adding_up_s), cache(self._averaging_s)
+        self._sent, self._hop = cache(self._sent_bytes), cache(self._fastest_hop)
+        self._ways = cache(self._all_ways)
+
+    def microbatch(self, layout: Layout, pipeline: Pipeline) -> int:
+        """Return the samples of a micro-batch."""
+        batch = self._candidates.config.global_batch_size
+        return batch // layout.dp // pipeline.microbatches
+
+    def at_least_s(
+        self, layout: Layout, pipeline: Pipeline, plan: ParallelPlan | None = None
+    ) -> float:
+        """Return seconds that a step takes at least, by its busiest rank or wire.
+
+        That is under ``plan`` or, if None, under all plans of the group. A rank computes the passes
+        of all its stages for all micro-batches. Of what tensor parallelism splits it computes its
+        part, and adds up activations with its group. It sends each micro-batch to the next rank.
+        Gradients are averaged, or at least scattered, from its last backward passes on; by ranks of
+        a node that share its network adapters, in turns. With a flush, rank r also waits: its first
+        pass needs those of the stages before its first one, which are on other ranks, and these
+        compute their backward passes after its last one, before the next step begins. Where
+        backward passes are split, a rank's last pass may be one that nobody waits for, so that only
+        forward passes count. Recomputation, updates and all other communication come on top.
+        """
+        ways = self._ways(layout) if plan is None else _Ways.of(plan)
+        pipeline = pipeline._replace(cuts=self.cuts(layout, pipeline))
+        averages = self._averages(layout, pipeline._replace(microbatches=1), ways.averages)
+        number, most = pipeline.microbatches, averages.in_turns_s
+        for rank in self._ranks(layout, pipeline, averages, ways):
+            passes_s = number * rank.passes_s
+            averaged_s = rank.averages_s
+            if not pipeline.staleness:
+                averaged_s = passes_s + max(0.0, averaged_s - rank.backward_s)
+            flushed_s = passes_s + rank.before_s if pipeline.flush else 0.0
+            most = max(most, passes_s, averaged_s, flushed_s, number * rank.wire_s)
+        return most
+
+    def _all_ways(self, layout: Layout) -> _Ways:
+        """Return all ways that plans of ``layout`` have: every order of axes, and all methods."""
+        dp, tp, pp = layout
+        replicas = [(False, 1), (True, dp)]
+        if (near := self._candidates.near_replicas(layout)) is not None:
+            replicas.append((True, near))
+        sp = (False, True) if tp > 1 else (False,)
+        orders = (
+            PlanFields(dp=dp, tp=tp, pp=pp, order=order)
+            for order in self._candidates.orders(layout)
+        )
+        strides = {tuple(axis_stride(each, axis) for axis in ("dp", "tp", "pp")) for each in orders}
+        return _Ways(
+            tuple(product({tensor for _, tensor, _ in strides}, sp)),
+            tuple(
+                (stride, between, *way, form)
+                for stride, between in {(replica, rank) for replica, _, rank in strides}
+                for way in replicas
+                for form in self._candidates.gradients
+            ),
+            tuple({rank for _, _, rank in strides}),
+            tuple(product(sp, self._candidates.links)),
+        )
+
+    def cuts(self, layout: Layout, pipeline: Pipeline) -> Cuts:
+        """Return the first units of each stage but the first."""
+        return pipeline.cuts or self.by_flops(layout.pp * pipeline.stages)
+
+    def _by_flops(self, stages: int) -> Cuts:
+        """Return the first units of all ``stages`` but the first, as ``cut=minimax`` has them."""
+        return stage_cuts(PlanFields(pp=stages), self._units)
+
+    def _by_time(self, stages: int, samples: int) -> Cuts:
+        """Return those where the passes of the slowest stage take the least time."""
+        both = [high - low for low, high in pairwise(self._sums(samples, 1, _ALONE)[1])]
+        allowed = [unit.begins_stage for unit in self._units]
+        return partition("minimax", both, stages, allowed)
+
+    def _ranks(
+        self, layout: Layout, pipeline: Pipeline, averages: _Averages, ways: _Ways
+    ) -> Iterator[_Rank]:
+        """Yield what each rank of the pipeline does."""
+        samples = self.microbatch(layout, pipeline)
+        tensor = ways.tensor if layout.tp > 1 else _ALONE
+        forward, both = self._sums(samples, layout.tp, tensor)
+        edges = (0, *pipeline.cuts, len(self._units))
+        schedule = SCHEDULES.get(pipeline.schedule or "")
+        before = forward if schedule and schedule.split_backward else both
+        placed = self._placed(layout, pipeline)
+        for rank, own in enumerate(placed):
+            passes_s = sum(both[edges[stage + 1]] - both[edges[stage]] for stage in own)
+            forward_s = sum(forward[edges[stage + 1]] - forward[edges[stage]] for stage in own)
+            after = placed[rank + 1] if rank + 1 < len(placed) else ()
+            sent = sum(
+                self._sent(edges[stage + 1] - 1, samples, layout.tp, ways.messages)
+                for stage in own
+                if stage + 1 in after
+            )
+            wire_s = sent / self._hop(rank, ways.neighbours) if sent else 0.0
+            before_s = before[edges[min(own)]]
+            yield _Rank(passes_s, passes_s - forward_s, before_s, wire_s, averages.by_rank_s[rank])
+
+    @staticmethod
+    def _placed(layout: Layout, pipeline: Pipeline) -> list[tuple[int, ...]]:
+        """Return the stages of each rank."""
+        if pipeline.schedule is None:
+            return [(0,)]
+        placement = SCHEDULES[pipeline.schedule].placement
+        return [placement(rank, layout.pp, pipeline.stages) for rank in range(layout.pp)]
+
+    def _running_sums(
+        self, samples: int, tp: int, ways: tuple[tuple[int, bool], ...]
+    ) -> tuple[list[float], list[float]]:
+        """Return running sums over units: of forward passes, and of both passes with the loss."""
+        times = self.timing(samples)
+        plan = PlanFields(tp=tp, precision=self._candidates.precision)
+        forward_s, both_s = [], []
+        for unit, forward, backward in zip(
+            self._units, times.forward_s, times.backward_s, strict=True
+        ):
+            part, sums_s = 1.0, 0.0
+            if tp > 1 and unit.parameters:
+                part = held_parameters(plan, unit) / unit.parameters
+                size = tensor_parallel_bytes(plan, unit, samples)
+                sums_s = min(self._adding_up(size, tp, *way) for way in ways)
+            forward_s.append(forward * part + sums_s)
+            both_s.append((forward + backward) * part + 2 * sums_s)
+        both_s[-1] += times.loss_s
+        return [0.0, *accumulate(forward_s)], [0.0, *accumulate(both_s)]
+
+    def _adding_up_s(self, size: float, ranks: int, stride: int, sp: bool) -> float:
+        """Return the seconds of adding up activations in a tp group; with sp, in two halves."""
+        group = self._network.group(ranks, stride)
+        if sp:
+            return reduce_scatter(size, group).seconds + all_gather(size, group).seconds
+        return all_reduce(size, group).seconds
+
+    def _averages_s(
+        self, layout: Layout, pipeline: Pipeline, ways: tuple[tuple[int, int, bool, int, str], ...]
+    ) -> _Averages:
+        """Return what averaging takes in the fastest of ``ways``; of ``pipeline``, by its cuts."""
+        if layout.dp == 1:
+            return _Averages([0.0] * layout.pp, 0.0)
+        edges = (0, *pipeline.cuts, len(self._units))
+        ranks = [
+            [unit for stage in own for unit in self._units[edges[stage] : edges[stage + 1]]]
+            for own in self._placed(layout, pipeline)
+        ]
+        every, in_turns_s = [], []
+        for *way, form in ways:
+            plan = PlanFields(tp=layout.tp, gradients=form)
+            sizes = (sum(gradient_bytes(plan, unit) for unit in units) for units in ranks)
+            by_rank_s = [self._averaging(size, layout, *way) for size in sizes]
+            every.append(by_rank_s)
+            in_turns_s.append(self._longest_turn_s(by_rank_s, layout, *way[:2]))
+        return _Averages([min(each) for each in zip(*every, strict=True)], min(in_turns_s))
+
+    def _longest_turn_s(
+        self, by_rank_s: list[float], layout: Layout, stride: int, between: int
+    ) -> float:
+        """Return the sum over the ranks of a pipeline on one node that share network adapters."""
+        if self._network.group(layout.dp, stride).adapters >= 1:
+            return max(by_rank_s)
+        sums = defaultdict[int, float](float)
+        for rank, seconds in enumerate(by_rank_s):
+            sums[rank * between // self._network.devices_per_node] += seconds
+        return max(sums.values())
+
+    def _averaging_s(
+        self, size: float, layout: Layout, stride: int, between: int, zero: bool, shards: int
+    ) -> float:
+        """Return the seconds of an all-reduce, or of what sharding does of it before the update.
+
+        The ranks of a pipeline that are on one node share its adapters: who has a turn, has them.
+        """
+        if zero:
+            over = self._network.group(layout.dp // shards, stride * shards)
+            scatter_s = reduce_scatter(size, self._network.group(shards, stride)).seconds
+            return scatter_s + all_reduce(size / shards, over).seconds
+        group = self._network.group(layout.dp, stride)
+        if group.adapters < 1:
+            together = max(1, min(layout.pp, self._network.devices_per_node // between))
+            group = replace(group, adapters=min(1.0, group.adapters * together))
+        return all_reduce(size, group).seconds
+
+    def _sent_bytes(
+        self, unit: int, samples: int, tp: int, ways: tuple[tuple[bool, str], ...]
+    ) -> int:
+        """Return the bytes of a message with the outputs of a unit, in the smallest form."""
+        return min(
+            message_bytes(PlanFields(tp=tp, sp=sp, links=links), self._units[unit], samples)
+            for sp, links in ways
+        )
+
+    def _fastest_hop(self, rank: int, strides: tuple[int, ...]) -> float:
+        """Return the bytes/s from a rank of a pipeline to the next one, where it is fastest."""
+        return max(
+            self._network.hop(rank * stride, (rank + 1) * stride, stride).own_bytes_per_s
+            for stride in strides
+        )

@@ -1,0 +1,149 @@
+"""Read links out of the free text of a published system's description."""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from hybridperf.projection.link import Link
+from hybridperf.projection.system import find_link
+from hybridperf.tasks.schema import build
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Links", "described_links"]
+
+_FILE: Final = Path(__file__).with_name("systems.toml")
+_LONGEST: Final = 400  #: characters of a field that are read
+_MOST_ADAPTERS: Final = 64
+_BITS: Final = 8
+_NETWORK_FIELDS: Final = ("host_networking", "host_network_card_count", "host_networking_topology")
+_PCIE_FIELDS: Final = ("accelerator_host_interconnect", "accelerator_interconnect")
+#: names of adapters -> Gb/s; the first that a text has counts
+_RATES: Final = (
+    *(("ndr200", 200), ("ndr", 400), ("hdr100", 100), ("hdr", 200)),
+    *(("edr", 100), ("fdr", 56), ("slingshot", 200)),
+)
+_COUNT: Final = re.compile(r"([1-9][0-9]{0,2}) ?x")
+_NUMBER: Final = re.compile(r"([1-9][0-9]{0,3}) ?(Gb|gb|GB)")  #: GB is of bytes
+_PARTS: Final = re.compile(r"[,;+]| and ")
+_COMPUTE: Final = re.compile(r"compute *:")
+_OTHER_USES: Final = re.compile(r"management|storage")
+_PCIE: Final = re.compile(r"pcie?[ ,-]{0,2}(?:gen)? ?([345])")
+_OWN_ADAPTERS: Final = re.compile(r"ethernet|gbe")
+
+
+class Links(NamedTuple):
+    """How the devices of a system reach each other while all of them send."""
+
+    inside: Link  #: between two devices of a node
+    between: Link  #: from a device to one on another node
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """How nodes of a device are linked, where a description does not say it."""
+
+    inside: str
+    adapter: str = "ethernet-100"
+    spans_nodes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Assumed:
+    """What is assumed of published systems."""
+
+    at_processor_gb_per_s: float
+    most_devices_without_switch: int
+    achieved_share: float
+    adapter: str  #: one for each device where neither description nor device tells
+    device: dict[str, _Node]
+
+
+class _Adapters(NamedTuple):
+    """Adapters of a node, or of a device."""
+
+    count: int
+    gb_per_s: float  #: of each, as stated
+
+
+def described_links(description: Mapping[str, object], device: str, devices_per_node: int) -> Links:
+    """Return how the devices of a published system reach each other.
+
+    ``device`` is the catalogue's name of the accelerator, or what the untrusted ``description``
+    calls it. What a description leaves open is assumed as ``systems.toml`` says.
+    """
+    assumed, node = _assumed(), _assumed().device.get(device)
+    interconnect = _text(description, "accelerator_interconnect")
+    if node is None and _OWN_ADAPTERS.search(interconnect.lower()):
+        own = _adapters(interconnect)
+        if own is not None:
+            link = _link(own.count * own.gb_per_s * assumed.achieved_share)
+            return Links(link, link)
+    inside = find_link(node.inside if node else _pcie(description)).link()
+    if node is not None and node.spans_nodes:
+        return Links(inside, inside)
+    stated = (_adapters(_text(description, field)) for field in _NETWORK_FIELDS)
+    known = [adapters for adapters in stated if adapters is not None]
+    usual = find_link(node.adapter if node else assumed.adapter).peak_gb_per_s
+    adapters = max(known, key=_together, default=_Adapters(devices_per_node, usual))
+    each = adapters.gb_per_s * assumed.achieved_share
+    if devices_per_node <= assumed.most_devices_without_switch:
+        each = min(each, assumed.at_processor_gb_per_s)
+    return Links(inside, _link(adapters.count * each / devices_per_node))
+
+
+def _link(gb_per_s: float) -> Link:
+    return Link(find_link("ethernet-100").latency_us / 1e6, gb_per_s * 1e9)
+
+
+def _adapters(text: str) -> _Adapters | None:
+    """Return the adapters with the most bandwidth of those in ``text``; None if it has none."""
+    compute = _COMPUTE.search(text.lower())
+    text = text[compute.end() :] if compute else text
+    found = []
+    for part in _PARTS.split(text):
+        words = part.lower()
+        rate = None if _OTHER_USES.search(words) else _gb_per_s(part)
+        if rate is not None:
+            count = _COUNT.search(words)
+            found.append(_Adapters(min(int(count[1]), _MOST_ADAPTERS) if count else 1, rate))
+    return max(found, key=_together, default=None)
+
+
+def _together(adapters: _Adapters) -> float:
+    return adapters.count * adapters.gb_per_s
+
+
+def _gb_per_s(part: str) -> float | None:
+    dense = part.lower().replace(" ", "").replace("-", "")
+    for name, gigabits in _RATES:
+        if name in dense:
+            return gigabits / _BITS
+    number = _NUMBER.search(part)
+    if number is None:
+        return None
+    return float(number[1]) / (1 if number[2] == "GB" else _BITS)
+
+
+def _pcie(description: Mapping[str, object]) -> str:
+    """Return the link of devices on PCIe, by the generation that the description states."""
+    text = " ".join(_text(description, field) for field in _PCIE_FIELDS).lower()
+    stated = _PCIE.search(text)
+    return f"pcie-{stated[1]}" if stated else "pcie-4"
+
+
+def _text(description: Mapping[str, object], field: str) -> str:
+    value = description.get(field)
+    return value[:_LONGEST] if isinstance(value, str) else ""
+
+
+@functools.cache
+def _assumed() -> _Assumed:
+    table = tomllib.loads(_FILE.read_text(encoding="utf-8"))["described"]
+    return build(_Assumed, table, path=_FILE.name, at="described")

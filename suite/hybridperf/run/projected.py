@@ -1,0 +1,109 @@
+"""Project a step of a run before it starts, for its log."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.errors import UserError
+from hybridperf.projection.device import device_timing
+from hybridperf.projection.link import Link, Network
+from hybridperf.projection.project import project
+from hybridperf.projection.stated import stated
+from hybridperf.projection.system import known_systems
+from hybridperf.projection.units import load_units
+from hybridperf.run.atomic import canonical_json
+from hybridperf.run.profiles import cached_profile
+from hybridperf.system.accelerators import usable_devices
+from hybridperf.system.catalog import find_accelerator
+from hybridperf.tasks.registry import is_of_suite, read_task
+
+if TYPE_CHECKING:
+    from hybridperf.projection.units import UnitTable, UnitTiming
+    from hybridperf.run.request import RunRequest
+
+__all__ = ["Source", "is_projectable", "project_run", "projection_source"]
+
+_NO_LINK: Final = Link(0.0, math.inf)  #: what one rank sends takes no time
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a projection is made from."""
+
+    timing: UnitTiming
+    network: Network
+    facts: dict[str, object]  #: as docs/log.md has it
+
+
+def is_projectable(request: RunRequest) -> bool:
+    """Return whether the task's units are known, and trained by the code that they are timed in."""
+    if not is_of_suite(request.task_path):
+        return False
+    return request.launched == read_task(request.task_path).trainer
+
+
+def projection_source(request: RunRequest) -> Source | None:
+    """Return what is known of times on this machine for the request's task and precision."""
+    if not is_projectable(request):
+        return None
+    units = load_units(request.task().name)
+    return _measured(request, units) or _modelled(request, units)
+
+
+def project_run(request: RunRequest) -> dict[str, object]:
+    """Return what is projected for a step, as the log states it; empty if nothing is known."""
+    if (source := projection_source(request)) is None:
+        return {}
+    task = request.task()
+    projection = project(
+        request.plan,
+        load_units(task.name),
+        source.timing,
+        source.network,
+        global_batch_size=task.training.global_batch_size,
+        optimizer=task.optimizer.name,
+        clips=task.optimizer.clip_norm > 0,
+        with_timeline=True,
+    )
+    return stated(projection, source.facts)
+
+
+def _measured(request: RunRequest, units: UnitTable) -> Source | None:
+    """Return the cached profile of as many ranks on this machine, if there is one that holds."""
+    plan = request.plan
+    if request.nodes.count > 1:
+        return None
+    profile = cached_profile(read_task(request.task_path), plan.ranks, plan.precision)
+    if profile is None or len(profile.unit_names) != len(units.units):
+        return None
+    return Source(
+        profile.times,
+        profile.network(plan.dp) if plan.ranks > 1 else Network(1, _NO_LINK),
+        {
+            "kind": "profile",
+            "date": profile.date[:10],
+            "sha256": hashlib.sha256(canonical_json(profile.as_table())).hexdigest(),
+        },
+    )
+
+
+def _modelled(request: RunRequest, units: UnitTable) -> Source | None:
+    """Return a model of this machine's accelerators, if the catalogue has them in a system."""
+    devices = usable_devices()
+    device = find_accelerator(devices.name) if devices.kind == "gpu" else None
+    system = next((each for each in known_systems() if each.device == device), None)
+    if system is None:
+        return None
+    try:
+        timing = device_timing(system.device, units, request.plan.precision)
+    except UserError:  # no peak in this precision
+        return None
+    return Source(
+        timing,
+        dataclasses.replace(system.network, devices_per_node=devices.count),
+        {"kind": "device model", "device": system.device.name, "system": system.name},
+    )

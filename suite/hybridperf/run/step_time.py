@@ -1,0 +1,163 @@
+"""Measure the steps of a plan: start its ranks as a run does, and end them after some steps.
+
+Nothing is published, and no result is touched. The ranks' signs of progress are read by a thread,
+so that the harness serves the ranks meanwhile as in any run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import Finding
+from hybridperf.log.writer import LogClock
+from hybridperf.run.attempt import write_head
+from hybridperf.run.ending import Outcome
+from hybridperf.run.launcher import launch
+from hybridperf.run.pulse import read_pulse
+from hybridperf.run.rank_server import RankServer
+from hybridperf.run.request import require_valid
+from hybridperf.run.sandbox import mode_of, sandbox_facts
+from hybridperf.run.scratch import Scratch
+from hybridperf.run.signals import stop_on_signals
+from hybridperf.run.spec import RunSpec
+from hybridperf.run.supervise import supervise
+from hybridperf.tasks.registry import is_of_suite
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from hybridperf.run.request import RunRequest
+    from hybridperf.run.signals import StopRequest
+    from hybridperf.run.supervise import Progress
+
+__all__ = ["StepTime", "measure_steps"]
+
+_POLL_S: Final = 0.002
+_BEATS_BEFORE: Final = 1  #: signs of progress before that of the first step
+_UNTIMED: Final = 4  #: steps before the first that counts: readers of samples run ahead of training
+_LEAST_S: Final = 0.5  #: so long that reading signs every 2 ms errs by less than 1 %
+_SEED: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """What steps took."""
+
+    steps: int  #: that were timed
+    step_s: float  #: their mean
+
+
+def measure_steps(request: RunRequest, steps: int) -> StepTime:
+    """Return the time of ``steps`` training steps of ``request``, or more if they are short.
+
+    Raises:
+        UserError: exit status 2 if the request is not valid or has too few steps before its first
+            evaluation, 4 if the ranks fail, 5 if interrupted.
+    """
+    require_valid(request)
+    task = request.task()
+    most = len(task.steps(task.blocks()[0]))
+    if most < _UNTIMED + 2:
+        expected = f"at least {_UNTIMED + 2} steps before the first evaluation, to time some"
+        remedy = "lower training.global_batch_size with --set"
+        finding = Finding("plan.measure", expected, str(most), remedy, task.name)
+        raise UserError(finding, ExitCode.USAGE)
+    scratch = Scratch()
+    try:
+        return _measured(request, scratch.path / "measured", steps, most)
+    finally:
+        scratch.close()
+
+
+def _measured(request: RunRequest, folder: Path, steps: int, most: int) -> StepTime:
+    folder.mkdir()
+    spec = _spec(request, folder)
+    spec.work.mkdir()
+    write_head(spec)
+    spec.write()
+    with stop_on_signals() as stop, contextlib.closing(RankServer(spec)) as server:
+        ranks = launch(spec, server.address, server.scratch)
+        with _StepWatch(spec, stop, steps, most) as watch:
+            ending = supervise(ranks, server, spec, stop, watch)
+    if watch.found is not None:
+        return watch.found
+    if ending.outcome is Outcome.INTERRUPTED:
+        raise UserError(f"the measurement of {spec.plan} was stopped.", ExitCode.INTERRUPTED)
+    reason = ending.reason or "the run ended before its steps could be timed"
+    raise UserError(f"plan {spec.plan!r} could not be measured: {reason}.", ExitCode.ENVIRONMENT)
+
+
+def _spec(request: RunRequest, folder: Path) -> RunSpec:
+    task_path = str(request.task_path.absolute())
+    if not is_of_suite(request.task_path):  # ranks may read nothing but a copy in their folder
+        (folder / "task.toml").write_bytes(request.task_path.read_bytes())
+        task_path = "task.toml"
+    return RunSpec(
+        folder=str(folder),
+        attempt=0,
+        task_path=task_path,
+        trainer=request.launched,
+        overrides=dict(request.overrides),
+        plan=str(request.plan),
+        seed=_SEED,
+        org=request.org,
+        platform="measured",
+        division=request.division,
+        clock=LogClock(),
+        mode=mode_of(request.task(), request.mode, request.nodes.count),
+        sandbox=sandbox_facts(request.mode, request.nodes.count),
+    )
+
+
+class _StepWatch:
+    """Times the steps of rank 0 by its signs of progress, then asks for the run to be stopped."""
+
+    def __init__(self, spec: RunSpec, stop: StopRequest, steps: int, most: int) -> None:
+        self.found: StepTime | None = None
+        self._pulse, self._ranks = spec.pulse_of(0), spec.parallel_plan().ranks
+        self._stop, self._steps, self._most = stop, steps, most
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def progress(self, progress: Progress) -> None:
+        """Take what the supervisor observes, which is too coarse for steps."""
+
+    def _watch(self) -> None:
+        first: tuple[int, float] | None = None
+        seen = 0
+        while not self._ended.wait(_POLL_S):
+            begun = read_pulse(self._pulse, self._ranks)[0] - _BEATS_BEFORE
+            if begun == seen:
+                continue
+            now_s, seen = time.perf_counter(), begun
+            if begun > self._most:  # an evaluation has begun
+                break
+            if first is None:
+                first = (begun, now_s) if begun > _UNTIMED else None
+                continue
+            steps, took_s = begun - first[0], now_s - first[1]
+            enough = steps >= self._steps and took_s >= _LEAST_S
+            if enough or begun == self._most:
+                self.found = StepTime(steps, took_s / steps)
+                break
+        self._stop.signal = self._stop.signal or signal.SIGTERM

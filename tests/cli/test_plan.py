@@ -1,0 +1,145 @@
+"""``hybridperf plan``, ``run --plan auto`` and ``run --dry-run``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hybridperf.cli.commands import plan as plan_command
+from hybridperf.plan import ParallelPlan
+from hybridperf.run.step_time import StepTime
+from hybridperf.tasks.registry import task_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hybridperf.run.request import RunRequest
+    from tests.cli.conftest import Finished
+
+CATALOGUE = ("--system", "a100-sxm", "--precision", "bf16")
+
+
+@pytest.mark.parametrize("task", task_names())
+def test_every_task_is_planned_for(hybridperf: Callable[..., Finished], task: str) -> None:
+    done = hybridperf("plan", task, "--devices", "8", *CATALOGUE, "--json")
+
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    plans = [ParallelPlan.parse(each["plan"]) for each in found["equivalent"]["plans"]]
+    assert len(plans) == 5
+    assert all(plan.ranks == 8 and plan.equivalent for plan in plans)
+    steps = [each["step_s"] for each in found["equivalent"]["plans"]]
+    assert steps == sorted(steps)
+    assert found["other"] is None
+
+
+def test_other_methods_stand_apart(hybridperf: Callable[..., Finished]) -> None:
+    words = ("plan", "vgg/cluster", "--devices", "8", "--system", "rtx-2080ti", "--all-methods")
+
+    done = hybridperf(*words, "--json")
+
+    found = json.loads(done.out)
+    others = [ParallelPlan.parse(each["plan"]) for each in found["other"]["plans"]]
+    assert others
+    assert not any(plan.equivalent for plan in others)
+    # By step time alone, plans that hide what they send always win.
+    first, fastest = found["equivalent"]["plans"][0], found["other"]["plans"][0]
+    assert fastest["step_s"] < first["step_s"]
+    assert fastest["time_to_target_s"] is None
+    assert "Plans that compute something else" in hybridperf(*words).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--devices 0", "expected a whole number of devices from 1 to 1000000, found '0'"),
+        ("--devices -4", "expected a whole number of devices from 1 to 1000000, found '-4'"),
+        ("--devices 9999", "which are here, found --devices 9999; lower it, or name a --system"),
+        ("--devices 8 --system a100-sxn", "found 'a100-sxn'; did you mean a100-sxm"),
+        ("--devices 8 --system a100-sxm --memory-gb 0", "expected gigabytes above 0"),
+        ("--devices 8 --system a100-sxm --memory-gb nan", "expected gigabytes above 0"),
+        (
+            "--devices 8 --system a100-sxm --measure 3",
+            "expected --system here with --measure, found 'a100-sxm'; drop one of them.",
+        ),
+        ("--devices 8 --system a100-sxm --set optimizer.lrr=1", "did you mean optimizer.lr?"),
+        (
+            "--devices 17 --system a100-sxm",
+            "a batch of 32 samples can be divided, found 17; use 16, or change",
+        ),
+        (
+            "--devices 8 --system a100-sxm --memory-gb 0.0001",
+            "resnet/laptop: expected a plan that needs at most 0.0001 GB on a device, found ",
+        ),
+    ],
+)
+def test_what_cannot_be_planned_is_said_in_a_sentence(
+    hybridperf: Callable[..., Finished], arguments: str, said: str
+) -> None:
+    done = hybridperf("plan", "resnet/laptop", *arguments.split())
+
+    assert done.code == 2
+    assert said in done.sentence
+    assert len(done.err.strip().splitlines()) == 1
+
+
+def test_too_little_memory_names_the_nearest_plan_and_what_it_needs(
+    hybridperf: Callable[..., Finished],
+) -> None:
+    words = ("plan", "bert_large/cluster", "--devices", "2", *CATALOGUE)
+
+    done = hybridperf(*words, "--memory-gb", "1")
+
+    assert done.code == 2
+    needed = float(done.sentence.partition("found ")[2].partition(" GB")[0])
+    nearest = done.sentence.partition("GB under ")[2].partition(", the plan")[0]
+    assert needed > 1
+    assert ParallelPlan.parse(nearest).ranks == 2
+    # It is enough where there is that much, to three digits, and not where there is less.
+    assert hybridperf(*words, "--memory-gb", f"{needed * 1.005}").code == 0
+    assert hybridperf(*words, "--memory-gb", f"{needed * 0.99}").code == 2
+
+
+def test_measured_steps_decide(
+    hybridperf: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[RunRequest] = []
+
+    def measure(request: RunRequest, steps: int) -> StepTime:
+        asked.append(request)
+        return StepTime(steps, 1.0 / len(asked))
+
+    monkeypatch.setattr(plan_command, "measure_steps", measure)
+
+    done = hybridperf("plan", "resnet/laptop", "--devices", "2", "--measure", "3", "--json")
+
+    plans = json.loads(done.out)["equivalent"]["plans"]
+    assert [each["measured_step_s"] for each in plans] == [1 / 3, 1 / 2, 1.0, None, None]
+    assert [str(each.plan) for each in asked] == [each["plan"] for each in plans[2::-1]]
+
+
+def test_auto_runs_the_first_plan_for_the_devices_here(
+    hybridperf: Callable[..., Finished],
+) -> None:
+    chosen = hybridperf("run", "resnet/laptop", "--plan", "auto", "--dry-run", "--json")
+
+    (plan,) = json.loads(chosen.out)["equivalent"]["plans"]
+    devices = json.loads(chosen.out)["devices"]
+    ranked = hybridperf("plan", "resnet/laptop", "--devices", str(devices), "--json")
+    first = json.loads(ranked.out)["equivalent"]["plans"][0]
+    assert plan["plan"] == first["plan"]
+    assert plan["step_s"] == pytest.approx(first["step_s"])
+
+
+def test_a_dry_run_projects_the_plan_and_leaves_nothing(
+    hybridperf: Callable[..., Finished], tmp_path: object
+) -> None:
+    done = hybridperf("run", "resnet/laptop", "--plan", "dp=2", "--dry-run", "--out", f"{tmp_path}")
+
+    assert done.code == 0
+    assert "\ndp=2 " in done.out
+    assert "Without --dry-run: hybridperf run resnet/laptop --plan dp=2" in done.out
+    refused = hybridperf("run", "resnet/laptop", "--plan", "dp=3", "--dry-run")
+    assert "dp x microbatches to divide the batch" in refused.sentence

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from statistics import median
+
+import pytest
+
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.projection.device import (
+    device_throughput,
+    device_timing,
+    published_devices,
+)
+from hybridperf.projection.system import find_system
+from hybridperf.projection.units import Unit, UnitTable, load_units
+from hybridperf.system.catalog import known_accelerators
+
+DEVICES = {device.name: device for device in known_accelerators()}
+A100 = DEVICES["NVIDIA A100 SXM 80 GB"]
+
+
+def _units(flops: float, kept: int) -> UnitTable:
+    unit = Unit("conv", flops, parameters=1000, output_elements=100, kept_elements=kept)
+    return UnitTable("test/one", (unit,), input_elements=100)
+
+
+def test_a_unit_takes_its_arithmetic_and_then_its_memory() -> None:
+    bytes_per_s = 0.48 * 2039e9
+    memory_s = 1e6 * 2 / bytes_per_s
+    compute_s = 1e10 / (0.5 * 312e12)
+    half_batch = 1.9e9 / 1e10  # one layer
+
+    times = device_timing(A100, _units(1e10, 10**6), "bf16")(8)
+
+    assert times.microbatch == 8
+    assert times.forward_s == (pytest.approx((8 + half_batch) * (compute_s + memory_s)),)
+    assert times.backward_s == (pytest.approx(2 * times.forward_s[0]),)
+    assert times.update_s == (pytest.approx(1000 * 28 / bytes_per_s),)
+    assert times.loss_s == pytest.approx(8 * 4 * 100 * 4 / bytes_per_s)
+
+
+def test_a_unit_that_is_limited_by_memory_takes_it_twice() -> None:
+    units = _units(1e6, 10**6)
+    half, whole = (device_timing(A100, units, precision)(32) for precision in ("bf16", "fp32"))
+
+    memory_s = 1e6 * 2 / (0.48 * 2039e9)
+    assert half.forward_s == (pytest.approx((32 + 1900) * 2 * memory_s),)
+    assert whole.forward_s == (pytest.approx(2 * half.forward_s[0]),)  # twice the bytes
+
+
+def test_a_precision_that_a_device_does_not_have_is_refused() -> None:
+    with pytest.raises(UserError, match="fp16, fp32") as refused:
+        device_timing(DEVICES["NVIDIA V100 SXM"], _units(1.0, 1), "bf16")
+
+    assert refused.value.exit_code is ExitCode.USAGE
+
+
+def test_every_system_has_a_timing_for_the_full_models() -> None:
+    for name in ("resnet50/cluster", "vgg/cluster", "vit/cluster", "bert_large/cluster"):
+        for system in ("v100-pcie", "a100-sxm", "h100-sxm", "b200", "mi300x", "mlu370"):
+            rate = device_throughput(find_system(system).device, load_units(name), "fp16", 32)
+
+            assert 10 < rate < 50_000
+
+
+def test_the_model_is_as_far_off_published_throughputs_as_documented() -> None:
+    errors = {"set": [], "compared": []}  # type: dict[str, list[float]]
+    for each in published_devices():
+        units = load_units(each.task)
+        rate = device_throughput(DEVICES[each.device], units, each.precision, each.batch)
+        error = abs(rate / each.samples_per_s - 1)
+        errors["set" if each.sets else "compared"].append(error)
+
+    assert max(errors["set"]) < 0.05
+    assert len(errors["compared"]) >= 12
+    assert median(errors["compared"]) < 0.20
+    assert max(errors["compared"]) < 0.50

@@ -1,0 +1,216 @@
+"""The search finds what simulating every valid plan finds, and its bounds are bounds."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pytest
+
+from hybridperf.plan import TrainingConfig
+from hybridperf.projection.bounds import GroupBounds, plan_at_least_s
+from hybridperf.projection.candidates import RECOMPUTED, Candidates, Methods
+from hybridperf.projection.costs import plan_costs
+from hybridperf.projection.link import Link, Network
+from hybridperf.projection.memory import memory_bytes
+from hybridperf.projection.partition import stage_cuts
+from hybridperf.projection.project import Projection, project
+from hybridperf.projection.search import Work, groups, search
+from hybridperf.projection.units import UnitTimes, load_units
+from hybridperf.tasks.registry import find_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hybridperf.plan import ParallelPlan
+    from hybridperf.projection.candidates import Layout, Pipeline
+    from hybridperf.projection.units import UnitTable
+
+ONE_NODE: Final = Network(8, Link(5e-6, 2e9))
+TWO_NODES: Final = Network(4, Link(5e-6, 2e9), Link(2e-5, 2e8, shared_by=4))
+
+
+class Case(NamedTuple):
+    """A task on eight devices."""
+
+    task: str
+    batch: int
+    network: Network
+    methods: Methods = "equivalent"
+    device_bytes: int | None = None
+    devices: int = 8
+
+    @property
+    def work(self) -> Work:
+        task, units = find_task(self.task), load_units(self.task)
+        return Work(
+            units,
+            _Timing(units),
+            self.network,
+            self.batch,
+            task.optimizer.name,
+            device_bytes=self.device_bytes,
+        )
+
+    @property
+    def bounds(self) -> GroupBounds:
+        work = self.work
+        return GroupBounds(self.candidates, work.units, work.timing, work.network)
+
+    @property
+    def candidates(self) -> Candidates:
+        parallel = find_task(self.task).parallel
+        config = TrainingConfig(
+            units=len(load_units(self.task).units),
+            global_batch_size=self.batch,
+            devices=self.devices,
+            ranks_per_device=1,
+            device_kind="gpu",
+            tensor_sizes=parallel.tensor_sizes,
+            tokens=parallel.tokens,
+            batch_norm=parallel.batch_norm,
+        )
+        return Candidates(config, self.devices, self.network.devices_per_node, self.methods)
+
+
+class _Timing:
+    """Times of a device that takes 20 us to start a unit, and is faster on larger micro-batches."""
+
+    def __init__(self, units: UnitTable) -> None:
+        self._units = units.units
+
+    def __call__(self, microbatch: int) -> UnitTimes:
+        forward = tuple(2e-5 + unit.forward_flops * (microbatch + 1) / 1e11 for unit in self._units)
+        return UnitTimes(
+            microbatch,
+            forward,
+            tuple(1.7 * each for each in forward),
+            3e-5,
+            tuple(1e-5 + unit.parameters / 1e9 for unit in self._units),
+        )
+
+
+CASES: Final = {
+    "transformer": Case("bert/laptop", 8, ONE_NODE),
+    "transformer-on-nodes": Case("bert/laptop", 8, TWO_NODES),
+    "convolutions-on-nodes": Case("resnet/laptop", 16, TWO_NODES),
+    "short-of-memory": Case("vit/laptop", 64, ONE_NODE, device_bytes=1_300_000),
+    "other-methods": Case("resnet/laptop", 8, TWO_NODES, "other", devices=4),
+}
+
+
+def _valid(case: Case) -> Iterator[tuple[Layout, Pipeline, ParallelPlan]]:
+    """Yield every plan that is considered, without recomputation."""
+    candidates = case.candidates
+    for layout, pipeline in groups(candidates, case.bounds):
+        for plan in candidates.plans(layout, pipeline):
+            yield layout, pipeline, plan
+
+
+def _cuts(plan: ParallelPlan, work: Work) -> tuple[int, ...]:
+    return stage_cuts(plan, work.units.units)
+
+
+def _fits(plan: ParallelPlan, work: Work) -> bool:
+    samples = work.global_batch_size // plan.dp // plan.microbatches
+    ranks = memory_bytes(plan, work.units, _cuts(plan, work), samples, work.optimizer)
+    return work.device_bytes is None or max(r.total_bytes for r in ranks) <= work.device_bytes
+
+
+def _project(plan: ParallelPlan, work: Work) -> Projection:
+    return project(
+        plan,
+        work.units,
+        work.timing,
+        work.network,
+        global_batch_size=work.global_batch_size,
+        optimizer=work.optimizer,
+        cuts=_cuts(plan, work),
+    )
+
+
+def _exhaustive(case: Case) -> list[float]:
+    """Return the steps of all plans that fit, of several recomputations the fastest, in order."""
+    work, config = case.work, case.candidates.config
+    steps = []
+    for _, _, valid in _valid(case):
+        plans = (dataclasses.replace(valid, recompute=each) for each in RECOMPUTED)
+        fitting = [plan for plan in plans if not plan.check(config) and _fits(plan, work)]
+        steps += [min(_project(plan, work).step_s for plan in fitting)] if fitting else []
+    return sorted(steps)
+
+
+def _distinct(steps: list[float]) -> list[float]:
+    return [
+        step
+        for place, step in enumerate(steps)
+        if not place or step > steps[place - 1] * (1 + 1e-9)
+    ]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_finds_the_best_of_all_plans(name: str) -> None:
+    case, most = CASES[name], 5
+
+    ranking = search(case.candidates, case.work, most=most, budget_actions=10**9)
+
+    every = _exhaustive(case)
+    assert [each.step_s for each in ranking.best] == pytest.approx(_distinct(every)[:most])
+    assert ranking.left == 0
+    assert ranking.projected < len(every) / 2  # it does not look at all
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_step_is_shorter_than_its_bounds(name: str) -> None:
+    work, bounds = CASES[name].work, CASES[name].bounds
+    for layout, pipeline, plan in _valid(CASES[name]):
+        step_s = _project(plan, work).step_s * (1 + 1e-9)
+        assert bounds.at_least_s(layout, pipeline) <= step_s, plan
+        assert bounds.at_least_s(layout, pipeline, plan) <= step_s, plan
+        times = bounds.timing(bounds.microbatch(layout, pipeline))
+        priced = plan_costs(plan, work.units, times, work.network, _cuts(plan, work))
+        assert plan_at_least_s(plan, priced.costs) <= step_s, plan
+
+
+def test_what_does_not_fit_is_recomputed_before_it_is_given_up() -> None:
+    case = CASES["short-of-memory"]
+
+    ranking = search(case.candidates, case.work, most=3)
+
+    assert all(max(each.memory_bytes) <= 1_300_000 for each in ranking.best)
+    assert any(each.plan.recompute for each in ranking.best)
+    assert ranking.too_large > 0
+
+
+def test_where_nothing_fits_the_nearest_plan_is_named() -> None:
+    case = CASES["short-of-memory"]._replace(device_bytes=1000)
+
+    ranking = search(case.candidates, case.work, most=3)
+
+    assert ranking.best == []
+    assert ranking.too_large == ranking.considered
+    assert ranking.nearest is not None
+    plan, needed = ranking.nearest
+    ranks = memory_bytes(
+        plan, case.work.units, _cuts(plan, case.work), 64 // plan.dp // plan.microbatches, "adamw"
+    )
+    assert needed == max(rank.total_bytes for rank in ranks) > 1000
+
+
+def test_a_spent_budget_is_said() -> None:
+    case = CASES["transformer"]
+
+    ranking = search(case.candidates, case.work, most=3, budget_actions=300)
+
+    whole = search(case.candidates, case.work, most=3)
+    assert ranking.left > 0
+    assert ranking.left_at_least_s is not None
+    assert ranking.best[0].step_s >= whole.best[0].step_s
+    assert whole.left_at_least_s is None
+
+
+def test_the_answer_does_not_depend_on_chance() -> None:
+    case = CASES["transformer-on-nodes"]
+    first, second = (search(case.candidates, case.work, most=8) for _ in range(2))
+
+    assert [str(each.plan) for each in first.best] == [str(each.plan) for each in second.best]

@@ -1,0 +1,270 @@
+"""What is projected before a run, from what is known of this machine, and the log's line of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hybridperf.cli.commands import run as command
+from hybridperf.errors import ExitCode
+from hybridperf.log import keys
+from hybridperf.log.package import Package, find_results, read_result
+from hybridperf.log.reader import read_log
+from hybridperf.log.writer import LogClock
+from hybridperf.plan import ParallelPlan
+from hybridperf.projection.profile import Profile, Transfer
+from hybridperf.projection.units import UnitTimes, load_units
+from hybridperf.report.gantt import timelines_of
+from hybridperf.run import profiles, provenance
+from hybridperf.run.atomic import canonical_json
+from hybridperf.run.attempt import write_head
+from hybridperf.run.nodes import Nodes
+from hybridperf.run.projected import project_run, projection_source
+from hybridperf.run.request import RunRequest
+from hybridperf.run.spec import RunSpec
+from hybridperf.score.score import score_result
+from hybridperf.system.accelerators import Devices
+from hybridperf.tasks.registry import read_task, task_path
+from tests.run.conftest import FAULTY, GENEROUS, finished
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.run.conftest import Bench
+
+H100 = Devices("gpu", 4, "NVIDIA H100 80GB HBM3")
+
+
+def _request(folder: Path, task: str = "bert_large/cluster", **changes: Any) -> RunRequest:
+    request = RunRequest(task_path(task), ParallelPlan.parse("dp=2,pp=2"), 1, folder)
+    return dataclasses.replace(request, **changes)
+
+
+@pytest.fixture
+def h100(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hybridperf.run.projected.usable_devices", lambda: H100)
+
+
+@pytest.mark.usefixtures("h100")
+def test_accelerators_of_the_catalogue_are_modelled(tmp_path: Path) -> None:
+    plan = ParallelPlan.parse("dp=2,pp=2,precision=bf16")
+
+    facts = project_run(_request(tmp_path, plan=plan))
+
+    assert facts["source"] == {
+        "kind": "device model",
+        "device": "NVIDIA H100 SXM",
+        "system": "h100-sxm",
+    }
+    assert len(facts["ranks"]) == plan.pp  # type: ignore[arg-type]  # a list
+    slower = project_run(_request(tmp_path, plan=dataclasses.replace(plan, precision="fp32")))
+    assert slower["step_s"] > facts["step_s"]  # type: ignore[operator]  # numbers
+
+
+@pytest.mark.usefixtures("h100")
+def test_a_changed_batch_is_projected(tmp_path: Path) -> None:
+    request = _request(tmp_path)
+    batch = request.task().training.global_batch_size
+
+    usual = project_run(request)
+    double = project_run(
+        dataclasses.replace(request, overrides=(("training.global_batch_size", 2 * batch),))
+    )
+
+    assert double["step_s"] > 1.5 * usual["step_s"]  # type: ignore[operator]  # numbers
+
+
+@pytest.mark.usefixtures("h100")
+def test_what_trains_with_other_code_is_not_projected(tmp_path: Path) -> None:
+    own = tmp_path / "task.toml"
+    own.write_text(task_path("resnet/laptop").read_text())
+
+    assert projection_source(_request(tmp_path, trainer=FAULTY)) is None
+    assert projection_source(_request(tmp_path, task_path=own)) is None
+    assert project_run(_request(tmp_path, trainer=FAULTY)) == {}
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        Devices("cpu", 4, "AMD EPYC"),
+        Devices("cpu", 4, "NVIDIA H100 80GB HBM3"),
+        Devices("gpu", 4, "Unheard Of 9000"),
+        Devices("gpu", 1, ""),
+    ],
+)
+def test_machines_of_which_nothing_is_known_are_not_projected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: Devices
+) -> None:
+    monkeypatch.setattr("hybridperf.run.projected.usable_devices", lambda: devices)
+
+    assert projection_source(_request(tmp_path)) is None
+
+
+def test_a_precision_without_a_peak_is_not_projected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = Devices("gpu", 1, "Tesla V100-SXM2-16GB")
+    monkeypatch.setattr("hybridperf.run.projected.usable_devices", lambda: old)
+
+    sources = [
+        projection_source(_request(tmp_path, plan=ParallelPlan(precision=precision)))
+        for precision in ("fp16", "bf16")
+    ]
+
+    assert [source is None for source in sources] == [False, True]
+
+
+def _profile(request: RunRequest, ranks: int) -> Profile:
+    """Return a made-up profile: 2 ms forward and 4 ms backward in each unit, none to send."""
+    names = tuple(unit.name for unit in load_units(request.task().name).units)
+    each = (0.002,) * len(names)
+    return Profile(
+        task=request.task().name,
+        precision="fp32",
+        ranks=ranks,
+        threads=1,
+        library="gloo",
+        date="2026-11-22T15:30:00+00:00",
+        unit_names=names,
+        unit_times=(UnitTimes(16, each, tuple(2 * one for one in each), 0.0, (0.0,) * len(names)),),
+        contention=1.0,
+        transfers=tuple(
+            Transfer(kind, 2, ((1000, 1e-9), (2000, 2e-9))) for kind in ("send", "all_reduce")
+        ),
+        made_with=profiles._made_with(read_task(request.task_path)),
+    )
+
+
+def _store(profile: Profile, request: RunRequest) -> None:
+    place = profiles._place(read_task(request.task_path), profile.ranks, profile.precision)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(canonical_json(profile.as_table()))
+
+
+@pytest.mark.usefixtures("h100")
+@pytest.mark.parametrize("text", ["dp=1", "dp=2", "pp=2"])
+def test_a_profile_of_this_machine_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    plan = ParallelPlan.parse(text)
+    request = _request(tmp_path, "resnet/laptop", plan=plan)
+    modelled = project_run(request)
+    profile = _profile(request, plan.ranks)
+    _store(profile, request)
+
+    facts = project_run(request)
+
+    sha256 = hashlib.sha256(canonical_json(profile.as_table())).hexdigest()
+    assert facts["source"] == {"kind": "profile", "date": "2026-11-22", "sha256": sha256}
+    assert modelled["source"] != facts["source"]
+    if text != "pp=2":
+        assert facts["step_s"] == pytest.approx(0.006 * len(profile.unit_names), rel=1e-3)
+
+
+def test_profiles_that_do_not_hold_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hybridperf.run.projected.usable_devices", lambda: Devices("cpu", 4, ""))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    request = _request(tmp_path, "resnet/laptop", plan=ParallelPlan.parse("dp=2"))
+    profile = _profile(request, 2)
+
+    times = dataclasses.replace(
+        profile.unit_times[0], **{f"{part}_s": (1.0,) for part in ("forward", "backward", "update")}
+    )
+    for changed in (
+        dataclasses.replace(profile, made_with={}),
+        dataclasses.replace(profile, unit_names=("all",), unit_times=(times,)),
+    ):
+        _store(changed, request)
+        assert projection_source(request) is None
+    _store(profile, request)
+    assert projection_source(request) is not None
+    assert projection_source(dataclasses.replace(request, nodes=Nodes(2, 0, "a:1"))) is None
+
+
+def test_the_log_states_the_projection_before_the_launch(tmp_path: Path) -> None:
+    facts: dict[str, object] = {"step_s": 0.1, "ranks": [], "timeline": [], "source": {}}
+    entries = []
+    for name, projection in (("with", facts), ("without", {})):
+        (tmp_path / name).mkdir()
+        spec = RunSpec(
+            folder=str(tmp_path / name),
+            attempt=0,
+            task_path=str(task_path("resnet/laptop")),
+            trainer=FAULTY,
+            overrides={},
+            plan="dp=1",
+            seed=1,
+            org="local",
+            platform="here",
+            division="open",
+            clock=LogClock(),
+            projection=projection,
+        )
+        spec.write()
+        write_head(RunSpec.read(spec.path))  # as a later harness would
+        entries.append(read_log(spec.log).all(keys.PROJECTION))
+
+    assert [entry.value for entry in entries[0]] == [facts]
+    assert entries[1] == []
+
+
+def test_a_command_says_how_to_have_its_steps_projected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = Package(tmp_path, "local", "here", "resnet-laptop")
+    request = _request(tmp_path, "resnet/laptop")
+    monkeypatch.setattr("hybridperf.run.projected.usable_devices", lambda: Devices("cpu", 4, ""))
+
+    said = [
+        command._projection_hint(package, each)
+        for each in (
+            request,
+            dataclasses.replace(request, trainer=FAULTY),
+            dataclasses.replace(request, nodes=Nodes(2, 0, "localhost:29500")),
+        )
+    ]
+    monkeypatch.setattr("hybridperf.run.projected.usable_devices", lambda: H100)
+    said.append(command._projection_hint(package, request))
+
+    assert said[0].startswith("its steps are not projected: 'hybridperf plan resnet/laptop --devic")
+    assert said[1:] == ["", "", ""]
+
+
+def test_a_run_states_its_projection_where_there_is_a_profile(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two runs of an epoch, the first without a profile; the scores compare what there is."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(provenance, "_folder_sha256", lambda _: "0" * 64)
+    path = bench.tasks / "resnet/laptop.toml"
+    request = _request(tmp_path, task_path=path, plan=ParallelPlan.parse("pp=2"))
+    variables = {"XDG_CACHE_HOME": str(tmp_path), "LIMITS": json.dumps(GENEROUS | {"epochs": 1})}
+    arguments = ["run", "resnet/laptop", "--plan", "pp=2", "--out", str(bench.out), "--runs"]
+
+    before = finished(bench.command(*arguments, "1", **variables))
+    _store(_profile(request, 2), request)
+    after = finished(bench.command(*arguments, "2", **variables))
+
+    assert (before.code, after.code) == (ExitCode.MISSED, ExitCode.MISSED), after.err
+    assert "its steps are not projected: 'hybridperf plan resnet/laptop --devices 2'" in before.out
+    assert "not projected" not in after.out
+    (package,) = find_results(bench.out)
+    first, second = (run.log for run in read_result(package).runs)
+    assert first.first(keys.PROJECTION) is None
+    (entry,) = second.all(keys.PROJECTION)
+    assert entry.value == project_run(request)
+    assert entry.line < second.first(keys.INIT_STOP).line  # type: ignore[union-attr]  # it is there
+    beside = score_result(read_result(package)).beside_projection
+    assert beside is not None
+    assert [part.rank for part in beside.parts[:2]] == ["stage 0", "stage 1"]
+    names = [name for name, _ in timelines_of(read_result(package))]
+    assert names == ["projected", f"measured, run {read_result(package).runs[1].number}"]
+    assert f"pp=2: {beside.sentence}" in after.out.splitlines()
