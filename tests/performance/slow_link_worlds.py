@@ -117,9 +117,12 @@ def serve(task_name: str, keys: list[str], answers: int) -> None:
 def _profile(work: Work, device: torch.device, steps: int) -> dict[str, Any]:
     """Return the times of the units for a half and a quarter of the batch, all ranks at once."""
     batch, chain = work.task.training.global_batch_size, chain_of(work.task, SEED)
-    times = UnitProfiler(chain, work.task, device).measure(
-        [batch // 4, batch // 2], steps=steps, meet=lambda: dist.barrier()
-    )
+
+    def meet() -> None:
+        dist.barrier()
+
+    profiler = UnitProfiler(chain, work.task, device)
+    times = profiler.measure([batch // 4, batch // 2], steps=steps, meet=meet)
     return {"unit_times": [asdict(each) for each in times], "sent_bytes": 0}
 
 
