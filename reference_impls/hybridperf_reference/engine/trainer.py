@@ -175,11 +175,14 @@ class Trainer:
         All ranks must call this. Sharded tensors are gathered one at a time, so that no device
         needs memory for the whole model.
         """
+        buffers = self._stage.named_buffers()
         with self._replicas.averaged_statistics():
-            return {
-                name: _whole(value, self._mesh.device).to("cpu", copy=True)
+            weights = {
+                name: _whole(value, self._mesh.device).cpu()
                 for name, value in self._stage.state_dict().items()
             }
+            # On the CPU these are the tensors themselves, and replicas get theirs back.
+            return weights | {n: weights[n].clone() for n, _ in buffers if n in weights}
 
     def save(self, folder: Path) -> None:
         """Save a checkpoint into ``folder``; all ranks call this."""
