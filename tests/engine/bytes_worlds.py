@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import (
-    _resolve_process_group,  # type: ignore[attr-defined]  # the only way from a name to its group
+from torch.distributed.distributed_c10d import (  # type: ignore[attr-defined]  # no public way
+    _resolve_process_group,
 )
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-_FEW = 100  #: elements of an all-reduce: counts of targets, norms of tensors; not projected
+_COUNTS = 4  #: elements of an all-reduce that is of counts of targets, or of a norm
+_NORMS = 100  #: elements of an all-reduce that may be of the norms of all tensors
 
 #: by operation: which argument has the whole of what is communicated
 _WHOLE = {
@@ -71,10 +72,11 @@ class CountBytes(TorchDispatchMode):
         tensors: list[Tensor] = list(given) if isinstance(given, list | tuple) else [given]
         group = self._group(args)
         elements = sum(tensor.numel() for tensor in tensors)
-        if dist.get_world_size(group) == 1 or ("reduce" in name and elements <= _FEW):
+        adds = name.strip("_").endswith(("allreduce", "all_reduce"))
+        if dist.get_world_size(group) == 1 or (adds and elements <= _COUNTS):
             return
         parts = dist.get_world_size(group) if name.endswith("all_gather_into_tensor") else 1
-        kind = name.rpartition(".")[2].strip("_")
+        kind = "few" if adds and elements <= _NORMS else name.rpartition(".")[2].strip("_")
         self.bytes[f"{kind} {group.group_name}"] += parts * sum(t.nbytes for t in tensors)
 
     def _group(self, args: Any) -> dist.ProcessGroup:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hybridperf.plan import ParallelPlan
+    from hybridperf.plan.fields import PlanFields
     from hybridperf.projection.link import Group, Network
     from hybridperf.projection.units import UnitTable
 
@@ -55,7 +56,7 @@ class Stages:
         )
 
 
-def axis_stride(plan: ParallelPlan, axis: str) -> int:
+def axis_stride(plan: PlanFields, axis: str) -> int:
     """Return how far apart the global ranks of neighbours on ``axis`` of ``plan`` are."""
     inwards = plan.order.split("-")
     return math.prod(getattr(plan, inner) for inner in inwards[inwards.index(axis) + 1 :])

@@ -11,7 +11,7 @@ from hybridperf.plan.schedules import SCHEDULES
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hybridperf.plan import ParallelPlan
+    from hybridperf.plan.fields import PlanFields
     from hybridperf.projection.stages import Stages
     from hybridperf.projection.units import Unit
 
@@ -42,7 +42,7 @@ _CODED_BYTES: Final[Mapping[str, Callable[[int, int], int]]] = {
 }
 
 
-def message_bytes(plan: ParallelPlan, unit: Unit, microbatch: int) -> int:
+def message_bytes(plan: PlanFields, unit: Unit, microbatch: int) -> int:
     """Return the bytes of a message with the outputs of ``unit``, or with their gradient.
 
     With ``sp`` a rank of a tp group sends its own tokens only.
@@ -52,12 +52,12 @@ def message_bytes(plan: ParallelPlan, unit: Unit, microbatch: int) -> int:
     return _CODED_BYTES[plan.links](elements, unit.output_channels)
 
 
-def held_parameters(plan: ParallelPlan, unit: Unit) -> float:
+def held_parameters(plan: PlanFields, unit: Unit) -> float:
     """Return the parameters of ``unit`` on each rank of a tp group, before sharding."""
     return unit.parameters - unit.tp_parameters + unit.tp_parameters / plan.tp
 
 
-def gradient_bytes(plan: ParallelPlan, unit: Unit) -> float:
+def gradient_bytes(plan: PlanFields, unit: Unit) -> float:
     """Return the bytes of the gradients of ``unit`` that a replica averages with the others.
 
     Plans that delay or compress add a number for each tensor, which says whether it has a gradient.
@@ -69,7 +69,7 @@ def gradient_bytes(plan: ParallelPlan, unit: Unit) -> float:
     return each * (held_parameters(plan, unit) + marks)
 
 
-def parameter_gathers(plan: ParallelPlan, rank: int) -> tuple[int, ...]:
+def parameter_gathers(plan: PlanFields, rank: int) -> tuple[int, ...]:
     """Return how often in a step a rank of the pipeline gathers parameters, by its stages.
 
     ``zero=1`` keeps them for a step and ``zero=2`` for a micro-batch. ``zero=3`` gathers them for
@@ -100,13 +100,13 @@ def _gathers(
     return tuple(counts.values())
 
 
-def parameter_bytes(plan: ParallelPlan, unit: Unit) -> float:
+def parameter_bytes(plan: PlanFields, unit: Unit) -> float:
     """Return the bytes of the parameters of ``unit`` in the form in which they are gathered."""
     narrow = plan.precision in {"bf16", "fp16"} and plan.offload == "none"
     return (2 if narrow else _FLOAT_BYTES) * held_parameters(plan, unit)
 
 
-def tensor_parallel_bytes(plan: ParallelPlan, unit: Unit, microbatch: int) -> float:
+def tensor_parallel_bytes(plan: PlanFields, unit: Unit, microbatch: int) -> float:
     """Return the bytes that a tp rank hands to all-reduces in a forward pass of ``unit``."""
     if plan.tp == 1:
         return 0.0
