@@ -53,7 +53,8 @@ class Trained:
         """End its processes, and leave its process groups."""
         self._trainer.close()
         for group in self._mesh.groups.values():
-            dist.destroy_process_group(group)
+            if group is not dist.group.WORLD:  # an axis with all ranks is the default group
+                dist.destroy_process_group(group)
 
 
 def time_plans(file: Path, folder: Path) -> None:
