@@ -273,4 +273,4 @@ def test_a_run_states_its_projection_where_there_is_a_profile(
     assert [part.rank for part in beside.parts[:2]] == ["stage 0", "stage 1"]
     names = [name for name, _ in timelines_of(read_result(package))]
     assert names == ["projected", f"measured, run {read_result(package).runs[1].number}"]
-    assert f"pp=2: {beside.sentence}" in after.out.splitlines()
+    assert f"{request.plan}: {beside.sentence}" in after.out.splitlines()
