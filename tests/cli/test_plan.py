@@ -45,11 +45,22 @@ def _profile(path: Path, ranks: int, precision: str = "fp32") -> Profile:
     )
     sizes = (1000, 1_000_000)
     transfers = tuple(
-        Transfer(kind, 2, tuple((size, 1e-4 + size / 1e9) for size in sizes))
+        Transfer(kind, 2, tuple((size, 1e-4 + size / 1e9, 0.0) for size in sizes))
         for kind in get_args(Communication)
     )
-    made = "2026-01-02T03:04:05"
-    return Profile(task.name, precision, ranks, 1, "gloo", made, task.units, times, 1.0, transfers)
+    return Profile(
+        task=task.name,
+        precision=precision,
+        ranks=ranks,
+        threads=1,
+        cores=2,
+        library="gloo",
+        date="2026-01-02T03:04:05",
+        unit_names=task.units,
+        unit_times=times,
+        contention=1.0,
+        transfers=transfers,
+    )
 
 
 @pytest.fixture

@@ -118,8 +118,11 @@ def _profile(work: Work, device: torch.device, steps: int) -> dict[str, Any]:
     """Return the times of the units for a half and a quarter of the batch, all ranks at once."""
     batch, chain = work.task.training.global_batch_size, chain_of(work.task, SEED)
 
-    def meet() -> None:
-        dist.barrier()
+    def meet(elapsed_s: float) -> float:
+        """Return the mean of all ranks, which then go on together."""
+        mean = torch.tensor(elapsed_s, dtype=torch.float64)
+        dist.all_reduce(mean)
+        return mean.item() / dist.get_world_size()
 
     profiler = UnitProfiler(chain, work.task, device)
     times = profiler.measure([batch // 4, batch // 2], steps=steps, meet=meet)
