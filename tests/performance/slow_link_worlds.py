@@ -119,10 +119,10 @@ def _profile(work: Work, device: torch.device, steps: int) -> dict[str, Any]:
     batch, chain = work.task.training.global_batch_size, chain_of(work.task, SEED)
 
     def meet(elapsed_s: float) -> float:
-        """Return the mean of all ranks, which then go on together."""
-        mean = torch.tensor(elapsed_s, dtype=torch.float64)
-        dist.all_reduce(mean)
-        return mean.item() / dist.get_world_size()
+        """Wait for the other ranks, and return the most ``elapsed_s`` of all."""
+        most_s = torch.tensor(elapsed_s)
+        dist.all_reduce(most_s, dist.ReduceOp.MAX)
+        return most_s.item()
 
     profiler = UnitProfiler(chain, work.task, device)
     times = profiler.measure([batch // 4, batch // 2], steps=steps, meet=meet)
