@@ -58,3 +58,9 @@ def test_parts_that_took_no_time_have_no_rate() -> None:
 
     assert spent["loader_samples_per_s"] is None
     assert spent["compute_samples_per_s"] == 10
+
+
+def test_without_a_step_there_are_no_shares() -> None:
+    spent = time_breakdown(_timer(), samples=0, plan=ParallelPlan(), mesh=Mesh(CPU, None))
+
+    assert spent["bubble"] is spent["exposed_communication"] is None

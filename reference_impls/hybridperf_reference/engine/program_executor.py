@@ -155,6 +155,8 @@ class ProgramExecutor:
 
         Only the first stage needs inputs [batch, ...], and only the last one targets [batch, ...].
         """
+        newest = max(self.versions.alive())
+        assert steps.start == newest, f"expected steps from {newest} on, found {steps}"
         self._batches, self._last_step = batches, steps[-1]
         microbatches = len(steps) * self._plan.microbatches
         self._expected = Counter(dict.fromkeys(self._links, microbatches))

@@ -48,13 +48,18 @@ def time_breakdown(
     stages.sort(key=lambda each: [each.get(axis, 0) for axis in ("replica", "stage", "tensor")])
     return {
         "stages": stages,
-        "bubble": round(waiting / total, 6),
-        "exposed_communication": round(exposed / total, 6) if apart else None,
+        "bubble": _share(waiting, total),
+        "exposed_communication": _share(exposed, total) if apart else None,
         # The slowest loader limits every step.
         "loader_samples_per_s": _rate(samples, max(loading)),
         # Steps include waiting for ranks whose input is late; the shortest includes the least.
         "compute_samples_per_s": _rate(samples, min(training)),
     }
+
+
+def _share(seconds: float, total_s: float) -> float | None:
+    """Return ``seconds`` over ``total_s``, or None if no time was measured."""
+    return round(seconds / total_s, 6) if total_s > 0 else None
 
 
 def _rate(samples: int, seconds: float) -> float | None:
