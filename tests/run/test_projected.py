@@ -17,7 +17,7 @@ from hybridperf.plan import ParallelPlan
 from hybridperf.projection.profile import Profile, Transfer
 from hybridperf.projection.units import UnitTimes, load_units
 from hybridperf.report.gantt import timelines_of
-from hybridperf.run import profiles, provenance
+from hybridperf.run import profiles
 from hybridperf.run.atomic import canonical_json
 from hybridperf.run.attempt import write_head
 from hybridperf.run.nodes import Nodes
@@ -40,6 +40,9 @@ H100 = Devices("gpu", 4, "NVIDIA H100 80GB HBM3")
 def _request(folder: Path, task: str = "bert_large/cluster", **changes: Any) -> RunRequest:
     request = RunRequest(task_path(task), ParallelPlan.parse("dp=2,pp=2"), 1, folder)
     return dataclasses.replace(request, **changes)
+
+
+CODE_HASHES = ("trainer_sha256", "suite_sha256")
 
 
 @pytest.fixture
@@ -247,7 +250,9 @@ def test_a_run_states_its_projection_where_there_is_a_profile(
     By the reference points they converge too fast, which does not matter here.
     """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(provenance, "_folder_sha256", lambda _: "0" * 64)
+    # As in commands of tests, which state one hash of all code.
+    code = {"trainer": "hybridperf_reference"} | dict.fromkeys(CODE_HASHES, "0" * 64)
+    monkeypatch.setattr(profiles, "code_hashes", lambda _: code)
     request = _request(tmp_path, "resnet/laptop", plan=ParallelPlan.parse("pp=2"))
     task = bench.tasks / "resnet/laptop.toml"
     task.write_text(task.read_text().replace("target = 0.98\n", "target = 0.2\n"))

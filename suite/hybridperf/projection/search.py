@@ -117,10 +117,10 @@ def cut_again(ranking: Ranking, work: Work, *, budget_actions: int = 300_000) ->
                 device_bytes=math.inf if work.device_bytes is None else work.device_bytes,
             )
             again = _projected(found, work, stage_cuts(found, work.units.units))
-            if again.step_s < projection.step_s:
+            # Of two cuts of one plan the other one may have become the same.
+            if again.step_s < projection.step_s and again.plan not in [one.plan for one in best]:
                 best[-1] = again
-    once = {str(each.plan): each for each in best}  # two cuts of one plan may have become the same
-    ranking.best = sorted(once.values(), key=lambda each: each.step_s)
+    ranking.best = sorted(best, key=lambda each: each.step_s)
 
 
 class _Search:
