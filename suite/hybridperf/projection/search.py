@@ -117,8 +117,8 @@ def cut_again(ranking: Ranking, work: Work, *, budget_actions: int = 300_000) ->
                 device_bytes=math.inf if work.device_bytes is None else work.device_bytes,
             )
             again = _projected(found, work, stage_cuts(found, work.units.units))
-            # Of two cuts of one plan the other one may have become the same.
-            if again.step_s < projection.step_s and again.plan not in [one.plan for one in best]:
+            others = [each.plan for each in (*best, *ranking.best)]  # maybe another cut of the same
+            if again.step_s < projection.step_s and again.plan not in others:
                 best[-1] = again
     ranking.best = sorted(best, key=lambda each: each.step_s)
 
