@@ -102,7 +102,7 @@ def draw_timelines(timelines: Sequence[tuple[str, Timeline]]) -> Markup:
     """Return SVG of named ``timelines`` below each other, on one axis of milliseconds."""
     stop_s = max(bar.stop_s for _, ranks in timelines for rank in ranks for bar in rank)
     scale = Scale.around(
-        [0.0, stop_s * 1e3], start=_LEFT_PX, stop=_WIDTH_PX - 10, most_ticks=_TICKS
+        [0.0, stop_s * 1e3], start=_LEFT_PX, stop=_WIDTH_PX - 30, most_ticks=_TICKS
     )
     parts, top = list[Markup](), 14
     for name, ranks in timelines:
