@@ -36,9 +36,11 @@ def test_4096_devices(benchmark: BenchmarkFixture, task: str, system: str, batch
         """Return what is printed, the seconds of the processor, and the peak memory in MiB."""
         process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
         assert process.stdout is not None
-        printed = process.stdout.read()
+        with process.stdout:
+            printed = process.stdout.read()
         _, status, used = os.wait4(process.pid, 0)
-        assert os.waitstatus_to_exitcode(status) == 0
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
         return printed, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
     printed, seconds, mebibytes = benchmark.pedantic(plan, rounds=1)  # type: ignore[no-untyped-call]  # its plugin's
