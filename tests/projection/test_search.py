@@ -14,7 +14,6 @@ from hybridperf.projection.costs import plan_costs
 from hybridperf.projection.link import Link, Network
 from hybridperf.projection.memory import memory_bytes
 from hybridperf.projection.partition import stage_cuts
-from hybridperf.projection.project import Projection, project
 from hybridperf.projection.search import Ranking, Work, cut_again, groups, search
 from hybridperf.projection.units import UnitTimes, load_units
 from hybridperf.tasks.registry import find_task
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hybridperf.projection.candidates import Layout, Pipeline
+    from hybridperf.projection.project import Projection
     from hybridperf.projection.units import UnitTable
 
 ONE_NODE: Final = Network(8, Link(5e-6, 2e9))
@@ -117,15 +117,7 @@ def _fits(plan: ParallelPlan, work: Work) -> bool:
 
 
 def _project(plan: ParallelPlan, work: Work) -> Projection:
-    return project(
-        plan,
-        work.units,
-        work.timing,
-        work.network,
-        global_batch_size=work.global_batch_size,
-        optimizer=work.optimizer,
-        cuts=_cuts(plan, work),
-    )
+    return work.project(plan, _cuts(plan, work))
 
 
 def _exhaustive(case: Case) -> list[float]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
+from hybridperf.log import keys
 from hybridperf_reference.engine.timing import ACTIONS, RecordedAction
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["gather_timeline", "recorded_steps"]
 
-_MOST_ACTIONS: Final = 600  # of all ranks of a pipeline: a line of the log is of limited length
-
 
 def recorded_steps(steps: range, plan: ParallelPlan) -> range:
     """Return the last of ``steps``, or the last two where passes of two are in flight at once.
@@ -25,7 +24,9 @@ def recorded_steps(steps: range, plan: ParallelPlan) -> range:
     The range is empty if they have more actions than a log should hold.
     """
     recorded = steps[-1:] if plan.flush else steps[-2:]
-    return recorded if len(recorded) * _most_actions(plan) * plan.pp <= _MOST_ACTIONS else range(0)
+    return (
+        recorded if len(recorded) * _most_actions(plan) * plan.pp <= keys.TIMELINE_CAP else range(0)
+    )
 
 
 def _most_actions(plan: ParallelPlan) -> int:

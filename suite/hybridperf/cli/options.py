@@ -14,6 +14,7 @@ __all__ = [
     "add_data_dir",
     "add_format",
     "add_jobs",
+    "add_overrides",
     "add_run_arguments",
     "whole_number",
 ]
@@ -25,16 +26,21 @@ PLAN_HELP: Final = (
 )
 
 
-def add_run_arguments(parser: argparse.ArgumentParser, out: Path) -> None:
-    """Add the arguments of a run except the plan; ``out`` is the default folder of results."""
+def add_overrides(parser: argparse.ArgumentParser, example: str) -> None:
+    """Add ``--set``, whose help names ``example``."""
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
         dest="overrides",
-        help="change a hyperparameter, such as optimizer.lr=0.1; the division's rules judge it",
+        help=f"change a hyperparameter, such as {example}",
     )
+
+
+def add_run_arguments(parser: argparse.ArgumentParser, out: Path) -> None:
+    """Add the arguments of a run except the plan; ``out`` is the default folder of results."""
+    add_overrides(parser, "optimizer.lr=0.1; the division's rules judge it")
     parser.add_argument(
         "--division",
         choices=("closed", "open"),

@@ -12,7 +12,6 @@ from hybridperf.plan import TrainingConfig
 from hybridperf.projection.candidates import Candidates
 from hybridperf.projection.device import device_timing
 from hybridperf.projection.link import Link, Network
-from hybridperf.projection.project import Projection, project
 from hybridperf.projection.search import Work, cut_again, search
 from hybridperf.projection.system import find_system, known_systems
 from hybridperf.projection.units import load_units
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from hybridperf.plan import ParallelPlan
     from hybridperf.projection.candidates import Methods
+    from hybridperf.projection.project import Projection
     from hybridperf.projection.search import Ranking
     from hybridperf.projection.system import System
     from hybridperf.projection.units import UnitTable, UnitTiming
@@ -66,16 +66,7 @@ class Setting:
 
     def projection(self, plan: ParallelPlan) -> Projection:
         """Return the projection of ``plan``."""
-        work = self.work
-        return project(
-            plan,
-            work.units,
-            work.timing,
-            work.network,
-            global_batch_size=work.global_batch_size,
-            optimizer=work.optimizer,
-            clips=work.clips,
-        )
+        return self.work.project(plan)
 
     def shown(
         self,

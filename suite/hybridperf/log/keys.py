@@ -51,6 +51,8 @@ LAMB_FIRST_WARMUP_STEP: Final = "start_warmup_step"
 WEIGHTS_INITIALIZATION: Final = "weights_initialization"
 MODEL_BN_SPAN: Final = "model_bn_span"
 TRACKED_STATS: Final = "tracked_stats"
+#: most actions of a timeline, of all ranks: a line of the log is of limited length
+TIMELINE_CAP: Final = 600
 
 #: number of the attempt, last hash of the one before, commitment to all seeds, link of this seed
 ATTEMPT: Final = "hybridperf_attempt"

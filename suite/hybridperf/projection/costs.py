@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hybridperf.plan import ParallelPlan
     from hybridperf.projection.link import Group, Link, Network
-    from hybridperf.projection.units import UnitTable, UnitTimes
+    from hybridperf.projection.units import Unit, UnitTable, UnitTimes
 
 __all__ = ["PlanCosts", "plan_costs"]
 
@@ -153,8 +153,7 @@ def _unit_costs(
     shard, replicate = stages.replica_groups(network)
     for number in stages.units[stage]:
         unit = stages.table.units[number]
-        whole = unit.parameters or 1
-        share = 1 - unit.tp_parameters / whole * (1 - 1 / plan.tp)
+        share = _tp_share(plan, unit)
         sums = _reduced_s(plan, tensor, tensor_parallel_bytes(plan, unit, times.microbatch))
         forward_s = times.forward_s[number] * share + sums
         repeats = number in stages.recomputed
@@ -174,6 +173,11 @@ def _unit_costs(
             scatter,
             own_bytes,
         )
+
+
+def _tp_share(plan: ParallelPlan, unit: Unit) -> float:
+    """Return the share of a unit's work that one rank of a tp group does."""
+    return 1 - unit.tp_parameters / (unit.parameters or 1) * (1 - 1 / plan.tp)
 
 
 def _reduced_s(plan: ParallelPlan, group: Group, message_bytes: float) -> float:
@@ -252,9 +256,8 @@ def _update(
     seconds = 0.0
     own = [number for stage in plan.stages_of(rank) for number in stages.units[stage]]
     for number in own:
-        unit = stages.table.units[number]
-        split = 1 - unit.tp_parameters / (unit.parameters or 1) * (1 - 1 / plan.tp)
-        seconds += times.update_s[number] * split / plan.shards
+        share = _tp_share(plan, stages.table.units[number])
+        seconds += times.update_s[number] * share / plan.shards
     exposed = 0.0
     costs = [unit for stage in plan.stages_of(rank) for unit in each[stage]]
     if gathers:

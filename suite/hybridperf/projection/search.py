@@ -19,7 +19,6 @@ from hybridperf.projection.bounds import GroupBounds, plan_at_least_s
 from hybridperf.projection.candidates import RECOMPUTED, Layout
 from hybridperf.projection.costs import plan_costs
 from hybridperf.projection.memory import memory_bytes
-from hybridperf.projection.partition import stage_cuts
 from hybridperf.projection.project import project
 from hybridperf.projection.projected_cuts import projected_cuts
 from hybridperf.projection.steps import fewer_microbatches, simulated_steps
@@ -51,6 +50,19 @@ class Work:
     optimizer: str  #: as tasks name it
     clips: bool = False  #: whether gradients are clipped
     device_bytes: int | None = None  #: memory of a device; None: not limited
+
+    def project(self, plan: ParallelPlan, cuts: Sequence[int] | None = None) -> Projection:
+        """Return what ``plan`` is projected to do, with stages cut as it says or at ``cuts``."""
+        return project(
+            plan,
+            self.units,
+            self.timing,
+            self.network,
+            global_batch_size=self.global_batch_size,
+            optimizer=self.optimizer,
+            cuts=cuts,
+            clips=self.clips,
+        )
 
 
 @dataclass(slots=True)
@@ -116,7 +128,7 @@ def cut_again(ranking: Ranking, work: Work, *, budget_actions: int = 300_000) ->
                 clips=work.clips,
                 device_bytes=math.inf if work.device_bytes is None else work.device_bytes,
             )
-            again = _projected(found, work, stage_cuts(found, work.units.units))
+            again = work.project(found)
             others = [each.plan for each in (*best, *ranking.best)]  # maybe another cut of the same
             if again.step_s < projection.step_s and again.plan not in others:
                 best[-1] = again
@@ -212,7 +224,7 @@ class _Search:
         self._budget -= actions
         self._ranking.projected += 1
         cuts = plan.cuts or self._bounds.by_flops(plan.pipeline_stages)
-        self._keep(_projected(plan, self._work, cuts))
+        self._keep(self._work.project(plan, cuts))
 
     def _keep(self, projection: Projection) -> None:
         """Add ``projection`` to the best, unless a plainer plan is projected alike."""
@@ -225,19 +237,6 @@ class _Search:
         best.append(projection)
         best.sort(key=lambda each: each.step_s)
         del best[self._most :]
-
-
-def _projected(plan: ParallelPlan, work: Work, cuts: Sequence[int]) -> Projection:
-    return project(
-        plan,
-        work.units,
-        work.timing,
-        work.network,
-        global_batch_size=work.global_batch_size,
-        optimizer=work.optimizer,
-        cuts=cuts,
-        clips=work.clips,
-    )
 
 
 def _actions(plan: ParallelPlan) -> int:

@@ -6,6 +6,7 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from hybridperf.log import keys
 from hybridperf.plan.actions import ActionKind
 from hybridperf.projection.steps import simulated_steps
 
@@ -20,7 +21,6 @@ __all__ = ["stated"]
 
 #: limits of what is stated: a line of the log is of limited length
 _MOST_RANKS: Final = 128
-_MOST_ACTIONS: Final = 600  #: of all ranks, as many as trainers state of what they measured
 
 _WORDS: Final = {  #: of the actions in a timeline, as trainers state them
     ActionKind.FORWARD: "forward",
@@ -98,7 +98,7 @@ def _last_steps(projection: Projection, timeline: Timeline) -> list[dict[str, ob
         ]
         for rank in range(len(timeline.programs))
     ]
-    if sum(map(len, ranks)) > _MOST_ACTIONS:
+    if sum(map(len, ranks)) > keys.TIMELINE_CAP:
         return []
     origin_s = min(start_s for rank in ranks for _, start_s, _ in rank)
     return [

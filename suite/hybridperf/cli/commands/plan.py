@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.cli.options import add_format, whole_number
+from hybridperf.cli.options import add_format, add_overrides, whole_number
 from hybridperf.cli.plan_screen import plans_json, print_plans
 from hybridperf.cli.planning import HERE, setting_of
 from hybridperf.cli.printing import print_json
@@ -65,14 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=FIELDS["precision"].default,
         help="of all plans (default: fp32)",
     )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="overrides",
-        help="change a hyperparameter, such as training.global_batch_size=1024",
-    )
+    add_overrides(parser, "training.global_batch_size=1024")
     parser.add_argument(
         "--all-methods",
         action="store_true",
