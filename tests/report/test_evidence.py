@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -88,6 +89,20 @@ def test_a_command_stands_once(submissions: Submissions) -> None:
     command = "hybridperf run resnet/laptop --plan dp=2,pp=2 --set optimizer.lr=0.2 --runs 5"
 
     assert _commands(submissions, command) == [command]
+
+
+def test_of_commands_for_more_and_more_runs_the_last_one_stands(submissions: Submissions) -> None:
+    command = "hybridperf run resnet/laptop --plan dp={} --runs {} --division open"
+    package = submissions.add([1, 2, 3, 4])
+    for number, (dp, runs) in enumerate([(2, 9), (2, 10), (1, 5), (2, 8)], start=1):
+        path = package / f"result_{number}.json"
+        path.write_text(
+            json.dumps(json.loads(path.read_text()) | {"command": command.format(dp, runs)})
+        )
+
+    commands = reproduce_commands(read_result(find_results(submissions.root)[0]))
+
+    assert commands == [command.format(2, 10), command.format(1, 5)]
 
 
 @pytest.mark.parametrize(
