@@ -17,7 +17,7 @@ from hybridperf.plan import ParallelPlan
 from hybridperf.projection.profile import Profile, Transfer
 from hybridperf.projection.units import UnitTimes, load_units
 from hybridperf.report.gantt import timelines_of
-from hybridperf.run import profiles
+from hybridperf.run import profiles, trainer_answers
 from hybridperf.run.atomic import canonical_json
 from hybridperf.run.attempt import write_head
 from hybridperf.run.nodes import Nodes
@@ -252,7 +252,7 @@ def test_a_run_states_its_projection_where_there_is_a_profile(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     # As in commands of tests, which state one hash of all code.
     code = {"trainer": "hybridperf_reference"} | dict.fromkeys(CODE_HASHES, "0" * 64)
-    monkeypatch.setattr(profiles, "code_hashes", lambda _: code)
+    monkeypatch.setattr(trainer_answers, "code_hashes", lambda _: code)
     request = _request(tmp_path, "resnet/laptop", plan=ParallelPlan.parse("pp=2"))
     task = bench.tasks / "resnet/laptop.toml"
     task.write_text(task.read_text().replace("target = 0.98\n", "target = 0.2\n"))

@@ -14,8 +14,8 @@ from hybridperf.projection.device import device_timing
 from hybridperf.projection.link import Link, Network
 from hybridperf.projection.search import Work, cut_again, search
 from hybridperf.projection.system import find_system, known_systems
-from hybridperf.projection.units import load_units
 from hybridperf.run.profiles import measure_profile
+from hybridperf.run.unit_tables import units_of
 from hybridperf.score.olympic import fewest_runs, olympic_mean
 from hybridperf.spelling import did_you_mean
 from hybridperf.system.accelerators import probe_accelerators, usable_devices
@@ -127,10 +127,10 @@ def setting_of(
     takes up to minutes, unless they have been.
 
     Raises:
-        UserError: exit status 2 if the system or the units of the task are not known, 4 if units
-            cannot be measured.
+        UserError: exit status 2 if the system is not known, 4 if the units of a task of one's own
+            cannot be counted, or units cannot be measured.
     """
-    units = load_units(task.name)
+    units = units_of(path)
     timing: UnitTiming
     if system == HERE:
         profile = measure_profile(path, devices, precision)
@@ -205,7 +205,7 @@ def fastest_here(path: Path, task: Task) -> ParallelPlan:
         UserError: as `setting_of` and `Setting.ranking`.
     """
     here = usable_devices()
-    config = _config(task, load_units(task.name), here.count, here.kind)
+    config = _config(task, units_of(path), here.count, here.kind)
     count = _most_divided(config, here.count)
     setting = setting_of(path, task, system=HERE, devices=count)
     return setting.ranking("equivalent", 1).best[0].plan

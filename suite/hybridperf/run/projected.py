@@ -14,9 +14,10 @@ from hybridperf.projection.link import Link, Network
 from hybridperf.projection.project import project
 from hybridperf.projection.stated import stated
 from hybridperf.projection.system import known_systems
-from hybridperf.projection.units import load_units
 from hybridperf.run.atomic import canonical_json
 from hybridperf.run.profiles import cached_profile
+from hybridperf.run.trainer_answers import answers
+from hybridperf.run.unit_tables import known_units
 from hybridperf.system.accelerators import usable_devices
 from hybridperf.system.catalog import find_accelerator
 from hybridperf.tasks.registry import is_of_suite, read_task
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Source", "is_projectable", "project_run", "projection_source"]
 
+_MODULES: Final = ("units", "profile")  #: of a trainer whose tasks can be projected
 _NO_LINK: Final = Link(0.0, math.inf)  #: what one rank sends takes no time
 
 
@@ -34,23 +36,24 @@ _NO_LINK: Final = Link(0.0, math.inf)  #: what one rank sends takes no time
 class Source:
     """What a projection is made from."""
 
+    units: UnitTable
     timing: UnitTiming
     network: Network
     facts: dict[str, object]  #: as docs/log.md has it
 
 
 def is_projectable(request: RunRequest) -> bool:
-    """Return whether the task's units are known, and trained by the code that they are timed in."""
-    if not is_of_suite(request.task_path):
+    """Return whether the task's units can be known, and trained by the code they are timed in."""
+    trainer = read_task(request.task_path).trainer
+    if request.launched != trainer:
         return False
-    return request.launched == read_task(request.task_path).trainer
+    return is_of_suite(request.task_path) or all(answers(trainer, each) for each in _MODULES)
 
 
 def projection_source(request: RunRequest) -> Source | None:
     """Return what is known of times on this machine for the request's task and precision."""
-    if not is_projectable(request):
+    if not is_projectable(request) or (units := known_units(request.task_path)) is None:
         return None
-    units = load_units(request.task().name)
     return _measured(request, units) or _modelled(request, units)
 
 
@@ -61,7 +64,7 @@ def project_run(request: RunRequest) -> dict[str, object]:
     task = request.task()
     projection = project(
         request.plan,
-        load_units(task.name),
+        source.units,
         source.timing,
         source.network,
         global_batch_size=task.training.global_batch_size,
@@ -78,9 +81,10 @@ def _measured(request: RunRequest, units: UnitTable) -> Source | None:
     if request.nodes.count > 1:
         return None
     profile = cached_profile(read_task(request.task_path), plan.ranks, plan.precision)
-    if profile is None or len(profile.unit_names) != len(units.units):
+    if profile is None or profile.unit_names != tuple(unit.name for unit in units.units):
         return None
     return Source(
+        units,
         profile.times,
         profile.network(plan.dp) if plan.ranks > 1 else Network(1, _NO_LINK),
         {
@@ -103,6 +107,7 @@ def _modelled(request: RunRequest, units: UnitTable) -> Source | None:
     except UserError:  # no peak in this precision
         return None
     return Source(
+        units,
         timing,
         dataclasses.replace(system.network, devices_per_node=devices.count),
         {"kind": "device model", "device": system.device.name, "system": system.name},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,7 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, Severity
 from hybridperf.log.package import Package, read_result
 from hybridperf.plan import ParallelPlan
+from hybridperf.plan.fields import FIELDS
 from hybridperf.projection.search import Ranking
 from hybridperf.report.judged import UNFINISHED
 from hybridperf.report.terminal import scores_text
@@ -32,7 +34,7 @@ from hybridperf.score.official import official_of
 from hybridperf.system.describe import describe
 from hybridperf.tasks.data.folder import export_data_folder
 from hybridperf.tasks.overrides import apply_overrides, parse_overrides
-from hybridperf.tasks.registry import named_task, read_task
+from hybridperf.tasks.registry import is_of_suite, named_task, read_task
 
 if TYPE_CHECKING:
     import argparse
@@ -245,7 +247,11 @@ def _projection_hint(package: Package, request: RunRequest) -> str:
         return ""
     if projection_source(request) is not None:
         return ""
-    command = f"hybridperf plan {request.task().name} --devices {request.plan.ranks}"
+    own = not is_of_suite(request.task_path)
+    task = shlex.quote(str(request.task_path)) if own else request.task().name
+    command = f"hybridperf plan {task} --devices {request.plan.ranks}"
+    if request.plan.precision != FIELDS["precision"].default:
+        command += f" --precision {request.plan.precision}"
     return f"its steps are not projected: '{command}' measures this machine for that, once"
 
 
