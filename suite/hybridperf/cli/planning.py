@@ -18,8 +18,7 @@ from hybridperf.run.profiles import measure_profile
 from hybridperf.run.unit_tables import units_of
 from hybridperf.score.olympic import fewest_runs, olympic_mean
 from hybridperf.spelling import did_you_mean
-from hybridperf.system.accelerators import probe_accelerators, usable_devices
-from hybridperf.system.host import probe_memory
+from hybridperf.system.accelerators import device_memory_bytes, usable_devices
 from hybridperf.tasks.mlperf import mlperf_benchmark
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ def setting_of(
         profile = measure_profile(path, devices, precision)
         timing, source = profile.times, f"a profile of {profile.date[:10]}"
         network = profile.network(devices) if devices > 1 else _ALONE
-        kind, device_bytes = usable_devices().kind, _memory_here(devices)
+        kind, device_bytes = usable_devices().kind, device_memory_bytes(devices)
     else:
         found = _find(system)
         timing = device_timing(found.device, units, precision)
@@ -185,15 +184,6 @@ def _find(name: str) -> System:
         "plan.system", expected, f"{name!r:.60}", did_you_mean(name, known, "choose one of them")
     )
     raise UserError(finding, ExitCode.USAGE)
-
-
-def _memory_here(devices: int) -> int | None:
-    """Return the memory of a device here: of the smallest accelerator, or a share of the host's."""
-    if usable_devices().kind == "gpu":
-        gpus = [gpu["memory_bytes"] for gpu in probe_accelerators()["gpus"] if gpu["used"]]
-        return min((size for size in gpus if size), default=None)
-    memory = probe_memory()["usable_bytes"]
-    return None if memory is None else memory // devices
 
 
 def fastest_here(path: Path, task: Task) -> ParallelPlan:

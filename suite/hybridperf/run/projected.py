@@ -12,13 +12,15 @@ from hybridperf.errors import UserError
 from hybridperf.projection.device import device_timing
 from hybridperf.projection.link import Link, Network
 from hybridperf.projection.project import project
+from hybridperf.projection.projected_cuts import projected_cuts
 from hybridperf.projection.stated import stated
 from hybridperf.projection.system import known_systems
 from hybridperf.run.atomic import canonical_json
 from hybridperf.run.profiles import cached_profile
+from hybridperf.run.request import require_valid
 from hybridperf.run.trainer_answers import answers
 from hybridperf.run.unit_tables import known_units
-from hybridperf.system.accelerators import usable_devices
+from hybridperf.system.accelerators import device_memory_bytes, usable_devices
 from hybridperf.system.catalog import find_accelerator
 from hybridperf.tasks.registry import is_of_suite, read_task
 
@@ -26,7 +28,13 @@ if TYPE_CHECKING:
     from hybridperf.projection.units import UnitTable, UnitTiming
     from hybridperf.run.request import RunRequest
 
-__all__ = ["Source", "is_projectable", "project_run", "projection_source"]
+__all__ = [
+    "Source",
+    "is_projectable",
+    "project_run",
+    "projection_source",
+    "with_projected_cuts",
+]
 
 _MODULES: Final = ("units", "profile")  #: of a trainer whose tasks can be projected
 _NO_LINK: Final = Link(0.0, math.inf)  #: what one rank sends takes no time
@@ -73,6 +81,36 @@ def project_run(request: RunRequest) -> dict[str, object]:
         with_timeline=True,
     )
     return stated(projection, source.facts)
+
+
+def with_projected_cuts(request: RunRequest) -> RunRequest:
+    """Return ``request`` with the cuts of ``cut=ampa`` by what is known of this machine.
+
+    Its plan then states them, so that they are what all ranks use and the log says. No device needs
+    more memory than it has. Where nothing is known of times, or there are several nodes, ranks cut
+    by FLOPs.
+
+    Raises:
+        UserError: exit status 2 if the request is not valid, or no cuts that were tried fit.
+    """
+    plan = request.plan
+    if plan.cut != "ampa" or plan.pp == 1 or request.nodes.count > 1:
+        return request
+    require_valid(request)
+    if (source := projection_source(request)) is None:
+        return request
+    task = request.task()
+    found = projected_cuts(
+        plan,
+        source.units,
+        source.timing,
+        source.network,
+        global_batch_size=task.training.global_batch_size,
+        optimizer=task.optimizer.name,
+        clips=task.optimizer.clip_norm > 0,
+        device_bytes=device_memory_bytes(plan.ranks) or math.inf,
+    )
+    return dataclasses.replace(request, plan=found)
 
 
 def _measured(request: RunRequest, units: UnitTable) -> Source | None:

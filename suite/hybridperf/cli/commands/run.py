@@ -26,7 +26,7 @@ from hybridperf.run.coordinator import Coordinator, coordinating
 from hybridperf.run.folder import completed_runs, left_behind, sealed_runs
 from hybridperf.run.nodes import Nodes
 from hybridperf.run.participant import participate
-from hybridperf.run.projected import is_projectable, projection_source
+from hybridperf.run.projected import is_projectable, projection_source, with_projected_cuts
 from hybridperf.run.request import RunRequest, package_of, require_valid
 from hybridperf.run.run_set import make_run_set
 from hybridperf.score.metrics import row_of
@@ -106,7 +106,10 @@ def execute(options: argparse.Namespace) -> ExitCode:
             "name one that hybridperf plan ranks",
         )
         raise UserError(Finding("run.plan", expected, f"--plan {AUTO}", remedy), ExitCode.USAGE)
-    request = dataclasses.replace(request_of(options), nodes=nodes, mode=options.mode)
+    asked = dataclasses.replace(request_of(options), nodes=nodes, mode=options.mode)
+    request = with_projected_cuts(asked)
+    if request != asked and options.format != "json":
+        print_line(f"{asked.plan}: its step is projected to be shortest under {request.plan}")
     if options.dry_run:
         return _project(options, request)
     if nodes.rank > 0:
