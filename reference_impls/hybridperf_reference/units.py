@@ -1,14 +1,19 @@
-"""Print what the units of each task's model cost, as ``projection/units.toml`` holds it.
+"""Count what the units of a task's model cost: ``python -m hybridperf_reference.units TASK OUT``.
+
+``TASK`` is the file of a task; its unit table is written to ``OUT``, a JSON file. Without them, the
+tables of all tasks of the suite are printed as ``projection/units.toml`` holds them:
 
 ``python -m hybridperf_reference.units > suite/hybridperf/projection/units.toml``
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import sys
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
@@ -17,19 +22,20 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from hybridperf.projection.units import Unit, UnitTable
-from hybridperf.tasks.registry import find_task, task_names
+from hybridperf.tasks.registry import find_task, read_task, task_names
 from hybridperf_reference.engine.gradient_compression import RANK
 from hybridperf_reference.engine.partition import forward_flops
 from hybridperf_reference.models import chain_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch import Tensor, nn
 
     from hybridperf.tasks.task import Task
     from hybridperf_reference.engine import chain as model
     from hybridperf_reference.engine.chain import Chain
+    from hybridperf_reference.models import Build
 
 __all__ = ["main", "unit_table"]
 
@@ -42,7 +48,7 @@ _FEW, _MORE = 2, 6  # samples: counting the difference leaves out what does not 
 _ELEMENT_BYTES: Final = 4
 
 
-def unit_table(task: Task, build: Callable[[Task], Chain] | None = None) -> UnitTable:
+def unit_table(task: Task, build: Build | None = None) -> UnitTable:
     """Count what each unit of the model of ``task`` costs, without computing or storing any of it.
 
     ``build`` overrides the task's family.
@@ -182,7 +188,25 @@ def _row_outputs(unit: model.Unit, sample: Tensor) -> int:
     return counted
 
 
-def main() -> None:
+def main(build: Build | None = None) -> None:
+    """Write the unit table of the task that the command line names, or print those of the suite.
+
+    ``build`` overrides the task's model family.
+    """
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("task", type=Path, nargs="?", help="file of the task")
+    parser.add_argument("out", type=Path, nargs="?", help="file to write")
+    options = parser.parse_args()
+    if options.task is None:
+        _print_tables()
+    elif options.out is None:
+        parser.error("expected TASK OUT, or neither")
+    else:
+        table = unit_table(read_task(options.task), build).as_table()
+        options.out.write_text(json.dumps(table, allow_nan=False) + "\n")
+
+
+def _print_tables() -> None:
     """Print the tables of every task of the suite."""
     columns = [field.name for field in dataclasses.fields(Unit)]
     lines = [_HEAD, f"columns = {json.dumps(columns)}", ""]

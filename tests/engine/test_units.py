@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
 
 
-def test_the_data_file_is_current(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_data_file_is_current(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["units"])
     main()
 
     path = Path(units.__file__).with_name("units.toml")

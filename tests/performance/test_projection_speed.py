@@ -10,10 +10,12 @@ import pytest
 
 from hybridperf.plan import ParallelPlan
 from hybridperf.plan.program import rank_program
+from hybridperf.projection.bounds import plan_at_least_s
+from hybridperf.projection.costs import plan_costs
 from hybridperf.projection.link import Link, Network
 from hybridperf.projection.memory import memory_bytes
 from hybridperf.projection.partition import stage_cuts
-from hybridperf.projection.project import lower_bound_s, project
+from hybridperf.projection.project import project
 from hybridperf.projection.simulate import Bucket, simulate
 from hybridperf.projection.units import UnitTimes, load_units
 from tests.projection.simulated import costs_of
@@ -80,7 +82,8 @@ def test_project_plans_for_4096_devices(benchmark: Any) -> None:
             work(plan)
 
     def bound(plan: ParallelPlan) -> object:
-        return lower_bound_s(plan, table, timing, NETWORK, global_batch_size=BATCH)
+        cuts, times = stage_cuts(plan, table.units), timing(BATCH // plan.dp // plan.microbatches)
+        return plan_at_least_s(plan, plan_costs(plan, table, times, NETWORK, cuts).costs)
 
     def needed(plan: ParallelPlan) -> object:
         samples = BATCH // plan.dp // plan.microbatches

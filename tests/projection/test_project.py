@@ -10,9 +10,11 @@ import pytest
 
 from hybridperf.plan import SCHEDULES, ParallelPlan
 from hybridperf.projection import project as module
+from hybridperf.projection.bounds import plan_at_least_s
 from hybridperf.projection.collectives import all_reduce
+from hybridperf.projection.costs import plan_costs
 from hybridperf.projection.link import Link, Network
-from hybridperf.projection.project import Projection, lower_bound_s, project
+from hybridperf.projection.project import Projection, project
 from hybridperf.projection.traffic import parameter_gathers
 from hybridperf.projection.units import UnitTimes
 from tests.projection.tables import FAST, equal_units, timing_of
@@ -212,12 +214,24 @@ def test_the_bound_is_below_every_projection_and_near_it_without_links(seed: int
     )
     for network in (FAST, SLOW, SHARED):
         found = projected(text, network, timing=lambda _: times, clips=draw.random() < 0.3)
-        bound_s = lower_bound_s(
-            ParallelPlan.parse(text), TABLE, lambda _: times, network, global_batch_size=4800
-        )
+        costs = plan_costs(found.plan, TABLE, times, network, found.cuts).costs
+        bound_s = plan_at_least_s(found.plan, costs)
         assert bound_s <= found.step_s * (1 + 1e-9), text
         if network is FAST:
             assert bound_s >= 0.6 * found.step_s, text
+
+
+@pytest.mark.parametrize("text", ["dp=2,pp=2,microbatches=1,staleness=1", "pp=2,microbatches=4"])
+def test_what_falls_behind_in_the_first_steps_limits_the_long_run(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """Averages that may take a whole step take longer, and bursts hide that a wire does."""
+    link = Link(0.0, 2000.0, burst_bytes=0.0 if "dp" in text else 1.5e6)
+    few = projected(text, Network(1, link, link), batch=4 * 4800)
+    monkeypatch.setattr(module, "simulated_steps", lambda _: (range(60), range(50, 58)))
+    monkeypatch.setattr(module, "busiest_s", lambda *_: 0.0)
+    many = projected(text, Network(1, link, link), batch=4 * 4800)
+    assert few.step_s == pytest.approx(many.step_s, rel=0.001)
 
 
 def test_bytes_sent_are_those_of_all_ranks() -> None:

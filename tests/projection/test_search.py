@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
@@ -89,6 +90,8 @@ class _Timing:
         )
 
 
+_NETWORKS: Final = 40
+
 CASES: Final = {
     "transformer": Case("bert/laptop", 8, ONE_NODE),
     "transformer-on-nodes": Case("bert/laptop", 8, TWO_NODES),
@@ -161,6 +164,41 @@ def test_no_step_is_shorter_than_its_bounds(name: str) -> None:
         times = bounds.timing(bounds.microbatch(layout, pipeline))
         priced = plan_costs(plan, work.units, times, work.network, _cuts(plan, work))
         assert plan_at_least_s(plan, priced.costs) <= step_s, plan
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_step_is_shorter_than_its_bounds_on_any_network(name: str) -> None:
+    draw = random.Random(name)
+    plans = [*_valid(CASES[name])]
+    for _ in range(_NETWORKS):
+        case = CASES[name]._replace(network=_random_network(draw))
+        work, bounds = case.work, case.bounds
+        for layout, pipeline, plan in draw.sample(plans, 15):
+            step_s = _project(plan, work).step_s * (1 + 1e-9)
+            times = bounds.timing(bounds.microbatch(layout, pipeline))
+            priced = plan_costs(plan, work.units, times, work.network, _cuts(plan, work))
+            assert bounds.at_least_s(layout, pipeline) <= step_s, (plan, work.network)
+            assert bounds.at_least_s(layout, pipeline, plan) <= step_s, (plan, work.network)
+            assert plan_at_least_s(plan, priced.costs) <= step_s, (plan, work.network)
+
+
+def _random_network(draw: random.Random) -> Network:
+    """Return links of 1 MB/s to 3 GB/s, some with bursts, or with work of the ranks' processors."""
+
+    def link(shared_by: int = 1, burst_bytes: float = 0.0) -> Link:
+        return Link(10 ** draw.uniform(-6, -3), 10 ** draw.uniform(6, 9.5), shared_by, burst_bytes)
+
+    across = link(draw.choice([1, 4]), draw.choice([0.0, 10 ** draw.uniform(2, 6)]))
+    works = draw.random() < 0.5
+    return Network(
+        draw.choice([2, 4, 8]),
+        link(),
+        draw.choice([None, across]),
+        library=draw.choice(["nccl", "gloo"]),
+        send_work=link() if works else None,
+        collective_work=link() if works else None,
+        codec_work=tuple((name, link()) for name in ("bf16", "int8", "topk")) if works else (),
+    )
 
 
 def test_what_does_not_fit_is_recomputed_before_it_is_given_up() -> None:

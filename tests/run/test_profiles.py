@@ -11,7 +11,8 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.projection.profile import Profile
 from hybridperf.projection.units import UnitTimes
 from hybridperf.run import profiles
-from hybridperf.run.profiles import cache_folder, cached_profile, measure_profile
+from hybridperf.run.profiles import cached_profile, measure_profile
+from hybridperf.run.trainer_answers import cache_folder
 from hybridperf.tasks.registry import find_task, task_path
 
 TASK = "vit/laptop"

@@ -8,20 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hybridperf.cli import main
 from hybridperf.cli.commands import run as command
+from hybridperf.errors import UserError
 from hybridperf.log import keys
 from hybridperf.log.package import Package, find_results, read_result
 from hybridperf.log.reader import read_log
 from hybridperf.log.writer import LogClock
 from hybridperf.plan import ParallelPlan
+from hybridperf.projection.partition import stage_cuts
 from hybridperf.projection.profile import Profile, Transfer
+from hybridperf.projection.project import project
 from hybridperf.projection.units import UnitTimes, load_units
 from hybridperf.report.gantt import timelines_of
-from hybridperf.run import profiles
+from hybridperf.run import profiles, trainer_answers
 from hybridperf.run.atomic import canonical_json
 from hybridperf.run.attempt import write_head
 from hybridperf.run.nodes import Nodes
-from hybridperf.run.projected import project_run, projection_source
+from hybridperf.run.projected import project_run, projection_source, with_projected_cuts
 from hybridperf.run.request import RunRequest
 from hybridperf.run.spec import RunSpec
 from hybridperf.score.score import score_result
@@ -193,6 +197,98 @@ def test_profiles_that_do_not_hold_are_not_used(
     assert projection_source(dataclasses.replace(request, nodes=Nodes(2, 0, "a:1"))) is None
 
 
+def _unequal(request: RunRequest) -> Profile:
+    """Return a made-up profile in which the last unit takes as long as all others."""
+    profile = _profile(request, 2)
+    each = (0.001,) * (len(profile.unit_names) - 1)
+    each += (sum(each),)
+    (times,) = profile.unit_times
+    return dataclasses.replace(
+        profile, unit_times=(dataclasses.replace(times, forward_s=each, backward_s=each),)
+    )
+
+
+def test_ampa_cuts_by_a_profile_once_and_in_the_plans_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hybridperf.run.projected.usable_devices", lambda: Devices("cpu", 4, ""))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    plan = ParallelPlan.parse("pp=2,cut=ampa,microbatches=4")
+    request = _request(tmp_path, "resnet/laptop", plan=plan)
+    assert with_projected_cuts(request) == request  # by FLOPs, on the ranks
+    profile = _unequal(request)
+    _store(profile, request)
+
+    found = with_projected_cuts(request)
+
+    last = len(profile.unit_names) - 1
+    assert found == dataclasses.replace(
+        request, plan=ParallelPlan.parse(f"pp=2,cuts={last},microbatches=4")
+    )
+    assert stage_cuts(plan, load_units("resnet/laptop").units) != (last,)
+    assert with_projected_cuts(found) == found
+    nodes = dataclasses.replace(request, nodes=Nodes(2, 0, "a:1"))
+    assert with_projected_cuts(nodes) == nodes
+    for text in ("pp=2,microbatches=4", "dp=2,cut=ampa"):
+        other = dataclasses.replace(request, plan=ParallelPlan.parse(text))
+        assert with_projected_cuts(other) == other
+
+
+def test_ampa_cuts_such_that_every_device_has_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hybridperf.run.projected.usable_devices", lambda: Devices("cpu", 4, ""))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    request = _request(
+        tmp_path, "vgg/laptop", plan=ParallelPlan.parse("pp=2,cut=ampa,microbatches=4")
+    )
+    profile = _unequal(request)
+    _store(profile, request)
+    source = projection_source(request)
+    assert source is not None
+
+    def fullest(cut: int) -> int:
+        found = project(
+            ParallelPlan.parse(f"pp=2,cuts={cut},microbatches=4"),
+            source.units,
+            source.timing,
+            source.network,
+            global_batch_size=request.task().training.global_batch_size,
+            optimizer=request.task().optimizer.name,
+        )
+        return max(found.memory_bytes)
+
+    needed = {cut: fullest(cut) for cut in range(1, len(profile.unit_names))}
+    (usual,) = with_projected_cuts(request).plan.cuts
+    least = min(needed, key=lambda cut: needed[cut])
+    assert needed[usual] > needed[least]
+    for most, fits in ((needed[least], True), (needed[least] - 1, False)):
+        monkeypatch.setattr("hybridperf.run.projected.device_memory_bytes", lambda _, n=most: n)
+        if fits:
+            assert with_projected_cuts(request).plan.cuts == (least,)
+        else:
+            with pytest.raises(UserError, match="cuts by which each device needs at most"):
+                with_projected_cuts(request)
+
+
+def test_a_run_states_the_cuts_that_it_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hybridperf.run.projected.usable_devices", lambda: Devices("cpu", 4, ""))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    text = "pp=2,cut=ampa,microbatches=4"
+    request = _request(tmp_path, "resnet/laptop", plan=ParallelPlan.parse(text))
+    _store(_unequal(request), request)
+
+    code = main(("run", "resnet/laptop", "--plan", text, "--out", str(tmp_path), "--dry-run"))
+
+    cuts = len(read_task(request.task_path).units) - 1
+    said, _, repeats = capsys.readouterr().out.partition("Without --dry-run: ")
+    assert code == 0
+    assert f"--plan pp=2,schedule=1f1b,cuts={cuts},microbatches=4 " in repeats
+    assert "cut=ampa,microbatches=4: its step is projected to be shortest under" in said
+
+
 def test_the_log_states_the_projection_before_the_launch(tmp_path: Path) -> None:
     facts: dict[str, object] = {"step_s": 0.1, "ranks": [], "timeline": [], "source": {}}
     entries = []
@@ -252,7 +348,7 @@ def test_a_run_states_its_projection_where_there_is_a_profile(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     # As in commands of tests, which state one hash of all code.
     code = {"trainer": "hybridperf_reference"} | dict.fromkeys(CODE_HASHES, "0" * 64)
-    monkeypatch.setattr(profiles, "code_hashes", lambda _: code)
+    monkeypatch.setattr(trainer_answers, "code_hashes", lambda _: code)
     request = _request(tmp_path, "resnet/laptop", plan=ParallelPlan.parse("pp=2"))
     task = bench.tasks / "resnet/laptop.toml"
     task.write_text(task.read_text().replace("target = 0.98\n", "target = 0.2\n"))

@@ -14,12 +14,11 @@ from hybridperf.projection.device import device_timing
 from hybridperf.projection.link import Link, Network
 from hybridperf.projection.search import Work, cut_again, search
 from hybridperf.projection.system import find_system, known_systems
-from hybridperf.projection.units import load_units
 from hybridperf.run.profiles import measure_profile
+from hybridperf.run.unit_tables import units_of
 from hybridperf.score.olympic import fewest_runs, olympic_mean
 from hybridperf.spelling import did_you_mean
-from hybridperf.system.accelerators import probe_accelerators, usable_devices
-from hybridperf.system.host import probe_memory
+from hybridperf.system.accelerators import device_memory_bytes, usable_devices
 from hybridperf.tasks.mlperf import mlperf_benchmark
 
 if TYPE_CHECKING:
@@ -127,16 +126,16 @@ def setting_of(
     takes up to minutes, unless they have been.
 
     Raises:
-        UserError: exit status 2 if the system or the units of the task are not known, 4 if units
-            cannot be measured.
+        UserError: exit status 2 if the system is not known, 4 if the units of a task of one's own
+            cannot be counted, or units cannot be measured.
     """
-    units = load_units(task.name)
+    units = units_of(path)
     timing: UnitTiming
     if system == HERE:
         profile = measure_profile(path, devices, precision)
         timing, source = profile.times, f"a profile of {profile.date[:10]}"
         network = profile.network(devices) if devices > 1 else _ALONE
-        kind, device_bytes = usable_devices().kind, _memory_here(devices)
+        kind, device_bytes = usable_devices().kind, device_memory_bytes(devices)
     else:
         found = _find(system)
         timing = device_timing(found.device, units, precision)
@@ -187,15 +186,6 @@ def _find(name: str) -> System:
     raise UserError(finding, ExitCode.USAGE)
 
 
-def _memory_here(devices: int) -> int | None:
-    """Return the memory of a device here: of the smallest accelerator, or a share of the host's."""
-    if usable_devices().kind == "gpu":
-        gpus = [gpu["memory_bytes"] for gpu in probe_accelerators()["gpus"] if gpu["used"]]
-        return min((size for size in gpus if size), default=None)
-    memory = probe_memory()["usable_bytes"]
-    return None if memory is None else memory // devices
-
-
 def fastest_here(path: Path, task: Task) -> ParallelPlan:
     """Return the equivalent plan for the devices of this machine that is projected to be fastest.
 
@@ -205,7 +195,7 @@ def fastest_here(path: Path, task: Task) -> ParallelPlan:
         UserError: as `setting_of` and `Setting.ranking`.
     """
     here = usable_devices()
-    config = _config(task, load_units(task.name), here.count, here.kind)
+    config = _config(task, units_of(path), here.count, here.kind)
     count = _most_divided(config, here.count)
     setting = setting_of(path, task, system=HERE, devices=count)
     return setting.ranking("equivalent", 1).best[0].plan

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from hybridperf.projection.candidates import Candidates, Layout, Pipeline
     from hybridperf.projection.link import Network
     from hybridperf.projection.partition import Cuts
-    from hybridperf.projection.simulate import Costs
+    from hybridperf.projection.simulate import Costs, Hop
     from hybridperf.projection.units import UnitTable, UnitTiming
 
-__all__ = ["GroupBounds", "plan_at_least_s"]
+__all__ = ["GroupBounds", "busiest_s", "plan_at_least_s"]
 
 _ALONE: Final = ((1, False),)  #: the ways of tensor parallelism of one rank
 
@@ -40,50 +40,66 @@ _ALONE: Final = ((1, False),)  #: the ways of tensor parallelism of one rank
 def plan_at_least_s(plan: ParallelPlan, costs: Costs) -> float:
     """Return seconds that a step of ``plan`` takes at least, by what its actions cost.
 
-    A wire carries one message after another, and ranks that share network adapters average in
-    turns. A rank computes its passes and its update. Averages of a stage begin in its last backward
-    pass at the earliest, and what they take beyond it comes on top, unless they may take a whole
-    step. Under a flush the first rank begins a step by a forward pass, which has to reach every
-    rank before that computes, and ends it by a backward pass, which has to come back from there;
-    and every micro-batch goes through all stages and back.
+    No less than `busiest_s`. Under a flush the first rank begins a step by a forward pass, which
+    has to reach every rank before that computes, and ends it by a backward pass, which has to come
+    back from there; and every micro-batch goes through all stages and back.
     """
-    number, placed = plan.microbatches, [plan.stages_of(rank) for rank in range(plan.pp)]
-    wires = defaultdict[str, float](float)
-    for hop in (*costs.activations, *costs.gradients):
-        if hop is not None:
-            wires[hop.wire] += number * hop.occupied_s
-    turns = defaultdict[int, float](float)
-    for rank, own in enumerate(placed):
-        turn = costs.turns[rank] if costs.turns else rank
-        turns[turn] += sum(bucket.seconds for stage in own for bucket in costs.buckets[stage])
-    most, reach = max((*wires.values(), *turns.values())), 0.0
-    drains = plan.flush and not (plan.pipeline and plan.pipeline.split_backward)
-    for rank, own in enumerate(placed):
-        passes_s = number * sum(costs.forward_s[s] + costs.backward_s[s] for s in own)
-        averages_s = [sum(bucket.seconds for bucket in costs.buckets[s]) for s in own]
-        if plan.staleness:
-            waits_s = 0.0
-        elif plan.sync == "blocking":
-            waits_s = sum(averages_s)
-        else:
-            waits_s = sum(
-                max(0.0, average_s - costs.backward_s[stage])
-                for stage, average_s in zip(own, averages_s, strict=True)
-            )
-        most = max(most, passes_s + waits_s + costs.update_s[rank])
-        if drains:
-            most = max(most, reach + passes_s + costs.update_s[0])
-            reach += costs.forward_s[rank] + costs.backward_s[rank]
-            for hop in (costs.activations[rank], costs.gradients[(rank + 1) % plan.pp]):
-                reach += hop.occupied_s + hop.latency_s if hop else 0.0
-    if plan.flush:
-        split = plan.pipeline is not None and plan.pipeline.split_backward
-        backward_s = costs.input_s if split else costs.backward_s
-        hops = (hop for hop in (*costs.activations, *costs.gradients) if hop is not None)
-        path_s = sum(costs.forward_s) + sum(backward_s)
-        path_s += sum(hop.occupied_s + hop.latency_s for hop in hops)
-        most = max(most, path_s + costs.update_s[0])
-    return most
+    most, reach = busiest_s(plan, costs), 0.0
+    if not plan.flush:
+        return most
+    splits = plan.pipeline is not None and plan.pipeline.split_backward
+    for rank in range(plan.pp) if not splits else ():
+        passes_s = plan.microbatches * sum(
+            costs.forward_s[stage] + costs.backward_s[stage] for stage in plan.stages_of(rank)
+        )
+        most = max(most, reach + passes_s + costs.update_s[0])
+        reach += costs.forward_s[rank] + costs.backward_s[rank]
+        reach += _arrives_s(costs.activations[rank])
+        reach += _arrives_s(costs.gradients[(rank + 1) % plan.pp])
+    path_s = sum(costs.forward_s) + sum(costs.input_s if splits else costs.backward_s)
+    path_s += sum(map(_arrives_s, (*costs.activations, *costs.gradients)))
+    return max(most, path_s + costs.update_s[0])
+
+
+def busiest_s(plan: ParallelPlan, costs: Costs) -> float:
+    """Return seconds that the busiest rank, wire or network adapter takes for a step by itself.
+
+    A rank computes its passes and its update, encodes and decodes. Averages of a stage begin in its
+    last backward pass at the earliest, and what they take beyond it comes on top, unless they may
+    take a whole step. A wire carries one message after another. Ranks that share network adapters
+    average in turns.
+
+    So no step takes less in the long run, though the first ones may: bursts, and averages that may
+    take a whole step, let what is behind catch up later.
+    """
+    wires, turns = defaultdict[str, float](float), defaultdict[int, float](float)
+    coded = [0.0] * len(costs.forward_s)  # by stage, for a micro-batch
+    for hops, step in ((costs.activations, 1), (costs.gradients, -1)):
+        for stage, hop in enumerate(hops):
+            if hop is not None:
+                wires[hop.wire] += plan.microbatches * hop.occupied_s
+                coded[stage] += hop.encode_s
+                coded[stage + step] += hop.decode_s
+    ranks = []
+    for rank in range(plan.pp):
+        own = plan.stages_of(rank)
+        averages_s = [sum(bucket.seconds for bucket in costs.buckets[stage]) for stage in own]
+        turns[costs.turns[rank] if costs.turns else rank] += sum(averages_s)
+        passes_s = sum(costs.forward_s[s] + costs.backward_s[s] + coded[s] for s in own)
+        waits_s = 0.0
+        for stage, average_s in zip(own, averages_s, strict=True):
+            hidden_s = 0.0 if plan.sync == "blocking" else costs.backward_s[stage]
+            waits_s += 0.0 if plan.staleness else max(0.0, average_s - hidden_s)
+        ranks.append(plan.microbatches * passes_s + waits_s + costs.update_s[rank])
+    return max(*ranks, *wires.values(), *turns.values())
+
+
+def _arrives_s(hop: Hop | None) -> float:
+    """Return the seconds from the end of a pass to the start of the one that a message is for."""
+    if hop is None:
+        return 0.0
+    wire_s = max(0.0, hop.occupied_s - hop.burst_s) + hop.latency_s
+    return hop.encode_s + wire_s + hop.decode_s
 
 
 def _plan(**fields: Any) -> ParallelPlan:
@@ -96,7 +112,7 @@ class _Rank(NamedTuple):
 
     passes_s: float  #: of one micro-batch, forward and backward
     backward_s: float  #: of them, backward
-    before_s: float  #: of the stages before its first one, for which it waits in a flushed step
+    before_s: float  #: of the stages before its first one, for which it waits in each step
     wire_s: float  #: of the messages of one micro-batch to the next rank
     averages_s: float  #: of its gradients over replicas
 
@@ -152,7 +168,7 @@ class GroupBounds:
         self.by_flops, self.by_time = cache(self._by_flops), cache(self._by_time)
         self._sums, self._averages = cache(self._running_sums), cache(self._averages_s)
         self._adding_up, self._averaging = cache(self._adding_up_s), cache(self._averaging_s)
-        self._sent, self._hop = cache(self._sent_bytes), cache(self._fastest_hop)
+        self._sent, self._wire = cache(self._sent_bytes), cache(self._fastest_wire_s)
         self._ways = cache(self._all_ways)
 
     def microbatch(self, layout: Layout, pipeline: Pipeline) -> int:
@@ -172,21 +188,20 @@ class GroupBounds:
         a node that share its network adapters, in turns. With a flush, rank r also waits: its first
         pass needs those of the stages before its first one, which are on other ranks, and these
         compute their backward passes after its last one, before the next step begins. Where
-        backward passes are split, a rank's last pass may be one that nobody waits for, so that only
-        forward passes count. Recomputation, updates and all other communication come on top.
+        backward passes are split, its last one may be one that nobody waits for. Recomputation,
+        updates and all other communication come on top.
         """
         ways = self._ways(layout) if plan is None else _Ways.of(plan)
         pipeline = pipeline._replace(cuts=self.cuts(layout, pipeline))
         averages = self._averages(layout, pipeline._replace(microbatches=1), ways.averages)
-        number, most = pipeline.microbatches, averages.in_turns_s
+        number, most = pipeline.microbatches, 0.0
+        beside = self._network.collective_work is None  # the ranks' processors
         for rank in self._ranks(layout, pipeline, averages, ways):
             passes_s = number * rank.passes_s
-            averaged_s = rank.averages_s
+            most = max(most, passes_s + rank.before_s, number * rank.wire_s)
             if not pipeline.staleness:
-                averaged_s = passes_s + max(0.0, averaged_s - rank.backward_s)
-            flushed_s = passes_s + rank.before_s if pipeline.flush else 0.0
-            most = max(most, passes_s, averaged_s, flushed_s, number * rank.wire_s)
-        return most
+                most = max(most, passes_s + max(0.0, rank.averages_s - rank.backward_s))
+        return max(most, averages.in_turns_s) if beside else most
 
     def _all_ways(self, layout: Layout) -> _Ways:
         """Return all ways that plans of ``layout`` have: every order of axes, and all methods."""
@@ -234,19 +249,19 @@ class GroupBounds:
         forward, both = self._sums(samples, layout.tp, tensor)
         edges = (0, *pipeline.cuts, len(self._units))
         schedule = SCHEDULES.get(pipeline.schedule or "")
-        before = forward if schedule and schedule.split_backward else both
+        waits = pipeline.flush and not (schedule and schedule.split_backward)
         placed = self._placed(layout, pipeline)
         for rank, own in enumerate(placed):
             passes_s = sum(both[edges[stage + 1]] - both[edges[stage]] for stage in own)
             forward_s = sum(forward[edges[stage + 1]] - forward[edges[stage]] for stage in own)
             after = placed[rank + 1] if rank + 1 < len(placed) else ()
-            sent = sum(
+            sizes = (
                 self._sent(edges[stage + 1] - 1, samples, layout.tp, ways.messages)
                 for stage in own
                 if stage + 1 in after
             )
-            wire_s = sent / self._hop(rank, ways.neighbours) if sent else 0.0
-            before_s = before[edges[min(own)]]
+            wire_s = sum(self._wire(size, rank, ways.neighbours) for size in sizes)
+            before_s = both[edges[min(own)]] if waits else 0.0
             yield _Rank(passes_s, passes_s - forward_s, before_s, wire_s, averages.by_rank_s[rank])
 
     @staticmethod
@@ -288,7 +303,10 @@ class GroupBounds:
         self, layout: Layout, pipeline: Pipeline, ways: tuple[tuple[int, int, bool, int, str], ...]
     ) -> _Averages:
         """Return what averaging takes in the fastest of ``ways``; of ``pipeline``, by its cuts."""
-        if layout.dp == 1:
+        own = self._network
+        links = (own.inside, own.between, own.inside_collectives, own.between_collectives)
+        bursts = any(link.burst_bytes for link in links if link)  # which shorten every bucket
+        if layout.dp == 1 or bursts:
             return _Averages([0.0] * layout.pp, 0.0)
         edges = (0, *pipeline.cuts, len(self._units))
         ranks = [
@@ -298,7 +316,8 @@ class GroupBounds:
         every, in_turns_s = [], []
         for stride, between, zero, shards, form in ways:
             plan = _plan(tp=layout.tp, gradients=form)
-            sizes = (sum(gradient_bytes(plan, unit) for unit in units) for units in ranks)
+            share = 0.5 if form == "powersgd" else 1.0  # its second factors: in the update
+            sizes = (share * sum(gradient_bytes(plan, unit) for unit in units) for units in ranks)
             by_rank_s = [
                 self._averaging(size, layout, stride, between, zero, shards) for size in sizes
             ]
@@ -343,9 +362,13 @@ class GroupBounds:
             for sp, links in ways
         )
 
-    def _fastest_hop(self, rank: int, strides: tuple[int, ...]) -> float:
-        """Return the bytes/s from a rank of a pipeline to the next one, where it is fastest."""
-        return max(
-            self._network.hop(rank * stride, (rank + 1) * stride, stride).own_bytes_per_s
-            for stride in strides
-        )
+    def _fastest_wire_s(self, size: int, rank: int, strides: tuple[int, ...]) -> float:
+        """Return for how long a message to the next rank of a pipeline occupies a wire at least.
+
+        What of it is work of the two ranks, the wire has no part in.
+        """
+        hops = (self._network.hop(rank * each, (rank + 1) * each, each) for each in strides)
+        least_s = min(size / hop.own_bytes_per_s for hop in hops)
+        if (work := self._network.send_work) is None:
+            return least_s
+        return max(0.0, least_s - 2 * work.send_s(least_s * self._network.inside.own_bytes_per_s))

@@ -13,7 +13,7 @@ from hybridperf.projection.device import device_timing
 from hybridperf.projection.project import project
 from hybridperf.projection.system import find_system
 from hybridperf.projection.units import load_units
-from hybridperf.tasks.schema import build
+from hybridperf.tasks.schema import build_rows
 
 if TYPE_CHECKING:
     from hybridperf.projection.project import Projection
@@ -43,10 +43,7 @@ class Comparison:
 def published_comparisons() -> tuple[Comparison, ...]:
     """Return all published comparisons."""
     rows = tomllib.loads(_FILE.read_text(encoding="utf-8"))["comparison"]
-    return tuple(
-        build(Comparison, row, path=_FILE.name, at=f"comparison.{number}")
-        for number, row in enumerate(rows)
-    )
+    return build_rows(Comparison, rows, path=_FILE.name, at="comparison")
 
 
 def projected_ratio(comparison: Comparison) -> float:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.projection.units import UnitTimes
-from hybridperf.tasks.schema import build
+from hybridperf.tasks.schema import build, build_rows
 
 if TYPE_CHECKING:
     from hybridperf.projection.units import UnitTable, UnitTiming
@@ -124,10 +124,7 @@ def device_throughput(device: Accelerator, units: UnitTable, precision: str, bat
 def published_devices() -> tuple[PublishedDevice, ...]:
     """Return published throughputs of single devices."""
     rows = tomllib.loads(_FILE.read_text(encoding="utf-8"))["published"]
-    return tuple(
-        build(PublishedDevice, row, path=_FILE.name, at=f"published.{number}")
-        for number, row in enumerate(rows)
-    )
+    return build_rows(PublishedDevice, rows, path=_FILE.name, at="published")
 
 
 def _layers(units: UnitTable) -> int:

@@ -12,7 +12,12 @@ from hybridperf.plan.fields import PlanFields
 from hybridperf.plan.program import rank_program
 from hybridperf.projection.stages import Stages
 from hybridperf.projection.steps import fewer_microbatches
-from hybridperf.projection.traffic import held_parameters
+from hybridperf.projection.traffic import (
+    FLOAT_BYTES,
+    computed_bytes,
+    gathered_bytes,
+    held_parameters,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,8 +26,6 @@ if TYPE_CHECKING:
     from hybridperf.projection.units import Unit, UnitTable
 
 __all__ = ["STATE_TENSORS", "Memory", "memory_bytes"]
-
-_FLOAT_BYTES: Final = 4  #: weights, gradients and the optimizer's state are fp32
 
 #: what an optimizer keeps for each parameter: momentum, or first and second moments
 STATE_TENSORS: Final[Mapping[str, int]] = {"sgd": 1, "lars": 1, "adamw": 2, "lamb": 2}
@@ -78,18 +81,18 @@ def _rank_memory(stages: Stages, rank: int, microbatch: int, optimizer: str) -> 
     again = [
         _kept_elements(plan, units[n]) for n in stages.units_of(rank) if n in stages.recomputed
     ]
-    recomputing = max(again, default=0.0) * microbatch * _activation_bytes(plan)
+    recomputing = max(again, default=0.0) * microbatch * computed_bytes(plan)
     sharded = 0.0 if plan.offload == "cpu" else parameters / plan.shards
     whole, gradients = _whole_shares(plan, parameters, largest)
     state = STATE_TENSORS[optimizer] * sharded
     buffers = sum(unit.buffers for unit in own)
     return Memory(
-        weights_bytes=round(_FLOAT_BYTES * ((sharded if plan.zero else 0) + whole + buffers)),
-        versions_bytes=round(_FLOAT_BYTES * parameters * (held.versions - 1)),
+        weights_bytes=round(FLOAT_BYTES * ((sharded if plan.zero else 0) + whole + buffers)),
+        versions_bytes=round(FLOAT_BYTES * parameters * (held.versions - 1)),
         gradients_bytes=round(
-            _FLOAT_BYTES * ((sharded if plan.zero else 0) + gradients * held.gradients)
+            FLOAT_BYTES * ((sharded if plan.zero else 0) + gradients * held.gradients)
         ),
-        optimizer_bytes=round(_FLOAT_BYTES * state),
+        optimizer_bytes=round(FLOAT_BYTES * state),
         activations_bytes=round(held.activations + recomputing),
     )
 
@@ -99,9 +102,9 @@ def _whole_shares(plan: ParallelPlan, parameters: float, largest: float) -> tupl
 
     FSDP gathers the next unit while one computes, and scatters one while the next computes.
     """
-    narrow = 0.5 if plan.precision in {"bf16", "fp16"} and plan.offload == "none" else 1.0
     if plan.zero == 0:
         return parameters, parameters
+    narrow = gathered_bytes(plan) / FLOAT_BYTES
     weights = parameters if plan.zero < 3 else min(parameters, 2 * largest)
     keeps = (plan.zero == 1 and plan.microbatches > 1) or plan.pp > 1
     return narrow * weights, parameters if keeps else min(parameters, 2 * largest)
@@ -123,9 +126,9 @@ def _kept_bytes(stages: Stages, stage: int, microbatch: int) -> float:
             elements += unit.output_elements / (plan.tp if plan.sp and unit.tp_parameters else 1)
         else:
             elements += _kept_elements(plan, unit)
-            if plan.precision in {"bf16", "fp16"} and not plan.zero:
-                copies += 2 * held_parameters(plan, unit)
-    return elements * microbatch * _activation_bytes(plan) + copies
+            if computed_bytes(plan) < FLOAT_BYTES and not plan.zero:
+                copies += computed_bytes(plan) * held_parameters(plan, unit)
+    return elements * microbatch * computed_bytes(plan) + copies
 
 
 def _kept_elements(plan: ParallelPlan, unit: Unit) -> float:
@@ -136,11 +139,6 @@ def _kept_elements(plan: ParallelPlan, unit: Unit) -> float:
         0 if plan.sp else min(unit.kept_elements, _REPLICATED_TENSORS * unit.output_elements)
     )
     return replicated + (unit.kept_elements - replicated) / plan.tp
-
-
-def _activation_bytes(plan: ParallelPlan) -> int:
-    """Return the bytes of an element that a pass keeps; normalization layers keep more."""
-    return 2 if plan.precision in {"bf16", "fp16"} else _FLOAT_BYTES
 
 
 class _Held(NamedTuple):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from operator import add
 from typing import TYPE_CHECKING
 
 from hybridperf.plan.actions import ActionKind
 from hybridperf.plan.program import rank_program
+from hybridperf.projection.bounds import busiest_s
 from hybridperf.projection.costs import plan_costs
 from hybridperf.projection.memory import Memory, memory_bytes
 from hybridperf.projection.partition import stage_cuts
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hybridperf.projection.simulate import Costs
     from hybridperf.projection.units import UnitTable, UnitTiming
 
-__all__ = ["Projection", "lower_bound_s", "project"]
+__all__ = ["Projection", "project"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Projection:
 
     plan: ParallelPlan
     cuts: tuple[int, ...]  #: first unit of each stage but the first
-    step_s: float  #: in the steady state: the mean of the last of several steps
+    step_s: float  #: in the steady state
     samples_per_s: float
     busy_s: tuple[float, ...]  #: by pipeline rank, in a step: passes and updates
     exposed_s: tuple[float, ...]  #: by pipeline rank, in a step: waiting for data under way
@@ -94,6 +94,7 @@ def project(
             fewer + rounds * (more - fewer)
             for fewer, more in zip(short.exposed_s, longer.exposed_s, strict=True)
         ]
+    step_s = max(step_s, busiest_s(plan, priced.costs))
     hidden_s = [  # exposed, but part of what the simulation takes for passes and updates
         plan.microbatches * passes + update
         for passes, update in zip(priced.passes_exposed_s, priced.update_exposed_s, strict=True)
@@ -111,50 +112,6 @@ def project(
         sent_bytes=sent_bytes(stages, microbatch),
         timeline=_simulated(plan, priced.costs).timeline if with_timeline else None,
     )
-
-
-def lower_bound_s(
-    plan: ParallelPlan,
-    units: UnitTable,
-    timing: UnitTiming,
-    network: Network,
-    *,
-    global_batch_size: int,
-    cuts: Sequence[int] | None = None,
-    clips: bool = False,
-) -> float:
-    """Return seconds, in closed form, below which `project` puts no step of ``plan``.
-
-    Each rank has to compute its passes and its update. Averages begin in the last backward pass at
-    the earliest; what they take beyond it comes on top, unless they may take a whole step. Under a
-    flush the first rank begins a step by a forward pass, which has to reach every rank before that
-    computes, and ends it by a backward pass, which has to come back from there.
-    """
-    cuts = stage_cuts(plan, units.units) if cuts is None else cuts
-    microbatch = global_batch_size // (plan.dp * plan.microbatches)
-    costs = plan_costs(plan, units, timing(microbatch), network, cuts, clips=clips).costs
-    drains = plan.flush and not (plan.pipeline and plan.pipeline.split_backward)
-    most = reach = 0.0
-    turns_s = defaultdict[int, float](float)  # of ranks that average one after another
-    for rank in range(plan.pp):
-        compute_s = _compute_s(plan, costs, rank)
-        averages_s = sum(b.seconds for stage in plan.stages_of(rank) for b in costs.buckets[stage])
-        turns_s[costs.turns[rank] if costs.turns else rank] += averages_s
-        if plan.staleness:
-            most = max(most, compute_s)
-        elif plan.sync == "blocking":
-            most = max(most, compute_s + averages_s)
-        elif plan.stages == 1:
-            most = max(most, compute_s + averages_s - costs.backward_s[rank])
-        most = max(most, compute_s)
-        if drains:
-            own_s = compute_s - costs.update_s[rank] + costs.update_s[0]
-            most = max(most, reach + own_s)
-            reach += costs.forward_s[rank] + costs.backward_s[rank]
-            for hop in (costs.activations[rank], costs.gradients[(rank + 1) % plan.pp]):
-                if hop is not None:
-                    reach += max(0.0, hop.occupied_s - hop.burst_s) + hop.latency_s
-    return max(most, *turns_s.values())
 
 
 def _compute_s(plan: ParallelPlan, costs: Costs, rank: int) -> float:

@@ -14,7 +14,7 @@ from hybridperf.findings import Finding
 from hybridperf.projection.link import Link, Network
 from hybridperf.spelling import did_you_mean
 from hybridperf.system.catalog import Accelerator, known_accelerators
-from hybridperf.tasks.schema import build
+from hybridperf.tasks.schema import build_rows
 
 __all__ = ["LinkClass", "System", "find_link", "find_system", "known_systems"]
 
@@ -107,8 +107,7 @@ def find_link(name: str) -> LinkClass:
 
 @functools.cache
 def _links() -> dict[str, LinkClass]:
-    rows = enumerate(_table()["link"])
-    links = (build(LinkClass, row, path=_FILE.name, at=f"link.{number}") for number, row in rows)
+    links = build_rows(LinkClass, _table()["link"], path=_FILE.name, at="link")
     return {link.name: link for link in links}
 
 

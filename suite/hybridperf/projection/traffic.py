@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AGAIN",
+    "FLOAT_BYTES",
+    "computed_bytes",
+    "gathered_bytes",
     "gradient_bytes",
     "held_parameters",
     "message_bytes",
@@ -26,7 +29,7 @@ __all__ = [
     "tensor_parallel_bytes",
 ]
 
-_FLOAT_BYTES: Final = 4  #: weights, gradients and what stages send are fp32
+FLOAT_BYTES: Final = 4  #: weights, gradients and what stages send are fp32
 #: of the sums over tp in a forward pass, those that recomputation repeats: torch ends it before the
 #: last one of two in a layer, which no gradient needs
 AGAIN: Final = 0.5
@@ -35,10 +38,10 @@ _KEPT_SHARE: Final = 10  #: ``links=topk`` sends one value in so many, with its 
 
 #: by the plan's ``links``: bytes of a message of so many elements in so many channels
 _CODED_BYTES: Final[Mapping[str, Callable[[int, int], int]]] = {
-    "none": lambda elements, _: _FLOAT_BYTES * elements,
+    "none": lambda elements, _: FLOAT_BYTES * elements,
     "bf16": lambda elements, _: 2 * elements,
-    "int8": lambda elements, channels: elements + _FLOAT_BYTES * channels,
-    "topk": lambda elements, _: 2 * _FLOAT_BYTES * max(1, elements // _KEPT_SHARE),
+    "int8": lambda elements, channels: elements + FLOAT_BYTES * channels,
+    "topk": lambda elements, _: 2 * FLOAT_BYTES * max(1, elements // _KEPT_SHARE),
 }
 
 
@@ -64,8 +67,8 @@ def gradient_bytes(plan: PlanFields, unit: Unit) -> float:
     """
     marks = unit.tensors if plan.delays_or_compresses else 0
     if plan.gradients == "powersgd":
-        return float(_FLOAT_BYTES * (unit.low_rank_elements + marks))
-    each = 2 if plan.gradients == "bf16" else _FLOAT_BYTES
+        return float(FLOAT_BYTES * (unit.low_rank_elements + marks))
+    each = 2 if plan.gradients == "bf16" else FLOAT_BYTES
     return each * (held_parameters(plan, unit) + marks)
 
 
@@ -102,16 +105,24 @@ def _gathers(
 
 def parameter_bytes(plan: PlanFields, unit: Unit) -> float:
     """Return the bytes of the parameters of ``unit`` in the form in which they are gathered."""
-    narrow = plan.precision in {"bf16", "fp16"} and plan.offload == "none"
-    return (2 if narrow else _FLOAT_BYTES) * held_parameters(plan, unit)
+    return gathered_bytes(plan) * held_parameters(plan, unit)
+
+
+def gathered_bytes(plan: PlanFields) -> int:
+    """Return the bytes of a parameter as it is gathered."""
+    return computed_bytes(plan) if plan.offload == "none" else FLOAT_BYTES
+
+
+def computed_bytes(plan: PlanFields) -> int:
+    """Return the bytes of a number that a pass computes; those of normalization layers are more."""
+    return 2 if plan.precision in {"bf16", "fp16"} else FLOAT_BYTES
 
 
 def tensor_parallel_bytes(plan: PlanFields, unit: Unit, microbatch: int) -> float:
     """Return the bytes that a tp rank hands to all-reduces in a forward pass of ``unit``."""
     if plan.tp == 1:
         return 0.0
-    narrow = plan.precision in {"bf16", "fp16"}
-    return (2.0 if narrow else _FLOAT_BYTES) * unit.tp_reduced_elements * microbatch
+    return float(computed_bytes(plan) * unit.tp_reduced_elements * microbatch)
 
 
 def sent_bytes(stages: Stages, microbatch: int) -> dict[str, float]:

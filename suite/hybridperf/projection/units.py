@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import tomllib
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.spelling import did_you_mean
+from hybridperf.tasks.schema import build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Unit", "UnitTable", "UnitTimes", "UnitTiming", "load_units"]
 
 _FILE: Final = Path(__file__).with_name("units.toml")
+_MOST: Final = 1e18  #: of any number of a unit
+_MOST_TEXT: Final = 300  #: characters of what is wrong with a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,33 @@ class UnitTable:
     def forward_flops(self) -> float:
         """Return the FLOPs of the model's forward pass on one sample."""
         return sum(unit.forward_flops for unit in self.units)
+
+    def as_table(self) -> dict[str, object]:
+        """Return the table as what JSON holds."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_table(cls, table: object) -> UnitTable:
+        """Return the unit table that ``table``, an object of JSON, states.
+
+        Raises:
+            ValueError: naming the first key that is missing or out of bounds.
+        """
+        if not isinstance(table, dict):
+            raise ValueError("expected an object")  # noqa: TRY004 - wrong text, not a wrong argument
+        try:
+            found = build(cls, table, path="unit table")
+        except UserError as error:
+            raise ValueError(f"{error!s:.{_MOST_TEXT}}") from error
+        for unit in found.units:
+            for field in dataclasses.fields(unit):
+                value = getattr(unit, field.name)
+                if field.name != "name" and not 0 <= value <= _MOST:
+                    raise ValueError(
+                        f"expected {field.name} from 0 to {_MOST:.0e} of unit {unit.name!r:.40}, "
+                        f"found {value}"
+                    )
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,15 @@ from hybridperf.errors import UserError
 from hybridperf.projection.device import device_timing
 from hybridperf.projection.link import Link, Network
 from hybridperf.projection.project import project
+from hybridperf.projection.projected_cuts import projected_cuts
 from hybridperf.projection.stated import stated
 from hybridperf.projection.system import known_systems
-from hybridperf.projection.units import load_units
 from hybridperf.run.atomic import canonical_json
 from hybridperf.run.profiles import cached_profile
-from hybridperf.system.accelerators import usable_devices
+from hybridperf.run.request import require_valid
+from hybridperf.run.trainer_answers import answers
+from hybridperf.run.unit_tables import known_units
+from hybridperf.system.accelerators import device_memory_bytes, usable_devices
 from hybridperf.system.catalog import find_accelerator
 from hybridperf.tasks.registry import is_of_suite, read_task
 
@@ -25,8 +28,15 @@ if TYPE_CHECKING:
     from hybridperf.projection.units import UnitTable, UnitTiming
     from hybridperf.run.request import RunRequest
 
-__all__ = ["Source", "is_projectable", "project_run", "projection_source"]
+__all__ = [
+    "Source",
+    "is_projectable",
+    "project_run",
+    "projection_source",
+    "with_projected_cuts",
+]
 
+_MODULES: Final = ("units", "profile")  #: of a trainer whose tasks can be projected
 _NO_LINK: Final = Link(0.0, math.inf)  #: what one rank sends takes no time
 
 
@@ -34,23 +44,24 @@ _NO_LINK: Final = Link(0.0, math.inf)  #: what one rank sends takes no time
 class Source:
     """What a projection is made from."""
 
+    units: UnitTable
     timing: UnitTiming
     network: Network
     facts: dict[str, object]  #: as docs/log.md has it
 
 
 def is_projectable(request: RunRequest) -> bool:
-    """Return whether the task's units are known, and trained by the code that they are timed in."""
-    if not is_of_suite(request.task_path):
+    """Return whether the task's units can be known, and trained by the code they are timed in."""
+    trainer = read_task(request.task_path).trainer
+    if request.launched != trainer:
         return False
-    return request.launched == read_task(request.task_path).trainer
+    return is_of_suite(request.task_path) or all(answers(trainer, each) for each in _MODULES)
 
 
 def projection_source(request: RunRequest) -> Source | None:
     """Return what is known of times on this machine for the request's task and precision."""
-    if not is_projectable(request):
+    if not is_projectable(request) or (units := known_units(request.task_path)) is None:
         return None
-    units = load_units(request.task().name)
     return _measured(request, units) or _modelled(request, units)
 
 
@@ -61,7 +72,7 @@ def project_run(request: RunRequest) -> dict[str, object]:
     task = request.task()
     projection = project(
         request.plan,
-        load_units(task.name),
+        source.units,
         source.timing,
         source.network,
         global_batch_size=task.training.global_batch_size,
@@ -72,15 +83,46 @@ def project_run(request: RunRequest) -> dict[str, object]:
     return stated(projection, source.facts)
 
 
+def with_projected_cuts(request: RunRequest) -> RunRequest:
+    """Return ``request`` with the cuts of ``cut=ampa`` by what is known of this machine.
+
+    Its plan then states them, so that they are what all ranks use and the log says. No device needs
+    more memory than it has. Where nothing is known of times, or there are several nodes, ranks cut
+    by FLOPs.
+
+    Raises:
+        UserError: exit status 2 if the request is not valid, or no cuts that were tried fit.
+    """
+    plan = request.plan
+    if plan.cut != "ampa" or plan.pp == 1 or request.nodes.count > 1:
+        return request
+    require_valid(request)
+    if (source := projection_source(request)) is None:
+        return request
+    task = request.task()
+    found = projected_cuts(
+        plan,
+        source.units,
+        source.timing,
+        source.network,
+        global_batch_size=task.training.global_batch_size,
+        optimizer=task.optimizer.name,
+        clips=task.optimizer.clip_norm > 0,
+        device_bytes=device_memory_bytes(plan.ranks) or math.inf,
+    )
+    return dataclasses.replace(request, plan=found)
+
+
 def _measured(request: RunRequest, units: UnitTable) -> Source | None:
     """Return the cached profile of as many ranks on this machine, if there is one that holds."""
     plan = request.plan
     if request.nodes.count > 1:
         return None
     profile = cached_profile(read_task(request.task_path), plan.ranks, plan.precision)
-    if profile is None or len(profile.unit_names) != len(units.units):
+    if profile is None or profile.unit_names != tuple(unit.name for unit in units.units):
         return None
     return Source(
+        units,
         profile.times,
         profile.network(plan.dp) if plan.ranks > 1 else Network(1, _NO_LINK),
         {
@@ -103,6 +145,7 @@ def _modelled(request: RunRequest, units: UnitTable) -> Source | None:
     except UserError:  # no peak in this precision
         return None
     return Source(
+        units,
         timing,
         dataclasses.replace(system.network, devices_per_node=devices.count),
         {"kind": "device model", "device": system.device.name, "system": system.name},

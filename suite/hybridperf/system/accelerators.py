@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict
 
 from hybridperf.system import files, nvml
 from hybridperf.system.cpu import probe_processor
+from hybridperf.system.host import probe_memory
 from hybridperf.system.nvml import Nvml
 from hybridperf.system.software import torch_build, torch_release
 from hybridperf.system.toolkit import compute_capability, driver_toolkit, visible_gpus
@@ -17,6 +18,7 @@ from hybridperf.system.toolkit import compute_capability, driver_toolkit, visibl
 __all__ = [
     "Accelerators",
     "Devices",
+    "device_memory_bytes",
     "gpu_models",
     "probe_accelerators",
     "usable_devices",
@@ -208,6 +210,18 @@ class Devices:
     kind: Literal["cpu", "gpu"]  #: gpu for accelerators of any kind
     count: int  #: accelerators, or else processor cores; at least 1
     name: str  #: model name; ``""`` if unknown
+
+
+def device_memory_bytes(devices: int) -> int | None:
+    """Return the memory of each of ``devices`` that are used here; None if unknown.
+
+    It is that of the smallest accelerator or, where there are none, an equal share of the host's.
+    """
+    if usable_devices().kind == "gpu":
+        gpus = [gpu["memory_bytes"] for gpu in probe_accelerators()["gpus"] if gpu["used"]]
+        return min((size for size in gpus if size), default=None)
+    memory = probe_memory()["usable_bytes"]
+    return None if memory is None else memory // devices
 
 
 def usable_devices(root: Path = Path("/")) -> Devices:

@@ -8,12 +8,12 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 
-__all__ = ["build"]
+__all__ = ["build", "build_rows"]
 
 T = typing.TypeVar("T")
 
@@ -41,6 +41,17 @@ def build(cls: type[T], table: Mapping[str, object], *, path: str, at: str = "")
         elif field.default is field.default_factory is dataclasses.MISSING:
             raise _refuse(path, _dotted(at, name), "a value", "none")
     return cls(**values)
+
+
+def build_rows(
+    cls: type[T], rows: Sequence[Mapping[str, object]], *, path: str, at: str
+) -> tuple[T, ...]:
+    """Construct the dataclass ``cls`` from each of ``rows``, the array of tables ``at``.
+
+    Raises:
+        UserError: as `build`, naming the number of the row, too.
+    """
+    return tuple(build(cls, row, path=path, at=f"{at}.{n}") for n, row in enumerate(rows))
 
 
 def _convert(hint: object, value: object, *, path: str, at: str) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,7 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, Severity
 from hybridperf.log.package import Package, read_result
 from hybridperf.plan import ParallelPlan
+from hybridperf.plan.fields import FIELDS
 from hybridperf.projection.search import Ranking
 from hybridperf.report.judged import UNFINISHED
 from hybridperf.report.terminal import scores_text
@@ -24,7 +26,7 @@ from hybridperf.run.coordinator import Coordinator, coordinating
 from hybridperf.run.folder import completed_runs, left_behind, sealed_runs
 from hybridperf.run.nodes import Nodes
 from hybridperf.run.participant import participate
-from hybridperf.run.projected import is_projectable, projection_source
+from hybridperf.run.projected import is_projectable, projection_source, with_projected_cuts
 from hybridperf.run.request import RunRequest, package_of, require_valid
 from hybridperf.run.run_set import make_run_set
 from hybridperf.score.metrics import row_of
@@ -32,7 +34,7 @@ from hybridperf.score.official import official_of
 from hybridperf.system.describe import describe
 from hybridperf.tasks.data.folder import export_data_folder
 from hybridperf.tasks.overrides import apply_overrides, parse_overrides
-from hybridperf.tasks.registry import named_task, read_task
+from hybridperf.tasks.registry import is_of_suite, named_task, read_task
 
 if TYPE_CHECKING:
     import argparse
@@ -104,7 +106,10 @@ def execute(options: argparse.Namespace) -> ExitCode:
             "name one that hybridperf plan ranks",
         )
         raise UserError(Finding("run.plan", expected, f"--plan {AUTO}", remedy), ExitCode.USAGE)
-    request = dataclasses.replace(request_of(options), nodes=nodes, mode=options.mode)
+    asked = dataclasses.replace(request_of(options), nodes=nodes, mode=options.mode)
+    request = with_projected_cuts(asked)
+    if request != asked and options.format != "json":
+        print_line(f"{asked.plan}: its step is projected to be shortest under {request.plan}")
     if options.dry_run:
         return _project(options, request)
     if nodes.rank > 0:
@@ -245,7 +250,11 @@ def _projection_hint(package: Package, request: RunRequest) -> str:
         return ""
     if projection_source(request) is not None:
         return ""
-    command = f"hybridperf plan {request.task().name} --devices {request.plan.ranks}"
+    own = not is_of_suite(request.task_path)
+    task = shlex.quote(str(request.task_path)) if own else request.task().name
+    command = f"hybridperf plan {task} --devices {request.plan.ranks}"
+    if request.plan.precision != FIELDS["precision"].default:
+        command += f" --precision {request.plan.precision}"
     return f"its steps are not projected: '{command}' measures this machine for that, once"
 
 
