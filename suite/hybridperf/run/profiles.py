@@ -27,7 +27,7 @@ from hybridperf.untrusted import read_object, reason
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
 
-__all__ = ["cache_folder", "cached_profile", "measure_profile"]
+__all__ = ["cache_folder", "cached_profile", "measure_profile", "profiled_microbatches"]
 
 _SIZES: Final = 5
 _LARGEST: Final = 64  #: samples of a micro-batch that is measured; larger ones are extrapolated
@@ -82,7 +82,7 @@ def cache_folder() -> Path:
     return base / "hybridperf"
 
 
-def _microbatches(task: Task) -> list[int]:
+def profiled_microbatches(task: Task) -> list[int]:
     """Return the micro-batches to measure: one sample, and halves of the largest."""
     largest = min(_LARGEST, task.training.global_batch_size)
     return sorted({1, *(max(1, largest >> power) for power in range(_SIZES - 1))})
@@ -109,7 +109,7 @@ def _place(task: Task, ranks: int, precision: str) -> Path:
 
 
 def _measured(path: Path, task: Task, ranks: int, precision: str) -> Profile:
-    sizes = map(str, _microbatches(task))
+    sizes = map(str, profiled_microbatches(task))
     module = f"{task.trainer}.profile"
     threads = max(1, probe_processor()["usable_cores"] // ranks)
     environment = {
