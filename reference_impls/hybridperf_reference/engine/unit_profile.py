@@ -273,8 +273,8 @@ def median_of_means(seconds: Sequence[float]) -> float:
     Unlike their median it has what steps take longer now and then, and unlike their mean it leaves
     out what happens once.
     """
-    groups = max(1, len(seconds) // _GROUP)
-    return statistics.median(statistics.mean(seconds[number::groups]) for number in range(groups))
+    starts = range(0, max(1, len(seconds) - _GROUP + 1), _GROUP)
+    return statistics.median(statistics.mean(seconds[at : at + _GROUP]) for at in starts)
 
 
 def most_of_ranks(seconds: float, device: torch.device) -> float:
