@@ -158,8 +158,9 @@ def _unit_costs(
     """Yield the costs of the units of ``stage``."""
     tensor = network.group(plan.tp, axis_stride(plan, "tp"))
     shard, replicate = stages.replica_groups(network)
-    further = 1 - 1 / plan.microbatches  # share of micro-batches that add to gradients
-    added_s = times.accumulate_s * further / (stages.table.parameters or 1)
+    added_s = 0.0  # to a pass by each parameter, on average: the first one of a step adds nothing
+    if times.accumulate_s:
+        added_s = times.accumulate_s * (1 - 1 / plan.microbatches) / stages.table.parameters
     for number in stages.units[stage]:
         unit = stages.table.units[number]
         share = _tp_share(plan, unit)

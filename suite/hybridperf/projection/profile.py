@@ -113,7 +113,7 @@ class Profile:
             backward_s=by_unit("backward_s"),
             loss_s=between(low.loss_s, high.loss_s),
             update_s=tuple(
-                sum(each) / len(each)
+                statistics.median(each)
                 for each in zip(*(times.update_s for times in self.unit_times), strict=True)
             ),
             accumulate_s=statistics.median(each.accumulate_s for each in self.unit_times),
