@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hybridperf.tasks.registry import find_task
-from hybridperf_reference.engine.unit_profile import UnitProfiler
+from hybridperf_reference.engine.unit_profile import UnitProfiler, median_of_means
 from hybridperf_reference.models import chain_of
 from tests.families import LAPTOP
 
@@ -80,7 +80,49 @@ def test_all_ranks_stop_after_as_many_steps() -> None:
 
     profiler.measure([1], steps=50, most_s=10.0, meet=meet)
 
-    assert met == 2 * (3 + 3)  # with and without marks: three to warm up and three measured
+    # Before and after each step with marks, without and of two passes: three of each to warm up,
+    # and three that are measured.
+    assert met == 2 * 3 * (3 + 3)
+
+
+def test_a_step_lasts_until_the_slowest_rank_ends_it() -> None:
+    task = find_task("vit/laptop")
+    profiler = UnitProfiler(chain_of(task, 0), task, torch.device("cpu"))
+
+    (times,) = profiler.measure([1], steps=3, meet=lambda _: 7.0)
+
+    parts = [*times.forward_s, *times.backward_s, times.loss_s, *times.update_s]
+    assert sum(parts) == pytest.approx(7.0)
+
+
+def test_a_further_microbatch_takes_longer() -> None:
+    """By as much as a second pass of a step takes longer than the first one."""
+    task = find_task("vit/laptop")
+    chain = chain_of(task, 0)
+    now = [0.0]
+    module, forward = chain.units[2].module, chain.units[2].module.forward
+
+    def slow(values: torch.Tensor) -> torch.Tensor:
+        parameter = next(module.parameters())
+        now[0] += 3.0 if parameter.grad is None else 5.0
+        return forward(values)
+
+    module.forward = slow
+    profiler = UnitProfiler(chain, task, torch.device("cpu"), clock=lambda: now[0])
+
+    (times,) = profiler.measure([1], steps=5)
+
+    assert sum(times.forward_s) == pytest.approx(3.0)
+    assert times.accumulate_s == pytest.approx(2.0)
+
+
+def test_what_happens_once_does_not_count() -> None:
+    often = [1.0, 2.0, 1.0, 1.0, 1.0] * 5
+
+    assert median_of_means(often) == pytest.approx(1.2)
+    assert median_of_means([*often[:-1], 100.0]) == pytest.approx(1.2)
+    assert median_of_means([*often, 100.0]) == pytest.approx(1.2)
+    assert median_of_means([3.0]) == 3.0
 
 
 def test_the_weights_stay() -> None:

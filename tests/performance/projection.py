@@ -1,14 +1,14 @@
 """Projected steps beside measured ones, on two ranks of this machine.
 
-``python -m tests.performance.projection [TASK...]`` measures the profile of each task and the steps
-under each plan of ``projection.toml``, and prints the table of ``docs/projection.md``. It refuses
-to begin while others use the processors, and to state figures if they did so meanwhile.
+``python -m tests.performance.projection [TASK...]`` measures profiles of each task and steps under
+each plan of ``projection.toml``, in turns, by the same two processes, and prints the table of
+``docs/projection.md``. A step is projected from each profile, and the median of these is taken. It
+refuses to begin while others use the processors, and to state figures if they did so meanwhile.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import resource
 import statistics
 import sys
@@ -17,27 +17,27 @@ import time
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
 from hybridperf.cli.printing import print_line
 from hybridperf.errors import ExitCode
 from hybridperf.plan import ParallelPlan
+from hybridperf.projection.profile import Profile
 from hybridperf.projection.project import project
 from hybridperf.projection.units import load_units
-from hybridperf.run.profiles import measure_profile
-from hybridperf.tasks.registry import find_task, task_path
+from hybridperf.tasks.registry import find_task
 from tests.performance.launch import run_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from hybridperf.projection.profile import Profile
 
 ASKED: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 _RANKS: Final = 2
 _TURNS: Final = 9
+_TURNS_OF_PROFILE: Final = 3
 _MOST_LOAD: Final = 0.5  # processors that others may use before the start
 _MOST_SHARE: Final = 0.05  # of the processors' time that others may use meanwhile
 
@@ -72,16 +72,31 @@ def projected_s(plan: str, profile: Profile) -> float:
 
 
 def measure(task_name: str, plans: Sequence[str]) -> list[Pair]:
-    """Return what is projected and measured of ``task_name``; the profile is measured first."""
+    """Return what is projected and measured of ``task_name``."""
+    asked = {
+        "task": task_name,
+        "plans": plans,
+        "turns": _TURNS,
+        "turns_of_profile": _TURNS_OF_PROFILE,
+    }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        os.environ["XDG_CACHE_HOME"] = name  # no profile of another day
-        profile = measure_profile(task_path(task_name), _RANKS)
-        asked = folder / "asked.json"
-        asked.write_text(json.dumps({"task": task_name, "plans": plans, "turns": _TURNS}))
-        first, *_ = run_ranks("tests.performance.projection_worlds", folder, _RANKS, str(asked))
+        file = folder / "asked.json"
+        file.write_text(json.dumps(asked))
+        first, *_ = run_ranks("tests.performance.projection_worlds", folder, _RANKS, str(file))
+    return pairs_of(task_name, plans, first)
+
+
+def pairs_of(task_name: str, plans: Sequence[str], left: Mapping[str, Any]) -> list[Pair]:
+    """Return projected and measured steps from what the first rank ``left``."""
+    profiles = [Profile.from_table(each) for each in left["profiles"]]
     return [
-        Pair(task_name, plan, projected_s(plan, profile), statistics.median(first[plan]))
+        Pair(
+            task_name,
+            plan,
+            statistics.median(projected_s(plan, profile) for profile in profiles),
+            statistics.median(left["step_s"][plan]),
+        )
         for plan in plans
     ]
 

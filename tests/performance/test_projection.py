@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from hybridperf.projection.profile import Profile, Transfer
 from hybridperf.projection.units import UnitTimes, load_units
-from tests.performance.projection import ASKED, Pair, projected_s, table
+from tests.performance.projection import ASKED, Pair, pairs_of, projected_s, table
 
 
 def _profile(task: str) -> Profile:
@@ -41,6 +44,22 @@ def test_there_are_twelve_pairs_or_more_and_all_can_be_projected() -> None:
     whole = [3e-3 * len(load_units(task).units) for task in tasks for _ in plans]
     # No less than half a step, and no more than all of the micro-batches one after another.
     assert all(0.5 * one < step < 8 * one for step, one in zip(found, whole, strict=True))
+
+
+def test_steps_are_projected_from_every_profile() -> None:
+    profile = _profile("vit/laptop")
+    (times,) = profile.unit_times
+    profiles = [
+        json.loads(json.dumps(replace(profile, unit_times=(replace(times, loss_s=s),)).as_table()))
+        for s in (1.0, 3.0, 2.0)
+    ]
+
+    (pair,) = pairs_of(
+        "vit/laptop", ["dp=2"], {"profiles": profiles, "step_s": {"dp=2": [8.0, 2.0, 4.0]}}
+    )
+
+    assert pair.projected_s == pytest.approx(projected_s("dp=2", profile) + 2.0 - times.loss_s)
+    assert pair.measured_s == 4.0
 
 
 def test_the_table_states_median_and_worst_error() -> None:

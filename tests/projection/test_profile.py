@@ -10,6 +10,7 @@ import pytest
 
 from hybridperf.projection.collectives import all_reduce
 from hybridperf.projection.profile import Profile, Transfer
+from hybridperf.projection.runtime_work import RuntimeWork
 from hybridperf.projection.units import UnitTimes
 
 SIZES = [1024 * 4**power for power in range(6)]
@@ -56,7 +57,11 @@ def _profile(**changes: Any) -> Profile:
 
 
 def test_a_profile_is_the_same_after_json() -> None:
-    profile = _profile(input_s=1e-5, target_s=2e-6)
+    runtimes = (
+        RuntimeWork("sharded", 1e-4, 2e-4, 3e-6, 4e-10),
+        RuntimeWork("program", pass_s=1e-4),
+    )
+    profile = _profile(input_s=1e-5, target_s=2e-6, runtimes=runtimes)
 
     assert Profile.from_table(json.loads(json.dumps(profile.as_table()))) == profile
 
@@ -79,6 +84,24 @@ def test_reading_counts_in_the_first_unit_and_the_loss() -> None:
 
     assert reading.forward_s == pytest.approx((plain.forward_s[0] + 8e-5, plain.forward_s[1]))
     assert reading.loss_s == pytest.approx(plain.loss_s + 1.6e-5)
+
+
+def test_adding_up_gradients_takes_as_long_whatever_the_microbatch() -> None:
+    each = [
+        dataclasses.replace(_times(size, size * 1e-3), accumulate_s=seconds)
+        for size, seconds in ((1, 2e-4), (8, 9e-4), (32, 3e-4))
+    ]
+
+    assert _profile(unit_times=tuple(each)).times(20).accumulate_s == 3e-4  # the median
+
+
+def test_a_network_knows_the_runtimes() -> None:
+    work = RuntimeWork("blocking", 1e-4)
+    network = _profile(runtimes=(work,)).network()
+
+    assert network.runtime("blocking") is work
+    assert network.runtime("sharded") is None
+    assert network.runtime(None) is None
 
 
 def test_extrapolated_times_are_positive() -> None:
@@ -130,6 +153,8 @@ def test_each_of_two_ranks_does_half_of_what_a_codec_takes() -> None:
         ("unit_times", [1], "unit_times: expected an object"),
         ("transfers", [], "transfers: expected sends and all-reduces"),
         ("unit_names", ["one"], "unit_times.forward_s: expected 1 numbers"),
+        ("runtimes", [{"name": "mpi"}], "name: expected one of blocking, "),
+        ("runtimes", [{"name": "sharded", "step_s": -1.0}], "runtimes.step_s: expected a number"),
         ("made_with", {"torch": 2}, "torch: expected text"),
     ],
 )

@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+import torch.distributed as dist
 
 from hybridperf.plan import ParallelPlan
 from hybridperf.projection.units import UnitTimes
@@ -38,10 +39,11 @@ if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
     from hybridperf_reference.engine.chain import Chain
 
-__all__ = ["Marks", "UnitProfiler"]
+__all__ = ["Marks", "UnitProfiler", "mean_of_ranks", "median_of_means", "most_of_ranks"]
 
 _WARM_UP_STEPS: Final = 3
 _FEWEST: Final = 3  # steps measured
+_GROUP: Final = 5  # steps of a mean
 _UPDATES: Final = 7  # of each unit's parameters alone, to divide the whole update's time
 
 
@@ -92,6 +94,10 @@ class UnitProfiler:
         self._model = model.train()
         loss = BatchLoss(chain.objective, plan, mesh)
         self._passes = WholeModel(model, loss, plan, replicas, self._timer)
+        twice = replace(plan, microbatches=2)
+        self._two_passes = WholeModel(
+            model, BatchLoss(chain.objective, twice, mesh), twice, replicas, self._timer
+        )
         self._update = Update(self._part.stage, frozen, plan, mesh)
         self._shares: list[float] = []
         self._examples: dict[int, tuple[Tensor, Tensor]] = {}
@@ -106,11 +112,12 @@ class UnitProfiler:
     ) -> list[UnitTimes]:
         """Return the median times of ``steps`` marked steps of each of ``microbatches`` samples.
 
-        As many steps without marks, in turn with them, say how long a step is.
+        As many steps without marks, in turn with them, say how long a step is, and as many of two
+        micro-batches how much longer the second one takes.
         They follow each other as in training, with what one leaves in the caches for the next. If
-        they take more than ``most_s`` seconds they are fewer, three at least. Before each ``meet``
-        is given the seconds so far, waits for the other ranks and returns the most of any, so that
-        all measure as many.
+        they take more than ``most_s`` seconds they are fewer, three at least. ``meet`` waits for
+        the other ranks and returns the most of what each gives it: the seconds so far, so that all
+        measure as many, and those of each whole step, which lasts until the slowest rank ends it.
         """
         return [self._measure(size, steps=steps, most_s=most_s, meet=meet) for size in microbatches]
 
@@ -118,32 +125,41 @@ class UnitProfiler:
         self, microbatch: int, *, steps: int, most_s: float, meet: Callable[[float], float]
     ) -> UnitTimes:
         marked: list[Marks] = []
-        whole_s: list[float] = []
+        once_s: list[float] = []
+        twice_s: list[float] = []
         start = time.perf_counter()
         for number in range(_WARM_UP_STEPS + steps):
-            for with_marks in (True, False) if number % 2 else (False, True):
+            for kind in range(3) if number % 2 else reversed(range(3)):
                 elapsed_s = meet(time.perf_counter() - start)
-                marks = self.step(microbatch, marked=with_marks)
-                self._synchronize()
+                marks = self.step(microbatch, marked=kind == 0, passes=1 + (kind == 2))
+                seconds = meet(self.seconds(marks))
                 if number < _WARM_UP_STEPS:
                     continue
-                if with_marks:
+                if kind == 0:
                     marked.append(marks)
                 else:
-                    whole_s.append(self.seconds(marks))
+                    (once_s, twice_s)[kind - 1].append(seconds)
             if len(marked) >= _FEWEST and elapsed_s > most_s:
                 break
         self._timer.collect()
-        return self.times(microbatch, marked, statistics.median(whole_s))
+        whole_s = median_of_means(once_s)
+        times = self.times(microbatch, marked, whole_s)
+        more_s = median_of_means(twice_s) - whole_s
+        pass_s = sum(times.forward_s) + sum(times.backward_s) + times.loss_s
+        return replace(times, accumulate_s=max(0.0, more_s - pass_s))
 
-    def step(self, microbatch: int, *, marked: bool = True) -> Marks:
-        """Train one step of ``microbatch`` samples as the engine does; with marks if ``marked``."""
-        inputs, targets = self._example(microbatch)
+    def step(self, microbatch: int, *, marked: bool = True, passes: int = 1) -> Marks:
+        """Train one step of ``microbatch`` samples as the engine does; with marks if ``marked``.
+
+        ``passes`` are one or two, each of so many samples.
+        """
+        inputs, targets = self._example(passes * microbatch)
+        model = self._passes if passes == 1 else self._two_passes
         marks = Marks()
         with self._marking(marks) if marked else contextlib.nullcontext():
             marks.begin = self._timer.mark()
             self._streams.begin_step(0)
-            self._passes.compute_gradients(0, inputs, targets, self._update.scale.factor)
+            model.compute_gradients(0, inputs, targets, self._update.scale.factor)
             finalize_gradients(self._part, plan=self._plan, mesh=self._mesh)
             marks.computed = self._timer.mark()
             self._update.apply(0, factor=self._update.scale.factor, measure=False)
@@ -249,3 +265,35 @@ class UnitProfiler:
     def _synchronize(self) -> None:
         if self._mesh.device.type != "cpu":
             torch.accelerator.synchronize(self._mesh.device)
+
+
+def median_of_means(seconds: Sequence[float]) -> float:
+    """Return the median of the means of every few of ``seconds``.
+
+    Unlike their median it has what steps take longer now and then, and unlike their mean it leaves
+    out what happens once.
+    """
+    starts = range(0, max(1, len(seconds) - _GROUP + 1), _GROUP)
+    return statistics.median(statistics.mean(seconds[at : at + _GROUP]) for at in starts)
+
+
+def most_of_ranks(seconds: float, device: torch.device) -> float:
+    """Wait for the other ranks, if there are any, and return the most ``seconds`` of all."""
+    if not dist.is_initialized():
+        return seconds
+    most_s = torch.tensor(seconds, dtype=torch.float32, device=device)
+    dist.all_reduce(most_s, dist.ReduceOp.MAX)
+    return most_s.item()
+
+
+def mean_of_ranks(times: UnitTimes, device: torch.device) -> UnitTimes:
+    """Return the mean of the ``times`` of all ranks."""
+    if not dist.is_initialized():
+        return times
+    own = [*times.forward_s, *times.backward_s, *times.update_s, times.loss_s, times.accumulate_s]
+    totals = torch.tensor(own, dtype=torch.float32, device=device)
+    dist.all_reduce(totals)
+    *means, loss_s, accumulate_s = (totals / dist.get_world_size()).tolist()
+    count = len(times.forward_s)
+    forward, backward, update = (tuple(means[at : at + count]) for at in range(0, 3 * count, count))
+    return UnitTimes(times.microbatch, forward, backward, loss_s, update, accumulate_s)

@@ -7,13 +7,16 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hybridperf.projection.collectives import Cost, all_gather, all_reduce, reduce_scatter
+from hybridperf.projection.runtime_work import averaging_runtime, pass_runtime
 from hybridperf.projection.simulate import Bucket, Costs, Hop
 from hybridperf.projection.stages import Stages, axis_stride
 from hybridperf.projection.traffic import (
     AGAIN,
     gradient_bytes,
+    held_parameters,
     message_bytes,
     parameter_bytes,
+    parameter_gathers,
     tensor_parallel_bytes,
 )
 
@@ -74,8 +77,12 @@ def plan_costs(
     in_pass = plan.zero > 0 and not shards_once
     passes = [_passes(plan, own, network, in_pass=in_pass) for own in each]
     loss = [0.0] * (len(each) - 1) + [times.loss_s]
-    forward_s = tuple(one.forward_s for one in passes)
-    backward_s = tuple(one.backward_s + last for one, last in zip(passes, loss, strict=True))
+    runtime = network.runtime(pass_runtime(plan))
+    pass_s = runtime.pass_s if runtime else 0.0
+    forward_s = tuple(one.forward_s + pass_s for one in passes)
+    backward_s = tuple(
+        one.backward_s + last + pass_s for one, last in zip(passes, loss, strict=True)
+    )
     updates, exposed = zip(
         *(_update(plan, times, network, stages, each, rank, gathers=shards_once) for rank in ranks),
         strict=True,
@@ -151,6 +158,9 @@ def _unit_costs(
     """Yield the costs of the units of ``stage``."""
     tensor = network.group(plan.tp, axis_stride(plan, "tp"))
     shard, replicate = stages.replica_groups(network)
+    added_s = 0.0  # to a pass by each parameter, on average: the first one of a step adds nothing
+    if times.accumulate_s:
+        added_s = times.accumulate_s * (1 - 1 / plan.microbatches) / stages.table.parameters
     for number in stages.units[stage]:
         unit = stages.table.units[number]
         share = _tp_share(plan, unit)
@@ -167,7 +177,7 @@ def _unit_costs(
             scatter = Cost(scatter.seconds + over.seconds, scatter.sent_bytes + over.sent_bytes)
         yield _UnitCost(
             forward_s,
-            times.backward_s[number] * share + sums + again,
+            times.backward_s[number] * share + sums + again + added_s * held_parameters(plan, unit),
             sums * (2 + AGAIN * repeats),
             gather,
             scatter,
@@ -268,7 +278,22 @@ def _update(
     if plan.gradients == "powersgd":  # the second factors, once the first ones are averaged
         group = network.group(plan.dp, axis_stride(plan, "dp"))
         exposed += all_reduce(sum(unit.gradient_bytes for unit in costs) / 2, group).seconds
-    return seconds + exposed, exposed
+    return seconds + exposed + _averaging_work_s(plan, network, stages, rank), exposed
+
+
+def _averaging_work_s(plan: ParallelPlan, network: Network, stages: Stages, rank: int) -> float:
+    """Return the seconds that averaging gradients adds to a step of ``rank``, beside collectives.
+
+    Half of FSDP's are those of gathering parameters, as often as it does, and half of scattering.
+    """
+    if (work := network.runtime(averaging_runtime(plan))) is None:
+        return 0.0
+    often = 1.0
+    if plan.zero:
+        gathers = sum(parameter_gathers(plan, rank)) / plan.stages
+        scatters = plan.microbatches if plan.zero >= 2 and plan.pp == 1 else 1
+        often = (gathers + scatters) / 2
+    return work.averaging_s([stages.table.units[n] for n in stages.units_of(rank)], often)
 
 
 def _hops(

@@ -1,4 +1,4 @@
-"""Fit latency and bandwidth to the measured times of messages."""
+"""Fit latency and bandwidth to measured times of messages, and coefficients to other times."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["fit_line"]
+__all__ = ["fit_line", "fit_plane"]
 
 
 def fit_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -30,3 +30,21 @@ def fit_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     # With one of them 0, the other minimises the same sum.
     alone = columns.sum(axis=0) / (columns**2).sum(axis=0)
     return (0.0, float(alone[1])) if intercept < 0 else (float(alone[0]), 0.0)
+
+
+def fit_plane(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
+    """Return coefficients, none negative, whose products with ``rows`` come close to ``values``.
+
+    The squares of errors are least among the coefficients that are not 0; while one of these would
+    be negative, the one that most decreases the sum is set to 0.
+    """
+    matrix, wanted = np.array(rows, dtype=np.float64), np.array(values, dtype=np.float64)
+    found, free = np.zeros(matrix.shape[1]), list(range(matrix.shape[1]))
+    scale = np.abs(matrix).max(axis=0)  # so that small columns count as much as large ones
+    while free:
+        solved, *_ = np.linalg.lstsq(matrix[:, free] / scale[free], wanted, rcond=None)
+        if (solved >= 0).all():
+            found[free] = solved / scale[free]
+            break
+        free.pop(int(solved.argmin()))
+    return [float(each) for each in found]

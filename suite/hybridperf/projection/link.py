@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from hybridperf.projection.runtime_work import RuntimeName, RuntimeWork
 
 __all__ = ["Group", "Library", "Link", "Network"]
 
@@ -76,6 +79,11 @@ class Network:
     #: each of its ranks from computing; None: none
     codec_work: tuple[tuple[str, Link], ...] = ()
     #: by the plan's ``links``: seconds of encoding, or of decoding, by bytes of fp32
+    runtimes: tuple[RuntimeWork, ...] = ()  #: what the trainer's software adds, where it is known
+
+    def runtime(self, name: RuntimeName | None) -> RuntimeWork | None:
+        """Return the work of the runtime ``name``; None if it is not known, or there is none."""
+        return next((each for each in self.runtimes if each.name == name), None)
 
     def group(self, ranks: int, stride: int) -> Group:
         """Return the group of ``ranks`` whose global ranks are ``stride`` apart.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast, get_args
 
 from hybridperf.projection.fit import fit_line
 from hybridperf.projection.link import Library, Link, Network
+from hybridperf.projection.runtime_work import RuntimeName, RuntimeWork
 from hybridperf.projection.units import UnitTimes
 from hybridperf.untrusted import COUNT_CAP, DEVICES_CAP, RATIO_CAP, number, whole
 
@@ -68,14 +70,16 @@ class Profile:
     transfers: tuple[Transfer, ...]
     input_s: float = 0.0  #: of reading the inputs of a sample, where no worker process does it
     target_s: float = 0.0  #: of reading the targets of a sample
+    runtimes: tuple[RuntimeWork, ...] = ()  #: of the trainer, in groups of all ranks
     made_with: Mapping[str, str] = field(default_factory=dict)
     #: what it holds for: hashes and names of the task, the machine, torch and the trainer's code
 
     def times(self, microbatch: int) -> UnitTimes:
         """Return the times of ``microbatch`` samples, on the line through the nearest measured two.
 
-        A `UnitTiming`. An update takes as long whatever the micro-batch. The ranks of the first
-        and the last stage read samples, which counts in the first unit and in the loss.
+        A `UnitTiming`. Updates and adding up gradients take as long whatever the micro-batch. The
+        ranks of the first and the last stage read samples, which counts in the first unit and in
+        the loss.
         """
         found = self._on_line(microbatch)
         first, *others = found.forward_s
@@ -109,9 +113,10 @@ class Profile:
             backward_s=by_unit("backward_s"),
             loss_s=between(low.loss_s, high.loss_s),
             update_s=tuple(
-                sum(each) / len(each)
+                statistics.median(each)
                 for each in zip(*(times.update_s for times in self.unit_times), strict=True)
             ),
+            accumulate_s=statistics.median(each.accumulate_s for each in self.unit_times),
         )
 
     def network(self, group_ranks: int = 2) -> Network:
@@ -137,6 +142,7 @@ class Profile:
             codec_work=tuple(
                 (each.kind, _half(each.line())) for each in self.transfers if each.kind in _CODECS
             ),
+            runtimes=self.runtimes,
         )
 
     def as_table(self) -> dict[str, object]:
@@ -178,6 +184,7 @@ class Profile:
             transfers=tuple(transfers),
             input_s=_seconds("input_s", table.get("input_s")),
             target_s=_seconds("target_s", table.get("target_s")),
+            runtimes=tuple(_list(table, "runtimes", _runtime)),
             made_with={_text("made_with", k): _text(k, v) for k, v in facts.items()},
         )
 
@@ -217,6 +224,7 @@ def _unit_times(at: str, value: object, units: int) -> UnitTimes:
         backward_s=by_unit("backward_s"),
         loss_s=_seconds("loss_s", table.get("loss_s")),
         update_s=by_unit("update_s"),
+        accumulate_s=_seconds("accumulate_s", table.get("accumulate_s")),
     )
 
 
@@ -235,6 +243,16 @@ def _transfer(at: str, value: object) -> Transfer:
         raise ValueError(f"{at}.times: expected two sizes or more")
     kind = _one_of(table, "kind", get_args(Communication))
     return Transfer(cast("Communication", kind), _whole(table, "ranks", DEVICES_CAP), tuple(times))
+
+
+def _runtime(at: str, value: object) -> RuntimeWork:
+    table = _table(at, value)
+    name = _one_of(table, "name", get_args(RuntimeName))
+    seconds = (
+        _seconds(f"{at}.{each.name}", table.get(each.name))
+        for each in dataclasses.fields(RuntimeWork)[1:]
+    )
+    return RuntimeWork(cast("RuntimeName", name), *seconds)
 
 
 def _table(at: str, value: object) -> dict[str, object]:

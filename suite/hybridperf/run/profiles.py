@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from hybridperf.tasks.task import Task
 
-__all__ = ["cached_profile", "measure_profile"]
+__all__ = ["cached_profile", "measure_profile", "profiled_microbatches"]
 
 _SIZES: Final = 5
 _LARGEST: Final = 64  #: samples of a micro-batch that is measured; larger ones are extrapolated
@@ -58,7 +58,7 @@ def cached_profile(task: Task, ranks: int, precision: str = "fp32") -> Profile |
     return profile if holds and profile.made_with == _made_with(task) else None
 
 
-def _microbatches(task: Task) -> list[int]:
+def profiled_microbatches(task: Task) -> list[int]:
     """Return the micro-batches to measure: one sample, and halves of the largest."""
     largest = min(_LARGEST, task.training.global_batch_size)
     return sorted({1, *(max(1, largest >> power) for power in range(_SIZES - 1))})
@@ -81,7 +81,7 @@ def _place(task: Task, ranks: int, precision: str) -> Path:
 
 
 def _measured(path: Path, task: Task, ranks: int, precision: str) -> Profile:
-    sizes = map(str, _microbatches(task))
+    sizes = map(str, profiled_microbatches(task))
     threads = max(1, probe_processor()["usable_cores"] // ranks)
     environment = {
         "OMP_NUM_THREADS": str(threads),

@@ -1,0 +1,74 @@
+"""What runtimes add to passes and messages: work of their own, fitted to steps of small models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from hybridperf.projection.fit import fit_plane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hybridperf.plan.fields import PlanFields
+    from hybridperf.projection.units import Unit
+
+__all__ = ["RuntimeName", "RuntimeWork", "averaging_runtime", "fit_work", "pass_runtime"]
+
+RuntimeName = Literal["blocking", "overlapped", "reducer", "sharded", "pipeline", "program"]
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeWork:
+    """Seconds of a rank that a runtime adds, such as hooks, copies and Python between kernels."""
+
+    name: RuntimeName
+    step_s: float = 0.0  #: to each step
+    unit_s: float = 0.0  #: for each unit whose gradients are averaged
+    tensor_s: float = 0.0  #: for each of its parameters
+    byte_s: float = 0.0  #: for each byte of them
+    pass_s: float = 0.0  #: to each pass of a micro-batch through a stage
+
+    def averaging_s(self, units: Sequence[Unit], often: float = 1.0) -> float:
+        """Return the seconds of averaging the gradients of ``units``, so ``often`` in a step."""
+        tensors = sum(unit.tensors for unit in units)
+        whole = sum(4.0 * unit.parameters for unit in units)
+        own_s = self.unit_s * len(units) + self.tensor_s * tensors + self.byte_s * whole
+        return self.step_s + often * own_s
+
+
+def averaging_runtime(plan: PlanFields) -> RuntimeName | None:
+    """Return what averages the gradients of ``plan``; None without replicas.
+
+    ``overlapped`` is DistributedDataParallel, ``sharded`` FSDP, ``reducer`` that of programs.
+    """
+    if plan.dp == 1:
+        return None
+    if plan.zero:
+        return "sharded"
+    return "reducer" if plan.delays_or_compresses else plan.sync
+
+
+def pass_runtime(plan: PlanFields) -> RuntimeName | None:
+    """Return what runs the pipeline of ``plan``: torch's schedules or a program; None without."""
+    if plan.pp == 1:
+        return None
+    return "program" if plan.delays_or_compresses else "pipeline"
+
+
+def fit_work(name: RuntimeName, steps: Sequence[tuple[Sequence[Unit], float]]) -> RuntimeWork:
+    """Return the work of what averages gradients, fitted to ``steps`` of models.
+
+    Those are units, and the seconds that a step of them takes beyond its projection.
+    """
+    rows = [
+        (
+            1.0,
+            float(len(units)),
+            float(sum(unit.tensors for unit in units)),
+            float(sum(4 * unit.parameters for unit in units)),
+        )
+        for units, _ in steps
+    ]
+    step_s, unit_s, tensor_s, byte_s = fit_plane(rows, [seconds for _, seconds in steps])
+    return RuntimeWork(name, step_s, unit_s, tensor_s, byte_s)
