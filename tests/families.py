@@ -28,7 +28,7 @@ def size_of(task: Task) -> tuple[float, float]:
     with torch.device("meta"):
         chain = chain_of(task, seed=0)
     parameters = sum(p.numel() for unit in chain.units for p in unit.module.parameters())
-    return round(parameters / 1e6, 3), round(sum(forward_flops(chain)) / 1e9, 3)
+    return round(parameters / 1e6, 3), round(sum(forward_flops(chain.probe())) / 1e9, 3)
 
 
 def run(chain: Chain, inputs: torch.Tensor) -> torch.Tensor:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
 MOST_LINES = 400
@@ -72,15 +69,17 @@ def _name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def _imports(path: Path) -> Iterator[str]:
-    """Yield the modules that a file imports, also inside of functions and for types only."""
+@functools.cache
+def _imports(path: Path) -> tuple[str, ...]:
+    """Return the modules that a file imports, also inside of functions and for types only."""
+    imported: list[str] = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            imported += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} imports relatively"
-            for alias in node.names:
-                yield f"{node.module}.{alias.name}"
+            imported += [f"{node.module}.{alias.name}" for alias in node.names]
+    return tuple(imported)
 
 
 def _is_under(module: str, tree: str) -> bool:

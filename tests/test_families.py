@@ -49,7 +49,7 @@ def test_boundaries_have_the_shapes_and_types_of_outputs(name: str) -> None:
     chain = chain_of(find_task(name), seed=0)
     outputs, _ = chain.example(3)
 
-    boundaries = chain.boundaries()
+    boundaries = chain.probe().boundaries
 
     for unit, before in zip(chain.units, boundaries, strict=False):
         assert (outputs.shape[1:], outputs.dtype) == (before.shape, before.dtype), unit.name
@@ -79,7 +79,7 @@ def test_the_task_declares_what_its_chain_allows_plans_to_split(name: str) -> No
     }
     tokens = {
         before.shape[0]
-        for unit, before in zip(chain.units, chain.boundaries(), strict=False)
+        for unit, before in zip(chain.units, chain.probe().boundaries, strict=False)
         if unit.shares_tokens
     }
 

@@ -55,7 +55,8 @@ def unit_table(task: Task, build: Build | None = None) -> UnitTable:
     """
     with torch.device("meta"):
         chain = chain_of(task, 0, build)
-        flops, boundaries = forward_flops(chain), chain.boundaries()
+        probe = chain.probe()
+        flops, boundaries = forward_flops(probe), probe.boundaries
         few, more = _activations(chain, _FEW), _activations(chain, _MORE)
     samples = _MORE - _FEW
     units = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,7 +34,14 @@ def run_world(folder: Path, ranks: int, items: Sequence[str]) -> None:
 def found(folder: Path, ranks: int, number: int) -> list[dict[str, Any]]:
     """Return what each rank has after an item."""
     paths = [folder / f"item_{number}_rank_{rank}.pt" for rank in range(ranks)]
-    return [torch.load(path, weights_only=True) for path in paths]
+    tensors = [torch.load(path, weights_only=True) for path in paths]
+    return [has | rest for has, rest in zip(tensors, told(folder, ranks, number), strict=True)]
+
+
+def told(folder: Path, ranks: int, number: int) -> list[dict[str, Any]]:
+    """Return what each rank has after an item besides tensors."""
+    paths = [folder / f"item_{number}_rank_{rank}.json" for rank in range(ranks)]
+    return [json.loads(path.read_text()) for path in paths]
 
 
 def assert_computed(item: str, parts: Sequence[dict[str, Any]]) -> None:

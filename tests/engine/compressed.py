@@ -30,7 +30,7 @@ def compressed_weights(row: Family, plan: ParallelPlan) -> dict[str, Tensor]:
     torch.set_num_threads(1)
     chain, task = row.chain(), row.task()
     objective = chain.objective
-    cuts = stage_slices(plan, chain_units(chain, chain.boundaries()))
+    cuts = stage_slices(plan, chain_units(chain, chain.probe()))
     stages = [Stage(chain.units[cut]).train() for cut in cuts]
     optimizers = [build_optimizer(stage, task.optimizer) for stage in stages]
     versions = [[_weights(stage) for stage in stages]]

@@ -39,9 +39,15 @@ EPOCHS = 2  # so that the second of the batches is of two epochs
 EVALUATED = 67  # no number of replicas divides it
 
 
+@functools.cache
+def published(name: str) -> Splits:
+    """Return the samples of a task, which are read once for all families."""
+    return load(find_task(name).data)
+
+
 def _published(task: Task) -> Splits:
     """Return the first samples of the task's own data."""
-    splits = load(find_task(task.name).data)
+    splits = published(task.name)
     counts = (task.data.train_samples, task.data.eval_samples)
     train, evaluation = (
         Samples(part.inputs[:count], part.labels[:count])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
 import torch.distributed as dist
 
 from hybridperf.plan import ParallelPlan
@@ -16,7 +14,7 @@ from hybridperf_reference.engine.trainer import Trainer
 from tests.engine.families import SEED
 from tests.engine.law import BLOCKS, block_data, delayed_family
 from tests.engine.quality import quality_of
-from tests.engine.worlds import mesh_of
+from tests.engine.worlds import leave, mesh_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +61,7 @@ def run_cases(folder: Path, cases: Sequence[Case]) -> None:
         for number, case in enumerate(cases):
             mesh = mesh_of(case.parsed, device)
             found = run_case(case, mesh, folder / f"checkpoint_{number}")
-            torch.save(found, folder / f"item_{number}_rank_{os.environ['RANK']}.pt")
+            leave(folder, number, found)
             dist.barrier()
 
 
@@ -115,15 +113,16 @@ def _watch(trainer: Trainer) -> dict[str, int]:
     peak = {"versions": 0, "bytes": 0}
     executor: Any = trainer._executor
     versions = executor.versions
+    sizes = [parameter.nbytes for parameter in versions.parameters]
 
     def watched(do: Any) -> Any:
         def then_count(action: Any) -> None:
             do(action)
             kept = [*versions._alive.values(), *versions._unused, versions.parameters]
             storages = {
-                weight.untyped_storage().data_ptr(): weight.untyped_storage().nbytes()
+                weight.data_ptr(): size
                 for weights in kept
-                for weight in weights
+                for weight, size in zip(weights, sizes, strict=True)
             }
             peak["versions"] = max(peak["versions"], len(versions.alive()))
             peak["bytes"] = max(peak["bytes"], sum(storages.values()))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hybridperf.tasks.task import Block
-from tests.engine.compare import found
+from tests.engine.compare import found, told
 from tests.engine.compressed import compressed_weights
 from tests.engine.law import OPTIMIZERS, Law, by_the_law
 from tests.engine.law_worlds import Case, run_cases
@@ -138,11 +138,19 @@ class Worlds:
 
     def found(self, ranks: int, case: Case) -> list[dict[str, Any]]:
         """Return what each rank has after a case."""
+        return found(self._run(ranks), ranks, cases(ranks).index(case))
+
+    def told(self, ranks: int, case: Case) -> list[dict[str, Any]]:
+        """Return what each rank has after a case besides tensors."""
+        return told(self._run(ranks), ranks, cases(ranks).index(case))
+
+    def _run(self, ranks: int) -> Path:
+        """Return the folder in which a world has left what it found."""
         folder = self._folder / str(ranks)
         if not folder.exists():
             folder.mkdir()
             run_ranks(ranks, run_cases, folder, cases(ranks), output=folder / "printed.txt")
-        return found(folder, ranks, cases(ranks).index(case))
+        return folder
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +195,7 @@ def test_neither_evaluations_nor_a_stop_change_a_bit(
 def test_no_more_copies_of_the_weights_than_the_staleness_and_one(
     worlds: Worlds, ranks: int, case: Case
 ) -> None:
-    for part in worlds.found(ranks, case):
+    for part in worlds.told(ranks, case):
         assert part["versions"] <= case.parsed.staleness + 1
         assert part["bytes"] <= 1.01 * (case.parsed.staleness + 1) * part["model_bytes"]
 
@@ -196,12 +204,12 @@ def test_no_more_copies_of_the_weights_than_the_staleness_and_one(
 def test_a_resumption_states_which_versions_it_found(
     worlds: Worlds, case: Case, stated: dict[str, object]
 ) -> None:
-    for part in worlds.found(2, case):
+    for part in worlds.told(2, case):
         assert part["resumed"] == [None, stated, None]
 
 
 def test_a_loss_scale_that_overflows_is_that_of_the_gradient(worlds: Worlds) -> None:
-    part = worlds.found(2, OVERFLOWING)[0]
+    part = worlds.told(2, OVERFLOWING)[0]
     assert 1 < part["scale"] < OVERFLOWING.scale / 4
 
 
@@ -256,7 +264,7 @@ def test_compressed_links_equal_their_emulation_to_the_bit(
 
 @pytest.mark.parametrize(("links", "share"), [("bf16", 0.5), ("int8", 0.27), ("topk", 0.2)])
 def test_the_log_states_the_bytes_sent_and_saved(worlds: Worlds, links: str, share: float) -> None:
-    sent = worlds.found(2, Case("vit", "sgd", f"pp=2,links={links}", fp32=True))[0]["sent"]
+    sent = worlds.told(2, Case("vit", "sgd", f"pp=2,links={links}", fp32=True))[0]["sent"]
 
     # Of eight samples, 17 tokens of 32 values in fp32, there and back.
     assert sent[0]["link_bytes_uncompressed"] == 6 * 2 * 8 * 17 * 32 * 4

@@ -24,7 +24,9 @@ def test_flops_of_convolutions_and_the_classifier_are_counted_by_hand() -> None:
     """A multiplication and an addition are two operations; batch norms are not counted."""
     chain = chain_of(find_task("resnet/laptop"), seed=0)
 
-    flops = dict(zip((unit.name for unit in chain.units), forward_flops(chain), strict=True))
+    flops = dict(
+        zip((unit.name for unit in chain.units), forward_flops(chain.probe()), strict=True)
+    )
 
     assert flops["stem"] == 2 * 9 * 1 * 16 * 16 * 16
     first = 16 * 16 + 9 * 16 * 16 + 16 * 64 + 16 * 64
@@ -35,7 +37,7 @@ def test_flops_of_convolutions_and_the_classifier_are_counted_by_hand() -> None:
 def test_units_are_counted_as_stages_are_cut_by_them() -> None:
     chain = ODD["integers"].chain()
 
-    units = chain_units(chain, chain.boundaries())
+    units = chain_units(chain, chain.probe())
 
     # Of 64 pixels: an embedding of 17 words, a layer from 12 to 12 and one from 12 to 10.
     assert [unit.forward_flops for unit in units] == [0, 0, 2 * 12 * 12, 2 * 12 * 10]
@@ -46,7 +48,7 @@ def test_units_are_counted_as_stages_are_cut_by_them() -> None:
 
 def test_slices_of_stages_cover_the_units() -> None:
     chain = ODD["bare"].chain()
-    units = chain_units(chain, chain.boundaries())
+    units = chain_units(chain, chain.probe())
 
     whole, halves = (stage_slices(ParallelPlan.parse(text), units) for text in ("dp=2", "pp=2"))
 
@@ -57,7 +59,7 @@ def test_slices_of_stages_cover_the_units() -> None:
 @pytest.mark.parametrize("name", ["resnet/laptop", "vgg/laptop", "vit/laptop", "bert/laptop"])
 def test_a_trainer_cuts_where_a_projection_does(name: str) -> None:
     chain = chain_of(find_task(name), seed=0)
-    table, units = load_units(name).units, chain_units(chain, chain.boundaries())
+    table, units = load_units(name).units, chain_units(chain, chain.probe())
 
     for cut in FIELDS["cut"].words:
         for text in ("pp=2", "pp=3", "pp=2,schedule=zbv"):

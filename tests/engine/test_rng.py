@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hybridperf.plan import ParallelPlan
-from hybridperf_reference.engine.chain import Unit
+from hybridperf_reference.engine.chain import Unit, copied_to
 from hybridperf_reference.engine.mesh import Mesh
 from hybridperf_reference.engine.recompute import apply_recompute
 from hybridperf_reference.engine.rng import RngStreams, draws_random_numbers
@@ -150,8 +150,8 @@ def test_units_that_draw_random_numbers_are_found(
 ) -> None:
     before = {name: value.clone() for name, value in module.state_dict().items()}
 
-    sample = torch.empty(4, 8, device="meta")
-    assert draws_random_numbers(module, sample, torch.device(device)) == draws
+    trial, sample = copied_to(module, torch.device(device)), torch.empty(4, 8, device="meta")
+    assert draws_random_numbers(trial, sample, torch.device(device)) == draws
 
     for name, value in module.state_dict().items():
         assert torch.equal(value, before[name])
@@ -161,4 +161,5 @@ def test_a_unit_that_reads_values_is_probed_on_the_cpu_only() -> None:
     module, sample = Applied(lambda x: x * float(x.sum())), torch.empty(4, 8, device="meta")
 
     assert not draws_random_numbers(module, sample, torch.device("cpu"))
-    assert draws_random_numbers(module, sample, torch.device("meta"))  # unknown
+    on_meta = copied_to(module, torch.device("meta"))
+    assert draws_random_numbers(on_meta, sample, torch.device("meta"))  # unknown

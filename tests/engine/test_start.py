@@ -46,13 +46,13 @@ def test_small_models_are_probed_on_the_host_with_the_same_result_as_on_meta(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain_ = chain_of(find_task(name), 1)
-    flops, boundaries = forward_flops(chain_), chain_.boundaries()
+    flops, boundaries = forward_flops(chain_.probe()), chain_.probe().boundaries
 
     monkeypatch.setattr(chain, "MOST_CPU_PARAMETERS", 0)
 
-    assert chain_.probe()[1].device.type == "meta"
-    assert forward_flops(chain_) == flops
-    on_meta = [(sample.shape, sample.dtype) for sample in chain_.boundaries()]
+    assert chain_.probe().inputs.device.type == "meta"
+    assert forward_flops(chain_.probe()) == flops
+    on_meta = [(sample.shape, sample.dtype) for sample in chain_.probe().boundaries]
     assert [(sample.shape, sample.dtype) for sample in boundaries] == on_meta
     assert all(sample.device.type == "meta" for sample in boundaries)
 

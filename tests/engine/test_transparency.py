@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hybridperf.plan import ParallelPlan
-from tests.engine.compare import assert_computed, found, run_world
+from tests.engine.compare import assert_computed, found, run_world, told
 from tests.engine.families import FAMILIES
 from tests.engine.random_plans import BUDGET, RANKS, drawn
 
@@ -187,6 +187,14 @@ class Worlds:
 
     def found(self, ranks: int, number: int) -> list[dict[str, Any]]:
         """Return what each rank has after an item."""
+        return found(self._run(ranks), ranks, number)
+
+    def told(self, ranks: int, number: int) -> list[dict[str, Any]]:
+        """Return what each rank has after an item besides tensors."""
+        return told(self._run(ranks), ranks, number)
+
+    def _run(self, ranks: int) -> Path:
+        """Return the folder in which a world has left what it found."""
         folder = self._folder / str(ranks)
         assert ranks not in self._failed, "this world failed before"
         if not folder.exists():
@@ -194,7 +202,7 @@ class Worlds:
             self._failed.add(ranks)
             run_world(folder, ranks, items(ranks) + (self.random if ranks == RANKS else []))
             self._failed.remove(ranks)
-        return found(folder, ranks, number)
+        return folder
 
 
 @pytest.fixture(scope="module")
@@ -274,7 +282,7 @@ def test_every_rank_reports_the_parts_of_its_time(
 ) -> None:
     plan = ParallelPlan.parse(item.partition(":")[2])
 
-    statistics = worlds.found(ranks, number)[0]["statistics"]
+    statistics = worlds.told(ranks, number)[0]["statistics"]
 
     places = [(s["replica"], s["stage"], s.get("tensor", 0)) for s in statistics["stages"]]
     axes = (range(plan.dp), range(plan.pp), range(plan.tp))
@@ -294,7 +302,7 @@ def test_every_rank_reports_when_it_did_what(
 ) -> None:
     plan = ParallelPlan.parse(item.partition(":")[2])
 
-    timeline = worlds.found(ranks, number)[0]["statistics"]["timeline"]
+    timeline = worlds.told(ranks, number)[0]["statistics"]["timeline"]
 
     assert [each["rank"] for each in timeline] == list(range(plan.pp))
     microbatches, last = range(plan.microbatches), plan.pipeline_stages - 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import os
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,21 @@ def whole(tensor: Tensor) -> Tensor:
     return (tensor.full_tensor() if is_dtensor(tensor) else tensor).clone()
 
 
+def leave(folder: Path, number: int, found: dict[str, Any]) -> None:
+    """Write what this rank has after an item, for `compare.found` and `compare.told`.
+
+    What is no tensors stands in a file of its own, which is read in a tenth of the time.
+    """
+    path = folder / f"item_{number}_rank_{os.environ['RANK']}.pt"
+    tensors = {name: value for name, value in found.items() if _are_tensors(value)}
+    path.with_suffix(".json").write_text(json.dumps({n: found[n] for n in found.keys() - tensors}))
+    torch.save(tensors, path)
+
+
+def _are_tensors(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(each, Tensor) for each in value.values())
+
+
 def run_all(folder: Path, items: Iterable[str]) -> None:
     """Run every item, such as ``vit:dp=2``; they need as many ranks as there are."""
     families, plans = zip(*(item.split(":") for item in items), strict=True)
@@ -90,6 +106,6 @@ def run_all(folder: Path, items: Iterable[str]) -> None:
     with join_ranks(parsed[0]) as device:
         for number, (family, plan) in enumerate(zip(families, parsed, strict=True)):
             found = run_plan((FAMILIES | ODD)[family].of(plan), plan, device)
-            torch.save(found, folder / f"item_{number}_rank_{os.environ['RANK']}.pt")
+            leave(folder, number, found)
             if dist.is_initialized():
                 dist.barrier()

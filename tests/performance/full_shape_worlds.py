@@ -120,7 +120,7 @@ def measure(name: str, folder: Path) -> None:
     setting = case.processor if on_processor else case.accelerator
     plan, task = ParallelPlan.parse(setting.plan), case.task(setting)
     chain = chain_of(task, SEED)
-    flops = sum(forward_flops(chain))
+    flops = sum(forward_flops(chain.probe()))
     products = Products(PROCESSOR if on_processor else ACCELERATOR, DTYPES[plan.precision], device)
     training = Training(chain, task, plan, device)
     losses, step_s, limits = [], [], []

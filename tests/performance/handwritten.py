@@ -101,11 +101,11 @@ class Pipeline(Script):
     def __init__(self, work: Work, cut: int, microbatches: int) -> None:
         chain, model = _build(work)
         self.rank = dist.get_rank()
-        boundary = chain.boundaries()[cut]
+        boundary = chain.probe().boundaries[cut]
         size = work.task.training.global_batch_size // microbatches
         edge = torch.empty(size, *boundary.shape, requires_grad=True)
         example = chain.example(size)[0]
-        outputs = torch.empty(size, *chain.boundaries()[-1].shape)
+        outputs = torch.empty(size, *chain.probe().boundaries[-1].shape)
         own = model[:cut] if self.rank == 0 else model[cut:]
         super().__init__(work, chain, own, _optimizer(own.parameters(), work.task))
         self.replica, self.replicas = 0, 1

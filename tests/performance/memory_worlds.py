@@ -69,7 +69,7 @@ def theory(work: Work, plan: ParallelPlan, stage: int) -> dict[str, int]:
         parameters.append(sum(map(_bytes, own)))
         saved.append(bytes_saved)
         outputs.append(_bytes(inputs))
-    cut = stage_slices(plan, chain_units(chain, chain.boundaries()))[stage]
+    cut = stage_slices(plan, chain_units(chain, chain.probe()))[stage]
     weights = sum(parameters[cut])
     alive = plan.microbatches if plan.schedule == "gpipe" else plan.pp - stage
     activations = sum(saved[cut]) * (alive if plan.pp > 1 else 1)

@@ -43,7 +43,7 @@ class TorchGPipe(Peer):
         from torchgpipe import GPipe
 
         chain, model = _build(work)
-        (cut,) = minimax(forward_flops(chain), 2)
+        (cut,) = minimax(forward_flops(chain.probe()), 2)
         pipeline = GPipe(
             model,
             [cut, len(chain.units) - cut],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.cli.projected_curves import write_projected_curves
+from hybridperf.cli.published_projections import write_projected_curves
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.projection.scaling_curves import (
     BATCH,

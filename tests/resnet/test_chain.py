@@ -89,7 +89,7 @@ def test_a_bottleneck_is_initialized_as_its_shortcut() -> None:
 def test_boundaries_have_the_shapes_of_outputs() -> None:
     chain = chain_of(TASK, seed=0)
 
-    assert [tuple(sample.shape) for sample in chain.boundaries()] == [
+    assert [tuple(sample.shape) for sample in chain.probe().boundaries] == [
         (1, 16, 16),
         (16, 16, 16),
         (64, 16, 16),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from hybridperf.tasks.data import Samples
 
-__all__ = ["MOST_CPU_PARAMETERS", "Chain", "Objective", "Split", "Unit", "copied_to"]
+__all__ = ["MOST_CPU_PARAMETERS", "Chain", "Objective", "Probe", "Split", "Unit", "copied_to"]
 
 MOST_CPU_PARAMETERS = 2**24  #: of a model that `Chain.probe` runs on the CPU
 
@@ -118,38 +119,45 @@ class Chain:
             for name, _ in unit.module.named_parameters()
         ]
 
-    @property
-    def probe_device(self) -> torch.device:
-        """Return the device on which copies of the units run to examine them.
+    def probe(self) -> Probe:
+        """Return copies of the units to examine.
 
-        For a model with more than `MOST_CPU_PARAMETERS`, such as those of cluster tasks, it is the
-        meta device, which needs no memory and no computation. Else it is the CPU, where a pass
-        takes milliseconds: meta tensors import parts of torch's compiler, which takes seconds.
+        For a model with more than `MOST_CPU_PARAMETERS`, such as those of cluster tasks, they are
+        on the meta device, which needs no memory and no computation. Else they are on the CPU,
+        where a pass takes milliseconds: meta tensors import parts of torch's compiler, which takes
+        seconds.
         """
         parameters = [p for unit in self.units for p in unit.module.parameters()]
         built = not any(parameter.is_meta for parameter in parameters)
         small = sum(parameter.numel() for parameter in parameters) <= MOST_CPU_PARAMETERS
-        return torch.device("cpu" if built and small else "meta")
+        device = torch.device("cpu" if built and small else "meta")
+        copies = [copied_to(unit.module, device) for unit in self.units]
+        return Probe(copies, self.example(1)[0].to(device))
 
-    def probe(self) -> tuple[list[nn.Module], Tensor]:
-        """Return copies of the units in evaluation mode, and synthetic inputs [1, ...].
 
-        Both are on `probe_device`.
-        """
-        device = self.probe_device
-        copies = [copied_to(unit.module, device).eval() for unit in self.units]
-        return copies, self.example(1)[0].to(device)
+@dataclass(frozen=True)
+class Probe:
+    """Copies of the units of a chain, on which trial passes find out what the units compute.
 
+    A trial may leave them in training or evaluation mode, and with other buffers: whoever runs one
+    sets the mode, and depends on no values. They are made once, as copying takes longer than most
+    trials.
+    """
+
+    modules: list[nn.Module]
+    inputs: Tensor  #: of the first unit, synthetic [1, ...]
+
+    @functools.cached_property
     def boundaries(self) -> list[Tensor]:
-        """Return one sample's activations [...] before each unit and after the last.
+        """One sample's activations [...] before each unit and after the last.
 
         They are meta tensors, without a batch dimension.
         """
-        modules, outputs = self.probe()
+        outputs = self.inputs
         samples = [outputs[0].to("meta")]
         with torch.no_grad():
-            for module in modules:
-                outputs = module(outputs)
+            for module in self.modules:
+                outputs = module.eval()(outputs)
                 samples.append(outputs[0].to("meta"))
         return samples
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hybridperf.plan import ParallelPlan
     from hybridperf.tasks.task import Task
-    from hybridperf_reference.engine.chain import Chain, Unit
+    from hybridperf_reference.engine.chain import Chain, Probe, Unit
 
 __all__ = ["check_chain", "unused_parameters"]
 
@@ -32,7 +32,7 @@ _META = torch.device("meta")
 def check_chain(chain: Chain, boundaries: Sequence[Tensor], task: Task, plan: ParallelPlan) -> None:
     """Check that ``plan`` can train ``chain``.
 
-    ``boundaries`` are the activations [...] of one sample that `Chain.boundaries` returns.
+    ``boundaries`` are the activations [...] of one sample: `Probe.boundaries`.
 
     Raises:
         UserError: exit status 2, with one sentence that states what does not fit.
@@ -64,14 +64,13 @@ def check_chain(chain: Chain, boundaries: Sequence[Tensor], task: Task, plan: Pa
             _check_split(unit, sample, after, uses, plan)
 
 
-def unused_parameters(chain: Chain) -> set[str]:
+def unused_parameters(chain: Chain, probe: Probe) -> set[str]:
     """Return the global names of trainable parameters that a backward pass gives no gradient.
 
-    A trial pass on copies of the units finds them. Where it cannot run, all names are returned.
+    A trial pass finds them. Where it cannot run, all names are returned.
     """
-    copies, sample = chain.probe()
-    outputs = chain.example(2)[0].to(sample.device)  # in training BatchNorm needs more than one
-    tried = [module.train() for module in copies]
+    outputs = chain.example(2)[0].to(probe.inputs.device)  # in training BatchNorm needs two
+    tried = [module.train() for module in probe.modules]
     names = {
         f"{unit.name}.{name}": parameter
         for unit, module in zip(chain.units, tried, strict=True)
@@ -132,6 +131,8 @@ def _check_split(
     Raises:
         UserError: if a split weight is shared, the pass fails, or its output shape changes.
     """
+    if not unit.split:
+        return
     part = copied_to(unit.module, _META).eval()
     for name, kind in unit.split.items():
         linear = unit.module.get_submodule(name)

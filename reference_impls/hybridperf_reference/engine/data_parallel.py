@@ -10,7 +10,6 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from hybridperf_reference.engine.check import unused_parameters
 from hybridperf_reference.engine.compilation import compiler_left_out
 from hybridperf_reference.engine.gradients import flattened, local_gradients
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from hybridperf.plan import ParallelPlan
-    from hybridperf_reference.engine.chain import Chain, Unit
+    from hybridperf_reference.engine.chain import Unit
     from hybridperf_reference.engine.mesh import Mesh
     from hybridperf_reference.engine.stage import Stage
     from hybridperf_reference.engine.timing import StepTimer
@@ -93,9 +92,9 @@ class DataParallel:
 class Overlapped(DataParallel):
     """All-reduce gradient buckets during the last backward pass of a step (Li et al. 2020)."""
 
-    def __init__(self, plan: ParallelPlan, mesh: Mesh, timer: StepTimer, chain: Chain) -> None:
+    def __init__(self, plan: ParallelPlan, mesh: Mesh, timer: StepTimer, unused: set[str]) -> None:
         super().__init__(plan, mesh, timer)
-        self._unused = unused_parameters(chain)
+        self._unused = unused
 
     def wrap(self, stage: Stage, units: Sequence[Unit]) -> nn.Module:
         """Return ``stage`` in DistributedDataParallel, or itself if nothing in it is trainable."""

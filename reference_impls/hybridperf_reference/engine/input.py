@@ -8,7 +8,6 @@ import traceback
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
@@ -137,9 +136,8 @@ class _TrainingReader(_Reader):
         indices, epochs, seed = request
         if epochs[0] == epochs[-1]:  # epochs of a batch never decrease
             return self._of(indices, seed, int(epochs[0]))
-        read = [
-            self._of(indices[epochs == epoch], seed, epoch) for epoch in np.unique(epochs).tolist()
-        ]
+        each = dict.fromkeys(epochs.tolist())  # np.unique imports numpy.ma
+        read = [self._of(indices[epochs == epoch], seed, epoch) for epoch in each]
         return tuple(map(torch.cat, zip(*read, strict=True)))
 
     def _of(self, indices: NDArray[Any], seed: int, epoch: int) -> tuple[Tensor, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hybridperf_reference.engine.batchnorm import apply_batch_norm, commit_statistics
+from hybridperf_reference.engine.check import unused_parameters
 from hybridperf_reference.engine.data_parallel import Blocking, DataParallel, Overlapped
 from hybridperf_reference.engine.gradients import reduce_partial_gradients
 from hybridperf_reference.engine.precision import DTYPES, apply_precision
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from hybridperf.plan import ParallelPlan
-    from hybridperf_reference.engine.chain import Chain, Unit
+    from hybridperf_reference.engine.chain import Chain, Probe, Unit
     from hybridperf_reference.engine.mesh import Mesh
     from hybridperf_reference.engine.rng import RngStreams
     from hybridperf_reference.engine.timing import StepTimer
@@ -38,7 +39,7 @@ class Part:
 
 
 def build_data_parallel(
-    chain: Chain, plan: ParallelPlan, mesh: Mesh, timer: StepTimer
+    chain: Chain, probe: Probe, plan: ParallelPlan, mesh: Mesh, timer: StepTimer
 ) -> DataParallel:
     """Return the data-parallel strategy of ``plan``; to be called before units are changed."""
     if plan.dp == 1:
@@ -51,13 +52,13 @@ def build_data_parallel(
         from hybridperf_reference.engine.sharding import Sharded
 
         return Sharded(plan, mesh, timer)
-    return Overlapped(plan, mesh, timer, chain)
+    return Overlapped(plan, mesh, timer, unused_parameters(chain, probe))
 
 
 def parallelize(
     chain: Chain,
     cuts: Sequence[slice],
-    boundaries: Sequence[Tensor],
+    probe: Probe,
     *,
     plan: ParallelPlan,
     mesh: Mesh,
@@ -65,8 +66,6 @@ def parallelize(
     streams: RngStreams,
 ) -> Part:
     """Build this rank's part of ``chain``, with one slice of units in ``cuts`` per stage.
-
-    ``boundaries`` are the activations [...] of one sample that `Chain.boundaries` returns.
 
     Units are changed in place, in this order: tensor parallelism and BatchNorm mode change layers;
     precision, compilation and recomputation wrap ``forward``; the data-parallel strategy wraps
@@ -76,13 +75,13 @@ def parallelize(
     """
     held = [cuts[number] for number in plan.stages_of(mesh.pp_rank)]
     numbers = [number for cut in held for number in range(cut.start, cut.stop)]
-    probe_device = chain.probe_device
+    boundaries = probe.boundaries
     for number in numbers:
         chain.units[number].module.to(mesh.device)
     drawing = [
         number
         for number in numbers
-        if draws_random_numbers(chain.units[number].module, boundaries[number], probe_device)
+        if draws_random_numbers(probe.modules[number], boundaries[number], probe.inputs.device)
     ]
     of_tokens: list[int] = []  # units that hold only some of a sample's tokens
     if plan.tp > 1:

@@ -15,20 +15,17 @@ from hybridperf.projection.units import Unit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from torch import Tensor
-
     from hybridperf.plan import ParallelPlan
-    from hybridperf_reference.engine.chain import Chain
+    from hybridperf_reference.engine.chain import Chain, Probe
 
 __all__ = ["chain_units", "forward_flops", "stage_slices"]
 
 
-def chain_units(chain: Chain, boundaries: Sequence[Tensor]) -> list[Unit]:
+def chain_units(chain: Chain, probe: Probe) -> list[Unit]:
     """Return what the units of ``chain`` cost, as far as cuts depend on it.
 
-    ``boundaries`` are samples [...] before each unit and after the last: stages begin only where
-    these are floating-point, since no gradient flows through others. What units keep for the
-    backward pass is not counted.
+    Stages begin only where activations are floating-point, since no gradient flows through others.
+    What units keep for the backward pass is not counted.
     """
     return [
         Unit(
@@ -40,7 +37,7 @@ def chain_units(chain: Chain, boundaries: Sequence[Tensor]) -> list[Unit]:
             begins_stage=before.is_floating_point(),
         )
         for unit, flops, (before, after) in zip(
-            chain.units, forward_flops(chain), pairwise(boundaries), strict=True
+            chain.units, forward_flops(probe), pairwise(probe.boundaries), strict=True
         )
     ]
 
@@ -55,13 +52,13 @@ def stage_slices(plan: ParallelPlan, units: Sequence[Unit]) -> list[slice]:
     return [slice(first, last) for first, last in pairwise(edges)]
 
 
-def forward_flops(chain: Chain) -> list[int]:
+def forward_flops(probe: Probe) -> list[int]:
     """Return the FLOPs of each unit's forward pass on one sample, by torch's FlopCounterMode."""
     flops = []
-    modules, outputs = chain.probe()
-    for module in modules:
+    outputs = probe.inputs
+    for module in probe.modules:
         # torch 2.11 does not count the fused kernel of attention on the CPU.
         with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as count:
-            outputs = module(outputs)
+            outputs = module.eval()(outputs)
         flops.append(count.get_total_flops())
     return flops

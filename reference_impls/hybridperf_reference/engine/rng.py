@@ -16,8 +16,6 @@ from numpy import uint64
 from numpy.random import SeedSequence
 from torch.utils._python_dispatch import TorchDispatchMode  # has no public name
 
-from hybridperf_reference.engine.chain import copied_to
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -105,20 +103,20 @@ class RngStreams:
             generator.manual_seed(seed)
 
 
-def draws_random_numbers(module: nn.Module, sample: Tensor, device: torch.device) -> bool:
-    """Return whether a training pass of ``module`` draws from torch's generators.
+def draws_random_numbers(trial: nn.Module, sample: Tensor, device: torch.device) -> bool:
+    """Return whether a training pass of ``trial`` draws from torch's generators.
 
-    ``sample`` [...] is one of its inputs without the batch dimension. A copy of the module runs on
-    it, on ``device``, which is that of `Chain.probe`; if that fails, the result is True.
+    It is a copy of a unit on ``device``, both from `Chain.probe`, and runs on zeros of the shape
+    of ``sample`` [...], one of its inputs without the batch dimension; if that fails, the result
+    is True.
     """
     small = device.type == "cpu"
-    trial = copied_to(module, device).train()
     inputs = torch.zeros(2, *sample.shape, dtype=sample.dtype, device=device)
     draws: Any = contextlib.nullcontext() if small else _Draws()
     before = torch.get_rng_state()
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad(), draws:
-            trial(inputs)
+            trial.train()(inputs)
             drawn = not torch.equal(torch.get_rng_state(), before)
     except (RuntimeError, TypeError, ValueError):
         return True

@@ -54,20 +54,22 @@ class Trainer:
         if not plan.compile:
             leave_out_compiler()
         self._chain, self._task, self._plan, self._mesh, self._seed = chain, task, plan, mesh, seed
-        boundaries = chain.boundaries()
-        check_chain(chain, boundaries, task, plan)
-        self._units = chain_units(chain, boundaries)
+        probe = chain.probe()
+        check_chain(chain, probe.boundaries, task, plan)
+        self._units = chain_units(chain, probe)
         self._cuts = stage_slices(plan, self._units)
         self._timer = StepTimer(mesh.device)
         if plan.delays_or_compresses:  # its executor averages gradients itself
-            replicas, unused = DataParallel(plan, mesh, self._timer), unused_parameters(chain)
+            replicas = DataParallel(plan, mesh, self._timer)
+            unused = unused_parameters(chain, probe)
         else:
-            replicas, unused = build_data_parallel(chain, plan, mesh, self._timer), set()
+            replicas = build_data_parallel(chain, probe, plan, mesh, self._timer)
+            unused = set()
         self._streams = RngStreams(seed, plan, mesh)
         self._part = parallelize(
             chain,
             self._cuts,
-            boundaries,
+            probe,
             plan=plan,
             mesh=mesh,
             replicas=replicas,

@@ -84,7 +84,7 @@ class UnitProfiler:
         self._part = parallelize(
             chain,
             [slice(0, len(chain.units))],
-            chain.boundaries(),
+            chain.probe(),
             plan=plan,
             mesh=mesh,
             replicas=replicas,

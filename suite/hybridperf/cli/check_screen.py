@@ -1,24 +1,29 @@
-"""Print verdicts for people: what was judged, findings by rule, and one line for each result."""
+"""Print for people what was judged, findings by rule and one line for each result; and rules."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.cli.printing import print_line, terminal_width
+from hybridperf.cli.printing import print_json, print_line, print_table, terminal_width
+from hybridperf.errors import ExitCode
 from hybridperf.findings import visible
 from hybridperf.report.terminal import wrapped
+from hybridperf.rules.explain import explain, explain_all
 from hybridperf.rules.verdict import RULESET, Outcome
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterable
+    from pathlib import Path
 
     from hybridperf.findings import Finding
     from hybridperf.rules.verdict import ResultVerdict, Verdict
 
-__all__ = ["print_verdict"]
+__all__ = ["print_rule", "print_rules", "print_verdict"]
 
 _INDENT: Final = "    "
 _OUTCOMES: Final = (Outcome.INVALID, Outcome.NOT_JUDGED, Outcome.VALID)  #: the worst first
@@ -97,3 +102,37 @@ def _print_sentence(text: str) -> None:
 
 def _word(outcome: Outcome) -> str:
     return "INVALID" if outcome is Outcome.INVALID else outcome.value
+
+
+def print_rules(options: argparse.Namespace, ruleset: str | Path) -> ExitCode:
+    """Print every rule of the ruleset, or those of the mode given."""
+    rules = [
+        each
+        for each in explain_all(ruleset)
+        if options.mode in (None, "strict") or each.mode == options.mode
+    ]
+    if options.format == "json":
+        print_json([each.as_json() for each in rules])
+    else:
+        rows = ((each.rule, each.severity, each.mode, each.source) for each in rules)
+        print_table(("rule", "severity", "mode", "source"), rows)
+    return ExitCode.OK
+
+
+def print_rule(options: argparse.Namespace, ruleset: str | Path) -> ExitCode:
+    """Print one rule: its severity, what it checks, its source, remedy and parameters."""
+    found = explain(options.explain, ruleset)
+    if options.format == "json":
+        print_json(found.as_json())
+        return ExitCode.OK
+    print_line(f"{found.rule}: {found.severity}, in ruleset {found.ruleset}, mode {found.mode}")
+    print_line(f"  checks: {found.checks}")
+    print_line(f"  source: {found.source}")
+    print_line(f"  remedy: {found.remedy}")
+    print_line(f"  example, in {found.example_of}:")
+    for words, lines in (("breaks it", found.breaks), ("mended", found.mended)):
+        for line in lines.splitlines() or ["(none)"]:
+            print_line(f"    {words + ':':<10} {line}")
+    for name, value in found.parameters.items():
+        print_line(f"  with {name} = {json.dumps(value)}")
+    return ExitCode.OK

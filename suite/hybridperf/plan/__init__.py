@@ -1,9 +1,9 @@
 """Parallel plans: how training is distributed over devices, their text form and constraints."""
 
+from hybridperf.plan.constraint import TrainingConfig
 from hybridperf.plan.plan import ParallelPlan, deviations_of
 from hybridperf.plan.schedules import SCHEDULES
 from hybridperf.plan.text import Chip, complete_plan, plan_chips
-from hybridperf.plan.training_config import TrainingConfig
 
 __all__ = [
     "SCHEDULES",

@@ -10,9 +10,8 @@ from hybridperf.plan.fields import FIELDS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hybridperf.plan.constraint import Reason
+    from hybridperf.plan.constraint import Reason, TrainingConfig
     from hybridperf.plan.fields import PlanFields
-    from hybridperf.plan.training_config import TrainingConfig
 
 
 @constraint(

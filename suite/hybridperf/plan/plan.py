@@ -16,7 +16,7 @@ from hybridperf.plan.text import read_fields, write_slug, write_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hybridperf.plan.training_config import TrainingConfig
+    from hybridperf.plan.constraint import TrainingConfig
 
 __all__ = ["ParallelPlan", "deviations_of"]
 

@@ -9,9 +9,8 @@ from hybridperf.plan.constraint import constraint
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hybridperf.plan.constraint import Reason
+    from hybridperf.plan.constraint import Reason, TrainingConfig
     from hybridperf.plan.fields import PlanFields
-    from hybridperf.plan.training_config import TrainingConfig
 
 
 @constraint("links", "`links` with `pp=1`", "the same plan under another name")

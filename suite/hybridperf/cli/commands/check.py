@@ -65,7 +65,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
     """Print the findings and a summary, or the rules; exit status 3 if anything is invalid."""
     ruleset = None if options.ruleset is None else _ruleset(options.ruleset)
     if options.rules or options.explain is not None:
-        from hybridperf.cli.rule_pages import print_rule, print_rules
+        from hybridperf.cli.check_screen import print_rule, print_rules
 
         if ruleset is None:
             ruleset = choose_ruleset(options.paths[0]) if options.paths else RULESET

@@ -6,11 +6,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.cli.options import add_format, add_overrides, whole_number
+from hybridperf.cli.options import add_format, add_jobs, add_overrides, whole_number
 from hybridperf.cli.plan_screen import plans_json, print_plans
 from hybridperf.cli.planning import HERE, setting_of
 from hybridperf.cli.printing import print_json
-from hybridperf.cli.published_projections import add_published, execute_published
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.plan.fields import FIELDS
@@ -83,14 +82,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"train {_MEASURED_STEPS} steps under each of the first N plans here, and rank these "
         "by what was measured",
     )
-    add_published(parser)
+    parser.add_argument(
+        "--validate",
+        type=Path,
+        metavar="ROUNDS",
+        help="project the published results of MLPerf's rounds below this folder, each from the "
+        "smallest system of its submitter, and show the errors; needs no task",
+    )
+    parser.add_argument(
+        "--curves",
+        type=Path,
+        metavar="FOLDER",
+        help="write a page with projections of the full-size models on 8 to 4,096 devices to this "
+        "folder; needs no task",
+    )
+    add_jobs(parser)
     add_format(parser, "text", "json")
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
     """Rank the plans for a number of devices, and print the best."""
-    if (status := execute_published(options)) is not None:
-        return status
+    if options.validate is not None or options.curves is not None:
+        return _execute_without_task(options)
     if options.task is None or options.devices is None:
         reason = "expected a task with --devices N, or --validate or --curves"
         raise UserError(f"{reason}; see 'hybridperf plan --help'.", ExitCode.USAGE)
@@ -126,6 +139,16 @@ def execute(options: argparse.Namespace) -> ExitCode:
     else:
         print_plans(shown)
     return ExitCode.OK
+
+
+def _execute_without_task(options: argparse.Namespace) -> ExitCode:
+    # Imported late: a plan for a task needs neither reports nor scores.
+    from hybridperf.cli.published_projections import validate_on_rounds, write_projected_curves
+
+    if options.validate is None:
+        return write_projected_curves(options.curves)
+    as_json = options.format == "json"
+    return validate_on_rounds(options.validate, as_json=as_json, jobs=options.jobs)
 
 
 def _measured(

@@ -63,7 +63,7 @@ class Digits(Source):
         # The source has values from 0 to 16.
         images = np.rint(table[:, :-1] * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8)
         held_out = np.zeros(len(labels), dtype=bool)
-        for label in np.unique(labels):
+        for label in set(labels.tolist()):  # np.unique imports numpy.ma
             held_out[np.flatnonzero(labels == label)[::3]] = True
         return Splits(
             Samples(images[~held_out], labels[~held_out]),

@@ -95,6 +95,6 @@ class Topics(Source):
 def _encode(text: str) -> NDArray[np.uint8]:
     import numpy as np
 
-    codes = np.array([ord(character) for character in text])
+    codes = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
     ascii_codes = np.where((codes >= 32) & (codes < 127), codes - 32 + _FIRST, _OTHER)
     return np.where(codes == ord("\n"), _LINE_FEED, ascii_codes).astype(np.uint8)

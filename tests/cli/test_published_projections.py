@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hybridperf.cli.validated_rounds import validate_on_rounds
+from hybridperf.cli.published_projections import validate_on_rounds
 from hybridperf.errors import ExitCode, UserError
 from tests.score.made_up_round import line, write_round
 
