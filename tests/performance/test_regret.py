@@ -26,9 +26,9 @@ def test_every_valid_plan_is_timed_and_the_fastest_again_with_the_picked_one(
     asked: list[tuple[list[str], bool, int]] = []
 
     def timed(
-        _task: str, plans: list[str], _folder: Path, *, in_turn: bool, times: int
+        _task: str, plans: list[str], _folder: Path, *, in_turn: bool, times: int, steps: int
     ) -> dict[str, list[float]]:
-        asked.append((plans, in_turn, times))
+        asked.append((plans, in_turn, times * steps))
         return {
             plan: [(0.010 if plan == FASTEST else 0.012) * (1 + turn) for turn in range(times)]
             for plan in plans
@@ -38,8 +38,8 @@ def test_every_valid_plan_is_timed_and_the_fastest_again_with_the_picked_one(
 
     row = regret.row("resnet/laptop", turns=4)
 
-    (every, _, once), (finalists, in_turn, turns) = asked
-    assert (once, in_turn, turns) == (3, True, 4)
+    (every, _, few), (finalists, in_turn, more) = asked
+    assert (few, in_turn, more) == (6, True, 40)
     assert len(every) == len(set(every)) >= 54
     assert all(ParallelPlan.parse(plan).ranks == 2 for plan in every)
     assert {"dp=2,zero=3", "pp=2,schedule=zbv,microbatches=4"} <= {*every}
