@@ -316,13 +316,13 @@ class GroupBounds:
         every, in_turns_s = [], []
         for stride, between, zero, shards, form in ways:
             plan = _plan(tp=layout.tp, gradients=form)
-            share = 0.5 if form == "powersgd" else 1.0  # its second factors: in the update
-            sizes = (share * sum(gradient_bytes(plan, unit) for unit in units) for units in ranks)
+            sizes = (sum(gradient_bytes(plan, unit) for unit in units) for units in ranks)
             by_rank_s = [
                 self._averaging(size, layout, stride, between, zero, shards) for size in sizes
             ]
             every.append(by_rank_s)
-            in_turns_s.append(self._longest_turn_s(by_rank_s, layout, stride, between))
+            share = 0.5 if form == "powersgd" else 1.0  # its second factors: in the update
+            in_turns_s.append(share * self._longest_turn_s(by_rank_s, layout, stride, between))
         return _Averages([min(each) for each in zip(*every, strict=True)], min(in_turns_s))
 
     def _longest_turn_s(
