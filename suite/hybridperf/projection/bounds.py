@@ -112,7 +112,7 @@ class _Rank(NamedTuple):
 
     passes_s: float  #: of one micro-batch, forward and backward
     backward_s: float  #: of them, backward
-    before_s: float  #: of the stages before its first one, for which it waits in each step
+    flushed_s: float  #: of a step with a flush: by itself, and before and after by other ranks
     wire_s: float  #: of the messages of one micro-batch to the next rank
     averages_s: float  #: of its gradients over replicas
 
@@ -188,8 +188,8 @@ class GroupBounds:
         a node that share its network adapters, in turns. With a flush, rank r also waits: its first
         pass needs those of the stages before its first one, which are on other ranks, and these
         compute their backward passes after its last one, before the next step begins. Where
-        backward passes are split, its last one may be one that nobody waits for. Recomputation,
-        updates and all other communication come on top.
+        backward passes are split, others wait for the halves that compute gradients of inputs only.
+        Recomputation, updates and all other communication come on top.
         """
         ways = self._ways(layout) if plan is None else _Ways.of(plan)
         pipeline = pipeline._replace(cuts=self.cuts(layout, pipeline))
@@ -198,7 +198,7 @@ class GroupBounds:
         beside = self._network.collective_work is None  # the ranks' processors
         for rank in self._ranks(layout, pipeline, averages, ways):
             passes_s = number * rank.passes_s
-            most = max(most, passes_s + rank.before_s, number * rank.wire_s)
+            most = max(most, passes_s, rank.flushed_s, number * rank.wire_s)
             if not pipeline.staleness:
                 most = max(most, passes_s + max(0.0, rank.averages_s - rank.backward_s))
         return max(most, averages.in_turns_s) if beside else most
@@ -249,7 +249,7 @@ class GroupBounds:
         forward, both = self._sums(samples, layout.tp, tensor)
         edges = (0, *pipeline.cuts, len(self._units))
         schedule = SCHEDULES.get(pipeline.schedule or "")
-        waits = pipeline.flush and not (schedule and schedule.split_backward)
+        splits = schedule is not None and schedule.split_backward
         placed = self._placed(layout, pipeline)
         for rank, own in enumerate(placed):
             passes_s = sum(both[edges[stage + 1]] - both[edges[stage]] for stage in own)
@@ -261,8 +261,14 @@ class GroupBounds:
                 if stage + 1 in after
             )
             wire_s = sum(self._wire(size, rank, ways.neighbours) for size in sizes)
-            before_s = both[edges[min(own)]] if waits else 0.0
-            yield _Rank(passes_s, passes_s - forward_s, before_s, wire_s, averages.by_rank_s[rank])
+            first, backward_s, flushed_s = edges[min(own)], passes_s - forward_s, 0.0
+            if pipeline.flush and not splits:
+                flushed_s = both[first] + pipeline.microbatches * passes_s
+            elif pipeline.flush and rank:  # the halves that compute gradients of inputs count
+                back_s = both[first] - both[edges[1]] - (forward[first] - forward[edges[1]])
+                own_s = pipeline.microbatches * (forward_s + backward_s / 2)
+                flushed_s = forward[first] + own_s + back_s / 2
+            yield _Rank(passes_s, backward_s, flushed_s, wire_s, averages.by_rank_s[rank])
 
     @staticmethod
     def _placed(layout: Layout, pipeline: Pipeline) -> list[tuple[int, ...]]:
