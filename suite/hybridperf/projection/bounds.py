@@ -255,12 +255,12 @@ class GroupBounds:
             passes_s = sum(both[edges[stage + 1]] - both[edges[stage]] for stage in own)
             forward_s = sum(forward[edges[stage + 1]] - forward[edges[stage]] for stage in own)
             after = placed[rank + 1] if rank + 1 < len(placed) else ()
-            sizes = (
+            sizes = [
                 self._sent(edges[stage + 1] - 1, samples, layout.tp, ways.messages)
                 for stage in own
                 if stage + 1 in after
-            )
-            wire_s = sum(self._wire(size, rank, ways.neighbours) for size in sizes)
+            ]
+            wire_s = self._wire(sum(sizes), len(sizes), rank, ways.neighbours) if sizes else 0.0
             first, backward_s, flushed_s = edges[min(own)], passes_s - forward_s, 0.0
             if pipeline.flush and not splits:
                 flushed_s = both[first] + pipeline.microbatches * passes_s
@@ -368,13 +368,17 @@ class GroupBounds:
             for sp, links in ways
         )
 
-    def _fastest_wire_s(self, size: int, rank: int, strides: tuple[int, ...]) -> float:
-        """Return for how long a message to the next rank of a pipeline occupies a wire at least.
+    def _fastest_wire_s(
+        self, size: int, messages: int, rank: int, strides: tuple[int, ...]
+    ) -> float:
+        """Return for how long messages to the next rank of a pipeline occupy a wire at least.
 
-        What of it is work of the two ranks, the wire has no part in.
+        Together they have ``size`` bytes. What of them is work of the two ranks, the wire has no
+        part in.
         """
         hops = (self._network.hop(rank * each, (rank + 1) * each, each) for each in strides)
         least_s = min(size / hop.own_bytes_per_s for hop in hops)
         if (work := self._network.send_work) is None:
             return least_s
-        return max(0.0, least_s - 2 * work.send_s(least_s * self._network.inside.own_bytes_per_s))
+        worked_s = work.send_s(least_s * self._network.inside.own_bytes_per_s)
+        return max(0.0, least_s - 2 * (worked_s + (messages - 1) * work.latency_s))
