@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import replace
 from functools import cache
 from itertools import accumulate, pairwise, product
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hybridperf.plan import SCHEDULES, ParallelPlan
@@ -114,13 +115,15 @@ class _Rank(NamedTuple):
     backward_s: float  #: of them, backward
     flushed_s: float  #: of a step with a flush: by itself, and before and after by other ranks
     wire_s: float  #: of the messages of one micro-batch to the next rank
-    averages_s: float  #: of its gradients over replicas
+    averages_s: float  #: of its gradients over replicas, in the fastest form but the next one
+    factors_s: float  #: of their factors, with powersgd: half of it is in the update
 
 
 class _Averages(NamedTuple):
     """What averaging the gradients of a step takes at least, in seconds."""
 
-    by_rank_s: list[float]
+    by_rank_s: list[float]  #: in the fastest form but powersgd; infinite if there is none
+    factors_s: list[float]  #: by rank, with powersgd; infinite without
     in_turns_s: float  #: of ranks that average one after another
 
 
@@ -199,8 +202,12 @@ class GroupBounds:
         for rank in self._ranks(layout, pipeline, averages, ways):
             passes_s = number * rank.passes_s
             most = max(most, passes_s, rank.flushed_s, number * rank.wire_s)
-            if not pipeline.staleness:
-                most = max(most, passes_s + max(0.0, rank.averages_s - rank.backward_s))
+            averages_s = min(rank.averages_s, rank.factors_s)
+            if pipeline.staleness:
+                hidden_s = max(passes_s, rank.averages_s) if beside else passes_s
+                most = max(most, min(hidden_s, passes_s + rank.factors_s / 2))
+            else:
+                most = max(most, passes_s + max(0.0, averages_s - rank.backward_s))
         return max(most, averages.in_turns_s) if beside else most
 
     def _all_ways(self, layout: Layout) -> _Ways:
@@ -268,7 +275,8 @@ class GroupBounds:
                 back_s = both[first] - both[edges[1]] - (forward[first] - forward[edges[1]])
                 own_s = pipeline.microbatches * (forward_s + backward_s / 2)
                 flushed_s = forward[first] + own_s + back_s / 2
-            yield _Rank(passes_s, backward_s, flushed_s, wire_s, averages.by_rank_s[rank])
+            averages_s, factors_s = averages.by_rank_s[rank], averages.factors_s[rank]
+            yield _Rank(passes_s, backward_s, flushed_s, wire_s, averages_s, factors_s)
 
     @staticmethod
     def _placed(layout: Layout, pipeline: Pipeline) -> list[tuple[int, ...]]:
@@ -313,23 +321,28 @@ class GroupBounds:
         links = (own.inside, own.between, own.inside_collectives, own.between_collectives)
         bursts = any(link.burst_bytes for link in links if link)  # which shorten every bucket
         if layout.dp == 1 or bursts:
-            return _Averages([0.0] * layout.pp, 0.0)
+            return _Averages([0.0] * layout.pp, [0.0] * layout.pp, 0.0)
         edges = (0, *pipeline.cuts, len(self._units))
         ranks = [
             [unit for stage in own for unit in self._units[edges[stage] : edges[stage + 1]]]
             for own in self._placed(layout, pipeline)
         ]
-        every, in_turns_s = [], []
+        none = [inf] * layout.pp
+        plain, factors, in_turns_s = [none], [none], []
         for stride, between, zero, shards, form in ways:
             plan = _plan(tp=layout.tp, gradients=form)
             sizes = (sum(gradient_bytes(plan, unit) for unit in units) for units in ranks)
             by_rank_s = [
                 self._averaging(size, layout, stride, between, zero, shards) for size in sizes
             ]
-            every.append(by_rank_s)
+            (factors if form == "powersgd" else plain).append(by_rank_s)
             share = 0.5 if form == "powersgd" else 1.0  # its second factors: in the update
             in_turns_s.append(share * self._longest_turn_s(by_rank_s, layout, stride, between))
-        return _Averages([min(each) for each in zip(*every, strict=True)], min(in_turns_s))
+        return _Averages(
+            [min(each) for each in zip(*plain, strict=True)],
+            [min(each) for each in zip(*factors, strict=True)],
+            min(in_turns_s),
+        )
 
     def _longest_turn_s(
         self, by_rank_s: list[float], layout: Layout, stride: int, between: int
