@@ -29,7 +29,7 @@ FORWARD_S, UPDATE_S = 1e-3, 1e-4
 CATALOGUE = ("--system", "a100-sxm", "--precision", "bf16")
 
 
-def _profile(path: Path, ranks: int, precision: str = "fp32") -> Profile:
+def profile_of(path: Path, ranks: int, precision: str = "fp32") -> Profile:
     """Return a profile whose larger micro-batches take less time a sample."""
     task = read_task(path)
     share = 1 / len(task.units)
@@ -66,7 +66,7 @@ def _profile(path: Path, ranks: int, precision: str = "fp32") -> Profile:
 @pytest.fixture
 def profiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no units measured, on a machine of two cores."""
-    monkeypatch.setattr(planning, "measure_profile", _profile)
+    monkeypatch.setattr(planning, "measure_profile", profile_of)
     for module in (planning, plan_command):
         monkeypatch.setattr(module, "usable_devices", lambda: Devices("cpu", 2, "a processor"))
 

@@ -1,7 +1,7 @@
 """What a rank does to time plans in turn: ``-m tests.performance.regret_worlds <file> <folder>``.
 
-The file is JSON: a task, plans, and how often each is timed. Each rank leaves the seconds of the
-steps by plan, or why the plan could not be built.
+The file is JSON: a task, plans, how often each is timed and over how many steps. Each rank leaves
+the seconds of a step by plan.
 """
 
 from __future__ import annotations
@@ -26,28 +26,26 @@ from tests.performance.work import SEED, Work, build_work
 if TYPE_CHECKING:
     from hybridperf_reference.engine.mesh import Mesh
 
-STEPS = 10  #: of what is timed at once
-
 
 class Trained:
     """A plan's trainer, and its process groups."""
 
-    def __init__(self, work: Work, plan: ParallelPlan, device: torch.device) -> None:
-        self._work, self._epoch = work, 0
+    def __init__(self, work: Work, steps: int, plan: ParallelPlan, device: torch.device) -> None:
+        self._work, self._steps, self._epoch = work, steps, 0
         self._mesh: Mesh = build_mesh(plan, device)
         self._trainer = Trainer(chain_of(work.task, SEED), work.task, plan, self._mesh, SEED)
         self._trainer.warm_up()
         self.step_s()
 
     def step_s(self) -> float:
-        """Train `STEPS` steps and return the seconds of one, until all ranks are done."""
+        """Train some steps and return the seconds of one, until all ranks are done."""
         self._epoch += 1
         data = self._work.epoch(self._epoch)
         dist.barrier()
         start = time.perf_counter()
         self._trainer.train(data)
         dist.barrier()
-        return (time.perf_counter() - start) / STEPS
+        return (time.perf_counter() - start) / self._steps
 
     def close(self) -> None:
         """End its processes, and leave its process groups."""
@@ -62,17 +60,18 @@ def time_plans(file: Path, folder: Path) -> None:
     asked = json.loads(file.read_text())
     torch.set_num_threads(1)
     plans = {text: ParallelPlan.parse(text) for text in asked["plans"]}
-    work = build_work(asked["task"], steps=STEPS)
+    steps: int = asked["steps"]
+    work = build_work(asked["task"], steps=steps)
     seconds: dict[str, list[float]] = {text: [] for text in plans}
     with join_ranks(next(iter(plans.values()))) as device:
         if asked["in_turn"]:
-            trained = {text: Trained(work, plan, device) for text, plan in plans.items()}
+            trained = {text: Trained(work, steps, plan, device) for text, plan in plans.items()}
             for turn in range(asked["times"]):
                 for text in sorted(trained, reverse=turn % 2 == 1):
                     seconds[text].append(trained[text].step_s())
         else:
             for text, plan in plans.items():
-                one = Trained(work, plan, device)
+                one = Trained(work, steps, plan, device)
                 seconds[text] = [one.step_s() for _ in range(asked["times"])]
                 one.close()
                 del one

@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import replace
 from functools import cache
 from itertools import accumulate, pairwise, product
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hybridperf.plan import SCHEDULES, ParallelPlan
@@ -112,15 +113,17 @@ class _Rank(NamedTuple):
 
     passes_s: float  #: of one micro-batch, forward and backward
     backward_s: float  #: of them, backward
-    before_s: float  #: of the stages before its first one, for which it waits in each step
+    flushed_s: float  #: of a step with a flush: by itself, and before and after by other ranks
     wire_s: float  #: of the messages of one micro-batch to the next rank
-    averages_s: float  #: of its gradients over replicas
+    averages_s: float  #: of its gradients over replicas, in the fastest form but the next one
+    factors_s: float  #: of their factors, with powersgd: half of it is in the update
 
 
 class _Averages(NamedTuple):
     """What averaging the gradients of a step takes at least, in seconds."""
 
-    by_rank_s: list[float]
+    by_rank_s: list[float]  #: in the fastest form but powersgd; infinite if there is none
+    factors_s: list[float]  #: by rank, with powersgd; infinite without
     in_turns_s: float  #: of ranks that average one after another
 
 
@@ -188,8 +191,8 @@ class GroupBounds:
         a node that share its network adapters, in turns. With a flush, rank r also waits: its first
         pass needs those of the stages before its first one, which are on other ranks, and these
         compute their backward passes after its last one, before the next step begins. Where
-        backward passes are split, its last one may be one that nobody waits for. Recomputation,
-        updates and all other communication come on top.
+        backward passes are split, others wait for the halves that compute gradients of inputs only.
+        Recomputation, updates and all other communication come on top.
         """
         ways = self._ways(layout) if plan is None else _Ways.of(plan)
         pipeline = pipeline._replace(cuts=self.cuts(layout, pipeline))
@@ -198,9 +201,13 @@ class GroupBounds:
         beside = self._network.collective_work is None  # the ranks' processors
         for rank in self._ranks(layout, pipeline, averages, ways):
             passes_s = number * rank.passes_s
-            most = max(most, passes_s + rank.before_s, number * rank.wire_s)
-            if not pipeline.staleness:
-                most = max(most, passes_s + max(0.0, rank.averages_s - rank.backward_s))
+            most = max(most, passes_s, rank.flushed_s, number * rank.wire_s)
+            averages_s = min(rank.averages_s, rank.factors_s)
+            if pipeline.staleness:
+                hidden_s = max(passes_s, rank.averages_s) if beside else passes_s
+                most = max(most, min(hidden_s, passes_s + rank.factors_s / 2))
+            else:
+                most = max(most, passes_s + max(0.0, averages_s - rank.backward_s))
         return max(most, averages.in_turns_s) if beside else most
 
     def _all_ways(self, layout: Layout) -> _Ways:
@@ -249,20 +256,27 @@ class GroupBounds:
         forward, both = self._sums(samples, layout.tp, tensor)
         edges = (0, *pipeline.cuts, len(self._units))
         schedule = SCHEDULES.get(pipeline.schedule or "")
-        waits = pipeline.flush and not (schedule and schedule.split_backward)
+        splits = schedule is not None and schedule.split_backward
         placed = self._placed(layout, pipeline)
         for rank, own in enumerate(placed):
             passes_s = sum(both[edges[stage + 1]] - both[edges[stage]] for stage in own)
             forward_s = sum(forward[edges[stage + 1]] - forward[edges[stage]] for stage in own)
             after = placed[rank + 1] if rank + 1 < len(placed) else ()
-            sizes = (
+            sizes = [
                 self._sent(edges[stage + 1] - 1, samples, layout.tp, ways.messages)
                 for stage in own
                 if stage + 1 in after
-            )
-            wire_s = sum(self._wire(size, rank, ways.neighbours) for size in sizes)
-            before_s = both[edges[min(own)]] if waits else 0.0
-            yield _Rank(passes_s, passes_s - forward_s, before_s, wire_s, averages.by_rank_s[rank])
+            ]
+            wire_s = self._wire(sum(sizes), len(sizes), rank, ways.neighbours) if sizes else 0.0
+            first, backward_s, flushed_s = edges[min(own)], passes_s - forward_s, 0.0
+            if pipeline.flush and not splits:
+                flushed_s = both[first] + pipeline.microbatches * passes_s
+            elif pipeline.flush and rank:  # the halves that compute gradients of inputs count
+                back_s = both[first] - both[edges[1]] - (forward[first] - forward[edges[1]])
+                own_s = pipeline.microbatches * (forward_s + backward_s / 2)
+                flushed_s = forward[first] + own_s + back_s / 2
+            averages_s, factors_s = averages.by_rank_s[rank], averages.factors_s[rank]
+            yield _Rank(passes_s, backward_s, flushed_s, wire_s, averages_s, factors_s)
 
     @staticmethod
     def _placed(layout: Layout, pipeline: Pipeline) -> list[tuple[int, ...]]:
@@ -307,23 +321,28 @@ class GroupBounds:
         links = (own.inside, own.between, own.inside_collectives, own.between_collectives)
         bursts = any(link.burst_bytes for link in links if link)  # which shorten every bucket
         if layout.dp == 1 or bursts:
-            return _Averages([0.0] * layout.pp, 0.0)
+            return _Averages([0.0] * layout.pp, [0.0] * layout.pp, 0.0)
         edges = (0, *pipeline.cuts, len(self._units))
         ranks = [
             [unit for stage in own for unit in self._units[edges[stage] : edges[stage + 1]]]
             for own in self._placed(layout, pipeline)
         ]
-        every, in_turns_s = [], []
+        none = [inf] * layout.pp
+        plain, factors, in_turns_s = [none], [none], []
         for stride, between, zero, shards, form in ways:
             plan = _plan(tp=layout.tp, gradients=form)
-            share = 0.5 if form == "powersgd" else 1.0  # its second factors: in the update
-            sizes = (share * sum(gradient_bytes(plan, unit) for unit in units) for units in ranks)
+            sizes = (sum(gradient_bytes(plan, unit) for unit in units) for units in ranks)
             by_rank_s = [
                 self._averaging(size, layout, stride, between, zero, shards) for size in sizes
             ]
-            every.append(by_rank_s)
-            in_turns_s.append(self._longest_turn_s(by_rank_s, layout, stride, between))
-        return _Averages([min(each) for each in zip(*every, strict=True)], min(in_turns_s))
+            (factors if form == "powersgd" else plain).append(by_rank_s)
+            share = 0.5 if form == "powersgd" else 1.0  # its second factors: in the update
+            in_turns_s.append(share * self._longest_turn_s(by_rank_s, layout, stride, between))
+        return _Averages(
+            [min(each) for each in zip(*plain, strict=True)],
+            [min(each) for each in zip(*factors, strict=True)],
+            min(in_turns_s),
+        )
 
     def _longest_turn_s(
         self, by_rank_s: list[float], layout: Layout, stride: int, between: int
@@ -362,13 +381,17 @@ class GroupBounds:
             for sp, links in ways
         )
 
-    def _fastest_wire_s(self, size: int, rank: int, strides: tuple[int, ...]) -> float:
-        """Return for how long a message to the next rank of a pipeline occupies a wire at least.
+    def _fastest_wire_s(
+        self, size: int, messages: int, rank: int, strides: tuple[int, ...]
+    ) -> float:
+        """Return for how long messages to the next rank of a pipeline occupy a wire at least.
 
-        What of it is work of the two ranks, the wire has no part in.
+        Together they have ``size`` bytes. What of them is work of the two ranks, the wire has no
+        part in.
         """
         hops = (self._network.hop(rank * each, (rank + 1) * each, each) for each in strides)
         least_s = min(size / hop.own_bytes_per_s for hop in hops)
         if (work := self._network.send_work) is None:
             return least_s
-        return max(0.0, least_s - 2 * work.send_s(least_s * self._network.inside.own_bytes_per_s))
+        worked_s = work.send_s(least_s * self._network.inside.own_bytes_per_s)
+        return max(0.0, least_s - 2 * (worked_s + (messages - 1) * work.latency_s))

@@ -60,7 +60,7 @@ def answer(
     if torch_folder() is None:
         raise missing_package("torch")
     if not answers(task.trainer, module):
-        remedy = f"write {module}.py in the task's trainer, as docs/your_model.md shows"
+        remedy = f"write {module}.py in the task's trainer, as docs/planning.md says"
         finding = Finding(f"trainer.{module}", f"the module {name}", "none", remedy, task.name)
         raise UserError(finding, ExitCode.ENVIRONMENT)
     with tempfile.TemporaryDirectory(prefix="hybridperf_answer_") as folder:
