@@ -51,6 +51,7 @@ __all__ = ["main", "measure", "profile_on"]
 
 _STEPS = 25
 _BATCHES = 15
+_WARM_UP = 3
 
 
 def main(build: Build | None = None) -> None:
@@ -111,6 +112,9 @@ def profile_on(
     times = [mean_of_ranks(each, device) for each in measured]
     together_s = next(_step_s(each) for each in times if each.microbatch == middle)
     transfers = measure_transfers(device) if ranks > 1 else []
+    sharded = UnitProfiler(
+        chain_of(task, 0, build), task, device, precision=precision, contiguous=True
+    )
     input_s, target_s = _reading_s(task, chain.objective, device, partial(profiler.step, middle))
     profile = Profile(
         task=task.name,
@@ -126,6 +130,7 @@ def profile_on(
         transfers=tuple(transfers),
         input_s=input_s,
         target_s=target_s,
+        stretch_of_shards=_stretch_of_shards(profiler, sharded, device, middle),
     )
     if ranks > 1:
         runtimes = measure_runtimes(task, profile.network(ranks), device)
@@ -161,6 +166,21 @@ def _reading_s(
         found.append(statistics.median(seconds) / count)
     inputs_s, targets_s = found
     return inputs_s, targets_s
+
+
+def _stretch_of_shards(
+    profiler: UnitProfiler, contiguous: UnitProfiler, device: torch.device, microbatch: int
+) -> float:
+    """Return how many times as long a step takes with ``contiguous`` parameters; a collective."""
+    seconds: tuple[list[float], list[float]] = [], []
+    for number in range(_WARM_UP + _BATCHES):
+        for own, each in zip(seconds, (profiler, contiguous), strict=True):
+            most_of_ranks(0.0, device)  # all begin together
+            step_s = most_of_ranks(each.seconds(each.step(microbatch, marked=False)), device)
+            if number >= _WARM_UP:
+                own.append(step_s)
+    plain_s, contiguous_s = map(statistics.median, seconds)
+    return contiguous_s / plain_s
 
 
 def _step_s(times: UnitTimes) -> float:

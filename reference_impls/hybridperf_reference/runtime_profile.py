@@ -68,7 +68,7 @@ class _Size:
 
 
 # Numbers of units, of tensors and of bytes that do not grow together.
-_SIZES: Final = (_Size(2, 1, 16), _Size(8, 1, 16), _Size(8, 4, 16), _Size(4, 1, 256))
+_SIZES: Final = (_Size(2, 1, 16), _Size(8, 1, 16), _Size(8, 4, 16), _Size(4, 1, 512))
 
 
 def measure_runtimes(task: Task, network: Network, device: torch.device) -> list[RuntimeWork]:

@@ -80,9 +80,8 @@ def test_all_ranks_stop_after_as_many_steps() -> None:
 
     profiler.measure([1], steps=50, most_s=10.0, meet=meet)
 
-    # Before and after each step with marks, without and of two passes: three of each to warm up,
-    # and three that are measured.
-    assert met == 2 * 3 * (3 + 3)
+    # Before and after each step with marks and without: three to warm up and three measured.
+    assert met == 2 * 2 * (3 + 3)
 
 
 def test_a_step_lasts_until_the_slowest_rank_ends_it() -> None:
@@ -95,25 +94,22 @@ def test_a_step_lasts_until_the_slowest_rank_ends_it() -> None:
     assert sum(parts) == pytest.approx(7.0)
 
 
-def test_a_further_microbatch_takes_longer() -> None:
-    """By as much as a second pass of a step takes longer than the first one."""
-    task = find_task("vit/laptop")
-    chain = chain_of(task, 0)
-    now = [0.0]
-    module, forward = chain.units[2].module, chain.units[2].module.forward
+def test_parameters_are_laid_out_as_fsdp_requires_if_asked_for() -> None:
+    task = find_task("resnet/laptop")
+    chains = chain_of(task, 0), chain_of(task, 0)
 
-    def slow(values: torch.Tensor) -> torch.Tensor:
-        parameter = next(module.parameters())
-        now[0] += 3.0 if parameter.grad is None else 5.0
-        return forward(values)
+    profilers = [
+        UnitProfiler(chain, task, torch.device("cpu"), contiguous=contiguous)
+        for chain, contiguous in zip(chains, (False, True), strict=True)
+    ]
 
-    module.forward = slow
-    profiler = UnitProfiler(chain, task, torch.device("cpu"), clock=lambda: now[0])
-
-    (times,) = profiler.measure([1], steps=5)
-
-    assert sum(times.forward_s) == pytest.approx(3.0)
-    assert times.accumulate_s == pytest.approx(2.0)
+    for profiler in profilers:
+        profiler.step(2)  # it trains
+    layouts = [
+        all(p.is_contiguous() for unit in chain.units for p in unit.module.parameters())
+        for chain in chains
+    ]
+    assert layouts == [False, True]
 
 
 def test_what_happens_once_does_not_count() -> None:

@@ -116,8 +116,10 @@ def read_profiles(path: Path) -> dict[str, UnitTiming]:
     found: dict[str, dict[int, UnitTimes]] = {}
     for line in _lines(path):
         for each in line.get("unit_times", ()):
-            by_unit = {name: tuple(each[name]) for name in ("forward_s", "backward_s", "update_s")}
-            times = UnitTimes(each["microbatch"], loss_s=each["loss_s"], **by_unit)
+            forward_s, backward_s, update_s = (
+                tuple(each[name]) for name in ("forward_s", "backward_s", "update_s")
+            )
+            times = UnitTimes(each["microbatch"], forward_s, backward_s, each["loss_s"], update_s)
             found.setdefault(line["task"], {})[times.microbatch] = times
     return {task: times.__getitem__ for task, times in found.items()}
 

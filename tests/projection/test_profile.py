@@ -61,7 +61,7 @@ def test_a_profile_is_the_same_after_json() -> None:
         RuntimeWork("sharded", 1e-4, 2e-4, 3e-6, 4e-10),
         RuntimeWork("program", pass_s=1e-4),
     )
-    profile = _profile(input_s=1e-5, target_s=2e-6, runtimes=runtimes)
+    profile = _profile(input_s=1e-5, target_s=2e-6, stretch_of_shards=1.2, runtimes=runtimes)
 
     assert Profile.from_table(json.loads(json.dumps(profile.as_table()))) == profile
 
@@ -86,13 +86,8 @@ def test_reading_counts_in_the_first_unit_and_the_loss() -> None:
     assert reading.loss_s == pytest.approx(plain.loss_s + 1.6e-5)
 
 
-def test_adding_up_gradients_takes_as_long_whatever_the_microbatch() -> None:
-    each = [
-        dataclasses.replace(_times(size, size * 1e-3), accumulate_s=seconds)
-        for size, seconds in ((1, 2e-4), (8, 9e-4), (32, 3e-4))
-    ]
-
-    assert _profile(unit_times=tuple(each)).times(20).accumulate_s == 3e-4  # the median
+def test_times_know_what_the_layout_of_shards_costs() -> None:
+    assert _profile(stretch_of_shards=1.2).times(20).stretch_of_shards == 1.2
 
 
 def test_a_network_knows_the_runtimes() -> None:

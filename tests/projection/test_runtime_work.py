@@ -84,20 +84,17 @@ def test_their_work_makes_steps_longer(plan: str, added_s: float) -> None:
     assert _added_s(plan) == pytest.approx(added_s)
 
 
-def test_further_microbatches_add_to_gradients() -> None:
+def test_passes_with_shards_take_as_long_as_their_layout_does() -> None:
     def times(microbatch: int) -> UnitTimes:
-        return replace(TIMING(microbatch), accumulate_s=0.4)
+        return replace(TIMING(microbatch), stretch_of_shards=1.5)
 
     def step_s(text: str) -> float:
         plan = ParallelPlan.parse(text)
         found = project(plan, TABLE, times, FAST, global_batch_size=64, optimizer="sgd")
         return found.step_s
 
-    assert step_s("dp=1") == pytest.approx(12.0)
-    assert step_s("dp=1,microbatches=4") == pytest.approx(4 * 12.0 + 3 * 0.4)
-    assert step_s("pp=2,microbatches=4,staleness=1,flush=off") == pytest.approx(
-        4 * 6.0 + 3 * 0.2  # half of the parameters are on each rank
-    )
+    assert step_s("dp=2") == pytest.approx(12.0)
+    assert step_s("dp=2,zero=1") == pytest.approx(18.0)
 
 
 def test_work_is_fitted_to_steps_of_models() -> None:

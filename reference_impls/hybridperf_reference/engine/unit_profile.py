@@ -62,8 +62,9 @@ class Marks:
 class UnitProfiler:
     """Times the units of ``chain`` in training steps of one rank without parallelism.
 
-    ``precision`` is that of a plan. ``clock`` gives seconds on the CPU; on an accelerator device
-    events are recorded. Weights stay as they are: steps have the learning rate 0.
+    ``precision`` is that of a plan. With ``contiguous`` parameters are so, as FSDP requires.
+    ``clock`` gives seconds on the CPU; on an accelerator device events are recorded. Weights stay
+    as they are: steps have the learning rate 0.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class UnitProfiler:
         device: torch.device,
         *,
         precision: str = "fp32",
+        contiguous: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         plan, mesh = ParallelPlan.parse(f"precision={precision}"), Mesh(device, None)
@@ -91,13 +93,11 @@ class UnitProfiler:
             streams=self._streams,
         )
         (model,) = self._part.modules
+        if contiguous:
+            model.to(memory_format=torch.contiguous_format)
         self._model = model.train()
         loss = BatchLoss(chain.objective, plan, mesh)
         self._passes = WholeModel(model, loss, plan, replicas, self._timer)
-        twice = replace(plan, microbatches=2)
-        self._two_passes = WholeModel(
-            model, BatchLoss(chain.objective, twice, mesh), twice, replicas, self._timer
-        )
         self._update = Update(self._part.stage, frozen, plan, mesh)
         self._shares: list[float] = []
         self._examples: dict[int, tuple[Tensor, Tensor]] = {}
@@ -112,8 +112,7 @@ class UnitProfiler:
     ) -> list[UnitTimes]:
         """Return the median times of ``steps`` marked steps of each of ``microbatches`` samples.
 
-        As many steps without marks, in turn with them, say how long a step is, and as many of two
-        micro-batches how much longer the second one takes.
+        As many steps without marks, in turn with them, say how long a step is.
         They follow each other as in training, with what one leaves in the caches for the next. If
         they take more than ``most_s`` seconds they are fewer, three at least. ``meet`` waits for
         the other ranks and returns the most of what each gives it: the seconds so far, so that all
@@ -125,41 +124,32 @@ class UnitProfiler:
         self, microbatch: int, *, steps: int, most_s: float, meet: Callable[[float], float]
     ) -> UnitTimes:
         marked: list[Marks] = []
-        once_s: list[float] = []
-        twice_s: list[float] = []
+        whole_s: list[float] = []
         start = time.perf_counter()
         for number in range(_WARM_UP_STEPS + steps):
-            for kind in range(3) if number % 2 else reversed(range(3)):
+            for with_marks in (True, False) if number % 2 else (False, True):
                 elapsed_s = meet(time.perf_counter() - start)
-                marks = self.step(microbatch, marked=kind == 0, passes=1 + (kind == 2))
+                marks = self.step(microbatch, marked=with_marks)
                 seconds = meet(self.seconds(marks))
                 if number < _WARM_UP_STEPS:
                     continue
-                if kind == 0:
+                if with_marks:
                     marked.append(marks)
                 else:
-                    (once_s, twice_s)[kind - 1].append(seconds)
+                    whole_s.append(seconds)
             if len(marked) >= _FEWEST and elapsed_s > most_s:
                 break
         self._timer.collect()
-        whole_s = median_of_means(once_s)
-        times = self.times(microbatch, marked, whole_s)
-        more_s = median_of_means(twice_s) - whole_s
-        pass_s = sum(times.forward_s) + sum(times.backward_s) + times.loss_s
-        return replace(times, accumulate_s=max(0.0, more_s - pass_s))
+        return self.times(microbatch, marked, median_of_means(whole_s))
 
-    def step(self, microbatch: int, *, marked: bool = True, passes: int = 1) -> Marks:
-        """Train one step of ``microbatch`` samples as the engine does; with marks if ``marked``.
-
-        ``passes`` are one or two, each of so many samples.
-        """
-        inputs, targets = self._example(passes * microbatch)
-        model = self._passes if passes == 1 else self._two_passes
+    def step(self, microbatch: int, *, marked: bool = True) -> Marks:
+        """Train one step of ``microbatch`` samples as the engine does; with marks if ``marked``."""
+        inputs, targets = self._example(microbatch)
         marks = Marks()
         with self._marking(marks) if marked else contextlib.nullcontext():
             marks.begin = self._timer.mark()
             self._streams.begin_step(0)
-            model.compute_gradients(0, inputs, targets, self._update.scale.factor)
+            self._passes.compute_gradients(0, inputs, targets, self._update.scale.factor)
             finalize_gradients(self._part, plan=self._plan, mesh=self._mesh)
             marks.computed = self._timer.mark()
             self._update.apply(0, factor=self._update.scale.factor, measure=False)
@@ -290,10 +280,10 @@ def mean_of_ranks(times: UnitTimes, device: torch.device) -> UnitTimes:
     """Return the mean of the ``times`` of all ranks."""
     if not dist.is_initialized():
         return times
-    own = [*times.forward_s, *times.backward_s, *times.update_s, times.loss_s, times.accumulate_s]
+    own = [*times.forward_s, *times.backward_s, *times.update_s, times.loss_s]
     totals = torch.tensor(own, dtype=torch.float32, device=device)
     dist.all_reduce(totals)
-    *means, loss_s, accumulate_s = (totals / dist.get_world_size()).tolist()
+    *means, loss_s = (totals / dist.get_world_size()).tolist()
     count = len(times.forward_s)
     forward, backward, update = (tuple(means[at : at + count]) for at in range(0, 3 * count, count))
-    return UnitTimes(times.microbatch, forward, backward, loss_s, update, accumulate_s)
+    return UnitTimes(times.microbatch, forward, backward, loss_s, update)

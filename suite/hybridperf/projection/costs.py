@@ -13,7 +13,6 @@ from hybridperf.projection.stages import Stages, axis_stride
 from hybridperf.projection.traffic import (
     AGAIN,
     gradient_bytes,
-    held_parameters,
     message_bytes,
     parameter_bytes,
     parameter_gathers,
@@ -158,12 +157,10 @@ def _unit_costs(
     """Yield the costs of the units of ``stage``."""
     tensor = network.group(plan.tp, axis_stride(plan, "tp"))
     shard, replicate = stages.replica_groups(network)
-    added_s = 0.0  # to a pass by each parameter, on average: the first one of a step adds nothing
-    if times.accumulate_s:
-        added_s = times.accumulate_s * (1 - 1 / plan.microbatches) / stages.table.parameters
+    stretch = times.stretch_of_shards if plan.zero else 1.0
     for number in stages.units[stage]:
         unit = stages.table.units[number]
-        share = _tp_share(plan, unit)
+        share = stretch * _tp_share(plan, unit)
         sums = _reduced_s(plan, tensor, tensor_parallel_bytes(plan, unit, times.microbatch))
         forward_s = times.forward_s[number] * share + sums
         repeats = number in stages.recomputed
@@ -177,7 +174,7 @@ def _unit_costs(
             scatter = Cost(scatter.seconds + over.seconds, scatter.sent_bytes + over.sent_bytes)
         yield _UnitCost(
             forward_s,
-            times.backward_s[number] * share + sums + again + added_s * held_parameters(plan, unit),
+            times.backward_s[number] * share + sums + again,
             sums * (2 + AGAIN * repeats),
             gather,
             scatter,

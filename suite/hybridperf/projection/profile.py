@@ -70,6 +70,8 @@ class Profile:
     transfers: tuple[Transfer, ...]
     input_s: float = 0.0  #: of reading the inputs of a sample, where no worker process does it
     target_s: float = 0.0  #: of reading the targets of a sample
+    stretch_of_shards: float = 1.0
+    #: seconds of a step with parameters laid out as FSDP requires, over those as the model has them
     runtimes: tuple[RuntimeWork, ...] = ()  #: of the trainer, in groups of all ranks
     made_with: Mapping[str, str] = field(default_factory=dict)
     #: what it holds for: hashes and names of the task, the machine, torch and the trainer's code
@@ -77,9 +79,8 @@ class Profile:
     def times(self, microbatch: int) -> UnitTimes:
         """Return the times of ``microbatch`` samples, on the line through the nearest measured two.
 
-        A `UnitTiming`. Updates and adding up gradients take as long whatever the micro-batch. The
-        ranks of the first and the last stage read samples, which counts in the first unit and in
-        the loss.
+        A `UnitTiming`. An update takes as long whatever the micro-batch. The ranks of the first
+        and the last stage read samples, which counts in the first unit and in the loss.
         """
         found = self._on_line(microbatch)
         first, *others = found.forward_s
@@ -87,6 +88,7 @@ class Profile:
             found,
             forward_s=(first + self.input_s * microbatch, *others),
             loss_s=found.loss_s + self.target_s * microbatch,
+            stretch_of_shards=self.stretch_of_shards,
         )
 
     def _on_line(self, microbatch: int) -> UnitTimes:
@@ -116,7 +118,6 @@ class Profile:
                 statistics.median(each)
                 for each in zip(*(times.update_s for times in self.unit_times), strict=True)
             ),
-            accumulate_s=statistics.median(each.accumulate_s for each in self.unit_times),
         )
 
     def network(self, group_ranks: int = 2) -> Network:
@@ -184,6 +185,9 @@ class Profile:
             transfers=tuple(transfers),
             input_s=_seconds("input_s", table.get("input_s")),
             target_s=_seconds("target_s", table.get("target_s")),
+            stretch_of_shards=_seconds(
+                "stretch_of_shards", table.get("stretch_of_shards"), RATIO_CAP
+            ),
             runtimes=tuple(_list(table, "runtimes", _runtime)),
             made_with={_text("made_with", k): _text(k, v) for k, v in facts.items()},
         )
@@ -224,7 +228,6 @@ def _unit_times(at: str, value: object, units: int) -> UnitTimes:
         backward_s=by_unit("backward_s"),
         loss_s=_seconds("loss_s", table.get("loss_s")),
         update_s=by_unit("update_s"),
-        accumulate_s=_seconds("accumulate_s", table.get("accumulate_s")),
     )
 
 

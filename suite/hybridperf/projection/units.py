@@ -105,9 +105,7 @@ class UnitTimes:
     backward_s: tuple[float, ...]  #: by unit
     loss_s: float  #: of the loss with its backward pass
     update_s: tuple[float, ...]  #: by unit: its share of the optimizer's step
-    accumulate_s: float = 0.0
-    #: by which a further micro-batch of a step takes longer than the first one, all units: its
-    #: gradients are added to those before
+    stretch_of_shards: float = 1.0  #: of passes whose parameters are laid out as FSDP requires
 
 
 UnitTiming: TypeAlias = Callable[[int], UnitTimes]  #: samples of a micro-batch -> times
