@@ -139,7 +139,7 @@ def _follow(law: Law, streams: SimulatedStreams) -> dict[str, Any]:
                     streams.micro_batch = number * plan.microbatches + part_number
                     inputs, targets = read_rows(row, part)
                     with torch.autocast("cpu", torch.float16, enabled=plan.precision == "fp16"):
-                        outputs = functional_call(replica, leaves, (inputs,))
+                        outputs = functional_call(replica, leaves, (inputs,), tie_weights=False)
                     loss = objective.loss(outputs, targets) / everything
                     (loss * scales[seen] * count).backward()
                     losses[-1] += loss.item()
