@@ -50,7 +50,7 @@ def delayed_family(name: str, optimizer: str, *, clip: float = 0.0, fp32: bool =
     options = OPTIMIZERS[optimizer] | {"schedule": "cosine", "clip_norm": clip}
     options |= {"decay_epochs": SAMPLES * 2, "end_lr": 0.0}
     fields = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
-    fields |= {"batch": BATCH, "optimizer": options, "reads_ahead": False}
+    fields |= {"batch": BATCH, "optimizer": options, "reads_ahead": False, "evaluated": BATCH}
     return _Delayed(**fields | {"dtype": torch.float32 if fp32 else torch.float64})
 
 
