@@ -50,7 +50,7 @@ def delayed_family(name: str, optimizer: str, *, clip: float = 0.0, fp32: bool =
     options = OPTIMIZERS[optimizer] | {"schedule": "cosine", "clip_norm": clip}
     options |= {"decay_epochs": SAMPLES * 2, "end_lr": 0.0}
     fields = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
-    fields |= {"batch": BATCH, "optimizer": options, "reads_ahead": False}
+    fields |= {"batch": BATCH, "optimizer": options, "reads_ahead": False, "evaluated": BATCH}
     return _Delayed(**fields | {"dtype": torch.float32 if fp32 else torch.float64})
 
 
@@ -139,7 +139,7 @@ def _follow(law: Law, streams: SimulatedStreams) -> dict[str, Any]:
                     streams.micro_batch = number * plan.microbatches + part_number
                     inputs, targets = read_rows(row, part)
                     with torch.autocast("cpu", torch.float16, enabled=plan.precision == "fp16"):
-                        outputs = functional_call(replica, leaves, (inputs,))
+                        outputs = functional_call(replica, leaves, (inputs,), tie_weights=False)
                     loss = objective.loss(outputs, targets) / everything
                     (loss * scales[seen] * count).backward()
                     losses[-1] += loss.item()

@@ -176,9 +176,11 @@ def _read_installation() -> None:
     from hybridperf.cli.parser import build_parser
     from hybridperf.run.imports import import_facts
     from hybridperf.run.provenance import packages_sha256
+    from hybridperf.system.software import probe_software
 
     build_parser()
     packages_sha256()
+    probe_software()
     import_facts({msgspec.__name__: str(msgspec.__file__)}, ())
 
 

@@ -24,6 +24,28 @@ def test_versions_are_those_of_the_installed_packages(monkeypatch: pytest.Monkey
     assert "pytest" not in found["libraries"]
 
 
+def test_a_package_is_named_by_its_first_fields_and_the_first_of_a_name_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends, described = "\r\n", "Name: numpy\r\nVersion: 9\r\n"
+    for folder, version in (("first", "1.5+local"), ("second", "2.0")):
+        package = tmp_path / folder / "flash_attn.dist-info"
+        package.mkdir(parents=True)
+        fields = ("Metadata-Version: 2.1", "Name: Flash_Attn", f"Version: {version}", "", described)
+        (package / "METADATA").write_bytes(ends.join(fields).encode())
+    (tmp_path / "second" / "apex.dist-info").mkdir()  # without any field
+    for folder in ("second", "first"):
+        monkeypatch.syspath_prepend(tmp_path / folder)
+    module._libraries.cache_clear()
+
+    found = probe_software()["libraries"]
+
+    module._libraries.cache_clear()
+    assert found["flash-attn"] == "1.5+local"
+    assert found["numpy"] == importlib.metadata.version("numpy")
+    assert "apex" not in found
+
+
 def test_the_version_file_is_read_without_executing_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

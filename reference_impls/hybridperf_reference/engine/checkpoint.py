@@ -22,6 +22,7 @@ from torch import Tensor
 
 from hybridperf.log.sums import SUMS, format_sums
 from hybridperf_reference.engine.mesh import own_rank
+from hybridperf_reference.engine.norms import zeros_like
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -230,6 +231,6 @@ def _empty_optimizer_state(
         if kind == "optimizer" and name in numbers:
             parameter = parameters[numbers[name]][1].detach()
             alike = stated.size == parameter.shape and key != "step"
-            tensor = torch.zeros_like(parameter) if alike else torch.zeros(stated.size)
+            tensor = zeros_like(parameter) if alike else torch.zeros(stated.size)
             state.setdefault(numbers[name], {})[key] = tensor
     return state

@@ -61,6 +61,9 @@ class DataParallel:
     def before_step(self) -> None:
         """Ensure that each parameter's gradient is the mean over all replicas."""
 
+    def after_change(self) -> None:
+        """Discard copies of weights that were changed other than by the optimizer."""
+
     @contextlib.contextmanager
     def averaged_statistics(self) -> Iterator[None]:
         """Let running statistics be their mean over replicas while the body runs.

@@ -13,7 +13,7 @@ from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
 from hybridperf_reference.engine.layerwise import group_updates
-from hybridperf_reference.engine.norms import local_parts
+from hybridperf_reference.engine.norms import local_parts, zeros_like
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,7 +56,7 @@ class Sgd(torch.optim.Optimizer):
         """Return the momentum buffer of ``parameter``, in its shape and sharding."""
         state = self.state[parameter]
         if not state:
-            state["momentum_buffer"] = torch.zeros_like(parameter)
+            state["momentum_buffer"] = zeros_like(parameter)
         momentum: Tensor = state["momentum_buffer"]
         return momentum
 
@@ -104,6 +104,6 @@ class AdamW(torch.optim.Optimizer):
         """Return the new state of ``parameter``, in its shape and sharding."""
         state: dict[str, Tensor] = self.state[parameter]
         state["step"] = torch.zeros((), device=parameter.device)
-        state["exp_avg"] = torch.zeros_like(parameter)
-        state["exp_avg_sq"] = torch.zeros_like(parameter)
+        state["exp_avg"] = zeros_like(parameter)
+        state["exp_avg_sq"] = zeros_like(parameter)
         return state

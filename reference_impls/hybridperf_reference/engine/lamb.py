@@ -21,7 +21,7 @@ from hybridperf_reference.engine.layerwise import (
     layer_norms,
     scale_layers,
 )
-from hybridperf_reference.engine.norms import local_parts
+from hybridperf_reference.engine.norms import local_parts, zeros_like
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,8 +74,8 @@ class Lamb(torch.optim.Optimizer):
         for parameter, state in zip(group.parameters, states, strict=True):
             if not state:
                 state["step"] = torch.tensor(0.0)
-                state["mean"] = torch.zeros_like(parameter)
-                state["square"] = torch.zeros_like(parameter)
+                state["mean"] = zeros_like(parameter)
+                state["square"] = zeros_like(parameter)
             state["step"] += 1
         means = local_parts(state["mean"] for state in states)
         squares = local_parts(state["square"] for state in states)

@@ -17,7 +17,7 @@ from hybridperf_reference.engine.layerwise import (
     layer_norms,
     scale_layers,
 )
-from hybridperf_reference.engine.norms import local_parts
+from hybridperf_reference.engine.norms import local_parts, zeros_like
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -72,7 +72,7 @@ class Lars(torch.optim.Optimizer):
         options = group.options
         for parameter in group.parameters:
             if not self.state[parameter]:
-                self.state[parameter]["velocity"] = torch.zeros_like(parameter)
+                self.state[parameter]["velocity"] = zeros_like(parameter)
         velocities = local_parts(self.state[p]["velocity"] for p in group.parameters)
         _foreach_mul_(velocities, options["momentum"])
         _foreach_add_(velocities, group.tensors, alpha=options["lr"])

@@ -1,4 +1,4 @@
-"""Norms of tensors that may be sharded, with one collective per process group."""
+"""Tensors that may be sharded: their parts, zeros like them, and their norms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from torch.distributed.tensor import DTensor
 
-__all__ = ["is_dtensor", "local_parts", "tensor_norms"]
+__all__ = ["is_dtensor", "local_parts", "tensor_norms", "zeros_like"]
 
 
 def is_dtensor(tensor: Tensor) -> TypeGuard[DTensor]:
@@ -33,6 +33,26 @@ def local_parts(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 def _local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if is_dtensor(tensor) else tensor
+
+
+def zeros_like(tensor: Tensor) -> Tensor:
+    """Return zeros in the shape, sharding and data type of ``tensor`` [...].
+
+    For a DTensor, torch.zeros_like first works out how zeros of this shape may be sharded, which
+    takes 10 ms on a mesh of three axes.
+    """
+    local = _local(tensor)
+    if not is_dtensor(tensor) or local.device.type != tensor.device_mesh.device_type:  # offloaded
+        return torch.zeros_like(tensor)
+    zeros: Tensor = tensor.from_local(
+        torch.zeros_like(local),
+        tensor.device_mesh,
+        tensor.placements,
+        run_check=False,
+        shape=tensor.shape,
+        stride=tensor.stride(),
+    )
+    return zeros
 
 
 _PLAIN = {Tensor, nn.Parameter}  # most tensors of most plans, several times a step

@@ -104,6 +104,13 @@ class Sharded(DataParallel):
         gradients = [p.grad for p in self._replicated if p.grad is not None]
         self._average(gradients, torch.bfloat16 if self._plan.gradients == "bf16" else None)
 
+    def after_change(self) -> None:
+        """Discard unsharded weights, which an evaluation leaves unless ``zero=3``."""
+        for stage in self._stages:
+            for module in stage.modules():
+                if isinstance(module, FSDPModule):
+                    module.reshard()
+
 
 def _is_narrow(module: nn.Module) -> bool:
     """Return whether autocast computes all layers of ``module`` but normalization in bf16 or fp16.

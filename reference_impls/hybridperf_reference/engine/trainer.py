@@ -15,7 +15,7 @@ from hybridperf_reference.engine.data_parallel import DataParallel
 from hybridperf_reference.engine.execute import Executor, Passes, StepByStep
 from hybridperf_reference.engine.input import Input
 from hybridperf_reference.engine.loss import BatchLoss
-from hybridperf_reference.engine.norms import is_dtensor
+from hybridperf_reference.engine.norms import is_dtensor, local_parts
 from hybridperf_reference.engine.parallelize import build_data_parallel, parallelize
 from hybridperf_reference.engine.partition import chain_units, stage_slices
 from hybridperf_reference.engine.program_executor import ProgramExecutor
@@ -107,8 +107,9 @@ class Trainer:
         This allocates memory, connects process groups and compiles kernels before the clock starts.
         Subsequent training is bitwise identical to training without it.
         """
-        before = {name: value.clone() for name, value in self._stage.state_dict().items()}
-        buffers = [(b, b.clone()) for name, b in self._stage.named_buffers() if name not in before]
+        held = [*self._stage.parameters(), *self._stage.buffers()]
+        with torch.no_grad():
+            before = [part.clone() for part in local_parts(held)]
         optimizer, scale = self._update.optimizer, self._update.scale
         assert not optimizer.state, "a warm-up precedes training"
         factor, good_steps = scale.factor, scale.good_steps
@@ -123,9 +124,10 @@ class Trainer:
             with torch.no_grad(), self._replicas.averaged_statistics():
                 few = inputs[:_EVALUATION_CHUNK]
                 self._executor.predict(few, len(few))
-        self._stage.load_state_dict(before)
-        for buffer, value in buffers:
-            buffer.copy_(value)
+        with torch.no_grad():
+            for part, value in zip(local_parts(held), before, strict=True):
+                part.copy_(value)
+        self._replicas.after_change()
         optimizer.state.clear()
         scale.factor, scale.good_steps = factor, good_steps
         self._executor.restart()
