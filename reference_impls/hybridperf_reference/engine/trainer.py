@@ -107,9 +107,9 @@ class Trainer:
         This allocates memory, connects process groups and compiles kernels before the clock starts.
         Subsequent training is bitwise identical to training without it.
         """
-        held = [*self._stage.parameters(), *self._stage.buffers()]
+        parameters = [*self._stage.parameters()]
         with torch.no_grad():
-            before = [part.clone() for part in local_parts(held)]
+            before = [p.clone() for p in local_parts([*parameters, *self._stage.buffers()])]
         optimizer, scale = self._update.optimizer, self._update.scale
         assert not optimizer.state, "a warm-up precedes training"
         factor, good_steps = scale.factor, scale.good_steps
@@ -125,7 +125,8 @@ class Trainer:
                 few = inputs[:_EVALUATION_CHUNK]
                 self._executor.predict(few, len(few))
         with torch.no_grad():
-            for part, value in zip(local_parts(held), before, strict=True):
+            after = local_parts([*parameters, *self._stage.buffers()])  # passes may replace buffers
+            for part, value in zip(after, before, strict=True):
                 part.copy_(value)
         self._replicas.after_change()
         optimizer.state.clear()
