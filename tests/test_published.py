@@ -9,15 +9,26 @@ from hybridperf.report.build import build_report
 from hybridperf.rules.check import check_path
 from hybridperf.score.score import score_result
 from hybridperf.tasks.registry import find_task
+from tests.performance.methods import METHODS, table
 
 ROOT = Path(__file__).parents[1]
 SUBMISSIONS = ROOT / "submissions"
 
 
-def test_submissions_keep_every_rule() -> None:
+def test_submissions_keep_every_rule_but_that_some_methods_miss_the_target() -> None:
     verdict = check_path(SUBMISSIONS)
 
-    assert verdict.findings == ()
+    assert {finding.rule for finding in verdict.findings} <= {"result.missed"}
+    systems = [Path(finding.path).parts[-2] for finding in verdict.findings]
+    _, *delayed_or_compressed = METHODS
+    endings = tuple(f"-{method.key}" for method in delayed_or_compressed)
+    assert all(system.endswith(endings) for system in systems)
+
+
+def test_the_page_of_methods_states_what_was_submitted() -> None:
+    page = (ROOT / "docs" / "methods.md").read_text()
+
+    assert table(SUBMISSIONS) in page
 
 
 def test_every_published_result_has_all_its_runs() -> None:

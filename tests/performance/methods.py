@@ -17,6 +17,7 @@ import sys
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.cli.printing import print_line
@@ -80,12 +81,13 @@ def commands(
 
 
 def table(root: Path, methods: Sequence[Method] = METHODS) -> str:
-    """Return the results at or below ``root`` as a table in Markdown, by task and method.
+    """Return the open results at or below ``root`` as a table in Markdown, by task and method.
 
     Raises:
-        ValueError: if a result is of no method, and would be left out.
+        ValueError: if one is of no method, and would be left out.
     """
-    scores = [score_result(read_result(package)) for package in find_results(root)]
+    every = [score_result(read_result(package)) for package in find_results(root)]
+    scores = [score for score in every if score.division == "open"]
     endings = tuple(f"-{method.key}" for method in methods)
     if others := [score.system for score in scores if not score.system.endswith(endings)]:
         raise ValueError(f"results of no method: {', '.join(others)}")
@@ -125,13 +127,20 @@ def _samples(score: ResultScore) -> list[float]:
 
 
 def _mean(values: Sequence[float], drops: int, digits: int) -> str:
-    """Return the olympic mean of ``values`` with its 95 % interval, or why there is none."""
+    """Return the olympic mean of ``values`` with its 95 % interval, or why there is none.
+
+    Where too many are infinite, the plain mean of the others.
+    """
     if len(values) < fewest_runs(drops):
         return "too few runs"
     mean = olympic_mean(values, drops)
-    if math.isinf(mean):
-        return "none: too many missed"
-    return f"{mean:,.{digits}f} {_span(olympic_interval(values, drops), digits)}"
+    if math.isfinite(mean):
+        return f"{mean:,.{digits}f} {_span(olympic_interval(values, drops), digits)}"
+    reached = [value for value in values if math.isfinite(value)]
+    if len(reached) < fewest_runs(0) + 1:
+        return "none"
+    span = _span(olympic_interval(reached, 0), digits)
+    return f"none; where reached {fmean(reached):,.{digits}f} {span}"
 
 
 def _ratio(first: Sequence[ResultScore], score: ResultScore) -> str:
@@ -141,7 +150,7 @@ def _ratio(first: Sequence[ResultScore], score: ResultScore) -> str:
     one, other = ([each for each in _samples(s) if each < math.inf] for s in (first[0], score))
     if not one or not other:
         return "unknown"
-    ratio = (sum(other) / len(other)) / (sum(one) / len(one))
+    ratio = fmean(other) / fmean(one)
     return f"{ratio:.2f} {_span(ratio_interval(one, other), 2)}"
 
 

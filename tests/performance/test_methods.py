@@ -13,17 +13,18 @@ from tests.performance.methods import METHODS, Method, commands, table
 if TYPE_CHECKING:
     from pathlib import Path
 
-SYNCHRONOUS, OTHER, TUNED = (
+SYNCHRONOUS, OTHER, TUNED, WORST = (
     Method("one", "synchronous", "dp=2"),
     Method("other", "rounded", "dp=2,gradients=bf16"),
     Method("tuned", "rounded", "dp=2,gradients=bf16", {"vit/laptop": ["optimizer.lr=0.5"]}),
+    Method("worst", "rounded", "dp=2,gradients=bf16"),
 )
 
 
 def test_every_method_has_a_key_of_its_own() -> None:
     keys = [method.key for method in METHODS]
 
-    assert len(set(keys)) == len(keys) == 7
+    assert len(set(keys)) == len(keys) == 9
     assert not [(a, b) for a in keys for b in keys if a != b and a.endswith(f"-{b}")]
 
 
@@ -58,15 +59,16 @@ def test_the_table_states_means_intervals_ratios_and_misses(tmp_path: Path) -> N
         ("mine-one", "dp=2", EPOCHS, []),
         ("mine-other", "dp=2,gradients=bf16", EPOCHS + 1, [2]),
         ("mine-tuned", "dp=2,gradients=bf16", EPOCHS, [1, 2]),
+        ("mine-worst", "dp=2,gradients=bf16", EPOCHS, [1, 2, 3, 4, 5]),
     ):
         write_result(
             tmp_path, plan=plan, times_s=times, division="open", system=system, epochs=epochs,
             missed=missed,
         )  # fmt: skip
 
-    head, _, one, other, tuned = (
+    head, _, one, other, tuned, worst = (
         [cell.strip() for cell in line.strip("|").split("|")]
-        for line in table(tmp_path, [SYNCHRONOUS, OTHER, TUNED]).splitlines()
+        for line in table(tmp_path, [SYNCHRONOUS, OTHER, TUNED, WORST]).splitlines()
     )
 
     samples = [epochs * 1195 // 32 * 32 for epochs in (EPOCHS, EPOCHS + 1)]
@@ -81,7 +83,9 @@ def test_the_table_states_means_intervals_ratios_and_misses(tmp_path: Path) -> N
     assert other[4].startswith("13.2 (")
     assert other[4].endswith(" to no bound)")
     assert other[5] == "1 of 6"
-    assert (tuned[2], tuned[5]) == ("none: too many missed", "2 of 6")
+    where = f"{samples[0]:,} ({samples[0]:,} to {samples[0]:,})"
+    assert (tuned[2], tuned[5]) == (f"none; where reached {where}", "2 of 6")
+    assert worst[2:] == ["none", "1.00 (no interval)", "none", "5 of 6"]
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -91,8 +95,9 @@ def test_a_mean_of_too_few_runs_is_not_stated(tmp_path: Path, count: int) -> Non
     assert "| too few runs |" in table(tmp_path, [SYNCHRONOUS])
 
 
-def test_no_result_is_left_out(tmp_path: Path) -> None:
+def test_no_open_result_is_left_out(tmp_path: Path) -> None:
     write_result(tmp_path, division="open", system="mine-another")
+    write_result(tmp_path, division="closed", system="mine-closed")
 
-    with pytest.raises(ValueError, match="results of no method: mine-another"):
+    with pytest.raises(ValueError, match=r"results of no method: mine-another$"):
         table(tmp_path, [SYNCHRONOUS])
