@@ -1,4 +1,7 @@
-"""A search for 4,096 devices takes less than ten seconds of processor time, and 256 MiB."""
+"""A search for 4,096 devices takes less than ten seconds of processor time, and 256 MiB.
+
+One for a number of devices and samples with more divisors may take fifteen.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture
 
 ROOT: Final = Path(__file__).parents[2]
-MOST_S: Final = 10.0
 MOST_MIB: Final = 256
 BATCHES: Final = (65_536, 64_512)  # the second one has divisors that are no powers of two
+MOST_S: Final = dict(zip(BATCHES, (10.0, 15.0), strict=True))
 
 
 @pytest.mark.parametrize("batch", BATCHES)
@@ -51,5 +54,5 @@ def test_4096_devices(benchmark: BenchmarkFixture, task: str, system: str, batch
     for kind in ("equivalent", "other"):
         benchmark.extra_info[kind] = found[kind]["plans"][0]["plan"]
         benchmark.extra_info[f"{kind}, left"] = found[kind]["left"]
-    assert seconds < MOST_S
+    assert seconds < MOST_S[batch]
     assert mebibytes < MOST_MIB
