@@ -139,9 +139,8 @@ class Chain:
 class Probe:
     """Copies of the units of a chain, on which trial passes find out what the units compute.
 
-    A trial may leave them in training or evaluation mode, and with other buffers: whoever runs one
-    sets the mode, and depends on no values. They are made once, as copying takes longer than most
-    trials.
+    A trial may change their mode and their buffers, so each trial sets the mode that it needs and
+    relies on no buffer's values. They are made once, since copying takes longer than most trials.
     """
 
     modules: list[nn.Module]

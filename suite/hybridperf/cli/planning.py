@@ -141,15 +141,8 @@ def setting_of(
         timing = device_timing(found.device, units, precision)
         network, source, kind = found.network, found.device.name, "gpu"
         device_bytes = found.memory_bytes or None
-    work = Work(
-        units=units,
-        timing=timing,
-        network=network,
-        global_batch_size=task.training.global_batch_size,
-        optimizer=task.optimizer.name,
-        clips=task.optimizer.clip_norm > 0,
-        device_bytes=device_bytes if memory_gb is None else round(memory_gb * _GB),
-    )
+    most_bytes = device_bytes if memory_gb is None else round(memory_gb * _GB)
+    work = Work.of_task(task, units, timing, network, most_bytes)
     return Setting(task, system, source, precision, work, _config(task, units, devices, kind))
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hybridperf.projection.link import Network
     from hybridperf.projection.project import Projection
     from hybridperf.projection.units import UnitTable, UnitTiming
+    from hybridperf.tasks.task import Task
 
 __all__ = ["Ranking", "Work", "cut_again", "groups", "search"]
 
@@ -51,7 +52,33 @@ class Work:
     clips: bool = False  #: whether gradients are clipped
     device_bytes: int | None = None  #: memory of a device; None: not limited
 
-    def project(self, plan: ParallelPlan, cuts: Sequence[int] | None = None) -> Projection:
+    @classmethod
+    def of_task(
+        cls,
+        task: Task,
+        units: UnitTable,
+        timing: UnitTiming,
+        network: Network,
+        device_bytes: int | None = None,
+    ) -> Work:
+        """Return the training of ``task``, whose units are ``units``."""
+        return cls(
+            units=units,
+            timing=timing,
+            network=network,
+            global_batch_size=task.training.global_batch_size,
+            optimizer=task.optimizer.name,
+            clips=task.optimizer.clip_norm > 0,
+            device_bytes=device_bytes,
+        )
+
+    def project(
+        self,
+        plan: ParallelPlan,
+        cuts: Sequence[int] | None = None,
+        *,
+        with_timeline: bool = False,
+    ) -> Projection:
         """Return what ``plan`` is projected to do, with stages cut as it says or at ``cuts``."""
         return project(
             plan,
@@ -62,6 +89,24 @@ class Work:
             optimizer=self.optimizer,
             cuts=cuts,
             clips=self.clips,
+            with_timeline=with_timeline,
+        )
+
+    def cut(self, plan: ParallelPlan) -> ParallelPlan:
+        """Return ``plan`` with the cuts with which its step is projected to be shortest.
+
+        Raises:
+            UserError: exit status 2 if no cuts that were tried fit into memory.
+        """
+        return projected_cuts(
+            plan,
+            self.units,
+            self.timing,
+            self.network,
+            global_batch_size=self.global_batch_size,
+            optimizer=self.optimizer,
+            clips=self.clips,
+            device_bytes=math.inf if self.device_bytes is None else self.device_bytes,
         )
 
 
@@ -118,17 +163,7 @@ def cut_again(ranking: Ranking, work: Work, *, budget_actions: int = 300_000) ->
             continue
         budget_actions -= actions
         with contextlib.suppress(UserError):  # of those that it tries, none fits into memory
-            found = projected_cuts(
-                projection.plan,
-                work.units,
-                work.timing,
-                work.network,
-                global_batch_size=work.global_batch_size,
-                optimizer=work.optimizer,
-                clips=work.clips,
-                device_bytes=math.inf if work.device_bytes is None else work.device_bytes,
-            )
-            again = work.project(found)
+            again = work.project(work.cut(projection.plan))
             others = [each.plan for each in (*best, *ranking.best)]  # maybe another cut of the same
             if again.step_s < projection.step_s and again.plan not in others:
                 best[-1] = again

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.errors import UserError
 from hybridperf.projection.device import device_timing
 from hybridperf.projection.link import Link, Network
-from hybridperf.projection.project import project
-from hybridperf.projection.projected_cuts import projected_cuts
+from hybridperf.projection.search import Work
 from hybridperf.projection.stated import stated
 from hybridperf.projection.system import known_systems
 from hybridperf.run.atomic import canonical_json
@@ -69,18 +68,8 @@ def project_run(request: RunRequest) -> dict[str, object]:
     """Return what is projected for a step, as the log states it; empty if nothing is known."""
     if (source := projection_source(request)) is None:
         return {}
-    task = request.task()
-    projection = project(
-        request.plan,
-        source.units,
-        source.timing,
-        source.network,
-        global_batch_size=task.training.global_batch_size,
-        optimizer=task.optimizer.name,
-        clips=task.optimizer.clip_norm > 0,
-        with_timeline=True,
-    )
-    return stated(projection, source.facts)
+    work = Work.of_task(request.task(), source.units, source.timing, source.network)
+    return stated(work.project(request.plan, with_timeline=True), source.facts)
 
 
 def with_projected_cuts(request: RunRequest) -> RunRequest:
@@ -99,18 +88,9 @@ def with_projected_cuts(request: RunRequest) -> RunRequest:
     require_valid(request)
     if (source := projection_source(request)) is None:
         return request
-    task = request.task()
-    found = projected_cuts(
-        plan,
-        source.units,
-        source.timing,
-        source.network,
-        global_batch_size=task.training.global_batch_size,
-        optimizer=task.optimizer.name,
-        clips=task.optimizer.clip_norm > 0,
-        device_bytes=device_memory_bytes(plan.ranks) or math.inf,
-    )
-    return dataclasses.replace(request, plan=found)
+    most_bytes = device_memory_bytes(plan.ranks)
+    work = Work.of_task(request.task(), source.units, source.timing, source.network, most_bytes)
+    return dataclasses.replace(request, plan=work.cut(plan))
 
 
 def _measured(request: RunRequest, units: UnitTable) -> Source | None:
