@@ -152,13 +152,17 @@ class Bench:
         return list(self.out.rglob("run.json"))
 
     def await_batches(self, count: int = 1) -> None:
-        """Wait until rank 0 has begun so many batches."""
-        wait_until(
-            lambda: any(
+        """Wait until rank 0 has begun so many batches; no command may end before."""
+
+        def begun() -> bool:
+            ended = [finished(each) for each in self.processes if each.poll() is not None]
+            assert not ended, ended
+            return any(
                 int.from_bytes(path.read_bytes()[:8], "little") >= count
                 for path in find(self.out, "pulse.bin")
             )
-        )
+
+        wait_until(begun)
 
     def processes_left(self, attempt: str = "") -> list[psutil.Process]:
         """Return all processes that work on some run of this folder, or on one attempt."""

@@ -15,20 +15,16 @@ import pytest
 
 from hybridperf.log import keys
 from hybridperf.log.reader import read_log
+from hybridperf.run.local_ranks import reserve_port
 from hybridperf.run.spec import NODE_VARIABLE
 from tests.run.conftest import FAULTY, FORKS_WITH_TORCH, finished, limits, wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.run.command_server import Command
     from tests.run.conftest import Bench, Finished
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass
@@ -36,8 +32,14 @@ class Pair:
     """Node 0 and node 1 of a run of two ranks."""
 
     bench: Bench
-    port: int = field(default_factory=free_port)
+    #: kept until the test ends: else another worker's process may get the port meanwhile
+    reserved: socket.socket = field(default_factory=lambda: reserve_port(""))
     host: str = "127.0.0.1"
+
+    @property
+    def port(self) -> int:
+        """Return the port of the rendezvous."""
+        return int(self.reserved.getsockname()[1])
 
     def start(self, node: int, *arguments: str, **keywords: Any) -> Command:
         """Start one of the two."""
@@ -98,9 +100,11 @@ def ended(*processes: Command) -> list[Finished]:
 
 
 @pytest.fixture
-def pair(bench: Bench) -> Pair:
+def pair(bench: Bench) -> Iterator[Pair]:
     bench.server = FORKS_WITH_TORCH
-    return Pair(bench)
+    pair = Pair(bench)
+    with pair.reserved:
+        yield pair
 
 
 def saving(bench: Bench) -> None:

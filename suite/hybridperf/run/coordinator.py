@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import secrets
-import socket
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -19,9 +18,11 @@ from hybridperf.run.consistency import (
     stated_by_node,
 )
 from hybridperf.run.ending import Outcome
+from hybridperf.run.local_ranks import reserve_port
 from hybridperf.run.nodes import AGAIN, MISSED_LOOKS, POLL_S, Answer, Call, NodeStore
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
@@ -52,6 +53,7 @@ class Coordinator:
         self._missed = dict.fromkeys(self._others, 0)
         self._looked_s = 0.0
         self._call = Call()
+        self._reserved: socket.socket | None = None
 
     def preflight(
         self,
@@ -95,11 +97,21 @@ class Coordinator:
             shared.unlink(missing_ok=True)
 
     def rendezvous(self) -> str:
-        """Return HOST:PORT for the ranks of the next run, with a free port of node 0."""
+        """Return HOST:PORT for the ranks of the next run, with a free port of node 0.
+
+        The port stays reserved until the next run, or the end.
+        """
         if not self._others:
             return ""
-        with socket.create_server(("", 0)) as probe:
-            return f"{self._nodes.host}:{probe.getsockname()[1]}"
+        self.close()
+        self._reserved = reserve_port("")
+        return f"{self._nodes.host}:{self._reserved.getsockname()[1]}"
+
+    def close(self) -> None:
+        """Give the port of the last run back."""
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
 
     def start(self, spec: RunSpec) -> None:
         """Let the other nodes start their ranks of the run ``spec``."""
@@ -240,7 +252,8 @@ def coordinating(request: RunRequest) -> Iterator[Coordinator]:
     store = NodeStore.host(request.nodes)
     coordinator = Coordinator(request.nodes, request.out, store)
     try:
-        yield coordinator
+        with contextlib.closing(coordinator):
+            yield coordinator
     except UserError as error:
         coordinator.dismiss(error.exit_code, str(error))
         raise

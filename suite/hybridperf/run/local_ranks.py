@@ -22,7 +22,7 @@ from hybridperf.run.ending import first_failure
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["main", "rank_environment"]
+__all__ = ["main", "rank_environment", "reserve_port"]
 
 _GRACE_S: Final = 3.0  #: between SIGTERM and SIGKILL, for the ranks that did not fail
 _POLL_S: Final = 0.05
@@ -41,6 +41,18 @@ def rank_environment(rank: int, ranks: int, port: int) -> dict[str, str]:
     }
 
 
+def reserve_port(host: str) -> socket.socket:
+    """Return a socket with a port of ``host`` at which rank 0 can listen until it is closed.
+
+    Linux lets rank 0 bind the port as well, since both sockets set SO_REUSEADDR and this one does
+    not listen, but assigns it to nobody else.
+    """
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind((host, 0))
+    return reserved
+
+
 def main() -> None:
     """Start the ranks, forward signals to them, and end them all when one fails."""
     ranks, trainer = int(sys.argv[1]), sys.argv[2]
@@ -48,11 +60,7 @@ def main() -> None:
     import_torch(trainer)  # frozen, so that collections in the ranks leave its pages shared
     # Of OpenBLAS's threads, which it stops before a fork.
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-    with socket.socket() as reserved:
-        # The port stays reserved until rank 0 listens on it: Linux lets rank 0 bind it as well,
-        # since both sockets set SO_REUSEADDR, but assigns it to nobody else.
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        reserved.bind(("127.0.0.1", 0))
+    with reserve_port("127.0.0.1") as reserved:
         port: int = reserved.getsockname()[1]
         left: dict[int, int] = {}  # rank by process id, of the ranks that have not ended
         for rank in range(ranks):
