@@ -6,9 +6,11 @@ of a step. What a step takes beyond what is projected of its passes and messages
 
 from __future__ import annotations
 
+import statistics
 import time
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -16,10 +18,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from hybridperf.plan import ParallelPlan
+from hybridperf.plan import SCHEDULES, ParallelPlan
 from hybridperf.projection import units as unit_tables
 from hybridperf.projection.project import project
 from hybridperf.projection.runtime_work import (
+    RUNTIMES,
     RuntimeWork,
     averaging_runtime,
     fit_work,
@@ -41,6 +44,8 @@ from hybridperf_reference.images.classifier import ImageClassifier
 from hybridperf_reference.models import chain_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from hybridperf.projection.link import Network
@@ -50,12 +55,16 @@ if TYPE_CHECKING:
 
 __all__ = ["measure_runtimes"]
 
-_STEPS: Final = 23
+_TURNS: Final = 3  # of which the median is taken: processes slow down and recover
+_STEPS: Final = 13  # of a turn
 _FIRST: Final = 3  # step that is measured first: a delayed plan is steady then
-_SAMPLES: Final = 8  # of a micro-batch
 _MICROBATCHES: Final = 4  # for each rank of a pipeline
 _AVERAGING: Final = ("sync=blocking", "sync=overlapped", "staleness=1", "zero=1")
-_PIPELINES: Final = ("schedule=1f1b", "staleness=1,flush=off")
+_PIPELINES: Final = (
+    *(f"schedule={name}" for name in SCHEDULES),
+    "staleness=1",
+    "staleness=1,flush=off",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +74,13 @@ class _Size:
     units: int
     layers: int
     features: int
+    samples: int = 8  #: of a micro-batch
 
 
 # Numbers of units, of tensors and of bytes that do not grow together.
 _SIZES: Final = (_Size(2, 1, 16), _Size(8, 1, 16), _Size(8, 4, 16), _Size(4, 1, 512))
+# Of pipelines: messages that are next to nothing, and such as those of small models.
+_STAGED: Final = (_Size(8, 1, 16), _Size(8, 1, 256, samples=64))
 
 
 def measure_runtimes(task: Task, network: Network, device: torch.device) -> list[RuntimeWork]:
@@ -77,32 +89,48 @@ def measure_runtimes(task: Task, network: Network, device: torch.device) -> list
     The optimizer is that of ``task``. ``network`` is that between the ranks. A collective.
     """
     ranks = dist.get_world_size()
-    meshes = {
-        plan: build_mesh(plan, device)
-        for plan in (ParallelPlan.parse(f"dp={ranks},{text}") for text in _AVERAGING)
-    }
-    models = [_Model(task, size) for size in _SIZES]
-    times = [model.times(device) for model in models]
-    found = []
-    for plan, mesh in meshes.items():
-        name = averaging_runtime(plan)
-        assert name is not None, "it has replicas"
-        steps = [
-            (model.table.units, model.added_s(plan, mesh, each, network))
-            for model, each in zip(models, times, strict=True)
+    staged = [replace(size, units=max(size.units, 2 * ranks)) for size in _STAGED]
+    averaging = _sides(task, device, _SIZES, [f"dp={ranks},{text}" for text in _AVERAGING])
+    count = _MICROBATCHES * ranks
+    pipelines = _sides(
+        task, device, staged, [f"pp={ranks},microbatches={count},{text}" for text in _PIPELINES]
+    )
+    for _ in range(_TURNS):
+        for sides in (averaging, pipelines):
+            for model, own in groupby(sides, lambda side: side.model):
+                times = model.times()
+                for side in own:
+                    side.measure(times, network)
+    works = []
+    for name in RUNTIMES:
+        if steps := [
+            (side.model.table.units, side.added_s)
+            for side in averaging
+            if averaging_runtime(side.plan) == name
+        ]:
+            works.append(fit_work(name, steps))
+            continue
+        added_s = [
+            side.added_s / side.passes_in_turn
+            for side in pipelines
+            if pass_runtime(side.plan) == name
         ]
-        found.append(fit_work(name, steps))
-    stages = _Model(task, _Size(max(ranks, _SIZES[1].units), 1, 16))
-    own = stages.times(device)
-    for text in _PIPELINES:
-        plan = ParallelPlan.parse(f"pp={ranks},microbatches={_MICROBATCHES * ranks},{text}")
-        name = pass_runtime(plan)
-        assert name is not None, "it has stages"
-        added_s = stages.added_s(plan, build_mesh(plan, device), own, network)
-        # Each of a step is a pass of one rank after another: those until the pipeline is full, too.
-        in_turn = 2 * (plan.microbatches + (ranks - 1 if plan.flush else 0))
-        found.append(RuntimeWork(name, pass_s=max(0.0, added_s) / in_turn))
-    return found
+        works.append(RuntimeWork(name, pass_s=max(0.0, statistics.median(added_s))))
+    return works
+
+
+def _sides(
+    task: Task, device: torch.device, sizes: Sequence[_Size], plans: Sequence[str]
+) -> list[_Side]:
+    """Return a side for each model and plan, those of a model together."""
+    parsed = [ParallelPlan.parse(text) for text in plans]
+    meshes = [build_mesh(plan, device) for plan in parsed]
+    models = [_Model(task, size, device) for size in sizes]
+    return [
+        _Side(model, plan, mesh)
+        for model in models
+        for plan, mesh in zip(parsed, meshes, strict=True)
+    ]
 
 
 class _Noise(ImageClassifier):
@@ -132,67 +160,36 @@ class _Noise(ImageClassifier):
 class _Model:
     """A small model: its chain, anew for each use, and its units as projections see them."""
 
-    def __init__(self, task: Task, size: _Size) -> None:
-        self._task = replace(
+    def __init__(self, task: Task, size: _Size, device: torch.device) -> None:
+        self.task = replace(
             task,
             units=tuple(f"units.{number}" for number in range(size.units)),
             optimizer=replace(task.optimizer, lr=0.0, end_lr=0.0),
         )
-        self._size = size
+        self.size, self._device = size, device
         count = size.layers * size.features * (size.features + 1)
         self.table = unit_tables.UnitTable(
             "",
             tuple(
                 unit_tables.Unit(name, 1.0, count, size.features, 0, tensors=2 * size.layers)
-                for name in self._task.units
+                for name in self.task.units
             ),
             size.features,
         )
+        self._profiler = UnitProfiler(self.chain(), self.task, device)
 
-    def times(self, device: torch.device) -> UnitTimes:
+    def times(self) -> UnitTimes:
         """Return the times of the units without parallelism; a collective."""
-        profiler = UnitProfiler(self._chain(), self._task, device)
-        meet = partial(most_of_ranks, device=device)
-        (found,) = profiler.measure([_SAMPLES], steps=_STEPS - _FIRST, meet=meet)
-        return mean_of_ranks(found, device)
+        meet = partial(most_of_ranks, device=self._device)
+        (found,) = self._profiler.measure([self.size.samples], steps=_STEPS - _FIRST, meet=meet)
+        return mean_of_ranks(found, self._device)
 
-    def added_s(self, plan: ParallelPlan, mesh: Mesh, times: UnitTimes, network: Network) -> float:
-        """Return by how much a step of ``plan`` is longer than projected; a collective."""
-        batch = _SAMPLES * plan.dp * plan.microbatches
-        task = replace(
-            self._task,
-            training=replace(self._task.training, global_batch_size=batch),
-            data=replace(self._task.data, train_samples=batch * _STEPS),
-        )
-        projected = project(
-            plan,
-            self.table,
-            lambda _: times,
-            network,
-            global_batch_size=batch,
-            optimizer=task.optimizer.name,
-            clips=task.optimizer.clip_norm > 0,
-        )
-        trainer = Trainer(self._chain(), task, plan, mesh, 0)
-        trainer.warm_up()
-        vectors = np.zeros((batch * _STEPS, self._size.features), np.float32)
-        samples = Samples(vectors, np.zeros(len(vectors), np.int64))
-        begins_s: list[float] = []
-        dist.barrier()
-        trainer.train(
-            TrainingData(
-                samples, task, 0, Block(1, 1), lambda: begins_s.append(time.perf_counter())
-            )
-        )
-        dist.barrier()
-        steps_s = np.diff(begins_s[_FIRST:]).tolist()
-        return most_of_ranks(median_of_means(steps_s), mesh.device) - projected.step_s
-
-    def _chain(self) -> Chain:
-        return chain_of(self._task, 0, self._build)
+    def chain(self) -> Chain:
+        """Build the model."""
+        return chain_of(self.task, 0, self._build)
 
     def _build(self, task: Task) -> Chain:
-        size = self._size
+        size = self.size
         units = (
             Unit(
                 name,
@@ -205,4 +202,58 @@ class _Model:
         return Chain(tuple(units), _Noise(task), self._example)
 
     def _example(self, batch: int) -> tuple[Tensor, Tensor]:
-        return torch.randn(batch, self._size.features), torch.zeros(batch, dtype=torch.int64)
+        return torch.randn(batch, self.size.features), torch.zeros(batch, dtype=torch.int64)
+
+
+class _Side:
+    """A small model in training under a plan, beside its projections."""
+
+    def __init__(self, model: _Model, plan: ParallelPlan, mesh: Mesh) -> None:
+        self.model, self.plan, self._mesh = model, plan, mesh
+        batch = model.size.samples * plan.dp * plan.microbatches
+        self._task = replace(
+            model.task,
+            training=replace(model.task.training, global_batch_size=batch),
+            data=replace(model.task.data, train_samples=batch * _STEPS),
+        )
+        vectors = np.zeros((batch * _STEPS, model.size.features), np.float32)
+        self._samples = Samples(vectors, np.zeros(len(vectors), np.int64))
+        self._trainer = Trainer(model.chain(), self._task, plan, mesh, 0)
+        self._trainer.warm_up()
+        self._added_s: list[float] = []
+        self.passes_in_turn = 1.0  #: of a step of a pipeline: those that follow one another
+
+    @property
+    def added_s(self) -> float:
+        """Return by how much a step is longer than projected."""
+        return statistics.median(self._added_s)
+
+    def measure(self, times: UnitTimes, network: Network) -> None:
+        """Train some steps, and project them from ``times``; a collective."""
+        begins_s: list[float] = []
+        block = Block(len(self._added_s) + 1, 1)
+        dist.barrier()
+        self._trainer.train(
+            TrainingData(
+                self._samples, self._task, 0, block, lambda: begins_s.append(time.perf_counter())
+            )
+        )
+        dist.barrier()
+        steps_s = np.diff(begins_s[_FIRST:]).tolist()
+        measured_s = most_of_ranks(median_of_means(steps_s), self._mesh.device)
+        projected_s = self._projected_s(times, network)
+        self._added_s.append(measured_s - projected_s)
+        if name := pass_runtime(self.plan):
+            longer = replace(network, runtimes=(RuntimeWork(name, pass_s=1.0),))
+            self.passes_in_turn = self._projected_s(times, longer) - projected_s
+
+    def _projected_s(self, times: UnitTimes, network: Network) -> float:
+        return project(
+            self.plan,
+            self.model.table,
+            lambda _: times,
+            network,
+            global_batch_size=self._task.training.global_batch_size,
+            optimizer=self._task.optimizer.name,
+            clips=self._task.optimizer.clip_norm > 0,
+        ).step_s

@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.projection.units import UnitTimes
+from hybridperf.projection.profile import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from hybridperf.projection.units import UnitTiming
 
 __all__ = [
     "COMPARISONS",
@@ -75,7 +73,7 @@ TASKS: Final[tuple[str, ...]] = tuple(_TABLE["tasks"])
 RATES_MBIT_PER_S: Final[tuple[float, ...]] = tuple(_TABLE["rates_mbit_per_s"])  #: 0: not limited
 REPETITIONS: Final[int] = _TABLE["repetitions"]
 TRANSFERS: Final = ("all_reduce", "send")  #: in place of a method: how long one takes
-PROFILE: Final = "profile"  #: in place of a method: the units' times in so many steps
+PROFILE: Final = "profile"  #: in place of a method: one of so many steps
 METHODS: Final = tuple(SlowLinkMethod(**each) for each in _TABLE["methods"])
 LADDER: Final = tuple(Rung(**each) for each in _TABLE["ladder"])
 COMPARISONS: Final = tuple(Comparison(**each) for each in _TABLE["comparisons"])
@@ -111,17 +109,11 @@ def read_records(path: Path) -> list[Record]:
     ]
 
 
-def read_profiles(path: Path) -> dict[str, UnitTiming]:
-    """Return the times of the units of each task that the file has, by micro-batch."""
-    found: dict[str, dict[int, UnitTimes]] = {}
-    for line in _lines(path):
-        for each in line.get("unit_times", ()):
-            forward_s, backward_s, update_s = (
-                tuple(each[name]) for name in ("forward_s", "backward_s", "update_s")
-            )
-            times = UnitTimes(each["microbatch"], forward_s, backward_s, each["loss_s"], update_s)
-            found.setdefault(line["task"], {})[times.microbatch] = times
-    return {task: times.__getitem__ for task, times in found.items()}
+def read_profiles(path: Path) -> dict[str, Profile]:
+    """Return the profile of each task that the file has."""
+    return {
+        line["task"]: Profile.from_table(line[PROFILE]) for line in _lines(path) if PROFILE in line
+    }
 
 
 def read_links(path: Path) -> dict[float, dict[str, list[tuple[int, float]]]]:
@@ -147,9 +139,9 @@ def add_link(
     _add(path, {"rate_mbit_per_s": rate_mbit_per_s, **transfers})
 
 
-def add_profile(path: Path, task: str, unit_times: list[dict[str, Any]]) -> None:
-    """Append the times of the units of ``task``, at some micro-batches, to the file at ``path``."""
-    _add(path, {"task": task, "unit_times": unit_times})
+def add_profile(path: Path, task: str, profile: Mapping[str, object]) -> None:
+    """Append the profile of ``task``, as `Profile.as_table` states it, to the file at ``path``."""
+    _add(path, {"task": task, PROFILE: profile})
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

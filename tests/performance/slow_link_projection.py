@@ -1,6 +1,6 @@
 """What is projected for the methods over slow links, beside what was measured.
 
-Nothing is fitted to the steps that are projected: units are profiled, and the link at each rate is
+Nothing is fitted to the steps that are projected: the task is profiled, and the link at each rate
 measured by all-reduces and messages, by the same ranks.
 """
 
@@ -31,8 +31,9 @@ from tests.performance.slow_link_tables import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from hybridperf.projection.profile import Profile
     from hybridperf.projection.project import Projection
-    from hybridperf.projection.units import UnitTimes, UnitTiming
+    from hybridperf.projection.units import UnitTimes
     from tests.performance.slow_link_methods import Record, SlowLinkMethod
 
 MeasuredLinks: TypeAlias = "Mapping[float, Mapping[str, Sequence[tuple[int, float]]]]"
@@ -51,7 +52,7 @@ _PAYLOAD_SHARE: Final = 1448 / 1514  # of a packet
 _COMMUNICATION_BOUND: Final = 0.5  # share of a step in which the link is busy
 
 
-def network(rate_mbit_per_s: float, ranks: int, links: MeasuredLinks) -> Network:
+def network(profile: Profile, rate_mbit_per_s: float, ranks: int, links: MeasuredLinks) -> Network:
     """Return two machines, each with half of ``ranks``, joined by a link of this rate; 0: any.
 
     Inside a machine it is that which nothing limits.
@@ -60,11 +61,11 @@ def network(rate_mbit_per_s: float, ranks: int, links: MeasuredLinks) -> Network
     (inside, inside_ring), (between, ring) = (
         _fitted(rate, links[rate]) for rate in (0.0, rate_mbit_per_s)
     )
-    return Network(
-        own,
-        inside,
-        replace(between, shared_by=own),
-        library="gloo",
+    return replace(
+        profile.network(),
+        devices_per_node=own,
+        inside=inside,
+        between=replace(between, shared_by=own),
         inside_collectives=inside_ring,
         between_collectives=replace(ring, shared_by=own),
     )
@@ -92,37 +93,36 @@ def unlimited_mbit_per_s(links: MeasuredLinks) -> float:
 
 
 def projected_step_s(
-    task_name: str,
     method: SlowLinkMethod,
     rate_mbit_per_s: float,
-    timing: UnitTiming,
+    profile: Profile,
     input_s: float,
     links: MeasuredLinks,
 ) -> float:
-    """Return the seconds of a step that are projected for units that take ``timing``.
+    """Return the seconds of a step that are projected from ``profile``.
 
     ``input_s`` are those of reading the samples of a step. Ranks that share a processor take, when
     nothing else holds them up, as long as all of their work together.
     """
     plan, stretch = ParallelPlan.parse(method.plan), 1.0
+    between = network(profile, rate_mbit_per_s, plan.ranks, links)
     if plan.ranks > len(ADDRESSES):
         free = Link(0.0, 1e15)
-        alone = Network(plan.ranks // len(ADDRESSES), free, free)
-        found = _projected(task_name, plan, timing, alone, input_s)
+        alone = Network(plan.ranks // len(ADDRESSES), free, free, runtimes=between.runtimes)
+        found = _projected(plan, profile, alone, input_s)
         stretch = sum(found.busy_s) / found.step_s
-    between = network(rate_mbit_per_s, plan.ranks, links)
-    return _projected(task_name, plan, timing, between, input_s, stretch).step_s
+    return _projected(plan, profile, between, input_s, stretch).step_s
 
 
-def ladder(timings: Mapping[str, UnitTiming], links: MeasuredLinks) -> str:
+def ladder(profiles: Mapping[str, Profile], links: MeasuredLinks) -> str:
     """Return a table of steps projected for two machines of two devices each, in Markdown."""
     rates = sorted(links, key=lambda rate: -(rate or math.inf))
     rows = [("task", "method", *map(rate_name, rates))]
-    for task, timing in timings.items():
+    for task, profile in profiles.items():
         for rung in LADDER:
             plan = ParallelPlan.parse(rung.plan)
             steps_s = (
-                _projected(task, plan, timing, network(rate, plan.ranks, links), 0.0).step_s
+                _projected(plan, profile, network(profile, rate, plan.ranks, links), 0.0).step_s
                 for rate in rates
             )
             cells = (three_digits(each * 1e3) for each in steps_s)
@@ -131,19 +131,20 @@ def ladder(timings: Mapping[str, UnitTiming], links: MeasuredLinks) -> str:
 
 
 def _projected(
-    task_name: str,
     plan: ParallelPlan,
-    timing: UnitTiming,
+    profile: Profile,
     between: Network,
     input_s: float,
     stretch: float = 1.0,
 ) -> Projection:
-    task = find_task(task_name)
+    task = find_task(profile.task)
+    profile = replace(profile, input_s=0.0, target_s=0.0)  # those of a step are given
+    runtimes = tuple(replace(each, pass_s=stretch * each.pass_s) for each in between.runtimes)
     return project(
         plan,
-        load_units(task_name),
-        lambda microbatch: _stretched(timing(microbatch), stretch, input_s / plan.microbatches),
-        between,
+        load_units(profile.task),
+        lambda size: _stretched(profile.times(size), stretch, input_s / plan.microbatches),
+        replace(between, runtimes=runtimes),
         global_batch_size=task.training.global_batch_size,
         optimizer=task.optimizer.name,
         clips=task.optimizer.clip_norm > 0,
@@ -151,12 +152,12 @@ def _projected(
 
 
 def projections(
-    records: Sequence[Record], timings: Mapping[str, UnitTiming], links: MeasuredLinks
+    records: Sequence[Record], profiles: Mapping[str, Profile], links: MeasuredLinks
 ) -> str:
     """Return tables in Markdown: each step measured and projected, and where methods are equal."""
     measured: dict[tuple[str, float, str], list[Record]] = defaultdict(list)
     for record in records:
-        if record.task in timings and record.rate_mbit_per_s in links:
+        if record.task in profiles and record.rate_mbit_per_s in links:
             measured[record.task, record.rate_mbit_per_s, record.method].append(record)
     methods = {method.key: method for method in METHODS}
     found_s: dict[tuple[str, float, str], float] = {}
@@ -170,7 +171,7 @@ def projections(
         input_s = statistics.median(record.input_s for record in some)
         own = [record.step_s for record in some]
         measured_s[place] = statistics.median(own)
-        found_s[place] = projected_step_s(task, methods[key], rate, timings[task], input_s, links)
+        found_s[place] = projected_step_s(methods[key], rate, profiles[task], input_s, links)
         error = found_s[place] / measured_s[place] - 1
         busy = statistics.median(
             max(r.sent_bytes) * 8 / (rate * 1e6) / r.step_s if rate else 0.0 for r in some

@@ -12,7 +12,6 @@ import os
 import statistics
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,11 +20,12 @@ import torch.distributed as dist
 
 from hybridperf.plan import ParallelPlan
 from hybridperf.run.access import TrainingData
+from hybridperf.run.profiles import profiled_microbatches
 from hybridperf.tasks.task import Block
 from hybridperf_reference.engine.mesh import build_mesh, join_ranks
 from hybridperf_reference.engine.trainer import Trainer
-from hybridperf_reference.engine.unit_profile import UnitProfiler
 from hybridperf_reference.models import chain_of
+from hybridperf_reference.profile import profile_on
 from tests.performance.shaped_link import INTERFACE
 from tests.performance.slow_link_methods import METHODS, PROFILE, TRANSFERS
 from tests.performance.work import SEED, build_work
@@ -115,18 +115,9 @@ def serve(task_name: str, keys: list[str], answers: int) -> None:
 
 
 def _profile(work: Work, device: torch.device, steps: int) -> dict[str, Any]:
-    """Return the times of the units for a half and a quarter of the batch, all ranks at once."""
-    batch, chain = work.task.training.global_batch_size, chain_of(work.task, SEED)
-
-    def meet(elapsed_s: float) -> float:
-        """Wait for the other ranks, and return the most ``elapsed_s`` of all."""
-        most_s = torch.tensor(elapsed_s)
-        dist.all_reduce(most_s, dist.ReduceOp.MAX)
-        return most_s.item()
-
-    profiler = UnitProfiler(chain, work.task, device)
-    times = profiler.measure([batch // 4, batch // 2], steps=steps, meet=meet)
-    return {"unit_times": [asdict(each) for each in times], "sent_bytes": 0}
+    """Return the profile on rank 0, with nothing that limits the link."""
+    found = profile_on(device, work.task, "fp32", profiled_microbatches(work.task), steps)
+    return {PROFILE: found and found.as_table(), "sent_bytes": 0}
 
 
 def _transfer(kind: str, count: int, repeats: int) -> dict[str, Any]:

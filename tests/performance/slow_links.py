@@ -63,7 +63,7 @@ __all__ = ["RESULTS", "World", "measure", "missing"]
 
 RESULTS: Final = Path(__file__).with_suffix(".jsonl")  #: what ``docs/slow_links.md`` states
 _TRANSFER_BYTES: Final = (2**12, 2**15, 2**17, 2**18, 2**20, 2**22)
-_PROFILED_STEPS: Final = 60
+_PROFILED_STEPS: Final = 25
 _BLOCK_S: Final = 0.5  # so long shall a block of steps take
 _FEWEST_EPOCHS, _MOST_EPOCHS = 3, 16  # of four steps
 
@@ -211,8 +211,8 @@ def _measure_task(
         _measure_links(results, link, worlds[len(ADDRESSES)])
         link.shape(None)
         if task not in read_profiles(results):
-            times = worlds[len(ADDRESSES)].order(PROFILE, _PROFILED_STEPS)["unit_times"]
-            add_profile(results, task, times)
+            found = worlds[len(ADDRESSES)].order(PROFILE, _PROFILED_STEPS)
+            add_profile(results, task, found[PROFILE])
         first = {key: worlds[count].order(key, _FEWEST_EPOCHS) for key, count in ranks.items()}
         for _, rate, key, repetition in places:
             if time.monotonic() > stop_s:
@@ -237,12 +237,12 @@ def _main() -> int:
     options = parser.parse_args()
     if options.action == "table":
         records = read_records(options.results)
-        timings, links = read_profiles(options.results), read_links(options.results)
+        profiles, links = read_profiles(options.results), read_links(options.results)
         print_line(tables(records, options.evidence, unlimited_mbit_per_s(links)))
         print_line()
-        print_line(projections(records, timings, links))
+        print_line(projections(records, profiles, links))
         print_line()
-        print_line(ladder(timings, links))
+        print_line(ladder(profiles, links))
         return ExitCode.OK
     if reason := why_no_shaped_link():
         print_line(f"no slow link can be made here: {reason}")

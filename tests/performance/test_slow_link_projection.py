@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
+from hybridperf.projection.profile import Profile, Transfer
+from hybridperf.projection.runtime_work import RuntimeWork
 from hybridperf.projection.units import UnitTimes, load_units
 from tests.performance.slow_link_methods import METHODS, Record
 from tests.performance.slow_link_projection import ladder, network, projected_step_s, projections
@@ -27,17 +28,35 @@ LINKS = {
 BY_KEY = {method.key: method for method in METHODS}
 
 
-def timing(microbatch: int, *, sample_s: float = 0.4e-3) -> UnitTimes:
-    """Return times by FLOPs, of ``sample_s`` in all for one sample."""
+def profile(sample_s: float = 0.4e-3) -> Profile:
+    """Return times by FLOPs, of ``sample_s`` in all for one sample; communication is no work."""
     units = load_units(TASK).units
     whole = sum(unit.forward_flops for unit in units)
-    forward = tuple(sample_s / 3 * microbatch * unit.forward_flops / whole for unit in units)
-    backward = tuple(2 * each for each in forward)
-    return UnitTimes(microbatch, forward, backward, 0.0, (0.0,) * len(units))
+    times = []
+    for microbatch in (1, 64):
+        forward = tuple(sample_s / 3 * microbatch * unit.forward_flops / whole for unit in units)
+        backward = tuple(2 * each for each in forward)
+        times.append(UnitTimes(microbatch, forward, backward, 0.0, (0.0,) * len(units)))
+    return Profile(
+        task=TASK,
+        precision="fp32",
+        ranks=2,
+        threads=1,
+        cores=4,
+        library="gloo",
+        date="2026-01-02T03:04:05+00:00",
+        unit_names=tuple(unit.name for unit in units),
+        unit_times=tuple(times),
+        contention=1.0,
+        transfers=tuple(
+            Transfer(kind, 2, ((2**10, 1e-4, 0.0), (2**20, 1e-3, 0.0)))
+            for kind in ("send", "all_reduce")
+        ),
+    )
 
 
 def test_links_have_the_burst_that_was_set_and_are_otherwise_fitted() -> None:
-    found = network(62.5, 4, LINKS)
+    found = network(profile(), 62.5, 4, LINKS)
 
     assert found.between is not None
     assert found.between_collectives is not None
@@ -51,9 +70,7 @@ def test_links_have_the_burst_that_was_set_and_are_otherwise_fitted() -> None:
 
 
 def step_s(method: SlowLinkMethod, rate_mbit_per_s: float, sample_s: float = 0.4e-3) -> float:
-    return projected_step_s(
-        TASK, method, rate_mbit_per_s, partial(timing, sample_s=sample_s), 0.0, LINKS
-    )
+    return projected_step_s(method, rate_mbit_per_s, profile(sample_s), 0.0, LINKS)
 
 
 @pytest.mark.parametrize(
@@ -77,10 +94,21 @@ def test_ranks_that_share_a_processor_take_as_long_as_all_of_their_work(key: str
     assert step_s(BY_KEY[key], 0, sample_s=1.0) == pytest.approx(16, rel=0.01)
 
 
+@pytest.mark.parametrize(("key", "passes"), [("pp", 6), ("2bw", 4), ("gropipe", 8)])
+def test_what_runtimes_add_counts_once_for_each_rank_of_a_processor(key: str, passes: int) -> None:
+    """The passes of a step that follow one another, of both stages where they share a processor."""
+    plain = profile()
+    runtimes = tuple(RuntimeWork(name, pass_s=1.0) for name in ("1f1b", "program"))
+    slow = replace(plain, runtimes=runtimes)
+    seconds = [projected_step_s(BY_KEY[key], 0, each, 0.0, LINKS) for each in (plain, slow)]
+
+    assert seconds[1] - seconds[0] == pytest.approx(passes, rel=0.1)
+
+
 def test_reading_samples_counts_once_a_step() -> None:
     for key in ("blocking", "2bw"):
-        without = projected_step_s(TASK, BY_KEY[key], 0, timing, 0.0, LINKS)
-        reading = projected_step_s(TASK, BY_KEY[key], 0, timing, 0.5, LINKS)
+        without = projected_step_s(BY_KEY[key], 0, profile(), 0.0, LINKS)
+        reading = projected_step_s(BY_KEY[key], 0, profile(), 0.5, LINKS)
         assert reading - without == pytest.approx(0.5, rel=0.02)
 
 
@@ -97,7 +125,7 @@ def test_errors_and_crossovers_stand_beside_each_other() -> None:
         for record, seconds in zip(records[:2], (0.5, 0.001), strict=True)
     ]
 
-    text = projections(records, {TASK: timing}, LINKS)
+    text = projections(records, {TASK: profile()}, LINKS)
 
     rows = {
         (cells[1], cells[2]): cells[3:]
@@ -117,7 +145,7 @@ def test_errors_and_crossovers_stand_beside_each_other() -> None:
 def test_gradients_of_the_ladder_pass_the_link_of_a_machine() -> None:
     rows = {
         cells[1].partition(" (")[0]: [float(cell) for cell in cells[2:]]
-        for line in ladder({TASK: timing}, LINKS).splitlines()
+        for line in ladder({TASK: profile()}, LINKS).splitlines()
         if (cells := [cell.strip() for cell in line.strip("|").split("|")])[0] == TASK
     }
 

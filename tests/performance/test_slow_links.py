@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.projection.units import UnitTimes
 from tests.packages import EPOCHS, write_result
 from tests.performance import methods
 from tests.performance.shaped_link import LinkShape, ShapedLink, why_no_shaped_link
@@ -28,6 +27,7 @@ from tests.performance.slow_link_methods import (
 )
 from tests.performance.slow_link_tables import crossovers, samples_to_target, tables
 from tests.performance.slow_links import World, missing
+from tests.performance.test_slow_link_projection import profile
 
 TASK = "resnet/laptop"
 RECORD = Record(TASK, 100.0, "ddp", 0, 12, 0.2, 0.001, (1_070_000, 1_060_000), 1_000_000, 0.02)
@@ -56,17 +56,12 @@ def test_records_are_read_as_written(tmp_path: Path) -> None:
 
 
 def test_profiles_stand_beside_records(tmp_path: Path) -> None:
-    path = tmp_path / "records.jsonl"
-    small, large = (
-        UnitTimes(size, (0.1 * size, 0.2), (0.2 * size, 0.4), 0.01, (0.001, 0.002))
-        for size in (8, 16)
-    )
+    path, written = tmp_path / "records.jsonl", profile()
     add_record(path, RECORD)
-    add_profile(path, TASK, [asdict(small), asdict(large)])
+    add_profile(path, TASK, written.as_table())
 
     assert read_records(path) == [RECORD]
-    (timing,) = read_profiles(path).values()
-    assert (timing(8), timing(16)) == (small, large)
+    assert read_profiles(path) == {TASK: written}
 
 
 def test_links_stand_beside_records(tmp_path: Path) -> None:

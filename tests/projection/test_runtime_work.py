@@ -27,7 +27,8 @@ WORKS = (
     RuntimeWork("overlapped", 0.25, byte_s=1e-5),
     RuntimeWork("reducer", 0.125),
     RuntimeWork("sharded", 0.1, unit_s=0.2),
-    RuntimeWork("pipeline", pass_s=0.1),
+    RuntimeWork("1f1b", pass_s=0.1),
+    RuntimeWork("gpipe", pass_s=0.3),
     RuntimeWork("program", pass_s=0.2),
 )
 
@@ -52,7 +53,8 @@ def _added_s(text: str) -> float:
         ("dp=2,sync=blocking", "blocking", None),
         ("dp=2,staleness=1", "reducer", None),
         ("dp=2,zero=3", "sharded", None),
-        ("pp=2,microbatches=4", None, "pipeline"),
+        ("pp=2,microbatches=4", None, "1f1b"),
+        ("pp=2,schedule=zbv,microbatches=4", None, "zbv"),
         ("pp=2,microbatches=4,links=int8", None, "program"),
         ("dp=2,pp=2,microbatches=4,staleness=1,flush=off", "reducer", "program"),
     ],
@@ -76,6 +78,7 @@ def test_each_plan_has_its_runtimes(plan: str, averages: str | None, passes: str
         ("dp=2,zero=3", 0.1 + 1.5 * 4 * 0.2),  # gathered twice, scattered once
         ("dp=2,zero=3,microbatches=2", 0.1 + 3 * 4 * 0.2),
         ("pp=2,microbatches=4", 2 * (4 + 1) * 0.1),
+        ("pp=2,schedule=gpipe,microbatches=4", 2 * (4 + 1) * 0.3),
         ("pp=2,microbatches=4,links=int8", 2 * (4 + 1) * 0.2),
         ("pp=2,microbatches=4,staleness=1,flush=off", 2 * 4 * 0.2),
     ],

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.projection.profile import Profile
-from hybridperf.projection.runtime_work import RuntimeName
+from hybridperf.projection.runtime_work import RUNTIMES
 from hybridperf.projection.units import UnitTimes, load_units
 from hybridperf.run import profiles
 from hybridperf.run.profiles import cached_profile, measure_profile
@@ -41,7 +40,7 @@ def test_a_profile_of_two_ranks_is_measured_and_cached(monkeypatch: pytest.Monke
     assert all(len(each.times) >= 5 for each in profile.transfers)
     assert profile.network().inside.bytes_per_s > 1e6
     works = {work.name: work for work in profile.runtimes}
-    assert works.keys() == {*get_args(RuntimeName)}
+    assert works.keys() == {*RUNTIMES}
     assert works["sharded"].averaging_s(load_units(TASK).units) > 0
     assert profile.input_s > 0
     assert profile.contention > 0

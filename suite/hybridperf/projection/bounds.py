@@ -393,5 +393,5 @@ class GroupBounds:
         least_s = min(size / hop.own_bytes_per_s for hop in hops)
         if (work := self._network.send_work) is None:
             return least_s
-        worked_s = work.send_s(least_s * self._network.inside.own_bytes_per_s)
-        return max(0.0, least_s - 2 * (worked_s + (messages - 1) * work.latency_s))
+        worked_s = work.send_s(size) + (messages - 1) * work.latency_s
+        return max(0.0, least_s - 2 * worked_s)

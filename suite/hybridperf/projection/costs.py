@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hybridperf.plan import ParallelPlan
-    from hybridperf.projection.link import Group, Link, Network
+    from hybridperf.projection.link import Group, Network
     from hybridperf.projection.units import Unit, UnitTable, UnitTimes
 
 __all__ = ["PlanCosts", "plan_costs"]
@@ -111,8 +111,7 @@ def _with_work(
 ) -> Costs:
     """Return ``costs`` with what communication takes from the ranks' own processors.
 
-    That part of a message is work before it and after it, and that of averages beside passes is
-    work in the update; only the rest of their time can be hidden.
+    That part of averages beside passes is work in the update; only the rest can be hidden.
     """
     if (work := network.collective_work) is not None and plan.sync != "blocking":
         buckets, update_s = list(costs.buckets), list(costs.update_s)
@@ -127,28 +126,7 @@ def _with_work(
             rank = next(n for n in range(plan.pp) if stage in plan.stages_of(n))
             update_s[rank] += worked_s
         costs = replace(costs, buckets=tuple(buckets), update_s=tuple(update_s))
-    if (work := network.send_work) is not None:
-        costs = replace(
-            costs,
-            activations=tuple(_worked_hop(hop, network.inside, work) for hop in costs.activations),
-            gradients=tuple(_worked_hop(hop, network.inside, work) for hop in costs.gradients),
-        )
     return costs
-
-
-def _worked_hop(hop: Hop | None, link: Link, work: Link) -> Hop | None:
-    """Return ``hop`` with the part of its seconds that is work of the two ranks."""
-    if hop is None:
-        return None
-    each_s = work.send_s(hop.occupied_s * link.own_bytes_per_s)
-    left_s = max(0.0, hop.latency_s + hop.occupied_s - 2 * each_s)
-    latency_s = min(hop.latency_s, left_s)
-    return hop._replace(
-        occupied_s=left_s - latency_s,
-        latency_s=latency_s,
-        encode_s=hop.encode_s + each_s,
-        decode_s=hop.decode_s + each_s,
-    )
 
 
 def _unit_costs(
@@ -310,11 +288,22 @@ def _hops(
         occupied_s = message_bytes(plan, last, microbatch) / link.own_bytes_per_s
         burst_s = link.burst_bytes / link.own_bytes_per_s
         hop = Hop(f"{sender}-{receiver}", occupied_s, link.latency_s, burst_s=burst_s)
+        if (work := network.send_work) is not None:
+            hop = _worked_hop(hop, work.send_s(message_bytes(plan, last, microbatch)))
         if codec := dict(network.codec_work).get(plan.links):
             coding_s = codec.send_s(message_bytes(replace(plan, links="none"), last, microbatch))
-            hop = hop._replace(encode_s=coding_s, decode_s=coding_s)
+            hop = hop._replace(encode_s=hop.encode_s + coding_s, decode_s=hop.decode_s + coding_s)
         hops.append(hop)
     return tuple(hops)
+
+
+def _worked_hop(hop: Hop, worked_s: float) -> Hop:
+    """Return ``hop`` with ``worked_s`` of its seconds as work of each of the two ranks."""
+    left_s = max(0.0, hop.latency_s + hop.occupied_s - 2 * worked_s)
+    latency_s = min(hop.latency_s, left_s)
+    return hop._replace(
+        occupied_s=left_s - latency_s, latency_s=latency_s, encode_s=worked_s, decode_s=worked_s
+    )
 
 
 def _buckets(

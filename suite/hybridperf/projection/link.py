@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from hybridperf.projection.runtime_work import RuntimeName, RuntimeWork
+    from hybridperf.projection.runtime_work import RuntimeWork
 
 __all__ = ["Group", "Library", "Link", "Network"]
 
@@ -81,7 +81,7 @@ class Network:
     #: by the plan's ``links``: seconds of encoding, or of decoding, by bytes of fp32
     runtimes: tuple[RuntimeWork, ...] = ()  #: what the trainer's software adds, where it is known
 
-    def runtime(self, name: RuntimeName | None) -> RuntimeWork | None:
+    def runtime(self, name: str | None) -> RuntimeWork | None:
         """Return the work of the runtime ``name``; None if it is not known, or there is none."""
         return next((each for each in self.runtimes if each.name == name), None)
 

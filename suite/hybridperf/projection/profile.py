@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast, get_args
 
 from hybridperf.projection.fit import fit_line
 from hybridperf.projection.link import Library, Link, Network
-from hybridperf.projection.runtime_work import RuntimeName, RuntimeWork
+from hybridperf.projection.runtime_work import RUNTIMES, RuntimeWork
 from hybridperf.projection.units import UnitTimes
 from hybridperf.untrusted import COUNT_CAP, DEVICES_CAP, RATIO_CAP, number, whole
 
@@ -250,12 +250,12 @@ def _transfer(at: str, value: object) -> Transfer:
 
 def _runtime(at: str, value: object) -> RuntimeWork:
     table = _table(at, value)
-    name = _one_of(table, "name", get_args(RuntimeName))
+    name = _one_of(table, "name", RUNTIMES)
     seconds = (
         _seconds(f"{at}.{each.name}", table.get(each.name))
         for each in dataclasses.fields(RuntimeWork)[1:]
     )
-    return RuntimeWork(cast("RuntimeName", name), *seconds)
+    return RuntimeWork(name, *seconds)
 
 
 def _table(at: str, value: object) -> dict[str, object]:

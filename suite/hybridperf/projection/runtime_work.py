@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final
 
+from hybridperf.plan.schedules import SCHEDULES
 from hybridperf.projection.fit import fit_plane
 
 if TYPE_CHECKING:
@@ -13,16 +14,17 @@ if TYPE_CHECKING:
     from hybridperf.plan.fields import PlanFields
     from hybridperf.projection.units import Unit
 
-__all__ = ["RuntimeName", "RuntimeWork", "averaging_runtime", "fit_work", "pass_runtime"]
+__all__ = ["RUNTIMES", "RuntimeWork", "averaging_runtime", "fit_work", "pass_runtime"]
 
-RuntimeName = Literal["blocking", "overlapped", "reducer", "sharded", "pipeline", "program"]
+#: what averages gradients, what executes programs, and torch's runtimes of each schedule
+RUNTIMES: Final = ("blocking", "overlapped", "reducer", "sharded", "program", *SCHEDULES)
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeWork:
     """Seconds of a rank that a runtime adds, such as hooks, copies and Python between kernels."""
 
-    name: RuntimeName
+    name: str  #: of `RUNTIMES`
     step_s: float = 0.0  #: to each step
     unit_s: float = 0.0  #: for each unit whose gradients are averaged
     tensor_s: float = 0.0  #: for each of its parameters
@@ -37,7 +39,7 @@ class RuntimeWork:
         return self.step_s + often * own_s
 
 
-def averaging_runtime(plan: PlanFields) -> RuntimeName | None:
+def averaging_runtime(plan: PlanFields) -> str | None:
     """Return what averages the gradients of ``plan``; None without replicas.
 
     ``overlapped`` is DistributedDataParallel, ``sharded`` FSDP, ``reducer`` that of programs.
@@ -49,14 +51,14 @@ def averaging_runtime(plan: PlanFields) -> RuntimeName | None:
     return "reducer" if plan.delays_or_compresses else plan.sync
 
 
-def pass_runtime(plan: PlanFields) -> RuntimeName | None:
-    """Return what runs the pipeline of ``plan``: torch's schedules or a program; None without."""
+def pass_runtime(plan: PlanFields) -> str | None:
+    """Return what runs the pipeline of ``plan``: a program, else its schedule; None without."""
     if plan.pp == 1:
         return None
-    return "program" if plan.delays_or_compresses else "pipeline"
+    return "program" if plan.delays_or_compresses else plan.schedule
 
 
-def fit_work(name: RuntimeName, steps: Sequence[tuple[Sequence[Unit], float]]) -> RuntimeWork:
+def fit_work(name: str, steps: Sequence[tuple[Sequence[Unit], float]]) -> RuntimeWork:
     """Return the work of what averages gradients, fitted to ``steps`` of models.
 
     Those are units, and the seconds that a step of them takes beyond its projection.
