@@ -42,9 +42,11 @@ from hybridperf_reference.runtime_profile import measure_runtimes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from torch import Tensor
+
     from hybridperf.projection.units import UnitTimes
     from hybridperf.tasks.task import Task
-    from hybridperf_reference.engine.chain import Objective
+    from hybridperf_reference.engine.chain import Chain, Objective
     from hybridperf_reference.models import Build
 
 __all__ = ["main", "measure", "profile_on"]
@@ -111,7 +113,7 @@ def profile_on(
     )
     times = [mean_of_ranks(each, device) for each in measured]
     together_s = next(_step_s(each) for each in times if each.microbatch == middle)
-    transfers = measure_transfers(device) if ranks > 1 else []
+    transfers = measure_transfers(device, _middle(chain)) if ranks > 1 else []
     sharded = UnitProfiler(
         chain_of(task, 0, build), task, device, precision=precision, contiguous=True
     )
@@ -136,6 +138,12 @@ def profile_on(
         runtimes = measure_runtimes(task, profile.network(ranks), device)
         profile = replace(profile, runtimes=tuple(runtimes))
     return None if own_rank() else profile
+
+
+def _middle(chain: Chain) -> Tensor:
+    """Return one sample's activations [...] where a pipeline may be cut, as a meta tensor."""
+    boundaries = chain.probe().boundaries
+    return next(each for each in boundaries[len(boundaries) // 2 :] if each.is_floating_point())
 
 
 def _reading_s(

@@ -59,7 +59,10 @@ _TURNS: Final = 3  # of which the median is taken: processes slow down and recov
 _STEPS: Final = 13  # of a turn
 _FIRST: Final = 3  # step that is measured first: a delayed plan is steady then
 _MICROBATCHES: Final = 4  # for each rank of a pipeline
-_AVERAGING: Final = ("sync=blocking", "sync=overlapped", "staleness=1", "zero=1")
+_AVERAGING: Final = (
+    *("sync=blocking", "sync=overlapped", "zero=1", "staleness=1"),
+    "gradients=powersgd",
+)
 _PIPELINES: Final = (
     *(f"schedule={name}" for name in SCHEDULES),
     "staleness=1",

@@ -48,6 +48,7 @@ __all__ = [
     "unlimited_mbit_per_s",
 ]
 
+_BURSTS: Final = 4  # of so many and more are the messages to which a link is fitted
 _PAYLOAD_SHARE: Final = 1448 / 1514  # of a packet
 _COMMUNICATION_BOUND: Final = 0.5  # share of a step in which the link is busy
 
@@ -78,7 +79,11 @@ def _fitted(
     burst_bytes = 0.0
     if rate_mbit_per_s:
         burst_bytes = LinkShape.of_rate(rate_mbit_per_s * 1e6).burst_bytes * _PAYLOAD_SHARE
-    fitted = {kind: fit_line(times) for kind, times in transfers.items()}
+    # A pause lets the burst through again, which small messages are no more than.
+    fitted = {
+        kind: fit_line([each for each in times if each[0] > _BURSTS * burst_bytes])
+        for kind, times in transfers.items()
+    }
     (send_s, send_byte_s), (ring_s, ring_byte_s) = fitted["send"], fitted["all_reduce"]
     # An all-reduce of two ranks has two steps, and each rank sends all bytes once.
     return (

@@ -20,7 +20,7 @@ TASK = "vgg/laptop"
 GRADIENT_BYTES = 4 * load_units(TASK).parameters
 LINKS = {
     rate: {
-        kind: [(count, steps * 1e-4 + count / bytes_per_s) for count in (2**13, 2**20)]
+        kind: [(count, steps * 1e-4 + count / bytes_per_s) for count in (2**13, 2**20, 2**22)]
         for kind, steps in (("send", 1), ("all_reduce", 2))
     }
     for rate, bytes_per_s in ((0.0, 1e9), (4000.0, 465e6), (62.5, 62.5e6 / 8 * 0.93))

@@ -52,6 +52,7 @@ def _added_s(text: str) -> float:
         ("dp=2", "overlapped", None),
         ("dp=2,sync=blocking", "blocking", None),
         ("dp=2,staleness=1", "reducer", None),
+        ("dp=2,gradients=powersgd", "powersgd", None),
         ("dp=2,zero=3", "sharded", None),
         ("pp=2,microbatches=4", None, "1f1b"),
         ("pp=2,schedule=zbv,microbatches=4", None, "zbv"),

@@ -29,17 +29,17 @@ _ACCELERATOR_SIZES: Final = 10  # to 256 MiB: smaller ones do not fill such link
 _TIMES: Final = 15
 _WARM_UP: Final = 3
 _ELEMENT_BYTES: Final = 4
-_CODED_SHAPE: Final = (8, 16)  # samples and tokens
-_CODED_LENGTHS: Final = (16, 64, 256, 1024, 4096)  # features
+_CODED_SAMPLES: Final = (1, 2, 4, 8, 16)
 _KEY: Final = LinkKey(0, 0, 0, 0, gradient=False)  # uncompressed messages do not depend on it
 
 
-def measure_transfers(device: torch.device) -> list[Transfer]:
+def measure_transfers(device: torch.device, boundary: Tensor) -> list[Transfer]:
     """Time messages between pairs of ranks, and collectives of groups of each size.
 
     A collective over all ranks. Groups are of consecutive ranks; all groups of a size communicate
-    at the same time, as those of a plan do, and all ranks encode and decode at the same time. Times
-    are means over ranks, of each one's median.
+    at the same time, as those of a plan do, and all ranks encode and decode at the same time. What
+    they encode is as at ``boundary``, one sample's activations [...] on the meta device. Times are
+    means over ranks, of each one's median.
     """
     world = dist.get_world_size()
     powers = range(_CPU_SIZES if device.type == "cpu" else _ACCELERATOR_SIZES)
@@ -67,16 +67,18 @@ def measure_transfers(device: torch.device) -> list[Transfer]:
                 seconds, worked_s = _mean(_seconds(of_size(elements), device), device)
                 times.append((elements * _ELEMENT_BYTES, seconds / trips, worked_s / trips))
             found.append(Transfer(kind, ranks, tuple(times)))
-    return [*found, *_codecs(device)]
+    return [*found, *_codecs(device, boundary)]
 
 
-def _codecs(device: torch.device) -> Iterator[Transfer]:
+def _codecs(device: torch.device, boundary: Tensor) -> Iterator[Transfer]:
     """Time encoding and decoding, one after the other, of what stages send."""
     kinds: tuple[Communication, ...] = ("bf16", "int8", "topk")
     for kind in kinds:
         codec, times = LINK_CODECS[kind], []
-        for length in _CODED_LENGTHS:
-            values = torch.randn(*_CODED_SHAPE, length, device=device)
+        for samples in _CODED_SAMPLES:
+            values = torch.randn(samples, *boundary.shape, device=device)
+            if values.dim() == 4 and not boundary.is_contiguous():
+                values = values.contiguous(memory_format=torch.channels_last)
 
             def code(values: Tensor = values, codec: LinkCodec = codec) -> None:
                 codec.decode(codec.encode(values, _KEY), values.shape, values.dtype)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hybridperf.projection.collectives import Cost, all_gather, all_reduce, reduce_scatter
 from hybridperf.projection.runtime_work import averaging_runtime, pass_runtime
-from hybridperf.projection.simulate import Bucket, Costs, Hop
+from hybridperf.projection.simulate import Bucket, Costs, Hop, Receives
 from hybridperf.projection.stages import Stages, axis_stride
 from hybridperf.projection.traffic import (
     AGAIN,
@@ -98,6 +98,7 @@ def plan_costs(
         update_s=updates,
         turns=_turns(plan, network),
         clip_s=_clip_s(plan, network) if clips or plan.precision == "fp16" else None,
+        receives=_receives(plan, network),
     )
     costs = _with_work(plan, costs, network, each)
     by_rank = tuple(
@@ -295,6 +296,19 @@ def _hops(
             hop = hop._replace(encode_s=hop.encode_s + coding_s, decode_s=hop.decode_s + coding_s)
         hops.append(hop)
     return tuple(hops)
+
+
+def _receives(plan: ParallelPlan, network: Network) -> Receives | None:
+    """Return when ranks ask for messages; None where messages do not wait for that.
+
+    Gloo starts a message once its receiver has asked for it. Torch's pipelines ask as they wait,
+    over the connection that has what they send; programs have one for each direction, and ask for
+    the next message, too.
+    """
+    if network.library != "gloo":
+        return None
+    programs = plan.delays_or_compresses
+    return Receives(ahead=int(programs), in_turn=not programs)
 
 
 def _worked_hop(hop: Hop, worked_s: float) -> Hop:

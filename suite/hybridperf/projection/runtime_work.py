@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["RUNTIMES", "RuntimeWork", "averaging_runtime", "fit_work", "pass_runtime"]
 
 #: what averages gradients, what executes programs, and torch's runtimes of each schedule
-RUNTIMES: Final = ("blocking", "overlapped", "reducer", "sharded", "program", *SCHEDULES)
+RUNTIMES: Final = (
+    *("blocking", "overlapped", "sharded", "reducer", "powersgd"),
+    *("program", *SCHEDULES),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +45,15 @@ class RuntimeWork:
 def averaging_runtime(plan: PlanFields) -> str | None:
     """Return what averages the gradients of ``plan``; None without replicas.
 
-    ``overlapped`` is DistributedDataParallel, ``sharded`` FSDP, ``reducer`` that of programs.
+    ``overlapped`` is DistributedDataParallel, ``sharded`` FSDP, ``reducer`` that of programs, which
+    factorizes gradients under ``powersgd``.
     """
     if plan.dp == 1:
         return None
     if plan.zero:
         return "sharded"
+    if plan.gradients == "powersgd":
+        return plan.gradients
     return "reducer" if plan.delays_or_compresses else plan.sync
 
 
