@@ -44,10 +44,11 @@ from hybridperf_reference.images.classifier import ImageClassifier
 from hybridperf_reference.models import chain_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from hybridperf.plan.fields import PlanFields
     from hybridperf.projection.link import Network
     from hybridperf.projection.units import UnitTimes
     from hybridperf.tasks.task import Task
@@ -104,22 +105,25 @@ def measure_runtimes(task: Task, network: Network, device: torch.device) -> list
                 times = model.times()
                 for side in own:
                     side.measure(times, network)
-    works = []
+    return [
+        *(
+            fit_work(name, [(side.model.table.units, side.added_s) for side in own])
+            for name, own in _by_runtime(averaging, averaging_runtime)
+        ),
+        *(
+            RuntimeWork(name, pass_s=max(0.0, statistics.median(side.added_pass_s for side in own)))
+            for name, own in _by_runtime(pipelines, pass_runtime)
+        ),
+    ]
+
+
+def _by_runtime(
+    sides: Sequence[_Side], runtime: Callable[[PlanFields], str | None]
+) -> Iterator[tuple[str, list[_Side]]]:
+    """Yield each runtime that plans of ``sides`` have, with these sides."""
     for name in RUNTIMES:
-        if steps := [
-            (side.model.table.units, side.added_s)
-            for side in averaging
-            if averaging_runtime(side.plan) == name
-        ]:
-            works.append(fit_work(name, steps))
-            continue
-        added_s = [
-            side.added_s / side.passes_in_turn
-            for side in pipelines
-            if pass_runtime(side.plan) == name
-        ]
-        works.append(RuntimeWork(name, pass_s=max(0.0, statistics.median(added_s))))
-    return works
+        if own := [side for side in sides if runtime(side.plan) == name]:
+            yield name, own
 
 
 def _sides(
@@ -224,12 +228,17 @@ class _Side:
         self._trainer = Trainer(model.chain(), self._task, plan, mesh, 0)
         self._trainer.warm_up()
         self._added_s: list[float] = []
-        self.passes_in_turn = 1.0  #: of a step of a pipeline: those that follow one another
+        self._passes_in_turn = 1.0
 
     @property
     def added_s(self) -> float:
         """Return by how much a step is longer than projected."""
         return statistics.median(self._added_s)
+
+    @property
+    def added_pass_s(self) -> float:
+        """Return the same for each pass of a pipeline, of those that follow one another."""
+        return self.added_s / self._passes_in_turn
 
     def measure(self, times: UnitTimes, network: Network) -> None:
         """Train some steps, and project them from ``times``; a collective."""
@@ -248,7 +257,7 @@ class _Side:
         self._added_s.append(measured_s - projected_s)
         if name := pass_runtime(self.plan):
             longer = replace(network, runtimes=(RuntimeWork(name, pass_s=1.0),))
-            self.passes_in_turn = self._projected_s(times, longer) - projected_s
+            self._passes_in_turn = self._projected_s(times, longer) - projected_s
 
     def _projected_s(self, times: UnitTimes, network: Network) -> float:
         return project(
