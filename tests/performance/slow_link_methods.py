@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = [
+    "AVERAGING_SPEED",
     "COMPARISONS",
     "LADDER",
     "METHODS",
@@ -27,6 +28,7 @@ __all__ = [
     "Record",
     "Rung",
     "SlowLinkMethod",
+    "add_averaging_speed",
     "add_link",
     "add_profile",
     "add_record",
@@ -74,6 +76,7 @@ RATES_MBIT_PER_S: Final[tuple[float, ...]] = tuple(_TABLE["rates_mbit_per_s"])  
 REPETITIONS: Final[int] = _TABLE["repetitions"]
 TRANSFERS: Final = ("all_reduce", "send")  #: in place of a method: how long one takes
 PROFILE: Final = "profile"  #: in place of a method: one of so many steps
+AVERAGING_SPEED: Final = "averaging_speed"  #: in place of a method: that of `Profile`
 METHODS: Final = tuple(SlowLinkMethod(**each) for each in _TABLE["methods"])
 LADDER: Final = tuple(Rung(**each) for each in _TABLE["ladder"])
 COMPARISONS: Final = tuple(Comparison(**each) for each in _TABLE["comparisons"])
@@ -109,10 +112,18 @@ def read_records(path: Path) -> list[Record]:
     ]
 
 
-def read_profiles(path: Path) -> dict[str, Profile]:
-    """Return the profile of each task that the file has."""
+def read_profiles(path: Path) -> dict[tuple[str, float], Profile]:
+    """Return the profile of each task at each rate that the file has."""
+    lines = _lines(path)
+    profiles = {
+        line["task"]: Profile.from_table(line[PROFILE]) for line in lines if PROFILE in line
+    }
     return {
-        line["task"]: Profile.from_table(line[PROFILE]) for line in _lines(path) if PROFILE in line
+        (line["task"], line["rate_mbit_per_s"]): replace(
+            profiles[line["task"]], averaging_speed=line[AVERAGING_SPEED]
+        )
+        for line in lines
+        if AVERAGING_SPEED in line and line["task"] in profiles
     }
 
 
@@ -142,6 +153,11 @@ def add_link(
 def add_profile(path: Path, task: str, profile: Mapping[str, object]) -> None:
     """Append the profile of ``task``, as `Profile.as_table` states it, to the file at ``path``."""
     _add(path, {"task": task, PROFILE: profile})
+
+
+def add_averaging_speed(path: Path, task: str, rate_mbit_per_s: float, speed: float) -> None:
+    """Append that of ``task`` at a rate, which takes the place of its profile's, to the file."""
+    _add(path, {"task": task, "rate_mbit_per_s": rate_mbit_per_s, AVERAGING_SPEED: speed})
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

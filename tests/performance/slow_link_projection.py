@@ -119,16 +119,17 @@ def projected_step_s(
     return _projected(plan, profile, between, input_s, stretch).step_s
 
 
-def ladder(profiles: Mapping[str, Profile], links: MeasuredLinks) -> str:
+def ladder(profiles: Mapping[tuple[str, float], Profile], links: MeasuredLinks) -> str:
     """Return a table of steps projected for two machines of two devices each, in Markdown."""
     rates = sorted(links, key=lambda rate: -(rate or math.inf))
     rows = [("task", "method", *map(rate_name, rates))]
-    for task, profile in profiles.items():
+    for task in dict.fromkeys(task for task, _ in profiles):
         for rung in LADDER:
             plan = ParallelPlan.parse(rung.plan)
             steps_s = (
-                _projected(plan, profile, network(profile, rate, plan.ranks, links), 0.0).step_s
+                _projected(plan, own, network(own, rate, plan.ranks, links), 0.0).step_s
                 for rate in rates
+                for own in [profiles[task, rate]]
             )
             cells = (three_digits(each * 1e3) for each in steps_s)
             rows.append((task, f"{rung.name} (`{rung.plan}`)", *cells))
@@ -157,12 +158,14 @@ def _projected(
 
 
 def projections(
-    records: Sequence[Record], profiles: Mapping[str, Profile], links: MeasuredLinks
+    records: Sequence[Record],
+    profiles: Mapping[tuple[str, float], Profile],
+    links: MeasuredLinks,
 ) -> str:
     """Return tables in Markdown: each step measured and projected, and where methods are equal."""
     measured: dict[tuple[str, float, str], list[Record]] = defaultdict(list)
     for record in records:
-        if record.task in profiles and record.rate_mbit_per_s in links:
+        if (record.task, record.rate_mbit_per_s) in profiles:
             measured[record.task, record.rate_mbit_per_s, record.method].append(record)
     methods = {method.key: method for method in METHODS}
     found_s: dict[tuple[str, float, str], float] = {}
@@ -176,7 +179,7 @@ def projections(
         input_s = statistics.median(record.input_s for record in some)
         own = [record.step_s for record in some]
         measured_s[place] = statistics.median(own)
-        found_s[place] = projected_step_s(methods[key], rate, profiles[task], input_s, links)
+        found_s[place] = projected_step_s(methods[key], rate, profiles[task, rate], input_s, links)
         error = found_s[place] / measured_s[place] - 1
         busy = statistics.median(
             max(r.sent_bytes) * 8 / (rate * 1e6) / r.step_s if rate else 0.0 for r in some

@@ -35,6 +35,7 @@ from tests.performance.shaped_link import (
     why_no_shaped_link,
 )
 from tests.performance.slow_link_methods import (
+    AVERAGING_SPEED,
     METHODS,
     PROFILE,
     RATES_MBIT_PER_S,
@@ -42,6 +43,7 @@ from tests.performance.slow_link_methods import (
     TASKS,
     TRANSFERS,
     Record,
+    add_averaging_speed,
     add_link,
     add_profile,
     add_record,
@@ -194,6 +196,19 @@ def _measure_links(results: Path, link: ShapedLink, world: World) -> None:
         add_link(results, rate, times)
 
 
+def _measure_profile(results: Path, link: ShapedLink, world: World, task: str) -> None:
+    """Measure the task's profile, and at each rate how fast averages are beside passes."""
+    if any(known == task for known, _ in read_profiles(results)):
+        return
+    link.shape(None)
+    found = world.order(PROFILE, _PROFILED_STEPS)
+    add_profile(results, task, found[PROFILE])
+    for rate in RATES_MBIT_PER_S:
+        link.shape(LinkShape.of_rate(rate * 1e6) if rate else None)
+        found = world.order(AVERAGING_SPEED, None)
+        add_averaging_speed(results, task, rate, found[AVERAGING_SPEED])
+
+
 def _measure_task(
     results: Path, task: str, places: Sequence[tuple[str, float, str, int]], stop_s: float
 ) -> bool:
@@ -209,10 +224,8 @@ def _measure_task(
         for world in worlds.values():
             world.answers()  # that they are ready
         _measure_links(results, link, worlds[len(ADDRESSES)])
+        _measure_profile(results, link, worlds[len(ADDRESSES)], task)
         link.shape(None)
-        if task not in read_profiles(results):
-            found = worlds[len(ADDRESSES)].order(PROFILE, _PROFILED_STEPS)
-            add_profile(results, task, found[PROFILE])
         first = {key: worlds[count].order(key, _FEWEST_EPOCHS) for key, count in ranks.items()}
         for _, rate, key, repetition in places:
             if time.monotonic() > stop_s:

@@ -18,6 +18,7 @@ from tests.performance.slow_link_methods import (
     REPETITIONS,
     TASKS,
     Record,
+    add_averaging_speed,
     add_link,
     add_profile,
     add_record,
@@ -59,9 +60,14 @@ def test_profiles_stand_beside_records(tmp_path: Path) -> None:
     path, written = tmp_path / "records.jsonl", profile()
     add_record(path, RECORD)
     add_profile(path, TASK, written.as_table())
+    for rate, speed in ((0.0, 0.5), (250.0, 0.25)):
+        add_averaging_speed(path, TASK, rate, speed)
 
     assert read_records(path) == [RECORD]
-    assert read_profiles(path) == {TASK: written}
+    assert read_profiles(path) == {
+        (TASK, 0.0): replace(written, averaging_speed=0.5),
+        (TASK, 250.0): replace(written, averaging_speed=0.25),
+    }
 
 
 def test_links_stand_beside_records(tmp_path: Path) -> None:

@@ -304,6 +304,9 @@ def test_averages_hide_only_what_is_not_their_own_work() -> None:
     assert step_s("dp=2,staleness=1", replace(fast, collective_work=busy.collective_work)) == (
         pytest.approx(12.0 + 4.0, rel=0.01)
     )
+    slow = replace(free, averaging_speed=0.25)  # a quarter of 12 s is done beside the passes
+    assert step_s("dp=2,staleness=1", slow) == pytest.approx(12.0 + 16.0 - 3.0, rel=0.01)
+    assert step_s("dp=2,sync=blocking", slow) == step_s("dp=2,sync=blocking", free)
 
 
 def test_messages_are_work_of_both_ranks() -> None:

@@ -221,6 +221,20 @@ def test_staleness_hides_what_takes_no_longer_than_a_step() -> None:
     assert longer.makespan_s == pytest.approx(BOTH + 10 * 4.0)
 
 
+@pytest.mark.parametrize(("speed", "step_s"), [(1.0, 4.0), (0.5, 5.5), (0.125, 6.625)])
+def test_averages_keep_a_share_of_their_speed_beside_passes(speed: float, step_s: float) -> None:
+    """What a step of 3 s of passes does not hide of 4 s comes on top."""
+
+    def makespan_s(steps: int, text: str, bucket: Bucket) -> float:
+        plan = ParallelPlan.parse(text)
+        costs = replace(costs_of(plan, buckets=[bucket]), averaging_speed=speed)
+        return simulate(programs_of(plan, steps), costs).makespan_s
+
+    delayed, own = "dp=2,staleness=1", Bucket(0.0, 4.0)
+    assert makespan_s(9, delayed, own) - makespan_s(8, delayed, own) == pytest.approx(step_s)
+    assert makespan_s(1, "dp=2", Bucket(1.0, 4.0)) == pytest.approx(BOTH + 4.0 - speed)
+
+
 def test_blocking_averages_follow_the_last_pass() -> None:
     timeline = simulated("dp=2,sync=blocking,microbatches=2", buckets=[Bucket(0.0, 1.5)])
     assert timeline.makespan_s == 2 * BOTH + 1.5

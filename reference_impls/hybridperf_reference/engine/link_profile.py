@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 import torch.distributed as dist
 
-from hybridperf.projection.profile import Transfer
+from hybridperf.projection.profile import SLOWEST_AVERAGING, Transfer
 from hybridperf_reference.engine.link import Link
 from hybridperf_reference.engine.link_codecs import LINK_CODECS, LinkKey
 
@@ -22,12 +22,17 @@ if TYPE_CHECKING:
     from hybridperf.projection.profile import Communication
     from hybridperf_reference.engine.link_codecs import LinkCodec
 
-__all__ = ["measure_transfers"]
+__all__ = ["measure_averaging_speed", "measure_transfers"]
 
 _CPU_SIZES: Final = 7  # of messages, from 1 KiB to 4 MiB
 _ACCELERATOR_SIZES: Final = 10  # to 256 MiB: smaller ones do not fill such links
 _TIMES: Final = 15
 _WARM_UP: Final = 3
+_TURNS: Final = 3
+_FEW: Final = 5  # times in a turn
+_TRIED_ELEMENTS: Final = 2**18  # of an all-reduce that says how many take so long
+_LONGER: Final = 1.5  # as computing
+_MOST_TIMES: Final = 64  # as many elements
 _ELEMENT_BYTES: Final = 4
 _CODED_SAMPLES: Final = (1, 2, 4, 8, 16)
 _KEY: Final = LinkKey(0, 0, 0, 0, gradient=False)  # uncompressed messages do not depend on it
@@ -70,6 +75,36 @@ def measure_transfers(device: torch.device, boundary: Tensor) -> list[Transfer]:
     return [*found, *_codecs(device, boundary)]
 
 
+def measure_averaging_speed(device: torch.device, compute: Callable[[], object]) -> float:
+    """Return which share of its speed an all-reduce of all ranks keeps while they ``compute``.
+
+    A collective. Of an all-reduce that outlasts the computation, what is left at its end takes as
+    long as without it: with c, a and b the seconds of computing, of the all-reduce and of both at
+    once, that is b - c, and a - (b - c) was done in c seconds.
+    """
+    group = dist.group.WORLD
+    assert group is not None, "ranks have joined"
+    compute_s, reduce_s = (
+        _mean(_seconds(each, device), device)[0]
+        for each in (compute, _all_reduce(group, device, _TRIED_ELEMENTS))
+    )
+    count = round(min(_LONGER * compute_s / reduce_s, _MOST_TIMES) * _TRIED_ELEMENTS)
+    values = torch.zeros(max(1, count), device=device)
+
+    def both() -> None:
+        work = dist.all_reduce(values, group=group, async_op=True)
+        compute()
+        _wait(work)
+
+    each = (compute, _all_reduce(group, device, values.numel()), both)
+    turns = [  # processes slow down and recover
+        [_mean(_seconds(one, device, _FEW), device)[0] for one in each] for _ in range(_TURNS)
+    ]
+    compute_s, reduce_s, both_s = map(statistics.median, zip(*turns, strict=True))
+    speed: float = 1.0 - (both_s - reduce_s) / compute_s
+    return min(max(speed, SLOWEST_AVERAGING), 1.0)
+
+
 def _codecs(device: torch.device, boundary: Tensor) -> Iterator[Transfer]:
     """Time encoding and decoding, one after the other, of what stages send."""
     kinds: tuple[Communication, ...] = ("bf16", "int8", "topk")
@@ -87,10 +122,12 @@ def _codecs(device: torch.device, boundary: Tensor) -> Iterator[Transfer]:
         yield Transfer(kind, 2, tuple(times))
 
 
-def _seconds(communicate: Callable[[], None], device: torch.device) -> tuple[float, float]:
+def _seconds(
+    communicate: Callable[[], object], device: torch.device, times: int = _TIMES
+) -> tuple[float, float]:
     """Return the median seconds of ``communicate``, and the mean of the processor's seconds."""
     seconds, worked_s = [], 0.0
-    for number in range(_WARM_UP + _TIMES):
+    for number in range(_WARM_UP + times):
         if number == _WARM_UP:
             worked_s = time.process_time()
         start = time.perf_counter()
@@ -99,7 +136,7 @@ def _seconds(communicate: Callable[[], None], device: torch.device) -> tuple[flo
             torch.accelerator.synchronize(device)
         seconds.append(time.perf_counter() - start)
     worked_s = time.process_time() - worked_s
-    return statistics.median(seconds[_WARM_UP:]), worked_s / _TIMES
+    return statistics.median(seconds[_WARM_UP:]), worked_s / times
 
 
 def _mean(values: tuple[float, float], device: torch.device) -> tuple[float, float]:

@@ -99,6 +99,7 @@ def plan_costs(
         turns=_turns(plan, network),
         clip_s=_clip_s(plan, network) if clips or plan.precision == "fp16" else None,
         receives=_receives(plan, network),
+        averaging_speed=network.averaging_speed,
     )
     costs = _with_work(plan, costs, network, each)
     by_rank = tuple(

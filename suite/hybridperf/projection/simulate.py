@@ -59,6 +59,7 @@ class Costs:
     turns: tuple[int, ...] = ()
     #: by rank: those of the same number average gradients in turns; empty: none waits for another
     receives: Receives | None = None  #: if messages start only once they are asked for
+    averaging_speed: float = 1.0  #: of theirs that averages keep while their rank computes
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,22 +241,33 @@ class _Simulation:
         """Start the buckets of ``stage``, whose last backward pass of ``step`` ends ``now``."""
         free = self.reducer_free[self.turns[rank]]
         for bucket in self.costs.buckets[stage]:
-            free = max(free, now - bucket.ready_s) + bucket.seconds
+            free = max(free, now - bucket.ready_s) + bucket.seconds / self.costs.averaging_speed
         self.reducer_free[self.turns[rank]] = self.averaged[rank, step] = free
+
+    def _left_s(self, rank: int, step: int, now: float) -> float:
+        """Return what averages of ``step`` that ``rank`` has started take yet if it waits now."""
+        left_s = self.averaged.get((rank, step), 0.0) - now  # if it goes on computing
+        return max(0.0, left_s) * self.costs.averaging_speed
 
     def _await(self, rank: int, step: int, now: float) -> float:
         """Return when the gradients of ``step`` are averaged that ``rank`` has started so far."""
-        wait = self.averaged.get((rank, step), 0.0) - now
-        if wait <= 0:
+        wait, first = self._left_s(rank, step, now), step
+        if not wait:
             return now
-        self.exposed[rank][step] += wait
+        # What has been started after them comes earlier by what waiting, not computing, gains.
+        gain = self.averaged[rank, step] - (now + wait)
+        self.reducer_free[self.turns[rank]] -= gain
+        while gain and (rank, step) in self.averaged:
+            self.averaged[rank, step] -= gain
+            step += 1
+        self.exposed[rank][first] += wait
         return now + wait
 
     def _all_are_ready(self, rank: int, step: int, now: float) -> bool:
         """Return whether the averaged gradients of ``step`` are known on all ranks."""
         ready = self.ready.setdefault(step, {})
         is_new = rank not in ready
-        ready[rank] = max(now, self.averaged.get((rank, step), 0.0))
+        ready[rank] = now + self._left_s(rank, step, now)
         if len(ready) < len(self.programs):
             return False
         if is_new:  # the others wait for this one
