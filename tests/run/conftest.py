@@ -152,10 +152,11 @@ class Bench:
         return list(self.out.rglob("run.json"))
 
     def await_batches(self, count: int = 1) -> None:
-        """Wait until rank 0 has begun so many batches; no command may end before."""
+        """Wait until rank 0 has begun so many batches; no command that runs may end before."""
+        running = [each for each in self.processes if each.poll() is None]
 
         def begun() -> bool:
-            ended = [finished(each) for each in self.processes if each.poll() is not None]
+            ended = [finished(each) for each in running if each.poll() is not None]
             assert not ended, ended
             return any(
                 int.from_bytes(path.read_bytes()[:8], "little") >= count
