@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from hybridperf.plan import SCHEDULES, ParallelPlan
 from hybridperf.projection import units as unit_tables
-from hybridperf.projection.project import project
 from hybridperf.projection.runtime_work import (
     RUNTIMES,
     RuntimeWork,
@@ -28,6 +27,7 @@ from hybridperf.projection.runtime_work import (
     fit_work,
     pass_runtime,
 )
+from hybridperf.projection.search import Work
 from hybridperf.run.access import TrainingData
 from hybridperf.tasks.data import Samples
 from hybridperf.tasks.task import Block
@@ -260,12 +260,5 @@ class _Side:
             self._passes_in_turn = self._projected_s(times, longer) - projected_s
 
     def _projected_s(self, times: UnitTimes, network: Network) -> float:
-        return project(
-            self.plan,
-            self.model.table,
-            lambda _: times,
-            network,
-            global_batch_size=self._task.training.global_batch_size,
-            optimizer=self._task.optimizer.name,
-            clips=self._task.optimizer.clip_norm > 0,
-        ).step_s
+        work = Work.of_task(self._task, self.model.table, lambda _: times, network)
+        return work.project(self.plan).step_s

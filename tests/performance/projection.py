@@ -25,7 +25,7 @@ from hybridperf.cli.printing import print_line
 from hybridperf.errors import ExitCode
 from hybridperf.plan import ParallelPlan
 from hybridperf.projection.profile import Profile
-from hybridperf.projection.project import project
+from hybridperf.projection.search import Work
 from hybridperf.projection.units import load_units
 from hybridperf.tasks.registry import find_task
 from tests.performance.launch import run_ranks
@@ -60,15 +60,8 @@ class Pair:
 def projected_s(plan: str, profile: Profile) -> float:
     """Return the seconds of a step under ``plan`` that are projected from ``profile``."""
     task = find_task(profile.task)
-    return project(
-        ParallelPlan.parse(plan),
-        load_units(task.name),
-        profile.times,
-        profile.network(),
-        global_batch_size=task.training.global_batch_size,
-        optimizer=task.optimizer.name,
-        clips=task.optimizer.clip_norm > 0,
-    ).step_s
+    work = Work.of_task(task, load_units(task.name), profile.times, profile.network())
+    return work.project(ParallelPlan.parse(plan)).step_s
 
 
 def measure(task_name: str, plans: Sequence[str]) -> list[Pair]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from hybridperf.plan import ParallelPlan
 from hybridperf.projection.fit import fit_line
 from hybridperf.projection.link import Link, Network
-from hybridperf.projection.project import project
+from hybridperf.projection.search import Work
 from hybridperf.projection.units import load_units
 from hybridperf.tasks.registry import find_task
 from tests.performance.shaped_link import ADDRESSES, LinkShape
@@ -143,18 +143,14 @@ def _projected(
     input_s: float,
     stretch: float = 1.0,
 ) -> Projection:
-    task = find_task(profile.task)
     profile = replace(profile, input_s=0.0, target_s=0.0)  # those of a step are given
     runtimes = tuple(replace(each, pass_s=stretch * each.pass_s) for each in between.runtimes)
-    return project(
-        plan,
+    return Work.of_task(
+        find_task(profile.task),
         load_units(profile.task),
         lambda size: _stretched(profile.times(size), stretch, input_s / plan.microbatches),
         replace(between, runtimes=runtimes),
-        global_batch_size=task.training.global_batch_size,
-        optimizer=task.optimizer.name,
-        clips=task.optimizer.clip_norm > 0,
-    )
+    ).project(plan)
 
 
 def projections(
