@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hybridperf.plan import ParallelPlan
-from hybridperf_reference.engine.mesh import build_mesh, join_ranks
+from hybridperf_reference.engine.mesh import build_mesh, group_layout, join_ranks
 from hybridperf_reference.engine.norms import is_dtensor
 from hybridperf_reference.engine.trainer import Trainer
 from tests.engine.families import FAMILIES, SEED, STEPS, Family
@@ -36,11 +36,11 @@ _WARMED: set[ParallelPlan] = set()
 
 
 def mesh_of(plan: ParallelPlan, device: torch.device) -> Mesh:
-    """Return the mesh of ``plan``, one for all plans whose axes are alike: groups cost threads."""
-    axes = (plan.shards, plan.dp, plan.pp, plan.tp, plan.order, plan.delays_or_compresses)
-    if axes not in _MESHES:
-        _MESHES[axes] = build_mesh(plan, device)
-    return _MESHES[axes]
+    """Return the mesh of ``plan``, one for all plans whose groups are alike."""
+    layout = group_layout(plan)
+    if layout not in _MESHES:
+        _MESHES[layout] = build_mesh(plan, device)
+    return _MESHES[layout]
 
 
 def run_plan(family: Family, plan: ParallelPlan, device: torch.device) -> dict[str, Any]:

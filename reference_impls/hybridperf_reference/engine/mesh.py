@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
     from hybridperf.plan import ParallelPlan
 
-__all__ = ["Mesh", "build_mesh", "coordinates", "join_ranks", "local_device", "own_rank"]
+__all__ = [
+    "Mesh",
+    "build_mesh",
+    "coordinates",
+    "group_layout",
+    "join_ranks",
+    "local_device",
+    "own_rank",
+]
 
 # The mesh axes of each part of a plan's `order`, with their sizes. Ranks whose coordinates differ
 # on one axis only form a process group. The DeviceMesh has its axes in this order, whatever the
@@ -144,6 +152,14 @@ def build_mesh(plan: ParallelPlan, device: torch.device) -> Mesh:
         assert isinstance(own, dist.ProcessGroup), "every rank is in one of them"
         groups["pp_back"] = own
     return Mesh(device, axes, at["dp"], at["pp"], at["tp"], groups)
+
+
+def group_layout(plan: ParallelPlan) -> tuple[object, ...]:
+    """Return what decides the process groups of ``plan``: plans with the same may share a mesh.
+
+    Each process group of gloo has a thread that polls.
+    """
+    return (*_sizes(plan).values(), plan.order, plan.pp > 1 and plan.delays_or_compresses)
 
 
 def _sizes(plan: ParallelPlan) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any
 
 from tests.rules.mlperf.mutants import TOKEN, Line
@@ -20,11 +19,11 @@ Mutant = tuple[str, list[Line], bool]  #: what was done, the log, whether it is 
 def known_mutants(lines: list[Line], demands: tuple[Demand, ...], ruleset: str) -> Iterator[Mutant]:
     """Yield mutants of the valid log ``lines``, which a ruleset asks ``demands`` of."""
     for name, edit in VALID.items():
-        mutant = copy.deepcopy(lines)
+        mutant = [line.copy() for line in lines]
         edit(mutant)
         yield name, mutant, True
     for name, edit in INVALID.items():
-        mutant = copy.deepcopy(lines)
+        mutant = [line.copy() for line in lines]
         edit(mutant)
         yield name, mutant, False
     yield from _missing(lines, demands)
@@ -55,7 +54,7 @@ def _limits(lines: list[Line], ruleset: str) -> Iterator[Mutant]:
     division = _first(lines, "submission_division").fields["value"]
     minutes = 240 if division == "open" and ruleset >= "mlperf-training-2" else 30
     for more_ms, valid in ((-1, True), (0, False), (1, False)):
-        mutant = copy.deepcopy(lines)
+        mutant = [line.copy() for line in lines]
         for line in mutant:
             if line.fields["key"] == "init_stop":
                 line.fields["time_ms"] = start + minutes * 60_000 + more_ms
@@ -70,7 +69,7 @@ def _tensors(lines: list[Line], demands: tuple[Demand, ...]) -> Iterator[Mutant]
         one = next((each for each in lines if each.fields["key"] == demand.key), None)
         if one is None:
             continue
-        more = copy.deepcopy(one)
+        more = one.copy()
         more.fields["metadata"]["tensor"] = "a_tensor_more"
         yield "a tensor twice", [*lines, one], valid
         yield "a tensor more", [*lines, more], valid
@@ -87,7 +86,7 @@ def _values(lines: list[Line], demands: tuple[Demand, ...]) -> Iterator[Mutant]:
             continue
         bound = constraints.get("above", constraints.get("minimum", 0))
         wrong: object = ((bound or 0) - 1, "text", None, [], float("nan"))[number % 5]
-        mutant = copy.deepcopy(lines)
+        mutant = [line.copy() for line in lines]
         _first(mutant, demand.key).fields["value"] = wrong
         yield f"{demand.key} = {wrong!r}", mutant, False
 
@@ -103,13 +102,13 @@ def _line(key: Any, value: Any = None, **metadata: Any) -> Line:
 def _after(lines: list[Line], key: str, other: str) -> None:
     """Put a copy of the first line with ``key`` after the last one with ``other``."""
     last = max(n for n, line in enumerate(lines) if line.fields["key"] == other)
-    lines.insert(last + 1, copy.deepcopy(_first(lines, key)))
+    lines.insert(last + 1, _first(lines, key).copy())
 
 
 def _before(lines: list[Line], key: str, other: str) -> None:
     """Put a copy of the first line with ``key`` before the first one with ``other``."""
     first = min(n for n, line in enumerate(lines) if line.fields["key"] == other)
-    lines.insert(first, copy.deepcopy(_first(lines, key)))
+    lines.insert(first, _first(lines, key).copy())
 
 
 def _update(lines: list[Line], key: str, **fields: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -43,6 +42,13 @@ class Line:
             return self.raw
         return f"{self.prefix}{TOKEN}{json.dumps(self.fields)}"
 
+    def copy(self) -> Line:
+        """Return a copy whose fields and metadata may be set."""
+        fields, metadata = dict(self.fields), self.fields.get("metadata")
+        if isinstance(metadata, dict):
+            fields["metadata"] = dict(metadata)
+        return Line(self.prefix, fields, self.raw)
+
 
 def read_lines(text: str) -> list[Line]:
     """Return the ``:::MLLOG`` lines of a log that is well formed."""
@@ -61,7 +67,7 @@ def write_lines(lines: list[Line]) -> bytes:
 
 def mutate(lines: list[Line], random: random.Random) -> tuple[str, list[Line]]:
     """Return the names of one or two mutations, and the mutated copy of ``lines``."""
-    mutated = copy.deepcopy(lines)
+    mutated = [line.copy() for line in lines]
     names = random.sample(sorted(MUTATIONS), random.choice((1, 1, 1, 2)))
     for name in names:
         MUTATIONS[name](mutated, random)
@@ -91,11 +97,11 @@ def _drop_key(lines: list[Line], random: random.Random) -> None:
 
 def _repeat(lines: list[Line], random: random.Random) -> None:
     line = lines[_any(lines, random)]
-    lines.insert(random.randint(0, len(lines)), copy.deepcopy(line))
+    lines.insert(random.randint(0, len(lines)), line.copy())
 
 
 def _repeat_otherwise(lines: list[Line], random: random.Random) -> None:
-    line = copy.deepcopy(lines[_any(lines, random)])
+    line = lines[_any(lines, random)].copy()
     line.fields["value"] = random.choice(ODD_VALUES)
     lines.insert(random.randint(0, len(lines)), line)
 
@@ -119,7 +125,7 @@ def _swap_edges(lines: list[Line], random: random.Random) -> None:
 
 
 def _repeat_edge(lines: list[Line], random: random.Random) -> None:
-    line = copy.deepcopy(lines[_of(lines, random, *_EDGES)])
+    line = lines[_of(lines, random, *_EDGES)].copy()
     lines.insert(random.randint(0, len(lines)), line)
 
 
@@ -239,9 +245,9 @@ def _tensors(lines: list[Line], random: random.Random) -> None:
         case 0:
             del lines[place]
         case 1:
-            lines.append(copy.deepcopy(lines[place]))
+            lines.append(lines[place].copy())
         case _:
-            more = copy.deepcopy(lines[place])
+            more = lines[place].copy()
             if isinstance(more.fields.get("metadata"), dict):
                 more.fields["metadata"]["tensor"] = random.choice(("new_tensor", 5, None))
             lines.append(more)
