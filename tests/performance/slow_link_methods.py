@@ -112,18 +112,18 @@ def read_records(path: Path) -> list[Record]:
     ]
 
 
-def read_profiles(path: Path) -> dict[tuple[str, float], Profile]:
-    """Return the profile of each task at each rate that the file has."""
+def read_profiles(path: Path) -> dict[tuple[str, int, float], Profile]:
+    """Return the profiles that the file has, by task, number of ranks and rate."""
     lines = _lines(path)
-    profiles = {
-        line["task"]: Profile.from_table(line[PROFILE]) for line in lines if PROFILE in line
-    }
+    profiles = [Profile.from_table(line[PROFILE]) for line in lines if PROFILE in line]
     return {
-        (line["task"], line["rate_mbit_per_s"]): replace(
-            profiles[line["task"]], averaging_speed=line[AVERAGING_SPEED]
+        (profile.task, profile.ranks, line["rate_mbit_per_s"]): replace(
+            profile, averaging_speed=line[AVERAGING_SPEED]
         )
         for line in lines
-        if AVERAGING_SPEED in line and line["task"] in profiles
+        if AVERAGING_SPEED in line
+        for profile in profiles
+        if profile.task == line["task"]
     }
 
 
@@ -151,12 +151,12 @@ def add_link(
 
 
 def add_profile(path: Path, task: str, profile: Mapping[str, object]) -> None:
-    """Append the profile of ``task``, as `Profile.as_table` states it, to the file at ``path``."""
+    """Append a profile of ``task``, as `Profile.as_table` states it, to the file at ``path``."""
     _add(path, {"task": task, PROFILE: profile})
 
 
 def add_averaging_speed(path: Path, task: str, rate_mbit_per_s: float, speed: float) -> None:
-    """Append that of ``task`` at a rate, which takes the place of its profile's, to the file."""
+    """Append that of ``task`` at a rate, which takes the place of its profiles', to the file."""
     _add(path, {"task": task, "rate_mbit_per_s": rate_mbit_per_s, AVERAGING_SPEED: speed})
 
 

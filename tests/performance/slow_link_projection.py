@@ -56,14 +56,15 @@ _COMMUNICATION_BOUND: Final = 0.5  # share of a step in which the link is busy
 def network(profile: Profile, rate_mbit_per_s: float, ranks: int, links: MeasuredLinks) -> Network:
     """Return two machines, each with half of ``ranks``, joined by a link of this rate; 0: any.
 
-    Inside a machine it is that which nothing limits.
+    Inside a machine it is that which nothing limits, unless ``profile`` is of as many ranks.
     """
-    own = ranks // len(ADDRESSES)
-    (inside, inside_ring), (between, ring) = (
-        _fitted(rate, links[rate]) for rate in (0.0, rate_mbit_per_s)
-    )
+    own, measured = ranks // len(ADDRESSES), profile.network()
+    inside, inside_ring = _fitted(0.0, links[0.0])
+    if profile.ranks == ranks > len(ADDRESSES):
+        inside, inside_ring = measured.inside, measured.inside_collectives or measured.inside
+    between, ring = _fitted(rate_mbit_per_s, links[rate_mbit_per_s])
     return replace(
-        profile.network(),
+        measured,
         devices_per_node=own,
         inside=inside,
         between=replace(between, shared_by=own),
@@ -115,21 +116,22 @@ def projected_step_s(
         free = Link(0.0, 1e15)
         alone = Network(plan.ranks // len(ADDRESSES), free, free, runtimes=between.runtimes)
         found = _projected(plan, profile, alone, input_s)
-        stretch = sum(found.busy_s) / found.step_s
+        together = profile.ranks // len(ADDRESSES)  # took turns on a processor in the profile
+        stretch = sum(found.busy_s) / together / found.step_s
     return _projected(plan, profile, between, input_s, stretch).step_s
 
 
-def ladder(profiles: Mapping[tuple[str, float], Profile], links: MeasuredLinks) -> str:
+def ladder(profiles: Mapping[tuple[str, int, float], Profile], links: MeasuredLinks) -> str:
     """Return a table of steps projected for two machines of two devices each, in Markdown."""
     rates = sorted(links, key=lambda rate: -(rate or math.inf))
     rows = [("task", "method", *map(rate_name, rates))]
-    for task in dict.fromkeys(task for task, _ in profiles):
+    for task in dict.fromkeys(task for task, *_ in profiles):
         for rung in LADDER:
             plan = ParallelPlan.parse(rung.plan)
             steps_s = (
                 _projected(plan, own, network(own, rate, plan.ranks, links), 0.0).step_s
                 for rate in rates
-                for own in [profiles[task, rate]]
+                for own in [profiles[task, len(ADDRESSES), rate]]
             )
             cells = (three_digits(each * 1e3) for each in steps_s)
             rows.append((task, f"{rung.name} (`{rung.plan}`)", *cells))
@@ -155,15 +157,15 @@ def _projected(
 
 def projections(
     records: Sequence[Record],
-    profiles: Mapping[tuple[str, float], Profile],
+    profiles: Mapping[tuple[str, int, float], Profile],
     links: MeasuredLinks,
 ) -> str:
     """Return tables in Markdown: each step measured and projected, and where methods are equal."""
+    methods = {method.key: method for method in METHODS}
     measured: dict[tuple[str, float, str], list[Record]] = defaultdict(list)
     for record in records:
-        if (record.task, record.rate_mbit_per_s) in profiles:
+        if (record.task, methods[record.method].ranks, record.rate_mbit_per_s) in profiles:
             measured[record.task, record.rate_mbit_per_s, record.method].append(record)
-    methods = {method.key: method for method in METHODS}
     found_s: dict[tuple[str, float, str], float] = {}
     measured_s: dict[tuple[str, float, str], float] = {}
     bound, errors = [], []
@@ -173,9 +175,9 @@ def projections(
     for place, some in measured.items():
         task, rate, key = place
         input_s = statistics.median(record.input_s for record in some)
-        own = [record.step_s for record in some]
-        measured_s[place] = statistics.median(own)
-        found_s[place] = projected_step_s(methods[key], rate, profiles[task, rate], input_s, links)
+        measured_s[place] = statistics.median(record.step_s for record in some)
+        own = profiles[task, methods[key].ranks, rate]
+        found_s[place] = projected_step_s(methods[key], rate, own, input_s, links)
         error = found_s[place] / measured_s[place] - 1
         busy = statistics.median(
             max(r.sent_bytes) * 8 / (rate * 1e6) / r.step_s if rate else 0.0 for r in some

@@ -59,7 +59,7 @@ from tests.performance.slow_link_projection import (
 from tests.performance.slow_link_tables import tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 __all__ = ["RESULTS", "World", "measure", "missing"]
 
@@ -153,7 +153,9 @@ def measure(results: Path, tasks: Sequence[str], seconds: float) -> bool:
     stop_s = time.monotonic() + seconds
     for task in tasks:
         places = list(missing(results, task))
-        if places and not _measure_task(results, task, places, stop_s):
+        if (places or _ranks_to_profile(results, task)) and not _measure_task(
+            results, task, places, stop_s
+        ):
             return False
     return True
 
@@ -196,16 +198,27 @@ def _measure_links(results: Path, link: ShapedLink, world: World) -> None:
         add_link(results, rate, times)
 
 
-def _measure_profile(results: Path, link: ShapedLink, world: World, task: str) -> None:
-    """Measure the task's profile, and at each rate how fast averages are beside passes."""
-    if any(known == task for known, _ in read_profiles(results)):
-        return
-    link.shape(None)
-    found = world.order(PROFILE, _PROFILED_STEPS)
-    add_profile(results, task, found[PROFILE])
-    for rate in RATES_MBIT_PER_S:
+def _ranks_to_profile(results: Path, task: str) -> set[int]:
+    """Return the numbers of ranks of which ``results`` has no profile of ``task``."""
+    known = {ranks for name, ranks, _ in read_profiles(results) if name == task}
+    return {method.ranks for method in METHODS} - known
+
+
+def _measure_profiles(
+    results: Path, link: ShapedLink, worlds: Mapping[int, World], task: str
+) -> None:
+    """Measure what ``results`` does not have of the profiles of ``task``.
+
+    There is one of each number of ranks, since those that share a processor take turns on it. How
+    fast averages are beside passes is measured at each rate, where no ranks share one.
+    """
+    ranks = _ranks_to_profile(results, task)
+    for each in ranks:
+        link.shape(None)
+        add_profile(results, task, worlds[each].order(PROFILE, _PROFILED_STEPS)[PROFILE])
+    for rate in RATES_MBIT_PER_S if len(ADDRESSES) in ranks else ():
         link.shape(LinkShape.of_rate(rate * 1e6) if rate else None)
-        found = world.order(AVERAGING_SPEED, None)
+        found = worlds[len(ADDRESSES)].order(AVERAGING_SPEED, None)
         add_averaging_speed(results, task, rate, found[AVERAGING_SPEED])
 
 
@@ -224,7 +237,7 @@ def _measure_task(
         for world in worlds.values():
             world.answers()  # that they are ready
         _measure_links(results, link, worlds[len(ADDRESSES)])
-        _measure_profile(results, link, worlds[len(ADDRESSES)], task)
+        _measure_profiles(results, link, worlds, task)
         link.shape(None)
         first = {key: worlds[count].order(key, _FEWEST_EPOCHS) for key, count in ranks.items()}
         for _, rate, key, repetition in places:

@@ -261,7 +261,7 @@ def _projection_hint(package: Package, request: RunRequest) -> str:
 def _standing(package: Package, wanted: int) -> str:
     """Describe how many runs exist already, for a message."""
     if not package.folder.is_dir():
-        return f"{wanted} runs to make in {package.folder}"
+        return f"{wanted} {'run' if wanted == 1 else 'runs'} to make in {package.folder}"
     runs = sealed_runs(package)
     done = len(completed_runs(runs))
     ended, begun = len(runs) - done, len(left_behind(package))
