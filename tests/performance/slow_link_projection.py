@@ -23,8 +23,8 @@ from tests.performance.slow_link_methods import COMPARISONS, LADDER, METHODS
 from tests.performance.slow_link_tables import (
     crossovers,
     markdown,
+    measured_ratios,
     rate_name,
-    ratio_of_medians,
     three_digits,
 )
 
@@ -193,7 +193,7 @@ def projections(
         f"of all: {_summary(errors)}."
     )
     most = unlimited_mbit_per_s(links) if links else math.inf
-    return "\n\n".join([markdown(rows), summary, _crossover_table(measured_s, found_s, most)])
+    return "\n\n".join([markdown(rows), summary, _crossover_table(records, found_s, most)])
 
 
 def _summary(errors: Sequence[float]) -> str:
@@ -205,18 +205,24 @@ def _summary(errors: Sequence[float]) -> str:
 
 
 def _crossover_table(
-    measured_s: Mapping[tuple[str, float, str], float],
+    records: Sequence[Record],
     projected_s: Mapping[tuple[str, float, str], float],
     most_mbit_per_s: float,
 ) -> str:
     rows: list[tuple[str, ...]] = [
         ("task", "equal at, Mbit/s", "measured", "projected", "one over the other")
     ]
-    for task in dict.fromkeys(task for task, _, _ in measured_s):
+    for task in dict.fromkeys(task for task, _, _ in projected_s):
         for comparison in COMPARISONS:
+            projected = {
+                rate: first_s / projected_s[task, rate, comparison.second]
+                for (name, rate, key), first_s in projected_s.items()
+                if (name, key) == (task, comparison.first)
+                and (task, rate, comparison.second) in projected_s
+            }
             rates = [
-                crossovers(ratio_of_medians(times, task, comparison, most_mbit_per_s))
-                for times in (measured_s, projected_s)
+                crossovers({rate or most_mbit_per_s: ratio for rate, ratio in ratios.items()})
+                for ratios in (measured_ratios(records, task, comparison), projected)
             ]
             if not any(rates):
                 continue

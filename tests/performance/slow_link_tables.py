@@ -23,8 +23,8 @@ _CLEARLY: Final = 1.05  # times whose ratio is less are alike
 __all__ = [
     "crossovers",
     "markdown",
+    "measured_ratios",
     "rate_name",
-    "ratio_of_medians",
     "samples_to_target",
     "tables",
     "three_digits",
@@ -72,18 +72,16 @@ def crossovers(ratios: Mapping[float, float]) -> list[float]:
     return found
 
 
-def ratio_of_medians(
-    times_s: Mapping[tuple[str, float, str], float],
-    task: str,
-    comparison: Comparison,
-    most_mbit_per_s: float,
+def measured_ratios(
+    records: Iterable[Record], task: str, comparison: Comparison
 ) -> dict[float, float]:
-    """Return the ratio of two methods' times of ``task`` at each rate; see `tables`."""
-    return {
-        rate or most_mbit_per_s: first_s / times_s[task, rate, comparison.second]
-        for (other, rate, key), first_s in times_s.items()
-        if (other, key) == (task, comparison.first) and (task, rate, comparison.second) in times_s
-    }
+    """Return the ratio of two methods' times of ``task`` by rate, 0 where nothing limits it.
+
+    It is the median over the repetitions that both methods have.
+    """
+    groups = _grouped(records)
+    ratios = ((rate, _ratio(groups, task, rate, comparison)) for rate in _rates(groups))
+    return {rate: ratio for rate, ratio in ratios if ratio is not None}
 
 
 def samples_to_target(root: Path) -> dict[tuple[str, str], tuple[float, int, int]]:
@@ -149,17 +147,13 @@ def _bytes(records: Iterable[Record]) -> str:
     return markdown(rows)
 
 
-def _comparisons(records: Iterable[Record], most_mbit_per_s: float) -> str:
+def _comparisons(records: Sequence[Record], most_mbit_per_s: float) -> str:
     groups = _grouped(records)
     rates = _rates(groups)
     rows = [("task", "comparison", *map(rate_name, rates), "equal at, Mbit/s")]
     for task in _tasks(groups):
         for comparison in COMPARISONS:
-            ratios = {
-                rate: ratio
-                for rate in rates
-                if (ratio := _ratio(groups, task, rate, comparison)) is not None
-            }
+            ratios = measured_ratios(records, task, comparison)
             at_rates = {rate or most_mbit_per_s: ratio for rate, ratio in ratios.items()}
             equal = ", ".join(three_digits(rate) for rate in crossovers(at_rates))
             cells = [f"{ratios[rate]:.2f}" if rate in ratios else "" for rate in rates]
