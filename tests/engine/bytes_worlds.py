@@ -24,7 +24,7 @@ from tests.engine.families import FAMILIES, SEED
 from tests.engine.worlds import mesh_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from torch import Tensor
@@ -36,6 +36,7 @@ _NORMS = 100  #: elements of an all-reduce that may be of the norms of all tenso
 _WHOLE = {
     "c10d.send": 0,
     "c10d.allreduce_": 0,
+    "c10d.allgather_": 0,
     "c10d._allgather_base_": 0,
     "c10d._reduce_scatter_base_": 1,
     "_c10d_functional.all_reduce": 0,
@@ -43,8 +44,9 @@ _WHOLE = {
     "_c10d_functional.all_gather_into_tensor": 0,  # a part, of as many as there are ranks
     "_c10d_functional.reduce_scatter_tensor": 0,
 }
-#: none of which sends anything that another operation does not
-_OTHERS = ("recv", "wait_tensor", "barrier", "_wrap_tensor_autograd")
+#: none of which sends anything that another operation does not, but for samples, which one rank of
+#: a tp group may read for all and broadcast
+_OTHERS = ("recv", "wait_tensor", "barrier", "_wrap_tensor_autograd", "broadcast")
 
 
 class CountBytes(TorchDispatchMode):
@@ -69,7 +71,7 @@ class CountBytes(TorchDispatchMode):
             return
         assert name in _WHOLE, f"{name} is not counted"
         given = args[_WHOLE[name]]
-        tensors: list[Tensor] = list(given) if isinstance(given, list | tuple) else [given]
+        tensors = list(_tensors(given))
         group = self._group(args)
         elements = sum(tensor.numel() for tensor in tensors)
         adds = name.strip("_").endswith(("allreduce", "all_reduce"))
@@ -92,6 +94,15 @@ class CountBytes(TorchDispatchMode):
                 except (LookupError, RuntimeError, ValueError):
                     continue
         raise AssertionError(f"no group among {args}")
+
+
+def _tensors(given: Any) -> Iterator[Tensor]:
+    """Yield the tensors in ``given``: a tensor, or a list of such."""
+    if isinstance(given, list | tuple):
+        for each in given:
+            yield from _tensors(each)
+    else:
+        yield given
 
 
 def count_all(folder: Path, items: Sequence[str]) -> None:

@@ -22,6 +22,7 @@ from hybridperf.run.unit_tables import known_units, units_of
 from hybridperf.system.accelerators import Devices
 from hybridperf.tasks.registry import read_task, task_path
 from hybridperf_reference.units import unit_table
+from tests.projection.tables import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +41,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def _made_up(path: Path) -> dict[str, Any]:
     """Return a table of the task's units that nobody counted, as its trainer would answer."""
     task = read_task(path)
-    units = tuple(Unit(name, 1e6, 1000, 64, 128) for name in task.units)
+    units = tuple(Unit(name, 1e6, plain(1000), 64, 128) for name in task.units)
     table: dict[str, Any] = json.loads(json.dumps(UnitTable(task.name, units, 64).as_table()))
     return table
 
@@ -140,7 +141,7 @@ def test_a_table_of_something_else_is_refused(
 
 @pytest.mark.parametrize("value", [-1, 1e30])
 def test_numbers_out_of_bounds_are_refused(value: float) -> None:
-    table = UnitTable("a/b", (Unit("one", value, 1, 1, 1),), 1).as_table()
+    table = UnitTable("a/b", (Unit("one", value, (), 1, 1),), 1).as_table()
     table = json.loads(json.dumps(table))
 
     with pytest.raises(ValueError, match="expected forward_flops from 0 to"):
