@@ -54,7 +54,7 @@ class CountBytes(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch has no types for it
-        self.bytes = Counter[str]()
+        self.bytes = Counter[tuple[str, tuple[int, ...]]]()
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None
@@ -78,8 +78,12 @@ class CountBytes(TorchDispatchMode):
         if dist.get_world_size(group) == 1 or (adds and elements <= _COUNTS):
             return
         parts = dist.get_world_size(group) if name.endswith("all_gather_into_tensor") else 1
-        kind = "few" if adds and elements <= _NORMS else name.rpartition(".")[2].strip("_")
-        self.bytes[f"{kind} {group.group_name}"] += parts * sum(t.nbytes for t in tensors)
+        kind = name.rpartition(".")[2].strip("_")
+        if adds and tensors[0].dim() == 2 and len(tensors[0]) == 2:
+            kind = "rows"  # two sums of each channel of a BatchNorm; all others are flat
+        elif adds and elements <= _NORMS:
+            kind = "few"
+        self.bytes[kind, _ranks(group)] += parts * sum(t.nbytes for t in tensors)
 
     def _group(self, args: Any) -> dist.ProcessGroup:
         for each in args:
@@ -94,6 +98,11 @@ class CountBytes(TorchDispatchMode):
                 except (LookupError, RuntimeError, ValueError):
                     continue
         raise AssertionError(f"no group among {args}")
+
+
+def _ranks(group: dist.ProcessGroup) -> tuple[int, ...]:
+    """Return what identifies ``group``: equal meshes may have another one, of the same ranks."""
+    return tuple(dist.get_process_group_ranks(group))
 
 
 def _tensors(given: Any) -> Iterator[Tensor]:
@@ -117,11 +126,11 @@ def count_all(folder: Path, items: Sequence[str]) -> None:
                 trainer.warm_up()
                 with CountBytes() as counted:
                     trainer.train(family.batches(family.splits()))
-                kinds = {group.group_name: axis for axis, group in mesh.groups.items()}
+                axes = {_ranks(group): axis for axis, group in mesh.groups.items()}
                 found: dict[str, Any] = {
                     "bytes": {
-                        f"{each.split()[0]} {kinds.get(each.split()[1], 'all')}": count
-                        for each, count in counted.bytes.items()
+                        f"{kind} {axes.get(ranks, 'all')}": count
+                        for (kind, ranks), count in counted.bytes.items()
                     },
                     "sent": trainer.statistics().get("sent"),
                 }

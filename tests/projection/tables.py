@@ -15,10 +15,11 @@ __all__ = ["FAST", "equal_units", "plain", "timing_of"]
 FAST = Network(8, Link(0.0, 1e30))  #: on which nothing takes time
 
 
-def plain(parameters: int, split: int = 0) -> tuple[Parameters, ...]:
-    """Return vectors of as many ``parameters``, ``split`` of which tp splits by rows."""
-    halves = {"other": parameters - split, "column": split}
-    return tuple(Parameters(kind, count, count) for kind, count in halves.items() if count)  # type: ignore[arg-type]  # kinds are literals
+def plain(parameters: int, *, split: int = 0, tensors: int = 1) -> tuple[Parameters, ...]:
+    """Return as many ``parameters`` with a row each, of which tp splits ``split``."""
+    rest = parameters - split
+    columns = (Parameters("column", split, split),) if split else ()
+    return (Parameters("other", rest, rest, tensors - len(columns)), *columns)
 
 
 def equal_units(
@@ -29,7 +30,7 @@ def equal_units(
         Unit(
             f"unit.{number}",
             forward_flops=1.0,
-            parameter_groups=plain(parameters, split),
+            parameter_groups=plain(parameters, split=split, tensors=2),
             output_elements=output,
             kept_elements=kept,
             tp_outputs=2 * output if split else 0,

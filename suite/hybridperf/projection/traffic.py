@@ -28,6 +28,7 @@ __all__ = [
     "message_bytes",
     "parameter_bytes",
     "parameter_gathers",
+    "prefetched_bytes",
     "replicated_bytes",
     "sent_bytes",
     "token_gradient_bytes",
@@ -171,6 +172,19 @@ def parameter_bytes(plan: PlanFields, unit: Unit) -> int:
     return each * _sharded_elements(unit, plan.tp, plan.shards, _leaves_normalization(plan))
 
 
+def prefetched_bytes(plan: PlanFields, units: Sequence[Unit]) -> int:
+    """Return the bytes that FSDP prefetches at the end of a backward pass, and does not use.
+
+    It takes the unit whose forward pass came before that of the first one in an earlier
+    micro-batch, which is the last one, for the next to need its parameters. In a pipeline it
+    prefetches nothing.
+    """
+    if not plan.zero or plan.pp > 1:
+        return 0
+    sizes = [size for unit in units if (size := parameter_bytes(plan, unit))]
+    return sizes[-1] if len(sizes) > 1 else 0
+
+
 def gathered_bytes(plan: PlanFields) -> int:
     """Return the bytes of a parameter as it is gathered, if autocast computes with it."""
     return computed_bytes(plan) if plan.offload == "none" else FLOAT_BYTES
@@ -220,15 +234,7 @@ def sent_bytes(stages: Stages, microbatch: int) -> dict[str, float]:
         "activations": messages,
         "activation_gradients": messages,
         "gradients": every * _averaged_in_all(stages) if plan.dp > 1 else 0.0,
-        "parameters": every
-        * sum(
-            often * parameter_bytes(plan, units[number])
-            for rank in range(plan.pp)
-            for stage, often in zip(
-                plan.stages_of(rank), parameter_gathers(plan, rank), strict=True
-            )
-            for number in stages.units[stage]
-        ),
+        "parameters": every * _gathered_in_all(stages),
         "statistics": every
         * plan.microbatches
         * sum(_statistic_bytes(stages, number) for number in range(len(units))),
@@ -240,6 +246,19 @@ def sent_bytes(stages: Stages, microbatch: int) -> dict[str, float]:
         ),
     }
     return {kind: count for kind, count in sent.items() if count}
+
+
+def _gathered_in_all(stages: Stages) -> int:
+    """Return the bytes of parameters that a pipeline of ranks gathers in a step."""
+    plan, units = stages.plan, stages.table.units
+    gathered = sum(
+        often * parameter_bytes(plan, units[number])
+        for rank in range(plan.pp)
+        for stage, often in zip(plan.stages_of(rank), parameter_gathers(plan, rank), strict=True)
+        for number in stages.units[stage]
+    )
+    # Of all micro-batches but the last one, the next begins with what is prefetched.
+    return gathered + (prefetched_bytes(plan, units) if plan.microbatches > 1 else 0)
 
 
 def _averaged_in_all(stages: Stages) -> float:
