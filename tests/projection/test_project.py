@@ -267,7 +267,8 @@ def test_bytes_sent_are_those_of_all_ranks() -> None:
     assert sent("tp=2,recompute=full") == {"tensor_parallel": 2 * 2.5 * 4 * 24 * 20 * 4800}
     assert sent("dp=4,zero=3,microbatches=2") == {
         "gradients": 4 * 2 * 4 * everything,
-        "parameters": 4 * 2 * 2 * 4 * everything,
+        # The last unit's once more: FSDP prefetches it at the end, in vain.
+        "parameters": 4 * 4 * (2 * 2 * everything + 1000),
     }
 
 

@@ -148,6 +148,38 @@ def test_numbers_out_of_bounds_are_refused(value: float) -> None:
         UnitTable.from_table(table)
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"kind": "diagonal"}, "one of column, row, row_bias, normalization, other"),
+        ({"rows": -1}, "expected rows from 0 to"),
+        ({"elements": 10**30}, "expected elements from 0 to"),
+        ({"tensors": 1.5}, "a value of type int"),
+        ({"rows": 7}, "expected elements that 7 rows divide of the other parameters of unit 'one'"),
+        ({"columns": 7}, "one of the keys kind, rows, elements, tensors"),
+    ],
+)
+def test_parameters_out_of_bounds_are_refused(changes: dict[str, object], said: str) -> None:
+    table = json.loads(
+        json.dumps(UnitTable("a/b", (Unit("one", 1, plain(10), 1, 1),), 1).as_table())
+    )
+    assert UnitTable.from_table(table).parameters == 10
+    table["units"][0]["parameter_groups"][0].update(changes)
+
+    with pytest.raises(ValueError, match=said):
+        UnitTable.from_table(table)
+
+
+def test_what_follows_from_parameters_is_not_stated() -> None:
+    table = UnitTable("a/b", (Unit("one", 1, plain(10, split=4), 1, 1),), 1).as_table()
+    assert UnitTable.from_table(json.loads(json.dumps(table))).units[0].tp_parameters == 4
+    stated = json.loads(json.dumps(table))
+    stated["units"][0]["tp_parameters"] = 10**9
+
+    with pytest.raises(ValueError, match=r"'units.*tp_parameters'"):
+        UnitTable.from_table(stated)
+
+
 @pytest.mark.parametrize("ask", [units_of, lambda path: measure_profile(path, 1)])
 def test_a_trainer_without_the_module_says_how_to_provide_it(
     ask: Callable[[Path], object],

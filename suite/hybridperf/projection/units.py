@@ -152,7 +152,7 @@ def _check_bounds(part: Unit | Parameters, name: str) -> None:
     """Refuse the first number of ``part``, of the unit ``name``, that is negative or too large."""
     for each in dataclasses.fields(part):
         value = getattr(part, each.name)
-        if isinstance(value, int | float) and not 0 <= value <= _MOST:
+        if each.init and isinstance(value, int | float) and not 0 <= value <= _MOST:
             raise ValueError(
                 f"expected {each.name} from 0 to {_MOST:.0e} of unit {name!r:.40}, found {value}"
             )
