@@ -168,7 +168,7 @@ class GroupBounds:
         self._sums, self._averages = cache(self._running_sums), cache(self._averages_s)
         self._tensor, self._averaging = cache(self._tensor_s), cache(self._averaging_s)
         self._sent, self._wire = cache(self._sent_bytes), cache(self._fastest_wire_s)
-        self._ways = cache(self._all_ways)
+        self._ways, self._gradients = cache(self._all_ways), cache(self._running_gradients)
 
     def microbatch(self, layout: Layout, pipeline: Pipeline) -> int:
         """Return the samples of a micro-batch."""
@@ -321,17 +321,14 @@ class GroupBounds:
         if layout.dp == 1 or bursts:
             return _Averages([0.0] * layout.pp, [0.0] * layout.pp, 0.0)
         edges = (0, *pipeline.cuts, len(self._units))
-        ranks = [
-            [unit for stage in own for unit in self._units[edges[stage] : edges[stage + 1]]]
-            for own in self._placed(layout, pipeline)
-        ]
+        placed = self._placed(layout, pipeline)
         none = [inf] * layout.pp
         plain, factors, in_turns_s = [none], [none], []
         for stride, between, zero, shards, form in ways:
-            sharded = {"zero": 1, "shard": shards} if zero else {}
-            precision = self._candidates.precision
-            plan = _plan(**sharded, tp=layout.tp, gradients=form, precision=precision)
-            sizes = (sum(gradient_bytes(plan, unit) for unit in units) for units in ranks)
+            sums = self._gradients(layout.tp, form, shards if zero else None)
+            sizes = (
+                sum(sums[edges[stage + 1]] - sums[edges[stage]] for stage in own) for own in placed
+            )
             by_rank_s = [
                 self._averaging(size, layout, stride, between, zero, shards) for size in sizes
             ]
@@ -343,6 +340,12 @@ class GroupBounds:
             [min(each) for each in zip(*factors, strict=True)],
             min(in_turns_s),
         )
+
+    def _running_gradients(self, tp: int, form: str, shard: int | None) -> list[float]:
+        """Return running sums over units of the bytes of gradients that replicas average."""
+        zero, precision = int(shard is not None), self._candidates.precision
+        plan = _plan(tp=tp, gradients=form, zero=zero, shard=shard, precision=precision)
+        return [0.0, *accumulate(gradient_bytes(plan, unit) for unit in self._units)]
 
     def _longest_turn_s(
         self, by_rank_s: list[float], layout: Layout, stride: int, between: int

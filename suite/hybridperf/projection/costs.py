@@ -142,17 +142,14 @@ def _unit_costs(
     for number in stages.units[stage]:
         unit = stages.table.units[number]
         share = stretch * _tp_share(plan, unit)
-        sent = tensor_parallel_bytes(
-            plan,
-            stages.table.units,
-            number,
-            times.microbatch,
-            begins_stage=number == stages.units[stage][0],
-        )
-        forward_s, backward_s, again_s = (each.seconds(tensor) for each in sent)
-        compute_s = times.forward_s[number] * share
-        repeats = number in stages.recomputed
-
+        compute_s, repeats = times.forward_s[number] * share, number in stages.recomputed
+        forward_s = backward_s = again_s = 0.0
+        if plan.tp > 1:
+            begins_stage = number == stages.units[stage][0]
+            sent = tensor_parallel_bytes(
+                plan, stages.table.units, number, times.microbatch, begins_stage=begins_stage
+            )
+            forward_s, backward_s, again_s = (each.seconds(tensor) for each in sent)
         own_bytes = gradient_bytes(plan, unit)
         gather, scatter = Cost(0.0, 0.0), Cost(0.0, 0.0)
         if plan.zero:
@@ -160,11 +157,10 @@ def _unit_costs(
             scatter = reduce_scatter(own_bytes, shard)
             over = all_reduce(own_bytes / plan.shards, replicate)
             scatter = Cost(scatter.seconds + over.seconds, scatter.sent_bytes + over.sent_bytes)
-        exposed_s = forward_s + backward_s + repeats * again_s
         yield _UnitCost(
             compute_s + forward_s,
-            times.backward_s[number] * share + exposed_s - forward_s + repeats * compute_s,
-            exposed_s,
+            times.backward_s[number] * share + backward_s + repeats * (compute_s + again_s),
+            forward_s + backward_s + repeats * again_s,
             gather,
             scatter,
             own_bytes,
@@ -267,6 +263,8 @@ def _small_averages_s(
     Those are gradients that sharding replicas do not shard, and those of the parameters of which a
     tp rank has seen its own tokens only; all of the units ``own`` at once.
     """
+    if not (plan.zero or plan.sp):
+        return 0.0
     units = [stages.table.units[number] for number in own]
     seconds = 0.0
     if replicated := sum(replicated_bytes(plan, unit) for unit in units):

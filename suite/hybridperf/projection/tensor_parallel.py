@@ -58,7 +58,7 @@ class TensorBytes(NamedTuple):
     again: PassBytes  #: in the forward pass that recomputation repeats
 
 
-_NONE: Final = PassBytes()
+_NOTHING: Final = TensorBytes(PassBytes(), PassBytes(), PassBytes())  #: of a unit that is whole
 
 
 def computed_bytes(plan: PlanFields) -> int:
@@ -90,7 +90,7 @@ def tensor_parallel_bytes(
     ``begins_stage`` says whether a stage begins with the unit, which then receives fp32.
     """
     if plan.tp == 1 or not units[number].tp_parameters:
-        return TensorBytes(_NONE, _NONE, _NONE)
+        return _NOTHING
     before, after = splits_tokens(plan, units, number - 1), splits_tokens(plan, units, number)
     return _tensor_parallel_bytes(
         units[number],
@@ -122,9 +122,7 @@ def _tensor_parallel_bytes(
     narrow = 0 if begins_stage else unit.tp_narrow_inputs
     outputs = float(each * unit.tp_outputs * microbatch)
     again = float(each * unit.tp_outputs_again * microbatch)
-    inputs = float(
-        (FLOAT_BYTES * (unit.tp_inputs - narrow) + each * narrow) * microbatch,
-    )
+    inputs = float((FLOAT_BYTES * (unit.tp_inputs - narrow) + each * narrow) * microbatch)
     if not (token_ranks and unit.tokens):
         slices = all(group.kind != "column" for group in unit.parameter_groups)
         back = PassBytes(gathered=inputs) if slices else PassBytes(all_reduced=inputs)
