@@ -62,7 +62,7 @@ ITEMS = {
         "vit:dp=2,tp=2",
         "vgg:dp=4,zero=3,shard=2",
         "vit:tp=4,sp=on",
-        "bert:pp=2,tp=2,sp=on,recompute=full",
+        "vit:pp=2,tp=2,sp=on,recompute=full",
         "vit:pp=2,tp=2,sp=on,cuts=3,precision=bf16",
         "vgg:pp=2,tp=2,cuts=5,precision=bf16",
         "bert:dp=2,tp=2,zero=3,sp=on,precision=bf16",
