@@ -171,11 +171,12 @@ class _Model:
             optimizer=replace(task.optimizer, lr=0.0, end_lr=0.0),
         )
         self.size, self._device = size, device
-        count = size.layers * size.features * (size.features + 1)
+        count, tensors = size.layers * size.features * (size.features + 1), 2 * size.layers
+        parameters = (unit_tables.Parameters("other", size.features, count, tensors),)
         self.table = unit_tables.UnitTable(
             "",
             tuple(
-                unit_tables.Unit(name, 1.0, count, size.features, 0, tensors=2 * size.layers)
+                unit_tables.Unit(name, 1.0, parameters, size.features, 0, is_narrow=True)
                 for name in self.task.units
             ),
             size.features,

@@ -9,28 +9,34 @@ tables of all tasks of the suite are printed as ``projection/units.toml`` holds 
 from __future__ import annotations
 
 import argparse
+import copy
 import dataclasses
 import json
 import sys
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode  # there is no public name
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from hybridperf.projection.units import Unit, UnitTable
+from hybridperf.projection.units import Unit, UnitTable, unit_columns
 from hybridperf.tasks.registry import find_task, read_task, task_names
+from hybridperf_reference.engine.batchnorm import is_batch_norm
 from hybridperf_reference.engine.gradient_compression import RANK
-from hybridperf_reference.engine.partition import forward_flops
+from hybridperf_reference.engine.partition import forward_flops, parameter_groups
+from hybridperf_reference.engine.precision import is_computed_narrow
 from hybridperf_reference.models import chain_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from hybridperf.tasks.task import Task
     from hybridperf_reference.engine import chain as model
@@ -58,33 +64,104 @@ def unit_table(task: Task, build: Build | None = None) -> UnitTable:
         probe = chain.probe()
         flops, boundaries = forward_flops(probe), probe.boundaries
         few, more = _activations(chain, _FEW), _activations(chain, _MORE)
+        splits = _split_layers(chain)
     samples = _MORE - _FEW
     units = []
     for number, unit in enumerate(chain.units):
-        parameters = dict(unit.module.named_parameters())
-        split = [f"{name}.weight" for name in unit.split]
-        split += [f"{name}.bias" for name, kind in unit.split.items() if kind == "column"]
+        parameters = list(unit.module.parameters())
         units.append(
             Unit(
                 unit.name,
                 forward_flops=flops[number],
-                parameters=_elements(parameters.values()),
+                parameter_groups=tuple(parameter_groups(unit)),
                 output_elements=boundaries[number + 1].numel(),
                 kept_elements=(more[number] - few[number]) // (samples * _ELEMENT_BYTES),
-                tp_parameters=_elements(parameters[name] for name in split if name in parameters),
-                tp_reduced_elements=_row_outputs(unit, boundaries[number]),
+                tp_outputs=splits[number].outputs,
+                tp_outputs_again=splits[number].outputs_again,
+                tp_inputs=splits[number].inputs,
+                tp_narrow_inputs=splits[number].narrow_inputs,
+                tokens=len(boundaries[number]) if unit.shares_tokens else 0,
                 begins_stage=number == 0 or boundaries[number].is_floating_point(),
-                buffers=_elements(unit.module.buffers()),
-                tensors=len(parameters),
-                low_rank_elements=sum(map(_low_rank_elements, parameters.values())),
+                buffers=sum(buffer.numel() for buffer in unit.module.buffers()),
+                low_rank_elements=sum(map(_low_rank_elements, parameters)),
                 output_channels=_channels(boundaries[number + 1]),
+                batch_norm_channels=sum(
+                    part.num_features for part in unit.module.modules() if is_batch_norm(part)
+                ),
+                is_narrow=is_computed_narrow(unit.module),
             )
         )
     return UnitTable(task.name, tuple(units), boundaries[0].numel())
 
 
-def _elements(tensors: Iterator[Tensor] | Any) -> int:
-    return sum(tensor.numel() for tensor in tensors)
+@dataclass(slots=True)
+class _SplitLayers:
+    """Elements at the layers of a unit that tensor parallelism splits, for one sample."""
+
+    outputs: int = 0  #: of row-parallel layers
+    outputs_again: int = 0  #: of them, those that a recomputation does not end before
+    inputs: int = 0  #: of column-parallel layers, or of row-parallel ones if there are no others
+    narrow_inputs: int = 0  #: of them, those that autocast has made narrow
+
+
+def _split_layers(chain: Chain) -> list[_SplitLayers]:
+    """Return what each unit of ``chain`` has at the layers that tensor parallelism splits.
+
+    They are computed under autocast, by tensors that have a device and no values, since autocast
+    passes over the meta device.
+    """
+    found = [_SplitLayers() for _ in chain.units]
+    if not any(unit.split for unit in chain.units):
+        return found
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cpu"), _FusedKernels():
+        outputs = chain.example(1)[0]
+        for unit, counted in zip(chain.units, found, strict=True):
+            module = _without_values(unit.module).train()
+            hooks = _CountSplitLayers(unit, module, counted)
+            with torch.autocast("cpu", dtype=torch.bfloat16), hooks:
+                outputs = module(outputs)
+    return found
+
+
+def _without_values(module: nn.Module) -> nn.Module:
+    """Return a copy of ``module`` on the processor, of tensors as the current mode makes them."""
+    memo: dict[int, Any] = {
+        id(parameter): nn.Parameter(torch.empty_like(parameter, device="cpu"))
+        for parameter in module.parameters()
+    }
+    memo |= {id(b): torch.empty_like(b, device="cpu") for b in module.buffers()}
+    return copy.deepcopy(module, memo)
+
+
+class _CountSplitLayers(saved_tensors_hooks):
+    """Count what passes the layers that are split, in a forward pass of ``module``.
+
+    A recomputation ends once it has made all that is kept, so outputs are computed again if
+    anything is kept after them.
+    """
+
+    def __init__(self, unit: model.Unit, module: nn.Module, counted: _SplitLayers) -> None:
+        self._counted, self._last = counted, 0  # outputs after which nothing is kept yet
+        super().__init__(self._keep, lambda tensor: tensor)
+        rows = unit.split.keys() - unit.columns
+        for name in rows:
+            module.get_submodule(name).register_forward_hook(self._leave)
+        for name in unit.gather_points or rows:
+            module.get_submodule(name).register_forward_pre_hook(self._enter)
+
+    def _keep(self, tensor: Tensor) -> Tensor:
+        self._counted.outputs_again += self._last
+        self._last = 0
+        return tensor
+
+    def _leave(self, _module: nn.Module, _inputs: object, outputs: Tensor) -> None:
+        self._last += outputs.numel()
+        self._counted.outputs += outputs.numel()
+
+    def _enter(self, _module: nn.Module, inputs: tuple[Tensor]) -> None:
+        self._counted.inputs += inputs[0].numel()
+        if inputs[0].dtype == torch.bfloat16:
+            self._counted.narrow_inputs += inputs[0].numel()
 
 
 def _low_rank_elements(parameter: Tensor) -> int:
@@ -171,24 +248,6 @@ def _dropout(values: Tensor, p: float, **_: bool) -> Tensor:
     return torch.native_dropout(values, p, train=True)[0] if p else values
 
 
-def _row_outputs(unit: model.Unit, sample: Tensor) -> int:
-    """Return the output elements of the row-parallel layers of ``unit`` for one ``sample``."""
-    counted = 0
-
-    def count(_module: nn.Module, _inputs: object, outputs: Tensor) -> None:
-        nonlocal counted
-        counted += outputs[0].numel()
-
-    rows = [name for name, kind in unit.split.items() if kind == "row"]
-    handles = [unit.module.get_submodule(name).register_forward_hook(count) for name in rows]
-    if rows:
-        with torch.no_grad():
-            unit.module.eval()(sample.unsqueeze(0))
-    for handle in handles:
-        handle.remove()
-    return counted
-
-
 def main(build: Build | None = None) -> None:
     """Write the unit table of the task that the command line names, or print those of the suite.
 
@@ -209,11 +268,12 @@ def main(build: Build | None = None) -> None:
 
 def _print_tables() -> None:
     """Print the tables of every task of the suite."""
-    columns = [field.name for field in dataclasses.fields(Unit)]
-    lines = [_HEAD, f"columns = {json.dumps(columns)}", ""]
+    lines = [_HEAD, f"columns = {json.dumps(unit_columns())}", ""]
     for table in map(unit_table, map(find_task, task_names())):
         lines += [f'["{table.task}"]', f"input_elements = {table.input_elements}", "units = ["]
-        lines += [f"    {json.dumps(row)}," for row in _rows(table.units)]
+        lines += [
+            f"    {json.dumps(row, default=dataclasses.astuple)}," for row in _rows(table.units)
+        ]
         lines += ["]", ""]
     sys.stdout.write("\n".join(lines))
 
@@ -232,7 +292,8 @@ def _rows(units: Sequence[Unit]) -> list[list[object]]:
     rows = []
     for run in runs:
         more = f"..{run[-1].name.rpartition('.')[2]}" if len(run) > 1 else ""
-        rows.append([run[0].name + more, *dataclasses.astuple(run[0])[1:]])
+        stated = [getattr(run[0], name) for name in unit_columns()[1:]]
+        rows.append([run[0].name + more, *stated])
     return rows
 
 

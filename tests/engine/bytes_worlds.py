@@ -24,7 +24,7 @@ from tests.engine.families import FAMILIES, SEED
 from tests.engine.worlds import mesh_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from torch import Tensor
@@ -36,6 +36,7 @@ _NORMS = 100  #: elements of an all-reduce that may be of the norms of all tenso
 _WHOLE = {
     "c10d.send": 0,
     "c10d.allreduce_": 0,
+    "c10d.allgather_": 0,
     "c10d._allgather_base_": 0,
     "c10d._reduce_scatter_base_": 1,
     "_c10d_functional.all_reduce": 0,
@@ -43,8 +44,9 @@ _WHOLE = {
     "_c10d_functional.all_gather_into_tensor": 0,  # a part, of as many as there are ranks
     "_c10d_functional.reduce_scatter_tensor": 0,
 }
-#: none of which sends anything that another operation does not
-_OTHERS = ("recv", "wait_tensor", "barrier", "_wrap_tensor_autograd")
+#: none of which sends anything that another operation does not, but for samples, which one rank of
+#: a tp group may read for all and broadcast
+_OTHERS = ("recv", "wait_tensor", "barrier", "_wrap_tensor_autograd", "broadcast")
 
 
 class CountBytes(TorchDispatchMode):
@@ -52,7 +54,7 @@ class CountBytes(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch has no types for it
-        self.bytes = Counter[str]()
+        self.bytes = Counter[tuple[str, tuple[int, ...]]]()
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None
@@ -69,15 +71,19 @@ class CountBytes(TorchDispatchMode):
             return
         assert name in _WHOLE, f"{name} is not counted"
         given = args[_WHOLE[name]]
-        tensors: list[Tensor] = list(given) if isinstance(given, list | tuple) else [given]
+        tensors = list(_tensors(given))
         group = self._group(args)
         elements = sum(tensor.numel() for tensor in tensors)
         adds = name.strip("_").endswith(("allreduce", "all_reduce"))
         if dist.get_world_size(group) == 1 or (adds and elements <= _COUNTS):
             return
         parts = dist.get_world_size(group) if name.endswith("all_gather_into_tensor") else 1
-        kind = "few" if adds and elements <= _NORMS else name.rpartition(".")[2].strip("_")
-        self.bytes[f"{kind} {group.group_name}"] += parts * sum(t.nbytes for t in tensors)
+        kind = name.rpartition(".")[2].strip("_")
+        if adds and tensors[0].dim() == 2 and len(tensors[0]) == 2:
+            kind = "rows"  # two sums of each channel of a BatchNorm; all others are flat
+        elif adds and elements <= _NORMS:
+            kind = "few"
+        self.bytes[kind, _ranks(group)] += parts * sum(t.nbytes for t in tensors)
 
     def _group(self, args: Any) -> dist.ProcessGroup:
         for each in args:
@@ -94,6 +100,20 @@ class CountBytes(TorchDispatchMode):
         raise AssertionError(f"no group among {args}")
 
 
+def _ranks(group: dist.ProcessGroup) -> tuple[int, ...]:
+    """Return what identifies ``group``: equal meshes may have another one, of the same ranks."""
+    return tuple(dist.get_process_group_ranks(group))
+
+
+def _tensors(given: Any) -> Iterator[Tensor]:
+    """Yield the tensors in ``given``: a tensor, or a list of such."""
+    if isinstance(given, list | tuple):
+        for each in given:
+            yield from _tensors(each)
+    else:
+        yield given
+
+
 def count_all(folder: Path, items: Sequence[str]) -> None:
     """Train three steps of every item, such as ``vit:dp=2``, and save what was counted."""
     pairs = [item.split(":") for item in items]
@@ -106,11 +126,11 @@ def count_all(folder: Path, items: Sequence[str]) -> None:
                 trainer.warm_up()
                 with CountBytes() as counted:
                     trainer.train(family.batches(family.splits()))
-                kinds = {group.group_name: axis for axis, group in mesh.groups.items()}
+                axes = {_ranks(group): axis for axis, group in mesh.groups.items()}
                 found: dict[str, Any] = {
                     "bytes": {
-                        f"{each.split()[0]} {kinds.get(each.split()[1], 'all')}": count
-                        for each, count in counted.bytes.items()
+                        f"{kind} {axes.get(ranks, 'all')}": count
+                        for (kind, ranks), count in counted.bytes.items()
                     },
                     "sent": trainer.statistics().get("sent"),
                 }

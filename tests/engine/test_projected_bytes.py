@@ -11,7 +11,7 @@ import pytest
 from hybridperf.plan import ParallelPlan
 from hybridperf.projection.partition import stage_cuts
 from hybridperf.projection.stages import Stages
-from hybridperf.projection.traffic import parameter_bytes, sent_bytes
+from hybridperf.projection.traffic import prefetched_bytes, sent_bytes
 from hybridperf_reference.units import unit_table
 from tests.engine.bytes_worlds import count_all
 from tests.engine.families import BATCH, FAMILIES, STEPS
@@ -36,6 +36,13 @@ ITEMS = {
         "vgg:dp=2,zero=3,microbatches=3,gradients=bf16",
         "vit:tp=2",
         "vit:tp=2,recompute=full",
+        "bert_pairs:tp=2,sp=on,recompute=full,precision=bf16",
+        "vgg:tp=2,recompute=full",
+        "vgg:tp=2,precision=bf16",
+        "vit:dp=2,zero=1,gradients=bf16",
+        "resnet:dp=2,zero=3,precision=bf16,recompute=full",
+        "vit:dp=2,zero=2,precision=bf16,microbatches=2",
+        "resnet:dp=2,bn=sync,microbatches=2,recompute=2",
         "vit:pp=2",
         "resnet:pp=2,schedule=gpipe,microbatches=3",
         "vit:pp=2,schedule=interleaved,microbatches=4",
@@ -54,6 +61,15 @@ ITEMS = {
         "vit:dp=2,pp=2,schedule=zbv,sync=blocking,microbatches=4",
         "vit:dp=2,tp=2",
         "vgg:dp=4,zero=3,shard=2",
+        "vit:tp=4,sp=on",
+        "vit:pp=2,tp=2,sp=on,recompute=full",
+        "vit:pp=2,tp=2,sp=on,cuts=3,precision=bf16",
+        "vgg:pp=2,tp=2,cuts=5,precision=bf16",
+        "bert:dp=2,tp=2,zero=3,sp=on,precision=bf16",
+        "vit:dp=4,zero=3,offload=cpu,precision=bf16",
+        "vit:dp=4,zero=2,shard=2,precision=bf16,microbatches=3",
+        "resnet:dp=4,zero=1,shard=2,bn=sync,microbatches=2",
+        "vit:dp=2,pp=2,zero=3,precision=bf16",
     ),
 }
 PAIRS = [(ranks, number) for ranks, items in ITEMS.items() for number in range(len(items))]
@@ -66,6 +82,8 @@ KINDS = {
     "allreduce": "gradients",
     "reduce_scatter_base": "gradients",
     "allgather_base": "parameters",
+    "allgather": "statistics",
+    "rows": "statistics",
 }
 
 
@@ -105,11 +123,10 @@ def test_counted_bytes_are_projected(
             if operation == "few" and axis != "replicate":
                 continue  # norms of tensors, which are split over the other axes
             found[KINDS[axis if axis == "tp" else operation]] += count
-    # FSDP gathers its last unit once more in some steps: what it prefetches at the end is unused.
-    gathered, whole = found.pop("parameters", 0) / STEPS, projected.pop("parameters", 0.0)
-    largest = max(parameter_bytes(plan, unit) for unit in table.units)
-    assert whole <= gathered <= whole + plan.ranks * largest * (whole > 0), text
-    assert {kind: count / STEPS for kind, count in found.items()} == projected, text
+    if plan.zero and plan.pp == 1 and plan.microbatches == 1:
+        # FSDP takes the pass that warms up for a micro-batch of the first step.
+        found["parameters"] -= plan.ranks * prefetched_bytes(plan, table.units)
+    assert found == {kind: STEPS * count for kind, count in projected.items()}, text
 
     if plan.delays_or_compresses:
         sent = counted[ranks, number][0]["sent"]

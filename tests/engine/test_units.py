@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from hybridperf.projection import units
+from hybridperf.projection.units import Parameters
 from hybridperf.tasks.registry import find_task
 from hybridperf_reference.engine.chain import Chain, Unit
 from hybridperf_reference.units import main, unit_table
@@ -67,6 +68,13 @@ def test_counts_of_a_small_chain() -> None:
     # ReLU keeps its outputs, once with the next layer's inputs; GELU its inputs, and the last layer
     # GELU's outputs; the loss keeps log-probabilities.
     assert [unit.kept_elements for unit in table.units] == [10, 2 * 7, 3]
-    assert (first.tp_parameters, first.tp_reduced_elements) == (70, 0)
-    assert (second.tp_parameters, second.tp_reduced_elements) == (70, 7)
-    assert (third.tp_parameters, third.tp_reduced_elements) == (0, 0)
+    assert first.parameter_groups == (Parameters("column", 10, 70, 2),)
+    assert second.parameter_groups == (Parameters("row", 7, 70),)
+    assert third.parameter_groups == (Parameters("other", 3, 24, 2),)
+    assert [unit.tp_parameters for unit in table.units] == [70, 70, 0]
+    assert [unit.tp_inputs for unit in table.units] == [6, 10, 0]
+    # Autocast has made ReLU's inputs narrow, but not the model's.
+    assert [unit.tp_narrow_inputs for unit in table.units] == [0, 10, 0]
+    assert [unit.tp_outputs for unit in table.units] == [0, 7, 0]
+    assert second.tp_outputs_again == 7, "GELU keeps its inputs"
+    assert all(unit.is_narrow for unit in table.units)

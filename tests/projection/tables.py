@@ -5,14 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hybridperf.projection.link import Link, Network
-from hybridperf.projection.units import Unit, UnitTable, UnitTimes
+from hybridperf.projection.units import Parameters, Unit, UnitTable, UnitTimes
 
 if TYPE_CHECKING:
     from hybridperf.projection.units import UnitTiming
 
-__all__ = ["FAST", "equal_units", "timing_of"]
+__all__ = ["FAST", "equal_units", "plain", "timing_of"]
 
 FAST = Network(8, Link(0.0, 1e30))  #: on which nothing takes time
+
+
+def plain(parameters: int, *, split: int = 0, tensors: int = 1) -> tuple[Parameters, ...]:
+    """Return as many ``parameters`` with a row each, of which tp splits ``split``."""
+    rest = parameters - split
+    columns = (Parameters("column", split, split),) if split else ()
+    return (Parameters("other", rest, rest, tensors - len(columns)), *columns)
 
 
 def equal_units(
@@ -23,12 +30,13 @@ def equal_units(
         Unit(
             f"unit.{number}",
             forward_flops=1.0,
-            parameters=parameters,
+            parameter_groups=plain(parameters, split=split, tensors=2),
             output_elements=output,
             kept_elements=kept,
-            tp_parameters=split,
-            tp_reduced_elements=2 * output if split else 0,
-            tensors=2,
+            tp_outputs=2 * output if split else 0,
+            tp_outputs_again=output if split else 0,
+            tp_inputs=2 * output if split else 0,
+            tokens=5 if split else 0,
             low_rank_elements=parameters // 10,
             output_channels=output // 5,
         )

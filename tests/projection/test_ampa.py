@@ -37,7 +37,7 @@ PLANS = (
 
 def chain(flops: Sequence[float], begins: Sequence[bool] = ()) -> list[Unit]:
     return [
-        Unit(f"u{n}", cost, 1, 1, 1, begins_stage=not begins or begins[n])
+        Unit(f"u{n}", cost, (), 1, 1, begins_stage=not begins or begins[n])
         for n, cost in enumerate(flops)
     ]
 

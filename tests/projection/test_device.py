@@ -13,13 +13,14 @@ from hybridperf.projection.device import (
 from hybridperf.projection.system import find_system
 from hybridperf.projection.units import Unit, UnitTable, load_units
 from hybridperf.system.catalog import known_accelerators
+from tests.projection.tables import plain
 
 DEVICES = {device.name: device for device in known_accelerators()}
 A100 = DEVICES["NVIDIA A100 SXM 80 GB"]
 
 
 def _units(flops: float, kept: int) -> UnitTable:
-    unit = Unit("conv", flops, parameters=1000, output_elements=100, kept_elements=kept)
+    unit = Unit("conv", flops, plain(1000), output_elements=100, kept_elements=kept)
     return UnitTable("test/one", (unit,), input_elements=100)
 
 

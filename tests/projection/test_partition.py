@@ -14,6 +14,7 @@ from hybridperf.plan import ParallelPlan
 from hybridperf.plan.fields import FIELDS
 from hybridperf.projection.partition import minimax, partition, prefix_nearest, stage_cuts
 from hybridperf.projection.units import Unit, load_units
+from tests.projection.tables import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -129,7 +130,7 @@ def test_nearest_prefix_sums_of_two_stages_are_exact(costs: list[int]) -> None:
 def units(*rows: tuple[float, int] | tuple[float, int, bool]) -> list[Unit]:
     """Return units of given FLOPs and parameters, and whether a stage may begin there."""
     return [
-        Unit(f"u{number}", row[0], row[1], 1, 1, begins_stage=all(row[2:]))
+        Unit(f"u{number}", row[0], plain(row[1]), 1, 1, begins_stage=all(row[2:]))
         for number, row in enumerate(rows)
     ]
 

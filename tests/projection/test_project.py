@@ -17,7 +17,7 @@ from hybridperf.projection.link import Link, Network
 from hybridperf.projection.project import Projection, project
 from hybridperf.projection.traffic import parameter_gathers
 from hybridperf.projection.units import UnitTimes
-from tests.projection.tables import FAST, equal_units, timing_of
+from tests.projection.tables import FAST, equal_units, plain, timing_of
 
 if TYPE_CHECKING:
     from hybridperf.projection.units import UnitTable, UnitTiming
@@ -107,7 +107,7 @@ def test_vggs_largest_layer_is_one_bucket_that_shows() -> None:
     The gradients of the layers before it wait behind it, though they are few.
     """
     units = tuple(
-        replace(unit, parameters=100_000_000 if number == 22 else 1000)
+        replace(unit, parameter_groups=plain(100_000_000 if number == 22 else 1000))
         for number, unit in enumerate(TABLE.units)
     )
     found = projected("dp=4", Network(8, Link(0.0, 1e6)), table=replace(TABLE, units=units))
@@ -260,11 +260,15 @@ def test_bytes_sent_are_those_of_all_ranks() -> None:
     ):
         assert sent(f"pp=4,microbatches=8,links={links}") == dict.fromkeys(both, 24 * size)
     assert sent("tp=2") == {"tensor_parallel": 2 * 2 * 4 * 24 * 20 * 4800}
-    assert sent("tp=2,sp=on") == {"tensor_parallel": 2 * 2 * 2 * 4 * 24 * 20 * 4800}
+    # Two ranks have three of the five tokens each, padded; all of them are gathered at the end, and
+    # gradients of the 200 parameters of each unit that are not split are added up.
+    split = (2 * 2 * 24 * 20 + 10) * 4800 * 6 / 5
+    assert sent("tp=2,sp=on") == {"tensor_parallel": 2 * 4 * (split + 24 * 200)}
     assert sent("tp=2,recompute=full") == {"tensor_parallel": 2 * 2.5 * 4 * 24 * 20 * 4800}
     assert sent("dp=4,zero=3,microbatches=2") == {
         "gradients": 4 * 2 * 4 * everything,
-        "parameters": 4 * 2 * 2 * 4 * everything,
+        # The last unit's once more: FSDP prefetches it at the end, in vain.
+        "parameters": 4 * 4 * (2 * 2 * everything + 1000),
     }
 
 

@@ -13,6 +13,7 @@ from hybridperf.projection.partition import stage_cuts
 from hybridperf.projection.project import Projection, project
 from hybridperf.projection.projected_cuts import projected_cuts
 from hybridperf.projection.units import Unit, UnitTable, UnitTimes
+from tests.projection.tables import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,7 +44,7 @@ def drawn(seed: object) -> tuple[UnitTable, UnitTiming]:
         Unit(
             f"u{number}",
             forward_flops=draw.randint(1, 10**6),
-            parameters=draw.randint(0, 10**4),
+            parameter_groups=plain(draw.randint(0, 10**4)),
             output_elements=draw.randint(1, 10**3),
             kept_elements=draw.randint(1, 10**4),
         )
@@ -101,7 +102,8 @@ def test_of_the_partitions_that_fit_into_memory_the_fastest_is_chosen() -> None:
 def test_a_partition_that_fits_is_found_where_there_are_too_many_to_try_all() -> None:
     count = 40
     units = [
-        Unit(f"u{n}", 1 if n < 8 else 1000, 10**6 if n < 8 else 10, 1, 1) for n in range(count)
+        Unit(f"u{n}", 1 if n < 8 else 1000, plain(10**6 if n < 8 else 10), 1, 1)
+        for n in range(count)
     ]
     table = UnitTable("wide", tuple(units), 1)
     plan = ParallelPlan.parse("pp=4,microbatches=4")

@@ -15,7 +15,7 @@ from hybridperf.projection.runtime_work import (
     fit_work,
     pass_runtime,
 )
-from tests.projection.tables import FAST, equal_units, timing_of
+from tests.projection.tables import FAST, equal_units, plain, timing_of
 
 if TYPE_CHECKING:
     from hybridperf.projection.units import UnitTimes
@@ -106,7 +106,7 @@ def test_work_is_fitted_to_steps_of_models() -> None:
         equal_units(count, parameters=parameters).units
         for count, parameters in ((2, 100), (8, 100), (8, 900), (4, 9000))
     ]
-    models[2] = tuple(replace(unit, tensors=8) for unit in models[2])
+    models[2] = tuple(replace(unit, parameter_groups=plain(900, tensors=8)) for unit in models[2])
     wanted = RuntimeWork("sharded", 1e-4, 2e-4, 3e-6, 4e-10)
 
     found = fit_work("sharded", [(units, wanted.averaging_s(units)) for units in models])

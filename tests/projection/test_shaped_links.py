@@ -13,6 +13,7 @@ from hybridperf.projection.project import project
 from hybridperf.projection.simulate import Hop, simulate
 from hybridperf.projection.units import Unit, UnitTable, UnitTimes
 from tests.projection.simulated import costs_of, programs_of
+from tests.projection.tables import plain
 
 SLOW = Link(latency_s=0.5, bytes_per_s=10.0, burst_bytes=20.0)
 
@@ -66,7 +67,9 @@ def test_the_stages_of_a_node_average_in_turns_over_its_one_adapter(
     delay: str, sizes: tuple[int, int]
 ) -> None:
     """Two nodes of two devices: all gradients of a node pass its adapter, however unequal."""
-    units = UnitTable("two", tuple(Unit(f"{count}", 1, count, 1, 1) for count in sizes), 1)
+    units = UnitTable(
+        "two", tuple(Unit(f"{count}", 1, plain(count, tensors=0), 1, 1) for count in sizes), 1
+    )
     network = Network(2, Link(0, 1e12), Link(0, 100.0, shared_by=2), "gloo")
     plan = ParallelPlan.parse(f"dp=2,pp=2,microbatches=2,{delay},order=dp-pp-tp")
 
@@ -84,7 +87,9 @@ def test_the_stages_of_a_node_average_in_turns_over_its_one_adapter(
 
 
 def test_stages_with_adapters_of_their_own_average_at_the_same_time() -> None:
-    units = UnitTable("two", tuple(Unit(f"{count}", 1, count, 1, 1) for count in (100, 900)), 1)
+    units = UnitTable(
+        "two", tuple(Unit(f"{count}", 1, plain(count, tensors=0), 1, 1) for count in (100, 900)), 1
+    )
     plan = ParallelPlan.parse("dp=2,pp=2,microbatches=2,staleness=1,order=dp-pp-tp")
 
     found = project(

@@ -47,7 +47,7 @@ def test_equal_layers_are_one_row_and_many_units() -> None:
     # without attention's matrix, of which two one-byte masks do not double in fp32.
     korthikanti = (2 * (34 - 2) + 2) * 512 * 1024 / 4
     assert units[1].kept_elements == pytest.approx(korthikanti, rel=0.005)
-    assert units[1].tp_reduced_elements == 2 * 512 * 1024
+    assert units[1].tp_outputs == units[1].tp_inputs == 2 * 512 * 1024
 
 
 def test_a_name_near_that_of_a_task_is_suggested() -> None:

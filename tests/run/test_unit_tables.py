@@ -22,6 +22,7 @@ from hybridperf.run.unit_tables import known_units, units_of
 from hybridperf.system.accelerators import Devices
 from hybridperf.tasks.registry import read_task, task_path
 from hybridperf_reference.units import unit_table
+from tests.projection.tables import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +41,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def _made_up(path: Path) -> dict[str, Any]:
     """Return a table of the task's units that nobody counted, as its trainer would answer."""
     task = read_task(path)
-    units = tuple(Unit(name, 1e6, 1000, 64, 128) for name in task.units)
+    units = tuple(Unit(name, 1e6, plain(1000), 64, 128) for name in task.units)
     table: dict[str, Any] = json.loads(json.dumps(UnitTable(task.name, units, 64).as_table()))
     return table
 
@@ -140,11 +141,43 @@ def test_a_table_of_something_else_is_refused(
 
 @pytest.mark.parametrize("value", [-1, 1e30])
 def test_numbers_out_of_bounds_are_refused(value: float) -> None:
-    table = UnitTable("a/b", (Unit("one", value, 1, 1, 1),), 1).as_table()
+    table = UnitTable("a/b", (Unit("one", value, (), 1, 1),), 1).as_table()
     table = json.loads(json.dumps(table))
 
     with pytest.raises(ValueError, match="expected forward_flops from 0 to"):
         UnitTable.from_table(table)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"kind": "diagonal"}, "one of column, row, row_bias, normalization, other"),
+        ({"rows": -1}, "expected rows from 0 to"),
+        ({"elements": 10**30}, "expected elements from 0 to"),
+        ({"tensors": 1.5}, "a value of type int"),
+        ({"rows": 7}, "expected elements that 7 rows divide of the other parameters of unit 'one'"),
+        ({"columns": 7}, "one of the keys kind, rows, elements, tensors"),
+    ],
+)
+def test_parameters_out_of_bounds_are_refused(changes: dict[str, object], said: str) -> None:
+    table = json.loads(
+        json.dumps(UnitTable("a/b", (Unit("one", 1, plain(10), 1, 1),), 1).as_table())
+    )
+    assert UnitTable.from_table(table).parameters == 10
+    table["units"][0]["parameter_groups"][0].update(changes)
+
+    with pytest.raises(ValueError, match=said):
+        UnitTable.from_table(table)
+
+
+def test_what_follows_from_parameters_is_not_stated() -> None:
+    table = UnitTable("a/b", (Unit("one", 1, plain(10, split=4), 1, 1),), 1).as_table()
+    assert UnitTable.from_table(json.loads(json.dumps(table))).units[0].tp_parameters == 4
+    stated = json.loads(json.dumps(table))
+    stated["units"][0]["tp_parameters"] = 10**9
+
+    with pytest.raises(ValueError, match=r"'units.*tp_parameters'"):
+        UnitTable.from_table(stated)
 
 
 @pytest.mark.parametrize("ask", [units_of, lambda path: measure_profile(path, 1)])

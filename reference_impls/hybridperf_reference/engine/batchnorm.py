@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 import torch.distributed as dist
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["apply_batch_norm", "commit_statistics", "is_batch_norm"]
 
 
-def is_batch_norm(module: nn.Module) -> bool:
+def is_batch_norm(module: nn.Module) -> TypeGuard[_BatchNorm]:
     """Return whether ``module`` is a torch BatchNorm layer, or a subclass of one."""
     return isinstance(module, _BatchNorm)
 

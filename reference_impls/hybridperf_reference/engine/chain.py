@@ -42,6 +42,16 @@ class Unit:
         """
         return set(self.split.values()) == {"column", "row"}
 
+    @property
+    def columns(self) -> set[str]:
+        """Return the names of the column-parallel layers."""
+        return {name for name, kind in self.split.items() if kind == "column"}
+
+    @property
+    def gather_points(self) -> set[str]:
+        """Return the modules whose inputs are those of all column-parallel layers in them."""
+        return {name.rpartition(".")[0] or name for name in self.columns}
+
 
 class Objective(Protocol):
     """How samples become inputs and targets, what the loss is, and what the model predicts.

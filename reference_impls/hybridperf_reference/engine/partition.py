@@ -10,15 +10,18 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from hybridperf.projection.partition import stage_cuts
-from hybridperf.projection.units import Unit
+from hybridperf.projection.units import Parameters, Unit
+from hybridperf_reference.engine.precision import normalization_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from hybridperf.plan import ParallelPlan
+    from hybridperf.projection.units import ParameterKind
+    from hybridperf_reference.engine import chain as model
     from hybridperf_reference.engine.chain import Chain, Probe
 
-__all__ = ["chain_units", "forward_flops", "stage_slices"]
+__all__ = ["chain_units", "forward_flops", "parameter_groups", "stage_slices"]
 
 
 def chain_units(chain: Chain, probe: Probe) -> list[Unit]:
@@ -31,7 +34,7 @@ def chain_units(chain: Chain, probe: Probe) -> list[Unit]:
         Unit(
             unit.name,
             forward_flops=flops,
-            parameters=sum(parameter.numel() for parameter in unit.module.parameters()),
+            parameter_groups=tuple(parameter_groups(unit)),
             output_elements=after.numel(),
             kept_elements=0,
             begins_stage=before.is_floating_point(),
@@ -40,6 +43,21 @@ def chain_units(chain: Chain, probe: Probe) -> list[Unit]:
             chain.units, forward_flops(probe), pairwise(probe.boundaries), strict=True
         )
     ]
+
+
+def parameter_groups(unit: model.Unit) -> Iterator[Parameters]:
+    """Yield the parameters of ``unit``, those of one kind and equally many rows together."""
+    normalization = set(normalization_parameters(unit.module))
+    groups: dict[tuple[ParameterKind, int], list[int]] = {}
+    for name, parameter in unit.module.named_parameters():
+        layer, _, own = name.rpartition(".")
+        kind: ParameterKind = "normalization" if parameter in normalization else "other"
+        if split := unit.split.get(layer):
+            kind = "row_bias" if (split, own) == ("row", "bias") else split
+        rows = len(parameter) if parameter.dim() else 0
+        groups.setdefault((kind, rows), []).append(parameter.numel())
+    for (kind, rows), elements in groups.items():
+        yield Parameters(kind, rows, sum(elements), len(elements))
 
 
 def stage_slices(plan: ParallelPlan, units: Sequence[Unit]) -> list[slice]:

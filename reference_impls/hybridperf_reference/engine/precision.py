@@ -8,18 +8,25 @@ from typing import TYPE_CHECKING
 import torch
 from torch import (
     _foreach_mul_,  # one kernel for many tensors has no public name
+    nn,
 )
 
+from hybridperf_reference.engine.batchnorm import is_batch_norm
 from hybridperf_reference.engine.norms import local_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from torch import nn
-
     from hybridperf_reference.engine.chain import Unit
 
-__all__ = ["DTYPES", "LossScale", "apply_precision", "set_float32_math"]
+__all__ = [
+    "DTYPES",
+    "LossScale",
+    "apply_precision",
+    "is_computed_narrow",
+    "normalization_parameters",
+    "set_float32_math",
+]
 
 DTYPES = {
     "fp32": torch.float32,
@@ -27,6 +34,10 @@ DTYPES = {
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
 }
+
+# Not their subclasses, which may use weights in fp32.
+_COMPUTED_NARROW = {nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d}
+_NORMALIZATIONS = nn.LayerNorm, nn.RMSNorm, nn.GroupNorm
 
 
 def set_float32_math(*, tf32: bool) -> dict[str, object]:
@@ -55,6 +66,28 @@ def apply_precision(units: Sequence[Unit], *, dtype: torch.dtype, device: torch.
     for unit in units:
         narrow = torch.autocast(device.type, dtype=dtype)
         unit.module.forward = narrow(unit.module.forward)
+
+
+def is_computed_narrow(module: nn.Module) -> bool:
+    """Return whether autocast computes all layers of ``module`` but normalization in bf16 or fp16.
+
+    Other parameters, such as those of embeddings, are used in fp32.
+    """
+    return all(
+        type(part) in _COMPUTED_NARROW or isinstance(part, _NORMALIZATIONS) or is_batch_norm(part)
+        for part in module.modules()
+        if next(part.parameters(recurse=False), None) is not None
+    )
+
+
+def normalization_parameters(module: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters of ``module`` in normalization layers."""
+    return [
+        parameter
+        for part in module.modules()
+        if isinstance(part, _NORMALIZATIONS) or is_batch_norm(part)
+        for parameter in part.parameters(recurse=False)
+    ]
 
 
 class LossScale:

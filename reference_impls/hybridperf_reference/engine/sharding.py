@@ -16,9 +16,12 @@ from torch.distributed.fsdp import (
     fully_shard,
 )
 
-from hybridperf_reference.engine.batchnorm import is_batch_norm
 from hybridperf_reference.engine.data_parallel import DataParallel
-from hybridperf_reference.engine.precision import DTYPES
+from hybridperf_reference.engine.precision import (
+    DTYPES,
+    is_computed_narrow,
+    normalization_parameters,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +60,7 @@ class Sharded(DataParallel):
         offloads = plan.offload == "cpu"
         # Replicated parameters stay on the device, and offloaded ones are updated together.
         narrows = plan.precision in {"bf16", "fp16"} and not offloads
-        narrow = [unit for unit in units if narrows and _is_narrow(unit.module)]
+        narrow = [unit for unit in units if narrows and is_computed_narrow(unit.module)]
         reduced = torch.bfloat16 if plan.gradients == "bf16" else None
         plain = MixedPrecisionPolicy(reduce_dtype=reduced, cast_forward_inputs=False)
         narrowed = MixedPrecisionPolicy(
@@ -67,7 +70,7 @@ class Sharded(DataParallel):
         )
         own = {parameter for parameter in stage.parameters() if not parameter.dim()}
         for unit in narrow:
-            own.update(_normalization_parameters(unit.module))
+            own.update(normalization_parameters(unit.module))
         self._replicated += [parameter for parameter in stage.parameters() if parameter in own]
         shard = partial(
             fully_shard,
@@ -110,30 +113,3 @@ class Sharded(DataParallel):
             for module in stage.modules():
                 if isinstance(module, FSDPModule):
                     module.reshard()
-
-
-def _is_narrow(module: nn.Module) -> bool:
-    """Return whether autocast computes all layers of ``module`` but normalization in bf16 or fp16.
-
-    Other parameters, such as those of embeddings, are used in fp32.
-    """
-    return all(
-        type(part) in _COMPUTED_NARROW or isinstance(part, _NORMALIZATIONS) or is_batch_norm(part)
-        for part in module.modules()
-        if next(part.parameters(recurse=False), None) is not None
-    )
-
-
-def _normalization_parameters(module: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters of ``module`` in normalization layers."""
-    return [
-        parameter
-        for part in module.modules()
-        if isinstance(part, _NORMALIZATIONS) or is_batch_norm(part)
-        for parameter in part.parameters(recurse=False)
-    ]
-
-
-# Not their subclasses, which may use weights in fp32.
-_COMPUTED_NARROW = {nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d}
-_NORMALIZATIONS = nn.LayerNorm, nn.RMSNorm, nn.GroupNorm

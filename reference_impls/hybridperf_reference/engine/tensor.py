@@ -83,23 +83,13 @@ def enter_split_regions(unit: Unit, streams: RngStreams, *, tokens: bool) -> Non
     def parts(*_: object) -> None:
         streams.enter(split=True)
 
-    columns = _columns(unit)
+    columns = unit.columns
     for name in unit.split if columns else ():
         leaves = parts if name in columns or tokens else whole
         unit.module.get_submodule(name).register_forward_hook(leaves)
     if tokens:
-        for place in _gather_points(columns):
+        for place in unit.gather_points:
             unit.module.get_submodule(place).register_forward_pre_hook(whole)
-
-
-def _columns(unit: Unit) -> set[str]:
-    """Return the names of the column-parallel layers of ``unit``."""
-    return {name for name, kind in unit.split.items() if kind == "column"}
-
-
-def _gather_points(columns: Iterable[str]) -> set[str]:
-    """Return the modules before which the common inputs of their ``columns`` are gathered once."""
-    return {name.rpartition(".")[0] or name for name in columns}
 
 
 def _split(unit: Unit, axis: DeviceMesh, tokens: int | None) -> None:
@@ -110,11 +100,11 @@ def _split(unit: Unit, axis: DeviceMesh, tokens: int | None) -> None:
     if not unit.split:
         return
     whole = Replicate() if tokens is None else Shard(1)
-    columns = _columns(unit)
+    columns = unit.columns
     into_rows = Shard(-1) if columns else Replicate()
     # Column-parallel layers of one module share an input: it is gathered, and its gradient reduced,
     # once for all of them.
-    for place in _gather_points(columns):
+    for place in unit.gather_points:
         gather = _Redistribute(axis, whole, Replicate(), tokens)
         unit.module.get_submodule(place).register_forward_pre_hook(gather.before_columns)
     styles: dict[str, ParallelStyle] = {

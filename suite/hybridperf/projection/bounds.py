@@ -14,15 +14,11 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hybridperf.plan import SCHEDULES, ParallelPlan
-from hybridperf.projection.collectives import all_gather, all_reduce, reduce_scatter
+from hybridperf.projection.collectives import all_reduce, reduce_scatter
 from hybridperf.projection.partition import partition, stage_cuts
 from hybridperf.projection.stages import axis_stride
-from hybridperf.projection.traffic import (
-    gradient_bytes,
-    held_parameters,
-    message_bytes,
-    tensor_parallel_bytes,
-)
+from hybridperf.projection.tensor_parallel import PassBytes, tensor_parallel_bytes
+from hybridperf.projection.traffic import gradient_bytes, held_parameters, message_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -170,9 +166,9 @@ class GroupBounds:
         self.timing = cache(timing)
         self.by_flops, self.by_time = cache(self._by_flops), cache(self._by_time)
         self._sums, self._averages = cache(self._running_sums), cache(self._averages_s)
-        self._adding_up, self._averaging = cache(self._adding_up_s), cache(self._averaging_s)
+        self._tensor, self._averaging = cache(self._tensor_s), cache(self._averaging_s)
         self._sent, self._wire = cache(self._sent_bytes), cache(self._fastest_wire_s)
-        self._ways = cache(self._all_ways)
+        self._ways, self._gradients = cache(self._all_ways), cache(self._running_gradients)
 
     def microbatch(self, layout: Layout, pipeline: Pipeline) -> int:
         """Return the samples of a micro-batch."""
@@ -290,28 +286,30 @@ class GroupBounds:
         self, samples: int, tp: int, ways: tuple[tuple[int, bool], ...]
     ) -> tuple[list[float], list[float]]:
         """Return running sums over units: of forward passes, and of both passes with the loss."""
-        times = self.timing(samples)
-        plan = _plan(tp=tp, precision=self._candidates.precision)
+        times, precision = self.timing(samples), self._candidates.precision
+        plans = [(stride, _plan(tp=tp, sp=sp, precision=precision)) for stride, sp in ways]
         forward_s, both_s = [], []
-        for unit, forward, backward in zip(
-            self._units, times.forward_s, times.backward_s, strict=True
-        ):
-            part, sums_s = 1.0, 0.0
+        for number, unit in enumerate(self._units):
+            part, tensor_s = 1.0, [(0.0, 0.0)]
             if tp > 1 and unit.parameters:
-                part = held_parameters(plan, unit) / unit.parameters
-                size = tensor_parallel_bytes(plan, unit, samples)
-                sums_s = min(self._adding_up(size, tp, *way) for way in ways)
-            forward_s.append(forward * part + sums_s)
-            both_s.append((forward + backward) * part + 2 * sums_s)
+                part = held_parameters(plans[0][1], unit) / unit.parameters
+                tensor_s = [
+                    (
+                        self._tensor(sent.forward, tp, stride),
+                        self._tensor(sent.backward, tp, stride),
+                    )
+                    for stride, plan in plans
+                    for sent in [tensor_parallel_bytes(plan, self._units, number, samples)]
+                ]
+            once_s, back_s = times.forward_s[number], times.backward_s[number]
+            forward_s.append(once_s * part + min(forward for forward, _ in tensor_s))
+            both_s.append((once_s + back_s) * part + min(map(sum, tensor_s)))
         both_s[-1] += times.loss_s
         return [0.0, *accumulate(forward_s)], [0.0, *accumulate(both_s)]
 
-    def _adding_up_s(self, size: float, ranks: int, stride: int, sp: bool) -> float:
-        """Return the seconds of adding up activations in a tp group; with sp, in two halves."""
-        group = self._network.group(ranks, stride)
-        if sp:
-            return reduce_scatter(size, group).seconds + all_gather(size, group).seconds
-        return all_reduce(size, group).seconds
+    def _tensor_s(self, sent: PassBytes, ranks: int, stride: int) -> float:
+        """Return the seconds of what a tp group exchanges in a pass."""
+        return sent.seconds(self._network.group(ranks, stride))
 
     def _averages_s(
         self, layout: Layout, pipeline: Pipeline, ways: tuple[tuple[int, int, bool, int, str], ...]
@@ -323,15 +321,14 @@ class GroupBounds:
         if layout.dp == 1 or bursts:
             return _Averages([0.0] * layout.pp, [0.0] * layout.pp, 0.0)
         edges = (0, *pipeline.cuts, len(self._units))
-        ranks = [
-            [unit for stage in own for unit in self._units[edges[stage] : edges[stage + 1]]]
-            for own in self._placed(layout, pipeline)
-        ]
+        placed = self._placed(layout, pipeline)
         none = [inf] * layout.pp
         plain, factors, in_turns_s = [none], [none], []
         for stride, between, zero, shards, form in ways:
-            plan = _plan(tp=layout.tp, gradients=form)
-            sizes = (sum(gradient_bytes(plan, unit) for unit in units) for units in ranks)
+            sums = self._gradients(layout.tp, form, shards if zero else None)
+            sizes = (
+                sum(sums[edges[stage + 1]] - sums[edges[stage]] for stage in own) for own in placed
+            )
             by_rank_s = [
                 self._averaging(size, layout, stride, between, zero, shards) for size in sizes
             ]
@@ -343,6 +340,12 @@ class GroupBounds:
             [min(each) for each in zip(*factors, strict=True)],
             min(in_turns_s),
         )
+
+    def _running_gradients(self, tp: int, form: str, shard: int | None) -> list[float]:
+        """Return running sums over units of the bytes of gradients that replicas average."""
+        zero, precision = int(shard is not None), self._candidates.precision
+        plan = _plan(tp=tp, gradients=form, zero=zero, shard=shard, precision=precision)
+        return [0.0, *accumulate(gradient_bytes(plan, unit) for unit in self._units)]
 
     def _longest_turn_s(
         self, by_rank_s: list[float], layout: Layout, stride: int, between: int
@@ -377,7 +380,7 @@ class GroupBounds:
     ) -> int:
         """Return the bytes of a message with the outputs of a unit, in the smallest form."""
         return min(
-            message_bytes(_plan(tp=tp, sp=sp, links=links), self._units[unit], samples)
+            message_bytes(_plan(tp=tp, sp=sp, links=links), self._units, unit, samples)
             for sp, links in ways
         )
 

@@ -7,16 +7,17 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hybridperf.projection.collectives import Cost, all_gather, all_reduce, reduce_scatter
+from hybridperf.projection.hops import stage_hops, when_received
 from hybridperf.projection.runtime_work import averaging_runtime, pass_runtime
-from hybridperf.projection.simulate import Bucket, Costs, Hop, Receives
+from hybridperf.projection.simulate import Bucket, Costs
 from hybridperf.projection.stages import Stages, axis_stride
+from hybridperf.projection.tensor_parallel import tensor_parallel_bytes
 from hybridperf.projection.traffic import (
-    AGAIN,
     gradient_bytes,
-    message_bytes,
     parameter_bytes,
     parameter_gathers,
-    tensor_parallel_bytes,
+    replicated_bytes,
+    token_gradient_bytes,
 )
 
 if TYPE_CHECKING:
@@ -92,13 +93,13 @@ def plan_costs(
         # The first stage needs no gradient of its inputs: torch leaves all to the other half.
         input_s=(0.0, *(one / 2 for one in backward_s[1:])),
         weight_s=(backward_s[0], *(one / 2 for one in backward_s[1:])),
-        activations=_hops(plan, network, stages, times.microbatch, forth=True),
-        gradients=_hops(plan, network, stages, times.microbatch, forth=False),
+        activations=stage_hops(plan, network, stages, times.microbatch, forth=True),
+        gradients=stage_hops(plan, network, stages, times.microbatch, forth=False),
         buckets=_buckets(plan, network, each, in_pass=in_pass),
         update_s=updates,
         turns=_turns(plan, network),
         clip_s=_clip_s(plan, network) if clips or plan.precision == "fp16" else None,
-        receives=_receives(plan, network),
+        receives=when_received(plan, network),
         averaging_speed=network.averaging_speed,
     )
     costs = _with_work(plan, costs, network, each)
@@ -141,10 +142,14 @@ def _unit_costs(
     for number in stages.units[stage]:
         unit = stages.table.units[number]
         share = stretch * _tp_share(plan, unit)
-        sums = _reduced_s(plan, tensor, tensor_parallel_bytes(plan, unit, times.microbatch))
-        forward_s = times.forward_s[number] * share + sums
-        repeats = number in stages.recomputed
-        again = repeats * (forward_s - (1 - AGAIN) * sums)
+        compute_s, repeats = times.forward_s[number] * share, number in stages.recomputed
+        forward_s = backward_s = again_s = 0.0
+        if plan.tp > 1:
+            begins_stage = number == stages.units[stage][0]
+            sent = tensor_parallel_bytes(
+                plan, stages.table.units, number, times.microbatch, begins_stage=begins_stage
+            )
+            forward_s, backward_s, again_s = (each.seconds(tensor) for each in sent)
         own_bytes = gradient_bytes(plan, unit)
         gather, scatter = Cost(0.0, 0.0), Cost(0.0, 0.0)
         if plan.zero:
@@ -153,9 +158,9 @@ def _unit_costs(
             over = all_reduce(own_bytes / plan.shards, replicate)
             scatter = Cost(scatter.seconds + over.seconds, scatter.sent_bytes + over.sent_bytes)
         yield _UnitCost(
-            forward_s,
-            times.backward_s[number] * share + sums + again,
-            sums * (2 + AGAIN * repeats),
+            compute_s + forward_s,
+            times.backward_s[number] * share + backward_s + repeats * (compute_s + again_s),
+            forward_s + backward_s + repeats * again_s,
             gather,
             scatter,
             own_bytes,
@@ -165,15 +170,6 @@ def _unit_costs(
 def _tp_share(plan: ParallelPlan, unit: Unit) -> float:
     """Return the share of a unit's work that one rank of a tp group does."""
     return 1 - unit.tp_parameters / (unit.parameters or 1) * (1 - 1 / plan.tp)
-
-
-def _reduced_s(plan: ParallelPlan, group: Group, message_bytes: float) -> float:
-    """Return the seconds of adding up activations in a tp group; with sp, in two halves."""
-    if plan.sp:
-        return (
-            reduce_scatter(message_bytes, group).seconds + all_gather(message_bytes, group).seconds
-        )
-    return all_reduce(message_bytes, group).seconds
 
 
 class _Passes(NamedTuple):
@@ -255,7 +251,30 @@ def _update(
     if plan.gradients == "powersgd":  # the second factors, once the first ones are averaged
         group = network.group(plan.dp, axis_stride(plan, "dp"))
         exposed += all_reduce(sum(unit.gradient_bytes for unit in costs) / 2, group).seconds
+    exposed += _small_averages_s(plan, network, stages, own)
     return seconds + exposed + _averaging_work_s(plan, network, stages, rank), exposed
+
+
+def _small_averages_s(
+    plan: ParallelPlan, network: Network, stages: Stages, own: Sequence[int]
+) -> float:
+    """Return the seconds of averaging, after all passes, what is replicated beside split tensors.
+
+    Those are gradients that sharding replicas do not shard, and those of the parameters of which a
+    tp rank has seen its own tokens only; all of the units ``own`` at once.
+    """
+    if not (plan.zero or plan.sp):
+        return 0.0
+    units = [stages.table.units[number] for number in own]
+    seconds = 0.0
+    if replicated := sum(replicated_bytes(plan, unit) for unit in units):
+        seconds += sum(
+            all_reduce(replicated, group).seconds for group in stages.replica_groups(network)
+        )
+    if of_tokens := sum(token_gradient_bytes(plan, unit) for unit in units):
+        group = network.group(plan.tp, axis_stride(plan, "tp"))
+        seconds += all_reduce(of_tokens, group).seconds
+    return seconds
 
 
 def _averaging_work_s(plan: ParallelPlan, network: Network, stages: Stages, rank: int) -> float:
@@ -271,54 +290,6 @@ def _averaging_work_s(plan: ParallelPlan, network: Network, stages: Stages, rank
         scatters = plan.microbatches if plan.zero >= 2 and plan.pp == 1 else 1
         often = (gathers + scatters) / 2
     return work.averaging_s([stages.table.units[n] for n in stages.units_of(rank)], often)
-
-
-def _hops(
-    plan: ParallelPlan, network: Network, stages: Stages, microbatch: int, *, forth: bool
-) -> tuple[Hop | None, ...]:
-    """Return the message of each stage to the next one, or to the one before."""
-    count, stride = len(stages.units), axis_stride(plan, "pp")
-    hops: list[Hop | None] = []
-    for stage in range(count):
-        other = stage + 1 if forth else stage - 1
-        if not 0 <= other < count or stages.rank_of[other] == stages.rank_of[stage]:
-            hops.append(None)
-            continue
-        sender, receiver = stages.rank_of[stage], stages.rank_of[other]
-        link = network.hop(sender * stride, receiver * stride, stride)
-        last = stages.table.units[stages.units[min(stage, other)][-1]]
-        occupied_s = message_bytes(plan, last, microbatch) / link.own_bytes_per_s
-        burst_s = link.burst_bytes / link.own_bytes_per_s
-        hop = Hop(f"{sender}-{receiver}", occupied_s, link.latency_s, burst_s=burst_s)
-        if (work := network.send_work) is not None:
-            hop = _worked_hop(hop, work.send_s(message_bytes(plan, last, microbatch)))
-        if codec := dict(network.codec_work).get(plan.links):
-            coding_s = codec.send_s(message_bytes(replace(plan, links="none"), last, microbatch))
-            hop = hop._replace(encode_s=hop.encode_s + coding_s, decode_s=hop.decode_s + coding_s)
-        hops.append(hop)
-    return tuple(hops)
-
-
-def _receives(plan: ParallelPlan, network: Network) -> Receives | None:
-    """Return when ranks ask for messages; None where messages do not wait for that.
-
-    Gloo starts a message once its receiver has asked for it. Torch's pipelines ask as they wait,
-    over the connection that has what they send; programs have one for each direction, and ask for
-    the next message, too.
-    """
-    if network.library != "gloo":
-        return None
-    programs = plan.delays_or_compresses
-    return Receives(ahead=int(programs), in_turn=not programs)
-
-
-def _worked_hop(hop: Hop, worked_s: float) -> Hop:
-    """Return ``hop`` with ``worked_s`` of its seconds as work of each of the two ranks."""
-    left_s = max(0.0, hop.latency_s + hop.occupied_s - 2 * worked_s)
-    latency_s = min(hop.latency_s, left_s)
-    return hop._replace(
-        occupied_s=left_s - latency_s, latency_s=latency_s, encode_s=worked_s, decode_s=worked_s
-    )
 
 
 def _buckets(

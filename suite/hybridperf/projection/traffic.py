@@ -7,32 +7,33 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.plan.actions import ActionKind
 from hybridperf.plan.schedules import SCHEDULES
+from hybridperf.projection.tensor_parallel import (
+    FLOAT_BYTES,
+    computed_bytes,
+    splits_tokens,
+    tensor_parallel_bytes,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from hybridperf.plan.fields import PlanFields
     from hybridperf.projection.stages import Stages
-    from hybridperf.projection.units import Unit
+    from hybridperf.projection.units import Parameters, Unit
 
 __all__ = [
-    "AGAIN",
-    "FLOAT_BYTES",
-    "computed_bytes",
     "gathered_bytes",
     "gradient_bytes",
     "held_parameters",
     "message_bytes",
     "parameter_bytes",
     "parameter_gathers",
+    "prefetched_bytes",
+    "replicated_bytes",
     "sent_bytes",
-    "tensor_parallel_bytes",
+    "token_gradient_bytes",
 ]
 
-FLOAT_BYTES: Final = 4  #: weights, gradients and what stages send are fp32
-#: of the sums over tp in a forward pass, those that recomputation repeats: torch ends it before the
-#: last one of two in a layer, which no gradient needs
-AGAIN: Final = 0.5
 _KEPT_SHARE: Final = 10  #: ``links=topk`` sends one value in so many, with its index
 
 
@@ -45,14 +46,20 @@ _CODED_BYTES: Final[Mapping[str, Callable[[int, int], int]]] = {
 }
 
 
-def message_bytes(plan: PlanFields, unit: Unit, microbatch: int) -> int:
-    """Return the bytes of a message with the outputs of ``unit``, or with their gradient.
+def message_bytes(
+    plan: PlanFields, units: Sequence[Unit], number: int, microbatch: int, tp_rank: int = 0
+) -> int:
+    """Return the bytes of a message with the outputs of unit ``number``, or with their gradient.
 
-    With ``sp`` a rank of a tp group sends its own tokens only.
+    With ``sp`` a rank of a tp group sends its own tokens only; the first one has the most.
     """
-    parts = plan.tp if plan.sp and unit.tp_parameters else 1
-    elements = -(-unit.output_elements // parts) * microbatch
-    return _CODED_BYTES[plan.links](elements, unit.output_channels)
+    unit = units[number]
+    elements = unit.output_elements
+    if splits_tokens(plan, units, number):
+        most = -(-unit.tokens // plan.tp)
+        own = min(most, max(0, unit.tokens - tp_rank * most))
+        elements = elements // unit.tokens * own
+    return _CODED_BYTES[plan.links](elements * microbatch, unit.output_channels)
 
 
 def held_parameters(plan: PlanFields, unit: Unit) -> float:
@@ -63,13 +70,66 @@ def held_parameters(plan: PlanFields, unit: Unit) -> float:
 def gradient_bytes(plan: PlanFields, unit: Unit) -> float:
     """Return the bytes of the gradients of ``unit`` that a replica averages with the others.
 
-    Plans that delay or compress add a number for each tensor, which says whether it has a gradient.
+    With ``zero`` they are those that are scattered, with their padding. Plans that delay or
+    compress add a number for each tensor, which says whether it has a gradient.
     """
+    each = _averaged_bytes(plan)
+    if plan.zero:
+        return each * _sharded_elements(unit, plan.tp, plan.shards, _leaves_normalization(plan))
     marks = unit.tensors if plan.delays_or_compresses else 0
     if plan.gradients == "powersgd":
         return float(FLOAT_BYTES * (unit.low_rank_elements + marks))
-    each = 2 if plan.gradients == "bf16" else FLOAT_BYTES
     return each * (held_parameters(plan, unit) + marks)
+
+
+def _averaged_bytes(plan: PlanFields) -> int:
+    """Return the bytes of a number of a gradient that replicas average."""
+    return 2 if plan.gradients == "bf16" else FLOAT_BYTES
+
+
+def replicated_bytes(plan: PlanFields, unit: Unit) -> int:
+    """Return the bytes of those gradients of ``unit`` that replicas average though they shard."""
+    if not plan.zero:
+        return 0
+    return _averaged_bytes(plan) * _replicated_elements(unit, _leaves_normalization(plan))
+
+
+def _leaves_normalization(plan: PlanFields) -> bool:
+    """Return whether normalization layers of units that are computed narrow are not sharded."""
+    return gathered_bytes(plan) < FLOAT_BYTES
+
+
+@functools.lru_cache(maxsize=10_000)  # a search asks for the same few, in very many plans
+def _sharded_elements(unit: Unit, tp: int, shards: int, leaves_normalization: bool) -> int:
+    """Return the elements of all shards of ``unit``, on one rank of a tp group.
+
+    FSDP pads the rows of each parameter so that ``shards`` divide them.
+    """
+    elements = 0
+    for group in unit.parameter_groups:
+        if _is_replicated(group, unit, leaves_normalization):
+            continue
+        rows = -(-group.rows // tp) if group.kind == "column" else group.rows
+        of_a_row = group.elements // group.rows
+        if group.kind == "row":
+            of_a_row //= tp
+        elements += -(-rows // shards) * shards * of_a_row
+    return elements
+
+
+@functools.lru_cache(maxsize=10_000)
+def _replicated_elements(unit: Unit, leaves_normalization: bool) -> int:
+    """Return the elements of the parameters of ``unit`` that are not sharded."""
+    return sum(
+        group.elements
+        for group in unit.parameter_groups
+        if _is_replicated(group, unit, leaves_normalization)
+    )
+
+
+def _is_replicated(group: Parameters, unit: Unit, leaves_normalization: bool) -> bool:
+    normalizes = group.kind == "normalization" and unit.is_narrow
+    return not group.rows or (leaves_normalization and normalizes)
 
 
 def parameter_gathers(plan: PlanFields, rank: int) -> tuple[int, ...]:
@@ -103,70 +163,143 @@ def _gathers(
     return tuple(counts.values())
 
 
-def parameter_bytes(plan: PlanFields, unit: Unit) -> float:
-    """Return the bytes of the parameters of ``unit`` in the form in which they are gathered."""
-    return gathered_bytes(plan) * held_parameters(plan, unit)
+def parameter_bytes(plan: PlanFields, unit: Unit) -> int:
+    """Return the bytes of the parameters of ``unit`` in the form in which they are gathered.
+
+    Units that autocast does not compute narrow, such as embeddings, are gathered in fp32.
+    """
+    each = gathered_bytes(plan) if unit.is_narrow else FLOAT_BYTES
+    return each * _sharded_elements(unit, plan.tp, plan.shards, _leaves_normalization(plan))
+
+
+def prefetched_bytes(plan: PlanFields, units: Sequence[Unit]) -> int:
+    """Return the bytes that FSDP prefetches at the end of a backward pass, and does not use.
+
+    It takes the unit whose forward pass came before that of the first one in an earlier
+    micro-batch, which is the last one, for the next to need its parameters. In a pipeline it
+    prefetches nothing.
+    """
+    if not plan.zero or plan.pp > 1:
+        return 0
+    sizes = [size for unit in units if (size := parameter_bytes(plan, unit))]
+    return sizes[-1] if len(sizes) > 1 else 0
 
 
 def gathered_bytes(plan: PlanFields) -> int:
-    """Return the bytes of a parameter as it is gathered."""
+    """Return the bytes of a parameter as it is gathered, if autocast computes with it."""
     return computed_bytes(plan) if plan.offload == "none" else FLOAT_BYTES
 
 
-def computed_bytes(plan: PlanFields) -> int:
-    """Return the bytes of a number that a pass computes; those of normalization layers are more."""
-    return 2 if plan.precision in {"bf16", "fp16"} else FLOAT_BYTES
+def token_gradient_bytes(plan: PlanFields, unit: Unit) -> float:
+    """Return the bytes of the gradients of ``unit`` that a tp rank adds to others', on average.
 
-
-def tensor_parallel_bytes(plan: PlanFields, unit: Unit, microbatch: int) -> float:
-    """Return the bytes that a tp rank hands to all-reduces in a forward pass of ``unit``."""
-    if plan.tp == 1:
+    They are those of parameters that tensor parallelism does not split, and of which each rank has
+    seen only its tokens. Replicas that shard have a part each.
+    """
+    if not (plan.sp and unit.tokens):
         return 0.0
-    return float(computed_bytes(plan) * unit.tp_reduced_elements * microbatch)
+    elements = 0.0
+    for group in unit.parameter_groups:
+        if group.kind in _OF_SPLIT_LAYERS:
+            continue
+        replicated = _is_replicated(group, unit, _leaves_normalization(plan))
+        elements += group.elements / (1 if replicated else plan.shards)
+    return FLOAT_BYTES * elements
+
+
+_OF_SPLIT_LAYERS: Final = ("column", "row", "row_bias")  # whose gradients are whole
 
 
 def sent_bytes(stages: Stages, microbatch: int) -> dict[str, float]:
     """Return the bytes that all ranks hand to sends and collectives in a step, by kind.
 
     ``activations`` and ``activation_gradients`` cross from stage to stage, ``gradients`` are
-    averaged over replicas, ``parameters`` gathered from shards, and ``tensor_parallel`` are sums of
-    activations in tp groups. What of them a link carries: `hybridperf.projection.collectives`.
+    averaged over replicas, ``parameters`` gathered from shards, ``statistics`` are those of
+    BatchNorm over all replicas, and ``tensor_parallel`` is all that ranks of a tp group exchange.
+    What of them a link carries: `hybridperf.projection.collectives`.
     """
-    plan, units, last = stages.plan, stages.table.units, len(stages.units) - 1
-    every, passes = plan.dp * plan.tp, plan.microbatches
+    plan, units = stages.plan, stages.table.units
+    every = plan.dp * plan.tp
     messages = (
-        every
-        * passes
+        plan.dp
+        * plan.microbatches
         * sum(
-            message_bytes(plan, units[own[-1]], microbatch)
-            for number, own in enumerate(stages.units)
-            if number < last and stages.rank_of[number] != stages.rank_of[number + 1]
+            message_bytes(plan, units, stages.units[stage][-1], microbatch, tp_rank)
+            for stage in range(len(stages.units) - 1)
+            if stages.rank_of[stage] != stages.rank_of[stage + 1]
+            for tp_rank in range(plan.tp)
         )
     )
-    sent: dict[str, float] = {"activations": messages, "activation_gradients": messages}
-    if plan.dp > 1:
-        sent["gradients"] = every * sum(gradient_bytes(plan, unit) for unit in units)
-        if plan.zero >= 2 and plan.pp == 1:
-            sent["gradients"] *= passes
-        if plan.zero and plan.shards < plan.dp:  # then each shard once, over its copies
-            whole = sum(gradient_bytes(plan, unit) for unit in units)
-            sent["gradients"] += every * whole / plan.shards
-        sent["parameters"] = every * sum(
-            often * parameter_bytes(plan, units[number])
-            for rank in range(plan.pp)
-            for stage, often in zip(
-                plan.stages_of(rank), parameter_gathers(plan, rank), strict=True
-            )
-            for number in stages.units[stage]
-        )
-    sums = (
-        every
-        * passes
+    sent: dict[str, float] = {
+        "activations": messages,
+        "activation_gradients": messages,
+        "gradients": every * _averaged_in_all(stages) if plan.dp > 1 else 0.0,
+        "parameters": every * _gathered_in_all(stages),
+        "statistics": every
+        * plan.microbatches
+        * sum(_statistic_bytes(stages, number) for number in range(len(units))),
+        "tensor_parallel": every
         * sum(
-            tensor_parallel_bytes(plan, unit, microbatch)
-            * (2 + AGAIN * (number in stages.recomputed))
+            plan.microbatches * _tensor_parallel_bytes(stages, number, microbatch)
+            + token_gradient_bytes(plan, unit)
             for number, unit in enumerate(units)
-        )
-    )
-    sent["tensor_parallel"] = sums * (2 if plan.sp else 1)  # scattered, and gathered later
+        ),
+    }
     return {kind: count for kind, count in sent.items() if count}
+
+
+def _gathered_in_all(stages: Stages) -> int:
+    """Return the bytes of parameters that a pipeline of ranks gathers in a step."""
+    plan, units = stages.plan, stages.table.units
+    gathered = sum(
+        often * parameter_bytes(plan, units[number])
+        for rank in range(plan.pp)
+        for stage, often in zip(plan.stages_of(rank), parameter_gathers(plan, rank), strict=True)
+        for number in stages.units[stage]
+    )
+    # Of all micro-batches but the last one, the next begins with what is prefetched.
+    return gathered + (prefetched_bytes(plan, units) if plan.microbatches > 1 else 0)
+
+
+def _averaged_in_all(stages: Stages) -> float:
+    """Return the bytes of gradients that a pipeline of ranks hands to averages in a step."""
+    plan, units = stages.plan, stages.table.units
+    whole = sum(gradient_bytes(plan, unit) for unit in units)
+    often = plan.microbatches if plan.zero >= 2 and plan.pp == 1 else 1
+    averaged = often * whole
+    if plan.zero and plan.shards < plan.dp:  # then each shard once, over its copies
+        averaged += whole / plan.shards
+    replicated = sum(replicated_bytes(plan, unit) for unit in units)
+    return averaged + replicated * len(_replica_groups(plan))
+
+
+def _replica_groups(plan: PlanFields) -> list[int]:
+    """Return the sizes of the groups over which all replicas are reduced in turn."""
+    return [size for size in (plan.dp // plan.shards, plan.shards) if size > 1]
+
+
+def _statistic_bytes(stages: Stages, number: int) -> int:
+    """Return the bytes of BatchNorm's statistics that a rank exchanges for a micro-batch.
+
+    Of each channel three numbers are gathered in a forward pass, in each group what the one before
+    has gathered, and two are summed in the backward pass.
+    """
+    plan, unit = stages.plan, stages.table.units[number]
+    if plan.bn != "sync":
+        return 0
+    gathered, replicas, groups = 0, 1, _replica_groups(plan)
+    for size in groups:
+        replicas *= size
+        gathered += 3 * replicas
+    passes = 1 + (number in stages.recomputed)
+    return FLOAT_BYTES * unit.batch_norm_channels * (passes * gathered + 2 * len(groups))
+
+
+def _tensor_parallel_bytes(stages: Stages, number: int, microbatch: int) -> float:
+    """Return the bytes that a tp rank hands to collectives in the passes of a micro-batch."""
+    begins = any(number == own[0] for own in stages.units)
+    sent = tensor_parallel_bytes(
+        stages.plan, stages.table.units, number, microbatch, begins_stage=begins
+    )
+    repeated = sent.again.total if number in stages.recomputed else 0.0
+    return sent.forward.total + sent.backward.total + repeated

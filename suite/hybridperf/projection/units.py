@@ -6,9 +6,9 @@ import dataclasses
 import functools
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
@@ -18,11 +18,34 @@ from hybridperf.tasks.schema import build
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Unit", "UnitTable", "UnitTimes", "UnitTiming", "load_units"]
+__all__ = [
+    "ParameterKind",
+    "Parameters",
+    "Unit",
+    "UnitTable",
+    "UnitTimes",
+    "UnitTiming",
+    "load_units",
+    "unit_columns",
+]
 
 _FILE: Final = Path(__file__).with_name("units.toml")
 _MOST: Final = 1e18  #: of any number of a unit
 _MOST_TEXT: Final = 300  #: characters of what is wrong with a table
+
+
+ParameterKind: TypeAlias = Literal["column", "row", "row_bias", "normalization", "other"]
+#: of column-parallel layers; weights and biases of row-parallel layers; of normalization layers
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Parameters of a unit that are of one kind and have equally many rows."""
+
+    kind: ParameterKind
+    rows: int  #: size of the first dimension of each; 0: numbers, which have none
+    elements: int  #: of all of them
+    tensors: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +57,44 @@ class Unit:
 
     name: str
     forward_flops: float  #: of matrix products and convolutions, by torch's FlopCounterMode
-    parameters: int  #: elements
+    parameter_groups: tuple[Parameters, ...]
     output_elements: int  #: that the next unit, or the next stage, receives
     kept_elements: int
     #: activations of this unit that are kept for the backward pass without recomputation, in
     #: multiples of four bytes in fp32. Its outputs are among them if this or the next unit keeps
     #: them; its inputs are not, which a stage that begins with the unit keeps besides
-    tp_parameters: int = 0  #: of the parameters, those that tensor parallelism splits
-    tp_reduced_elements: int = 0
-    #: that ranks of a tp group all-reduce in the forward pass; as many in the backward pass
+    tp_outputs: int = 0  #: elements of the outputs of row-parallel layers
+    tp_outputs_again: int = 0  #: of them, those that recomputation computes again
+    tp_inputs: int = 0
+    #: elements that column-parallel layers receive, once for those of one module; of a unit without
+    #: them, that row-parallel layers receive
+    tp_narrow_inputs: int = 0
+    #: of them, those in bf16 or fp16 under that precision, unless a stage begins with the unit
+    tokens: int = 0  #: of a sample, if sequence parallelism splits them here
     begins_stage: bool = True  #: whether a stage may: its inputs are floating-point numbers
     buffers: int = 0  #: elements of running statistics: in weights and checkpoints, no gradients
-    tensors: int = 0  #: that the parameters are
     low_rank_elements: int = 0  #: of the parameters' gradients as ``gradients=powersgd`` sends them
     output_channels: int = 0  #: of the outputs: ``links=int8`` sends a scale for each
+    batch_norm_channels: int = 0  #: of the inputs of all BatchNorm layers
+    is_narrow: bool = False  #: whether autocast computes all but normalization in bf16 or fp16
+    parameters: int = field(init=False, compare=False)  #: elements
+    tp_parameters: int = field(init=False, compare=False)
+    #: of the parameters, those that tensor parallelism splits
+    tensors: int = field(init=False, compare=False)  #: that the parameters are
+
+    def __post_init__(self) -> None:
+        groups = self.parameter_groups
+        split = [group.elements for group in groups if group.kind in _SPLIT]
+        object.__setattr__(self, "parameters", sum(group.elements for group in groups))
+        object.__setattr__(self, "tp_parameters", sum(split))
+        object.__setattr__(self, "tensors", sum(group.tensors for group in groups))
+
+    def __hash__(self) -> int:
+        """Return the hash of the name: searches look units up by the hundred thousand."""
+        return hash(self.name)
+
+
+_SPLIT: Final = ("column", "row")  #: kinds of parameters of which each tp rank has a part
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +117,11 @@ class UnitTable:
 
     def as_table(self) -> dict[str, object]:
         """Return the table as what JSON holds."""
-        return dataclasses.asdict(self)
+        table = dataclasses.asdict(self)
+        for unit in table["units"]:
+            for name in unit.keys() - set(unit_columns()):
+                del unit[name]
+        return table
 
     @classmethod
     def from_table(cls, table: object) -> UnitTable:
@@ -86,14 +137,30 @@ class UnitTable:
         except UserError as error:
             raise ValueError(f"{error!s:.{_MOST_TEXT}}") from error
         for unit in found.units:
-            for field in dataclasses.fields(unit):
-                value = getattr(unit, field.name)
-                if field.name != "name" and not 0 <= value <= _MOST:
+            _check_bounds(unit, unit.name)
+            for group in unit.parameter_groups:
+                _check_bounds(group, unit.name)
+                if group.rows and group.elements % group.rows:
                     raise ValueError(
-                        f"expected {field.name} from 0 to {_MOST:.0e} of unit {unit.name!r:.40}, "
-                        f"found {value}"
+                        f"expected elements that {group.rows} rows divide of the {group.kind} "
+                        f"parameters of unit {unit.name!r:.40}, found {group.elements}"
                     )
         return found
+
+
+def _check_bounds(part: Unit | Parameters, name: str) -> None:
+    """Refuse the first number of ``part``, of the unit ``name``, that is negative or too large."""
+    for each in dataclasses.fields(part):
+        value = getattr(part, each.name)
+        if each.init and isinstance(value, int | float) and not 0 <= value <= _MOST:
+            raise ValueError(
+                f"expected {each.name} from 0 to {_MOST:.0e} of unit {name!r:.40}, found {value}"
+            )
+
+
+def unit_columns() -> list[str]:
+    """Return the names of what a table states of each unit."""
+    return [each.name for each in dataclasses.fields(Unit) if each.init]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +217,7 @@ def _tables() -> dict[str, UnitTable]:
 def _units(row: dict[str, Any]) -> Iterator[Unit]:
     """Yield the units of a row: one, or equal ones whose names end in a range of numbers."""
     name: str = row.pop("name")
+    row["parameter_groups"] = tuple(Parameters(*group) for group in row["parameter_groups"])
     start, dots, last = name.rpartition("..")
     if not dots:
         yield Unit(name, **row)

@@ -29,7 +29,7 @@ def build(cls: type[T], table: Mapping[str, object], *, path: str, at: str = "")
         UserError: exit status 2, naming the key, the expected type and the value.
     """
     hints = _type_hints(cls)
-    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]  # callers pass dataclasses
+    fields = {field.name: field for field in dataclasses.fields(cls) if field.init}  # type: ignore[arg-type]  # callers pass dataclasses
     for key in table:
         if key not in fields:
             known = ", ".join(fields)
