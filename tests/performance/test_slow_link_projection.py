@@ -94,6 +94,16 @@ def test_ranks_that_share_a_processor_take_as_long_as_all_of_their_work(key: str
     assert step_s(BY_KEY[key], 0, sample_s=1.0) == pytest.approx(16, rel=0.01)
 
 
+def test_units_that_were_timed_in_turns_on_a_processor_count_once() -> None:
+    """In a profile of four ranks a unit takes twice as long, and a step under four does not."""
+    two = profile(sample_s=0.1)
+    four = replace(profile(sample_s=0.2), ranks=4)
+
+    seconds = [projected_step_s(BY_KEY["gropipe"], 0, each, 0.0, LINKS) for each in (two, four)]
+
+    assert seconds[1] == pytest.approx(seconds[0], rel=0.01)
+
+
 @pytest.mark.parametrize(("key", "passes"), [("pp", 6), ("2bw", 4), ("gropipe", 8)])
 def test_what_runtimes_add_counts_once_for_each_rank_of_a_processor(key: str, passes: int) -> None:
     """The passes of a step that follow one another, of both stages where they share a processor."""

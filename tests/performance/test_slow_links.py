@@ -57,16 +57,19 @@ def test_records_are_read_as_written(tmp_path: Path) -> None:
 
 
 def test_profiles_stand_beside_records(tmp_path: Path) -> None:
-    path, written = tmp_path / "records.jsonl", profile()
+    path, written = tmp_path / "records.jsonl", replace(profile(), task=TASK)
+    four = replace(written, ranks=4)
     add_record(path, RECORD)
-    add_profile(path, TASK, written.as_table())
+    for each in (written, four):
+        add_profile(path, TASK, each.as_table())
     for rate, speed in ((0.0, 0.5), (250.0, 0.25)):
         add_averaging_speed(path, TASK, rate, speed)
 
     assert read_records(path) == [RECORD]
     assert read_profiles(path) == {
-        (TASK, 0.0): replace(written, averaging_speed=0.5),
-        (TASK, 250.0): replace(written, averaging_speed=0.25),
+        (TASK, each.ranks, rate): replace(each, averaging_speed=speed)
+        for each in (written, four)
+        for rate, speed in ((0.0, 0.5), (250.0, 0.25))
     }
 
 
