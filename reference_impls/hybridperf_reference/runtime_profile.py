@@ -32,7 +32,7 @@ from hybridperf.run.access import TrainingData
 from hybridperf.tasks.data import Samples
 from hybridperf.tasks.task import Block
 from hybridperf_reference.engine.chain import Chain, Unit
-from hybridperf_reference.engine.mesh import build_mesh, group_layout
+from hybridperf_reference.engine.mesh import Meshes
 from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.engine.unit_profile import (
     UnitProfiler,
@@ -130,11 +130,9 @@ def _sides(
     task: Task, device: torch.device, sizes: Sequence[_Size], plans: Sequence[str]
 ) -> list[_Side]:
     """Return a side for each model and plan, those of a model together."""
-    parsed = [ParallelPlan.parse(text) for text in plans]
-    layouts = {group_layout(plan): plan for plan in parsed}
-    meshes = {layout: build_mesh(plan, device) for layout, plan in layouts.items()}
+    parsed, meshes = [ParallelPlan.parse(text) for text in plans], Meshes(device)
     models = [_Model(task, size, device) for size in sizes]
-    return [_Side(model, plan, meshes[group_layout(plan)]) for model in models for plan in parsed]
+    return [_Side(model, plan, meshes.of(plan)) for model in models for plan in parsed]
 
 
 class _Noise(ImageClassifier):

@@ -6,6 +6,7 @@ One world runs all its plans. Each rank leaves, for every plan, what it has afte
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -17,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hybridperf.plan import ParallelPlan
-from hybridperf_reference.engine.mesh import build_mesh, group_layout, join_ranks
+from hybridperf_reference.engine.mesh import Meshes, join_ranks
 from hybridperf_reference.engine.norms import is_dtensor
 from hybridperf_reference.engine.trainer import Trainer
 from tests.engine.families import FAMILIES, SEED, STEPS, Family
@@ -31,16 +32,17 @@ if TYPE_CHECKING:
     from hybridperf_reference.engine.mesh import Mesh
 
 MOST_WITH_WORKERS = 2  #: ranks of a plan under which samples are read ahead
-_MESHES: dict[tuple[object, ...], Mesh] = {}
 _WARMED: set[ParallelPlan] = set()
 
 
 def mesh_of(plan: ParallelPlan, device: torch.device) -> Mesh:
     """Return the mesh of ``plan``, one for all plans whose groups are alike."""
-    layout = group_layout(plan)
-    if layout not in _MESHES:
-        _MESHES[layout] = build_mesh(plan, device)
-    return _MESHES[layout]
+    return _meshes(device).of(plan)
+
+
+@functools.cache
+def _meshes(device: torch.device) -> Meshes:
+    return Meshes(device)
 
 
 def run_plan(family: Family, plan: ParallelPlan, device: torch.device) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 import torch.distributed as dist
@@ -24,11 +24,14 @@ from hybridperf.run.access import TrainingData
 from hybridperf.run.profiles import profiled_microbatches
 from hybridperf.tasks.registry import find_task
 from hybridperf.tasks.task import Block
-from hybridperf_reference.engine.mesh import build_mesh, join_ranks
+from hybridperf_reference.engine.mesh import Meshes, join_ranks
 from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.models import chain_of
 from hybridperf_reference.profile import profile_on
 from tests.performance.work import SEED, Work, build_work
+
+if TYPE_CHECKING:
+    from hybridperf_reference.engine.mesh import Mesh
 
 _PROFILE_STEPS: Final = 15
 _STEPS: Final = 14
@@ -38,9 +41,8 @@ _FIRST: Final = 3  # step of those that is measured first: a delayed plan is ste
 class _Side:
     """A trainer under one plan."""
 
-    def __init__(self, work: Work, plan: ParallelPlan, device: torch.device) -> None:
+    def __init__(self, work: Work, plan: ParallelPlan, mesh: Mesh) -> None:
         self._work, self._epoch = work, 0
-        mesh = build_mesh(plan, device)
         self._trainer = Trainer(chain_of(work.task, SEED), work.task, plan, mesh, SEED)
         self._trainer.warm_up()
 
@@ -71,7 +73,8 @@ def time_plans(file: Path, folder: Path) -> None:
     profiles = []
     seconds: dict[str, list[float]] = {text: [] for text in plans}
     with join_ranks(next(iter(plans.values()))) as device:
-        sides = {text: _Side(work, plan, device) for text, plan in plans.items()}
+        meshes = Meshes(device)
+        sides = {text: _Side(work, plan, meshes.of(plan)) for text, plan in plans.items()}
         for turn in range(asked["turns"] + 1):
             for text in sorted(sides, reverse=turn % 2 == 1):
                 step_s = sides[text].step_s()

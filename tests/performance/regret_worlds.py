@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from hybridperf.plan import ParallelPlan
-from hybridperf_reference.engine.mesh import build_mesh, join_ranks
+from hybridperf_reference.engine.mesh import Meshes, join_ranks
 from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.models import chain_of
 from tests.performance.work import SEED, Work, build_work
@@ -30,10 +30,9 @@ if TYPE_CHECKING:
 class Trained:
     """A plan's trainer, and its process groups."""
 
-    def __init__(self, work: Work, steps: int, plan: ParallelPlan, device: torch.device) -> None:
+    def __init__(self, work: Work, steps: int, plan: ParallelPlan, mesh: Mesh) -> None:
         self._work, self._steps, self._epoch = work, steps, 0
-        self._mesh: Mesh = build_mesh(plan, device)
-        self._trainer = Trainer(chain_of(work.task, SEED), work.task, plan, self._mesh, SEED)
+        self._trainer = Trainer(chain_of(work.task, SEED), work.task, plan, mesh, SEED)
         self._trainer.warm_up()
         self.step_s()
 
@@ -48,11 +47,8 @@ class Trained:
         return (time.perf_counter() - start) / self._steps
 
     def close(self) -> None:
-        """End its processes, and leave its process groups."""
+        """End its worker processes."""
         self._trainer.close()
-        for group in self._mesh.groups.values():
-            if group is not dist.group.WORLD:  # an axis with all ranks is the default group
-                dist.destroy_process_group(group)
 
 
 def time_plans(file: Path, folder: Path) -> None:
@@ -64,14 +60,17 @@ def time_plans(file: Path, folder: Path) -> None:
     work = build_work(asked["task"], steps=steps)
     seconds: dict[str, list[float]] = {text: [] for text in plans}
     with join_ranks(next(iter(plans.values()))) as device:
+        meshes = Meshes(device)
         if asked["in_turn"]:
-            trained = {text: Trained(work, steps, plan, device) for text, plan in plans.items()}
+            trained = {
+                text: Trained(work, steps, plan, meshes.of(plan)) for text, plan in plans.items()
+            }
             for turn in range(asked["times"]):
                 for text in sorted(trained, reverse=turn % 2 == 1):
                     seconds[text].append(trained[text].step_s())
         else:
             for text, plan in plans.items():
-                one = Trained(work, steps, plan, device)
+                one = Trained(work, steps, plan, meshes.of(plan))
                 seconds[text] = [one.step_s() for _ in range(asked["times"])]
                 one.close()
                 del one

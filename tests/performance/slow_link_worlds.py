@@ -24,7 +24,7 @@ from hybridperf.run.access import TrainingData
 from hybridperf.run.profiles import profiled_microbatches
 from hybridperf.tasks.task import Block
 from hybridperf_reference.engine.link_profile import measure_averaging_speed
-from hybridperf_reference.engine.mesh import build_mesh, join_ranks
+from hybridperf_reference.engine.mesh import Meshes, join_ranks
 from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.engine.unit_profile import UnitProfiler
 from hybridperf_reference.models import chain_of
@@ -35,6 +35,7 @@ from tests.performance.work import SEED, build_work
 
 if TYPE_CHECKING:
     from hybridperf_reference.engine.chain import Chain
+    from hybridperf_reference.engine.mesh import Mesh
     from tests.performance.work import Work
 
 _EPOCH_STEPS: Final = 4  # so that blocks of a few steps can be asked for
@@ -43,13 +44,12 @@ _EPOCH_STEPS: Final = 4  # so that blocks of a few steps can be asked for
 class Side:
     """A trainer under one plan, and what it sends over the link."""
 
-    def __init__(self, work: Work, plan: ParallelPlan, device: torch.device) -> None:
+    def __init__(self, work: Work, plan: ParallelPlan, mesh: Mesh) -> None:
         chain = chain_of(work.task, SEED)
         self._work, self._plan, self._epochs = work, plan, 0
-        self._gradient_bytes = _gradient_bytes(
-            chain
-        )  # a trainer leaves weights of other stages out
-        self._trainer = Trainer(chain, work.task, plan, build_mesh(plan, device), SEED)
+        # A trainer leaves weights of other stages out.
+        self._gradient_bytes = _gradient_bytes(chain)
+        self._trainer = Trainer(chain, work.task, plan, mesh, SEED)
         self._trainer.warm_up()
 
     def train(self, epochs: int) -> dict[str, Any]:
@@ -104,7 +104,8 @@ def serve(task_name: str, keys: list[str], answers: int) -> None:
     work = build_work(task_name, steps=_EPOCH_STEPS)
     plans = {each.key: ParallelPlan.parse(each.plan) for each in METHODS if each.key in keys}
     with os.fdopen(answers, "w") as out, join_ranks(next(iter(plans.values()))) as device:
-        sides = {key: Side(work, plan, device) for key, plan in plans.items()}
+        meshes = Meshes(device)
+        sides = {key: Side(work, plan, meshes.of(plan)) for key, plan in plans.items()}
         print("ready", file=out, flush=True)
         for line in sys.stdin:
             key, count = json.loads(line)

@@ -62,15 +62,20 @@ def test_steps_are_projected_from_every_profile() -> None:
     assert pair.measured_s == 4.0
 
 
-def test_the_table_states_median_and_worst_error() -> None:
-    pairs = [
+def test_the_table_states_the_median_of_starts_and_the_worst_error() -> None:
+    first = [
         Pair("vit/laptop", "dp=2", 0.011, 0.010),
         Pair("vit/laptop", "pp=2", 0.007, 0.010),
         Pair("bert/laptop", "dp=2", 0.020, 0.020),
     ]
+    second, third = (
+        [replace(pair, projected_s=factor * pair.measured_s) for pair in first]
+        for factor in (1.3, 0.8)
+    )
 
-    lines = table(pairs).splitlines()
+    lines = table([first, second, third]).splitlines()
 
-    assert lines[2] == "| vit/laptop | `dp=2` | 11.00 | 10.00 | +10.0% |"
-    assert lines[-1] == "Error: median 10.0%, worst 30.0% (3 pairs)."
-    assert pairs[1].error == pytest.approx(-0.3)
+    assert lines[2] == "| vit/laptop | `dp=2` | 11.00 | 10.00 | +10.0% | -20.0%, +10.0%, +30.0% |"
+    assert lines[3].startswith("| vit/laptop | `pp=2` | 8.00 | 10.00 | -20.0% |")
+    assert lines[-1] == "Error: median 10.0%, worst 20.0% (3 pairs, 3 starts)."
+    assert first[1].error == pytest.approx(-0.3)

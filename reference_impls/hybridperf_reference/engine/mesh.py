@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Mesh",
+    "Meshes",
     "build_mesh",
     "coordinates",
-    "group_layout",
     "join_ranks",
     "local_device",
     "own_rank",
@@ -154,12 +154,23 @@ def build_mesh(plan: ParallelPlan, device: torch.device) -> Mesh:
     return Mesh(device, axes, at["dp"], at["pp"], at["tp"], groups)
 
 
-def group_layout(plan: ParallelPlan) -> tuple[object, ...]:
-    """Return what decides the process groups of ``plan``: plans with the same may share a mesh.
+class Meshes:
+    """The meshes of several plans, one for all whose process groups are alike.
 
-    Each process group of gloo has a thread that polls.
+    Each group of gloo has threads that wake up a hundred times a second for as long as it exists.
     """
-    return (*_sizes(plan).values(), plan.order, plan.pp > 1 and plan.delays_or_compresses)
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._built: dict[tuple[object, ...], Mesh] = {}
+
+    def of(self, plan: ParallelPlan) -> Mesh:
+        """Return the mesh of ``plan``, built if there is none like it; then a collective."""
+        sends_back = plan.pp > 1 and plan.delays_or_compresses
+        layout = (*_sizes(plan).values(), plan.order, sends_back)
+        if layout not in self._built:
+            self._built[layout] = build_mesh(plan, self._device)
+        return self._built[layout]
 
 
 def _sizes(plan: ParallelPlan) -> dict[str, int]:
