@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 __all__ = ["main", "measure", "profile_on"]
 
-_STEPS = 25
 _BATCHES = 15
 _WARM_UP = 3
 
@@ -66,7 +65,7 @@ def main(build: Build | None = None) -> None:
     parser.add_argument("out", type=Path, help="file to write")
     parser.add_argument("--precision", choices=FIELDS["precision"].words, default="fp32")
     parser.add_argument("--microbatches", type=int, nargs="+", required=True, metavar="SAMPLES")
-    parser.add_argument("--steps", type=int, default=_STEPS, help="steps of each micro-batch")
+    parser.add_argument("--steps", type=int, required=True, help="steps of each micro-batch")
     options = parser.parse_args()
     profile = measure(
         read_task(options.task), options.precision, options.microbatches, options.steps, build
@@ -79,7 +78,7 @@ def measure(
     task: Task,
     precision: str,
     microbatches: Sequence[int],
-    steps: int = _STEPS,
+    steps: int,
     build: Build | None = None,
 ) -> Profile | None:
     """Return the profile of ``task`` on rank 0, and None on others."""
@@ -93,7 +92,7 @@ def profile_on(
     task: Task,
     precision: str,
     microbatches: Sequence[int],
-    steps: int = _STEPS,
+    steps: int,
     build: Build | None = None,
 ) -> Profile | None:
     """Return what `measure` does, on ranks that have joined; a collective."""
@@ -137,7 +136,7 @@ def profile_on(
     if ranks > 1:
         speed = measure_averaging_speed(device, partial(profiler.step, middle, marked=False))
         profile = replace(profile, averaging_speed=speed)
-        runtimes = measure_runtimes(task, profile.network(ranks), device)
+        runtimes = measure_runtimes(task, profile.network(ranks), device, steps)
         profile = replace(profile, runtimes=tuple(runtimes))
     return None if own_rank() else profile
 

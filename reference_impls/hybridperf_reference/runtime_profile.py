@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 __all__ = ["measure_runtimes"]
 
 _TURNS: Final = 3  # of which the median is taken: processes slow down and recover
-_STEPS: Final = 13  # of a turn
+_MOST_STEPS: Final = 10  # that are measured in a turn
 _FIRST: Final = 3  # step that is measured first: a delayed plan is steady then
 _MICROBATCHES: Final = 4  # for each rank of a pipeline
 _AVERAGING: Final = (
@@ -87,18 +87,22 @@ _SIZES: Final = (_Size(2, 1, 16), _Size(8, 1, 16), _Size(8, 4, 16), _Size(4, 1, 
 _STAGED: Final = (_Size(8, 1, 16), _Size(8, 1, 256, samples=64))
 
 
-def measure_runtimes(task: Task, network: Network, device: torch.device) -> list[RuntimeWork]:
+def measure_runtimes(
+    task: Task, network: Network, device: torch.device, steps: int
+) -> list[RuntimeWork]:
     """Time small models on all ranks, and return what each runtime adds to what is projected.
 
-    The optimizer is that of ``task``. ``network`` is that between the ranks. A collective.
+    The optimizer is that of ``task``. ``network`` is that between the ranks. In each turn no more
+    than ``steps`` are measured. A collective.
     """
+    steps = min(steps, _MOST_STEPS)
     ranks = dist.get_world_size()
     staged = [replace(size, units=max(size.units, 2 * ranks)) for size in _STAGED]
-    averaging = _sides(task, device, _SIZES, [f"dp={ranks},{text}" for text in _AVERAGING])
     count = _MICROBATCHES * ranks
-    pipelines = _sides(
-        task, device, staged, [f"pp={ranks},microbatches={count},{text}" for text in _PIPELINES]
-    )
+    averages = [f"dp={ranks},{text}" for text in _AVERAGING]
+    pipelined = [f"pp={ranks},microbatches={count},{text}" for text in _PIPELINES]
+    averaging = _sides(task, device, steps, _SIZES, averages)
+    pipelines = _sides(task, device, steps, staged, pipelined)
     for _ in range(_TURNS):
         for sides in (averaging, pipelines):
             for model, own in groupby(sides, lambda side: side.model):
@@ -127,11 +131,11 @@ def _by_runtime(
 
 
 def _sides(
-    task: Task, device: torch.device, sizes: Sequence[_Size], plans: Sequence[str]
+    task: Task, device: torch.device, steps: int, sizes: Sequence[_Size], plans: Sequence[str]
 ) -> list[_Side]:
     """Return a side for each model and plan, those of a model together."""
     parsed, meshes = [ParallelPlan.parse(text) for text in plans], Meshes(device)
-    models = [_Model(task, size, device) for size in sizes]
+    models = [_Model(task, size, steps, device) for size in sizes]
     return [_Side(model, plan, meshes.of(plan)) for model in models for plan in parsed]
 
 
@@ -162,13 +166,13 @@ class _Noise(ImageClassifier):
 class _Model:
     """A small model: its chain, anew for each use, and its units as projections see them."""
 
-    def __init__(self, task: Task, size: _Size, device: torch.device) -> None:
+    def __init__(self, task: Task, size: _Size, steps: int, device: torch.device) -> None:
         self.task = replace(
             task,
             units=tuple(f"units.{number}" for number in range(size.units)),
             optimizer=replace(task.optimizer, lr=0.0, end_lr=0.0),
         )
-        self.size, self._device = size, device
+        self.size, self.steps, self._device = size, steps, device
         count, tensors = size.layers * size.features * (size.features + 1), 2 * size.layers
         parameters = (unit_tables.Parameters("other", size.features, count, tensors),)
         self.table = unit_tables.UnitTable(
@@ -184,7 +188,7 @@ class _Model:
     def times(self) -> UnitTimes:
         """Return the times of the units without parallelism; a collective."""
         meet = partial(most_of_ranks, device=self._device)
-        (found,) = self._profiler.measure([self.size.samples], steps=_STEPS - _FIRST, meet=meet)
+        (found,) = self._profiler.measure([self.size.samples], steps=self.steps, meet=meet)
         return mean_of_ranks(found, self._device)
 
     def chain(self) -> Chain:
@@ -214,12 +218,13 @@ class _Side:
     def __init__(self, model: _Model, plan: ParallelPlan, mesh: Mesh) -> None:
         self.model, self.plan, self._mesh = model, plan, mesh
         batch = model.size.samples * plan.dp * plan.microbatches
+        samples = batch * (_FIRST + model.steps)
         self._task = replace(
             model.task,
             training=replace(model.task.training, global_batch_size=batch),
-            data=replace(model.task.data, train_samples=batch * _STEPS),
+            data=replace(model.task.data, train_samples=samples),
         )
-        vectors = np.zeros((batch * _STEPS, model.size.features), np.float32)
+        vectors = np.zeros((samples, model.size.features), np.float32)
         self._samples = Samples(vectors, np.zeros(len(vectors), np.int64))
         self._trainer = Trainer(model.chain(), self._task, plan, mesh, 0)
         self._trainer.warm_up()

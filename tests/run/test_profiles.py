@@ -26,6 +26,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_profile_of_two_ranks_is_measured_and_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiles, "_LARGEST", 2)  # samples, so that it takes no time
+    monkeypatch.setattr(profiles, "_STEPS", 2)
 
     profile = measure_profile(task_path(TASK), 2)
 

@@ -25,6 +25,7 @@ __all__ = ["cached_profile", "measure_profile", "profiled_microbatches"]
 
 _SIZES: Final = 5
 _LARGEST: Final = 64  #: samples of a micro-batch that is measured; larger ones are extrapolated
+_STEPS: Final = 25  #: of each micro-batch
 _KIND: Final = "profiles"
 
 
@@ -93,7 +94,7 @@ def _measured(path: Path, task: Task, ranks: int, precision: str) -> Profile:
         environment |= local_ranks.rank_environment(0, 1, port=0)
     else:
         before = [local_ranks.__name__, str(ranks), task.trainer]
-    arguments = ["--precision", precision, "--microbatches", *sizes]
+    arguments = ["--precision", precision, "--steps", f"{_STEPS}", "--microbatches", *sizes]
     answered = answer(task, "profile", path, *arguments, before=before, environment=environment)
     try:
         return Profile.from_table(answered)
