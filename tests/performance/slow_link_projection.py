@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hybridperf.plan import ParallelPlan
+from hybridperf.plan.fields import FIELDS
 from hybridperf.projection.fit import fit_line
 from hybridperf.projection.link import Link, Network
 from hybridperf.projection.search import Work
@@ -56,15 +57,14 @@ _COMMUNICATION_BOUND: Final = 0.5  # share of a step in which the link is busy
 def network(profile: Profile, rate_mbit_per_s: float, ranks: int, links: MeasuredLinks) -> Network:
     """Return two machines, each with half of ``ranks``, joined by a link of this rate; 0: any.
 
-    Inside a machine it is that which nothing limits, unless ``profile`` is of as many ranks.
+    Inside a machine it is that which nothing limits.
     """
-    own, measured = ranks // len(ADDRESSES), profile.network()
-    inside, inside_ring = _fitted(0.0, links[0.0])
-    if profile.ranks == ranks > len(ADDRESSES):
-        inside, inside_ring = measured.inside, measured.inside_collectives or measured.inside
-    between, ring = _fitted(rate_mbit_per_s, links[rate_mbit_per_s])
+    own = ranks // len(ADDRESSES)
+    (inside, inside_ring), (between, ring) = (
+        _fitted(rate, links[rate]) for rate in (0.0, rate_mbit_per_s)
+    )
     return replace(
-        measured,
+        profile.network(),
         devices_per_node=own,
         inside=inside,
         between=replace(between, shared_by=own),
@@ -107,18 +107,32 @@ def projected_step_s(
 ) -> float:
     """Return the seconds of a step that are projected from ``profile``.
 
-    ``input_s`` are those of reading the samples of a step. Ranks that share a processor take, when
-    nothing else holds them up, as long as all of their work together.
+    ``input_s`` are those of reading the samples of a step. The stages of a replica that share a
+    processor do what one rank would do that has all of their work: while one waits, another one
+    computes, and gloo hardly goes on with averages.
     """
     plan, stretch = ParallelPlan.parse(method.plan), 1.0
-    between = network(profile, rate_mbit_per_s, plan.ranks, links)
     if plan.ranks > len(ADDRESSES):
-        free = Link(0.0, 1e15)
-        alone = Network(plan.ranks // len(ADDRESSES), free, free, runtimes=between.runtimes)
-        found = _projected(plan, profile, alone, input_s)
-        together = profile.ranks // len(ADDRESSES)  # took turns on a processor in the profile
-        stretch = sum(found.busy_s) / together / found.step_s
+        plan, stretch = _as_one_rank(plan, profile, input_s)
+    between = network(profile, rate_mbit_per_s, plan.ranks, links)
     return _projected(plan, profile, between, input_s, stretch).step_s
+
+
+def _as_one_rank(
+    plan: ParallelPlan, profile: Profile, input_s: float
+) -> tuple[ParallelPlan, float]:
+    """Return ``plan`` without its pipelines, and by how much longer its units then take."""
+    whole = replace(plan, pp=1, schedule=None, flush=FIELDS["flush"].default)
+    free, network = Link(0.0, 1e15), profile.network()
+    alone = Network(plan.pp, free, free, runtimes=network.runtimes)
+    together = max(1, profile.ranks // len(ADDRESSES))  # took turns on a processor in the profile
+    work_s = sum(_projected(plan, profile, alone, input_s).busy_s) / together
+    # A message from one rank of a processor to another keeps it busy all the time.
+    work_s += 2 * plan.microbatches * (plan.pp - 1) * network.inside.latency_s
+    one_s, two_s = (
+        sum(_projected(whole, profile, alone, input_s, stretch).busy_s) for stretch in (1.0, 2.0)
+    )
+    return whole, 1 + (work_s - one_s) / (two_s - one_s)
 
 
 def ladder(profiles: Mapping[tuple[str, int, float], Profile], links: MeasuredLinks) -> str:
