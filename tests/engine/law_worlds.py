@@ -14,7 +14,7 @@ from hybridperf_reference.engine.trainer import Trainer
 from tests.engine.families import SEED
 from tests.engine.law import BLOCKS, block_data, delayed_family
 from tests.engine.quality import quality_of
-from tests.engine.worlds import by_layout, leave, mesh_of
+from tests.engine.worlds import leave, mesh_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,10 +57,9 @@ class Case:
 
 def run_cases(folder: Path, cases: Sequence[Case]) -> None:
     """Run every case; they need as many ranks as there are."""
-    plans = [case.parsed for case in cases]
-    with join_ranks(plans[0]) as device:
-        for number, case, plan in by_layout(cases, plans, device):
-            mesh = mesh_of(plan, device)
+    with join_ranks(cases[0].parsed) as device:
+        for number, case in enumerate(cases):
+            mesh = mesh_of(case.parsed, device)
             found = run_case(case, mesh, folder / f"checkpoint_{number}")
             leave(folder, number, found)
             dist.barrier()

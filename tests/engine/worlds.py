@@ -11,14 +11,14 @@ import itertools
 import json
 import os
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from hybridperf.plan import ParallelPlan
-from hybridperf_reference.engine.mesh import Meshes, group_layout, join_ranks
+from hybridperf_reference.engine.mesh import Meshes, join_ranks
 from hybridperf_reference.engine.norms import is_dtensor
 from hybridperf_reference.engine.trainer import Trainer
 from tests.engine.families import FAMILIES, SEED, STEPS, Family
@@ -26,7 +26,7 @@ from tests.engine.odd_models import ODD, OddModel
 from tests.engine.quality import quality_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
     from hybridperf_reference.engine.mesh import Mesh
@@ -43,23 +43,6 @@ def mesh_of(plan: ParallelPlan, device: torch.device) -> Mesh:
 @functools.cache
 def _meshes(device: torch.device) -> Meshes:
     return Meshes(device)
-
-
-_Item = TypeVar("_Item")
-
-
-def by_layout(
-    items: Sequence[_Item], plans: Sequence[ParallelPlan], device: torch.device
-) -> Iterator[tuple[int, _Item, ParallelPlan]]:
-    """Yield each item with its number and plan, those whose groups are alike together.
-
-    Their groups are destroyed before others are built, since they keep a processor busy.
-    """
-    numbered = zip(range(len(items)), items, plans, strict=True)
-    ordered = sorted(numbered, key=lambda each: group_layout(each[2]))
-    for _, alike in itertools.groupby(ordered, key=lambda each: group_layout(each[2])):
-        yield from alike
-        _meshes(device).close()
 
 
 def run_plan(family: Family, plan: ParallelPlan, device: torch.device) -> dict[str, Any]:
@@ -123,7 +106,7 @@ def run_all(folder: Path, items: Iterable[str]) -> None:
     families, plans = zip(*(item.split(":") for item in items), strict=True)
     parsed = [ParallelPlan.parse(plan) for plan in plans]
     with join_ranks(parsed[0]) as device:
-        for number, family, plan in by_layout(families, parsed, device):
+        for number, (family, plan) in enumerate(zip(families, parsed, strict=True)):
             found = run_plan((FAMILIES | ODD)[family].of(plan), plan, device)
             leave(folder, number, found)
             if dist.is_initialized():

@@ -21,7 +21,6 @@ __all__ = [
     "Meshes",
     "build_mesh",
     "coordinates",
-    "group_layout",
     "join_ranks",
     "local_device",
     "own_rank",
@@ -155,15 +154,11 @@ def build_mesh(plan: ParallelPlan, device: torch.device) -> Mesh:
     return Mesh(device, axes, at["dp"], at["pp"], at["tp"], groups)
 
 
-def group_layout(plan: ParallelPlan) -> tuple[object, ...]:
-    """Return what decides the process groups of ``plan``: those with the same may share a mesh."""
-    return (*_sizes(plan).values(), plan.order, plan.pp > 1 and plan.delays_or_compresses)
-
-
 class Meshes:
     """The meshes of several plans, one for all whose process groups are alike.
 
     Each group of gloo has threads that wake up a hundred times a second for as long as it exists.
+    Groups are not destroyed: what DTensor caches refers to them.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -172,20 +167,11 @@ class Meshes:
 
     def of(self, plan: ParallelPlan) -> Mesh:
         """Return the mesh of ``plan``, built if there is none like it; then a collective."""
-        layout = group_layout(plan)
+        sends_back = plan.pp > 1 and plan.delays_or_compresses
+        layout = (*_sizes(plan).values(), plan.order, sends_back)
         if layout not in self._built:
             self._built[layout] = build_mesh(plan, self._device)
         return self._built[layout]
-
-    def close(self) -> None:
-        """Destroy the process groups of all meshes, which may be built again; a collective."""
-        for mesh in self._built.values():
-            own = set(mesh.groups.values())
-            if mesh.axes is not None:  # it has groups of one rank, too
-                own.update(mesh.axes.get_all_groups())
-            for group in own - {dist.group.WORLD}:  # which an axis with all ranks has
-                dist.destroy_process_group(group)
-        self._built.clear()
 
 
 def _sizes(plan: ParallelPlan) -> dict[str, int]:
