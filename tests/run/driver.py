@@ -52,6 +52,7 @@ FAULTS: Final = {
     "FAULT_ONCE",
     "FAULT_RANK",
     "DAEMON",
+    "SEEN",
     "VICTIM",
 }
 PROCESSOR: Final = "host_processor_model_name"
@@ -78,7 +79,8 @@ def with_limits(read_task: Callable[[Path], Task]) -> Callable[[Path], Task]:
 
 def with_notes(policy_of: Callable[..., Policy]) -> Callable[..., Policy]:
     """Return a function that lets the sandbox's processes write the files of their notes too."""
-    notes = [Path(os.environ[name]) for name in ("FAULT_ONCE", "DAEMON") if os.environ.get(name)]
+    names = "FAULT_ONCE", "DAEMON", "SEEN"
+    notes = [Path(os.environ[name]) for name in names if os.environ.get(name)]
 
     def wider(run: RunSpec, *, writable: Iterable[Path], **keywords: Any) -> Policy:
         return policy_of(run, writable=(*writable, *notes), **keywords)

@@ -37,11 +37,13 @@ def _is_fork(process: psutil.Process) -> bool:
 
 @pytest.mark.parametrize("kind", ["agent", "rank", "server", "predictor"])
 def test_a_run_goes_on_whatever_of_it_was_stopped(bench: Bench, kind: str) -> None:
-    process = bench.start("--plan", "dp=2", quick=False)
+    seen = bench.note("seen")  # until then, the predictor waits
+    process = bench.start("--plan", "dp=2", quick=False, FAULT="predict waits", SEEN=str(seen))
     while not (found := running(bench, kind)):
         assert process.poll() is None
     with contextlib.suppress(ProcessLookupError):
         os.kill(found[0].pid, signal.SIGSTOP)
+    seen.write_text("seen")
 
     assert finished(process).code == 0
     bench.assert_settled()

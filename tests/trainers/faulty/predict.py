@@ -21,6 +21,9 @@ if __name__ == "__main__":
         raise Boom("no such layer")
     if fault == "predict hangs":
         time.sleep(3600)
+    if fault == "predict waits":
+        while not Path(os.environ["SEEN"]).read_text():
+            time.sleep(0.01)
     if fault == "predict runs itself again":
         sleep = "import time; time.sleep(3600)"
         os.execve(sys.executable, [sys.executable, "-c", sleep], {})
