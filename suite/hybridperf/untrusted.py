@@ -33,7 +33,6 @@ __all__ = [
     "TIME_CAP_MS",
     "WEIGHTS_CAP_BYTES",
     "archive_kind",
-    "depth",
     "exists",
     "number",
     "open_bounded",
@@ -41,6 +40,7 @@ __all__ = [
     "read_bounded",
     "read_object",
     "reason",
+    "refuse_deep",
     "stated_whole",
     "whole",
 ]
@@ -117,9 +117,7 @@ def parse_object(text: str, *, last_of_keys: bool = False) -> dict[str, object]:
     Raises:
         ValueError: if syntax is wrong, nesting too deep, a key duplicate or a number out of range.
     """
-    # Most texts have no more brackets than may be nested, which is far faster to tell.
-    if text.count("{") + text.count("[") > DEPTH_CAP and depth(text) > DEPTH_CAP:
-        raise ValueError(f"nesting deeper than {DEPTH_CAP}")
+    refuse_deep(text)
     try:
         value = (_LAST_OF_KEYS if last_of_keys else _STRICT).decode(text)
     except json.JSONDecodeError as error:
@@ -131,8 +129,18 @@ def parse_object(text: str, *, last_of_keys: bool = False) -> dict[str, object]:
     return value
 
 
-def depth(text: str) -> int:
-    """Return the nesting depth of objects and arrays in JSON text."""
+def refuse_deep(text: str) -> None:
+    """Refuse JSON text whose objects and arrays are nested deeper than `DEPTH_CAP`.
+
+    Raises:
+        ValueError: if they are.
+    """
+    # Most texts have no more brackets than may be nested, which is far faster to tell.
+    if text.count("{") + text.count("[") > DEPTH_CAP and _depth(text) > DEPTH_CAP:
+        raise ValueError(f"nesting deeper than {DEPTH_CAP}")
+
+
+def _depth(text: str) -> int:
     level = deepest = 0
     for char in _STRINGS.sub("", text):
         if char in "{[":

@@ -123,12 +123,12 @@ def _as_one_rank(
 ) -> tuple[ParallelPlan, float]:
     """Return ``plan`` without its pipelines, and by how much longer its units then take."""
     whole = replace(plan, pp=1, schedule=None, flush=FIELDS["flush"].default)
-    free, network = Link(0.0, 1e15), profile.network()
-    alone = Network(plan.pp, free, free, runtimes=network.runtimes)
+    free, measured = Link(0.0, 1e15), profile.network()
+    alone = Network(plan.pp, free, free, runtimes=measured.runtimes)
     together = max(1, profile.ranks // len(ADDRESSES))  # took turns on a processor in the profile
     work_s = sum(_projected(plan, profile, alone, input_s).busy_s) / together
     # A message from one rank of a processor to another keeps it busy all the time.
-    work_s += 2 * plan.microbatches * (plan.pp - 1) * network.inside.latency_s
+    work_s += 2 * plan.microbatches * (plan.pp - 1) * measured.inside.latency_s
     one_s, two_s = (
         sum(_projected(whole, profile, alone, input_s, stretch).busy_s) for stretch in (1.0, 2.0)
     )

@@ -153,9 +153,8 @@ def measure(results: Path, tasks: Sequence[str], seconds: float) -> bool:
     stop_s = time.monotonic() + seconds
     for task in tasks:
         places = list(missing(results, task))
-        if (places or _ranks_to_profile(results, task)) and not _measure_task(
-            results, task, places, stop_s
-        ):
+        complete = not places and not _ranks_to_profile(results, task)
+        if not complete and not _measure_task(results, task, places, stop_s):
             return False
     return True
 

@@ -17,8 +17,8 @@ from hybridperf.untrusted import (
     DEPTH_CAP,
     LINE_CAP_BYTES,
     TIME_CAP_MS,
-    depth,
     reason,
+    refuse_deep,
 )
 
 if TYPE_CHECKING:
@@ -185,8 +185,7 @@ def _entry(payload: bytes, line: int) -> Entry | None:
     if len(payload) > LINE_CAP_BYTES:
         raise ValueError(f"more than {LINE_CAP_BYTES} bytes")
     text = _text(payload)
-    if _may_be_deep(payload) and depth(text) > DEPTH_CAP:
-        raise ValueError(f"nesting deeper than {DEPTH_CAP}")
+    refuse_deep(text)
     try:
         fields = json.loads(text)
     except json.JSONDecodeError as error:

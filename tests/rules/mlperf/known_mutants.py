@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.rules.mlperf.mutants import TOKEN, Line
+from tests.rules.mlperf.mutants import TOKEN, Line, copied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,11 +19,11 @@ Mutant = tuple[str, list[Line], bool]  #: what was done, the log, whether it is 
 def known_mutants(lines: list[Line], demands: tuple[Demand, ...], ruleset: str) -> Iterator[Mutant]:
     """Yield mutants of the valid log ``lines``, which a ruleset asks ``demands`` of."""
     for name, edit in VALID.items():
-        mutant = [line.copy() for line in lines]
+        mutant = copied(lines)
         edit(mutant)
         yield name, mutant, True
     for name, edit in INVALID.items():
-        mutant = [line.copy() for line in lines]
+        mutant = copied(lines)
         edit(mutant)
         yield name, mutant, False
     yield from _missing(lines, demands)
@@ -54,7 +54,7 @@ def _limits(lines: list[Line], ruleset: str) -> Iterator[Mutant]:
     division = _first(lines, "submission_division").fields["value"]
     minutes = 240 if division == "open" and ruleset >= "mlperf-training-2" else 30
     for more_ms, valid in ((-1, True), (0, False), (1, False)):
-        mutant = [line.copy() for line in lines]
+        mutant = copied(lines)
         for line in mutant:
             if line.fields["key"] == "init_stop":
                 line.fields["time_ms"] = start + minutes * 60_000 + more_ms
@@ -86,7 +86,7 @@ def _values(lines: list[Line], demands: tuple[Demand, ...]) -> Iterator[Mutant]:
             continue
         bound = constraints.get("above", constraints.get("minimum", 0))
         wrong: object = ((bound or 0) - 1, "text", None, [], float("nan"))[number % 5]
-        mutant = [line.copy() for line in lines]
+        mutant = copied(lines)
         _first(mutant, demand.key).fields["value"] = wrong
         yield f"{demand.key} = {wrong!r}", mutant, False
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-__all__ = ["MUTATIONS", "Line", "mutate", "read_lines", "write_lines"]
+__all__ = ["MUTATIONS", "Line", "copied", "mutate", "read_lines", "write_lines"]
 
 TOKEN = ":::MLLOG "
 ODD_VALUES: tuple[Any, ...] = (
@@ -65,9 +65,14 @@ def write_lines(lines: list[Line]) -> bytes:
     return "".join(f"{line.text()}\n" for line in lines).encode("latin-1", errors="replace")
 
 
+def copied(lines: list[Line]) -> list[Line]:
+    """Return copies of ``lines``, as `Line.copy`."""
+    return [line.copy() for line in lines]
+
+
 def mutate(lines: list[Line], random: random.Random) -> tuple[str, list[Line]]:
     """Return the names of one or two mutations, and the mutated copy of ``lines``."""
-    mutated = [line.copy() for line in lines]
+    mutated = copied(lines)
     names = random.sample(sorted(MUTATIONS), random.choice((1, 1, 1, 2)))
     for name in names:
         MUTATIONS[name](mutated, random)
