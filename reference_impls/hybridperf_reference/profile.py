@@ -30,7 +30,7 @@ from hybridperf.tasks.registry import read_task
 from hybridperf.tasks.task import Block
 from hybridperf_reference.engine.compilation import leave_out_compiler
 from hybridperf_reference.engine.input import Input
-from hybridperf_reference.engine.link_profile import measure_averaging_speed, measure_transfers
+from hybridperf_reference.engine.link_profile import measure_averaging_work, measure_transfers
 from hybridperf_reference.engine.mesh import join_ranks, own_rank
 from hybridperf_reference.engine.precision import set_float32_math
 from hybridperf_reference.engine.reading import ReadingRole
@@ -134,8 +134,8 @@ def profile_on(
         stretch_of_shards=_stretch_of_shards(profiler, sharded, device, middle),
     )
     if ranks > 1:
-        speed = measure_averaging_speed(device, partial(profiler.step, middle, marked=False))
-        profile = replace(profile, averaging_speed=speed)
+        work = measure_averaging_work(device, partial(profiler.step, middle, marked=False))
+        profile = replace(profile, averaging_work=work)
         runtimes = measure_runtimes(task, profile.network(ranks), device, steps)
         profile = replace(profile, runtimes=tuple(runtimes))
     return None if own_rank() else profile

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = [
-    "AVERAGING_SPEED",
+    "AVERAGING_WORK",
     "COMPARISONS",
     "LADDER",
     "METHODS",
@@ -28,7 +28,7 @@ __all__ = [
     "Record",
     "Rung",
     "SlowLinkMethod",
-    "add_averaging_speed",
+    "add_averaging_work",
     "add_link",
     "add_profile",
     "add_record",
@@ -76,7 +76,7 @@ RATES_MBIT_PER_S: Final[tuple[float, ...]] = tuple(_TABLE["rates_mbit_per_s"])  
 REPETITIONS: Final[int] = _TABLE["repetitions"]
 TRANSFERS: Final = ("all_reduce", "send")  #: in place of a method: how long one takes
 PROFILE: Final = "profile"  #: in place of a method: one of so many steps
-AVERAGING_SPEED: Final = "averaging_speed"  #: in place of a method: that of `Profile`
+AVERAGING_WORK: Final = "averaging_work"  #: in place of a method: that of `Profile`
 METHODS: Final = tuple(SlowLinkMethod(**each) for each in _TABLE["methods"])
 LADDER: Final = tuple(Rung(**each) for each in _TABLE["ladder"])
 COMPARISONS: Final = tuple(Comparison(**each) for each in _TABLE["comparisons"])
@@ -118,10 +118,10 @@ def read_profiles(path: Path) -> dict[tuple[str, int, float], Profile]:
     profiles = [Profile.from_table(line[PROFILE]) for line in lines if PROFILE in line]
     return {
         (profile.task, profile.ranks, line["rate_mbit_per_s"]): replace(
-            profile, averaging_speed=line[AVERAGING_SPEED]
+            profile, averaging_work=line[AVERAGING_WORK]
         )
         for line in lines
-        if AVERAGING_SPEED in line
+        if AVERAGING_WORK in line
         for profile in profiles
         if profile.task == line["task"]
     }
@@ -155,9 +155,9 @@ def add_profile(path: Path, task: str, profile: Mapping[str, object]) -> None:
     _add(path, {"task": task, PROFILE: profile})
 
 
-def add_averaging_speed(path: Path, task: str, rate_mbit_per_s: float, speed: float) -> None:
+def add_averaging_work(path: Path, task: str, rate_mbit_per_s: float, share: float) -> None:
     """Append that of ``task`` at a rate, which takes the place of its profiles', to the file."""
-    _add(path, {"task": task, "rate_mbit_per_s": rate_mbit_per_s, AVERAGING_SPEED: speed})
+    _add(path, {"task": task, "rate_mbit_per_s": rate_mbit_per_s, AVERAGING_WORK: share})
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -57,19 +57,24 @@ _COMMUNICATION_BOUND: Final = 0.5  # share of a step in which the link is busy
 def network(profile: Profile, rate_mbit_per_s: float, ranks: int, links: MeasuredLinks) -> Network:
     """Return two machines, each with half of ``ranks``, joined by a link of this rate; 0: any.
 
-    Inside a machine it is that which nothing limits.
+    Inside a machine it is that which nothing limits. A message over the link is work of its sender
+    and of its receiver, half as much as that of an all-reduce, by which a rank does both.
     """
-    own = ranks // len(ADDRESSES)
+    own, measured = ranks // len(ADDRESSES), profile.network()
     (inside, inside_ring), (between, ring) = (
         _fitted(rate, links[rate]) for rate in (0.0, rate_mbit_per_s)
     )
+    send_work, half = measured.send_work, profile.averaging_work / 2
+    if own == 1 and half:  # all messages take the link
+        send_work = Link(half * between.latency_s, between.bytes_per_s / half)
     return replace(
-        profile.network(),
+        measured,
         devices_per_node=own,
         inside=inside,
         between=replace(between, shared_by=own),
         inside_collectives=inside_ring,
         between_collectives=replace(ring, shared_by=own),
+        send_work=send_work,
     )
 
 
@@ -109,7 +114,7 @@ def projected_step_s(
 
     ``input_s`` are those of reading the samples of a step. The stages of a replica that share a
     processor do what one rank would do that has all of their work: while one waits, another one
-    computes, and gloo hardly goes on with averages.
+    computes.
     """
     plan, stretch = ParallelPlan.parse(method.plan), 1.0
     if plan.ranks > len(ADDRESSES):

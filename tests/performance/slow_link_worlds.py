@@ -23,14 +23,14 @@ from hybridperf.plan import ParallelPlan
 from hybridperf.run.access import TrainingData
 from hybridperf.run.profiles import profiled_microbatches
 from hybridperf.tasks.task import Block
-from hybridperf_reference.engine.link_profile import measure_averaging_speed
+from hybridperf_reference.engine.link_profile import measure_averaging_work
 from hybridperf_reference.engine.mesh import Meshes, join_ranks
 from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.engine.unit_profile import UnitProfiler
 from hybridperf_reference.models import chain_of
 from hybridperf_reference.profile import profile_on
 from tests.performance.shaped_link import INTERFACE
-from tests.performance.slow_link_methods import AVERAGING_SPEED, METHODS, PROFILE, TRANSFERS
+from tests.performance.slow_link_methods import AVERAGING_WORK, METHODS, PROFILE, TRANSFERS
 from tests.performance.work import SEED, build_work
 
 if TYPE_CHECKING:
@@ -113,8 +113,8 @@ def serve(task_name: str, keys: list[str], answers: int) -> None:
                 found = _transfer(key, *count)
             elif key == PROFILE:
                 found = _profile(work, device, count)
-            elif key == AVERAGING_SPEED:
-                found = _averaging_speed(work, device)
+            elif key == AVERAGING_WORK:
+                found = _averaging_work(work, device)
             else:
                 found = sides[key].train(count)
             print(json.dumps(found), file=out, flush=True)
@@ -126,11 +126,11 @@ def _profile(work: Work, device: torch.device, steps: int) -> dict[str, Any]:
     return {PROFILE: found and found.as_table(), "sent_bytes": 0}
 
 
-def _averaging_speed(work: Work, device: torch.device) -> dict[str, Any]:
-    """Return the speed of an all-reduce beside steps of half of the batch, over its own."""
+def _averaging_work(work: Work, device: torch.device) -> dict[str, Any]:
+    """Return the share of an all-reduce by which steps of half of the batch take longer."""
     half, chain = work.task.training.global_batch_size // 2, chain_of(work.task, SEED)
     train = partial(UnitProfiler(chain, work.task, device).step, half, marked=False)
-    return {AVERAGING_SPEED: measure_averaging_speed(device, train), "sent_bytes": 0}
+    return {AVERAGING_WORK: measure_averaging_work(device, train), "sent_bytes": 0}
 
 
 def _transfer(kind: str, count: int, repeats: int) -> dict[str, Any]:

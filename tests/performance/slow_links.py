@@ -35,7 +35,7 @@ from tests.performance.shaped_link import (
     why_no_shaped_link,
 )
 from tests.performance.slow_link_methods import (
-    AVERAGING_SPEED,
+    AVERAGING_WORK,
     METHODS,
     PROFILE,
     RATES_MBIT_PER_S,
@@ -43,7 +43,7 @@ from tests.performance.slow_link_methods import (
     TASKS,
     TRANSFERS,
     Record,
-    add_averaging_speed,
+    add_averaging_work,
     add_link,
     add_profile,
     add_record,
@@ -208,8 +208,8 @@ def _measure_profiles(
 ) -> None:
     """Measure what ``results`` does not have of the profiles of ``task``.
 
-    There is one of each number of ranks, since those that share a processor take turns on it. How
-    fast averages are beside passes is measured at each rate, where no ranks share one.
+    There is one of each number of ranks, since those that share a processor take turns on it. What
+    of averages is work is measured at each rate, where no ranks share one.
     """
     ranks = _ranks_to_profile(results, task)
     for each in ranks:
@@ -217,8 +217,8 @@ def _measure_profiles(
         add_profile(results, task, worlds[each].order(PROFILE, _PROFILED_STEPS)[PROFILE])
     for rate in RATES_MBIT_PER_S if len(ADDRESSES) in ranks else ():
         link.shape(LinkShape.of_rate(rate * 1e6) if rate else None)
-        found = worlds[len(ADDRESSES)].order(AVERAGING_SPEED, None)
-        add_averaging_speed(results, task, rate, found[AVERAGING_SPEED])
+        found = worlds[len(ADDRESSES)].order(AVERAGING_WORK, None)
+        add_averaging_work(results, task, rate, found[AVERAGING_WORK])
 
 
 def _measure_task(

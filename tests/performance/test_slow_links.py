@@ -18,7 +18,7 @@ from tests.performance.slow_link_methods import (
     REPETITIONS,
     TASKS,
     Record,
-    add_averaging_speed,
+    add_averaging_work,
     add_link,
     add_profile,
     add_record,
@@ -62,14 +62,14 @@ def test_profiles_stand_beside_records(tmp_path: Path) -> None:
     add_record(path, RECORD)
     for each in (written, four):
         add_profile(path, TASK, each.as_table())
-    for rate, speed in ((0.0, 0.5), (250.0, 0.25)):
-        add_averaging_speed(path, TASK, rate, speed)
+    for rate, share in ((0.0, 0.5), (250.0, 0.25)):
+        add_averaging_work(path, TASK, rate, share)
 
     assert read_records(path) == [RECORD]
     assert read_profiles(path) == {
-        (TASK, each.ranks, rate): replace(each, averaging_speed=speed)
+        (TASK, each.ranks, rate): replace(each, averaging_work=share)
         for each in (written, four)
-        for rate, speed in ((0.0, 0.5), (250.0, 0.25))
+        for rate, share in ((0.0, 0.5), (250.0, 0.25))
     }
 
 

@@ -292,7 +292,7 @@ def test_averages_hide_only_what_is_not_their_own_work() -> None:
     table, timing = equal_units(4), timing_of(equal_units(4))
     link = Link(0.0, 1000.0)  # 16,000 bytes of gradients in a ring of two: 16 s, more than a pass
     free = Network(2, link, library="gloo")
-    busy = replace(free, collective_work=Link(0.0, 4000.0))
+    busy = replace(free, averaging_work=0.5)  # 8 s
 
     def step_s(plan: str, network: Network) -> float:
         found = project(
@@ -302,34 +302,36 @@ def test_averages_hide_only_what_is_not_their_own_work() -> None:
 
     assert step_s("dp=2,sync=blocking", busy) == step_s("dp=2,sync=blocking", free)
     delayed = step_s("dp=2,staleness=1", free), step_s("dp=2,staleness=1", busy)
-    assert delayed == pytest.approx((16.0, 12.0 + 4.0), rel=0.01)
+    assert delayed == pytest.approx((16.0, 12.0 + 8.0), rel=0.01)
     fast = replace(free, inside=Link(0.0, 4000.0))
     assert step_s("dp=2,staleness=1", fast) == pytest.approx(12.0, rel=0.01)
-    assert step_s("dp=2,staleness=1", replace(fast, collective_work=busy.collective_work)) == (
-        pytest.approx(12.0 + 4.0, rel=0.01)
+    assert step_s("dp=2,staleness=1", replace(fast, averaging_work=0.5)) == (
+        pytest.approx(12.0 + 2.0, rel=0.01)
     )
-    slow = replace(free, averaging_speed=0.25)  # a quarter of 12 s is done beside the passes
-    assert step_s("dp=2,staleness=1", slow) == pytest.approx(12.0 + 16.0 - 3.0, rel=0.01)
-    assert step_s("dp=2,sync=blocking", slow) == step_s("dp=2,sync=blocking", free)
 
 
 def test_messages_are_work_of_both_ranks() -> None:
     table, timing = equal_units(2), timing_of(equal_units(2))
-    free = Network(2, Link(1.0, 40.0))  # 40 bytes of a sample: 2 s a message
-    busy = replace(free, send_work=Link(0.25, 80.0))  # of which 0.75 s on each side
+    free = Network(2, Link(0.0, 160.0))  # 40 bytes of a sample: 0.25 s a message
+    busy = replace(free, send_work=Link(0.1, 800.0))  # and 0.15 s of each rank
 
-    def found(network: Network) -> Projection:
+    def found(plan: str, network: Network) -> Projection:
         return project(
-            ParallelPlan.parse("pp=2,microbatches=1"),
+            ParallelPlan.parse(plan),
             table,
             timing,
             network,
-            global_batch_size=1,
+            global_batch_size=2,
             optimizer="sgd",
         )
 
-    assert found(free).step_s == pytest.approx(found(busy).step_s) == pytest.approx(10.0)
-    assert sum(found(busy).exposed_s) == pytest.approx(1.0)
+    # Two micro-batches: each rank computes for 6 s, sends two messages and receives two.
+    steady = "pp=2,microbatches=2,staleness=1,flush=off"
+    assert found(steady, free).step_s == pytest.approx(6.5)  # there and back, of each in turn
+    assert found(steady, busy).step_s == pytest.approx(6.0 + 4 * 0.15)
+    assert max(found(steady, busy).exposed_s) == pytest.approx(4 * 0.15)  # no rank's idle time
+    waiting = "pp=2,microbatches=1"  # each rank waits for the other one, and works meanwhile
+    assert found(waiting, busy).step_s == found(waiting, free).step_s
 
 
 def test_coding_is_work_of_both_ranks() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from hybridperf.plan import ParallelPlan
 from hybridperf.projection.link import Link, Network
 from hybridperf.projection.project import project
+from hybridperf.projection.runtime_work import RuntimeWork
 from hybridperf.projection.stated import stated
 from hybridperf.report.gantt import read_timeline
 from hybridperf.untrusted import LINE_CAP_BYTES
@@ -84,6 +86,18 @@ def test_averages_that_nothing_hides_are_exposed(sync: str) -> None:
     assert both["exposed_communication_s"] > 0.1  # 32 kB at 100 kB/s
     assert both["compute_s"] == pytest.approx(alone["compute_s"])
     assert both["optimizer_s"] == pytest.approx(alone["optimizer_s"])
+
+
+@pytest.mark.parametrize(("text", "runtime"), [("dp=2", "overlapped"), ("dp=2,zero=1", "sharded")])
+def test_what_a_runtime_adds_to_averaging_is_none_of_the_optimizers_time(
+    text: str, runtime: str
+) -> None:
+    works = replace(SLOW, runtimes=(RuntimeWork(runtime, step_s=0.25),))
+    (free,), (both,) = (_stated(text, network)[0]["ranks"] for network in (SLOW, works))
+
+    more_s = both["exposed_communication_s"] - free["exposed_communication_s"]
+    assert more_s == pytest.approx(0.25)
+    assert both["optimizer_s"] == free["optimizer_s"]
 
 
 @pytest.mark.parametrize("text", PLANS)

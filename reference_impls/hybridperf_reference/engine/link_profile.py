@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from functools import partial
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 import torch.distributed as dist
 
-from hybridperf.projection.profile import SLOWEST_AVERAGING, Transfer
+from hybridperf.projection.profile import Transfer
 from hybridperf_reference.engine.link import Link
 from hybridperf_reference.engine.link_codecs import LINK_CODECS, LinkKey
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from hybridperf.projection.profile import Communication
     from hybridperf_reference.engine.link_codecs import LinkCodec
 
-__all__ = ["measure_averaging_speed", "measure_transfers"]
+__all__ = ["measure_averaging_work", "measure_transfers"]
 
 _CPU_SIZES: Final = 7  # of messages, from 1 KiB to 4 MiB
 _ACCELERATOR_SIZES: Final = 10  # to 256 MiB: smaller ones do not fill such links
@@ -30,8 +31,8 @@ _TIMES: Final = 15
 _WARM_UP: Final = 3
 _TURNS: Final = 3
 _FEW: Final = 5  # times in a turn
-_TRIED_ELEMENTS: Final = 2**18  # of an all-reduce that says how many take so long
-_LONGER: Final = 1.5  # as computing
+_COMPUTED_S: Final = 0.02  # so long at least is computed beside an all-reduce
+_TRIED_ELEMENTS: Final = 2**18  # of an all-reduce that says how many take as long
 _MOST_TIMES: Final = 64  # as many elements
 _ELEMENT_BYTES: Final = 4
 _CODED_SAMPLES: Final = (1, 2, 4, 8, 16)
@@ -75,34 +76,39 @@ def measure_transfers(device: torch.device, boundary: Tensor) -> list[Transfer]:
     return [*found, *_codecs(device, boundary)]
 
 
-def measure_averaging_speed(device: torch.device, compute: Callable[[], object]) -> float:
-    """Return which share of its speed an all-reduce of all ranks keeps while they ``compute``.
+def measure_averaging_work(device: torch.device, compute: Callable[[], object]) -> float:
+    """Return for which share of the seconds of an all-reduce it keeps its ranks from computing.
 
-    A collective. Of an all-reduce that outlasts the computation, what is left at its end takes as
-    long as without it: with c, a and b the seconds of computing, of the all-reduce and of both at
-    once, that is b - c, and a - (b - c) was done in c seconds.
+    A collective. With c, a and b the seconds of computing, of an all-reduce of all ranks that takes
+    no longer, and of both at once, that is (b - c) / a: sending and receiving take a processor,
+    which on the CPU is one that computes where ranks compute on all of them.
     """
     group = dist.group.WORLD
     assert group is not None, "ranks have joined"
-    compute_s, reduce_s = (
+    step_s, reduce_s = (
         _mean(_seconds(each, device), device)[0]
         for each in (compute, _all_reduce(group, device, _TRIED_ELEMENTS))
     )
-    count = round(min(_LONGER * compute_s / reduce_s, _MOST_TIMES) * _TRIED_ELEMENTS)
+    steps = math.ceil(_COMPUTED_S / step_s)
+    count = round(min(steps * step_s / reduce_s, _MOST_TIMES) * _TRIED_ELEMENTS)
     values = torch.zeros(max(1, count), device=device)
+
+    def compute_all() -> None:
+        for _ in range(steps):
+            compute()
 
     def both() -> None:
         work = dist.all_reduce(values, group=group, async_op=True)
-        compute()
+        compute_all()
         _wait(work)
 
-    each = (compute, _all_reduce(group, device, values.numel()), both)
+    each = (compute_all, _all_reduce(group, device, values.numel()), both)
     turns = [  # processes slow down and recover
         [_mean(_seconds(one, device, _FEW), device)[0] for one in each] for _ in range(_TURNS)
     ]
     compute_s, reduce_s, both_s = map(statistics.median, zip(*turns, strict=True))
-    speed: float = 1.0 - (both_s - reduce_s) / compute_s
-    return min(max(speed, SLOWEST_AVERAGING), 1.0)
+    share: float = (both_s - compute_s) / reduce_s
+    return min(max(share, 0.0), 1.0)
 
 
 def _codecs(device: torch.device, boundary: Tensor) -> Iterator[Transfer]:

@@ -63,20 +63,24 @@ def busiest_s(plan: ParallelPlan, costs: Costs) -> float:
 
     A rank computes its passes and its update, encodes and decodes. Averages of a stage begin in its
     last backward pass at the earliest, and what they take beyond it comes on top, unless they may
-    take a whole step. A wire carries one message after another. Ranks that share network adapters
-    average in turns.
+    take a whole step. The processor time of communication comes on top, too, but may be spent while
+    the rank waits for averages. A wire carries one message after another. Ranks that share network
+    adapters average in turns.
 
     So no step takes less in the long run, though the first ones may: bursts, and averages that may
     take a whole step, let what is behind catch up later.
     """
     wires, turns = defaultdict[str, float](float), defaultdict[int, float](float)
     coded = [0.0] * len(costs.forward_s)  # by stage, for a micro-batch
+    worked = [0.0] * len(coded)
     for hops, step in ((costs.activations, 1), (costs.gradients, -1)):
         for stage, hop in enumerate(hops):
             if hop is not None:
                 wires[hop.wire] += plan.microbatches * hop.occupied_s
                 coded[stage] += hop.encode_s
                 coded[stage + step] += hop.decode_s
+                worked[stage] += hop.work_s
+                worked[stage + step] += hop.work_s
     ranks = []
     for rank in range(plan.pp):
         own = plan.stages_of(rank)
@@ -87,7 +91,10 @@ def busiest_s(plan: ParallelPlan, costs: Costs) -> float:
         for stage, average_s in zip(own, averages_s, strict=True):
             hidden_s = 0.0 if plan.sync == "blocking" else costs.backward_s[stage]
             waits_s += 0.0 if plan.staleness else max(0.0, average_s - hidden_s)
-        ranks.append(plan.microbatches * passes_s + waits_s + costs.update_s[rank])
+        worked_s = plan.microbatches * sum(worked[stage] for stage in own)
+        worked_s += costs.averaging_work * sum(averages_s)
+        beside_s = max(waits_s, worked_s)
+        ranks.append(plan.microbatches * passes_s + beside_s + costs.update_s[rank])
     return max(*ranks, *wires.values(), *turns.values())
 
 
@@ -194,17 +201,16 @@ class GroupBounds:
         pipeline = pipeline._replace(cuts=self.cuts(layout, pipeline))
         averages = self._averages(layout, pipeline._replace(microbatches=1), ways.averages)
         number, most = pipeline.microbatches, 0.0
-        beside = self._network.collective_work is None  # the ranks' processors
         for rank in self._ranks(layout, pipeline, averages, ways):
             passes_s = number * rank.passes_s
             most = max(most, passes_s, rank.flushed_s, number * rank.wire_s)
             averages_s = min(rank.averages_s, rank.factors_s)
             if pipeline.staleness:
-                hidden_s = max(passes_s, rank.averages_s) if beside else passes_s
+                hidden_s = max(passes_s, rank.averages_s)
                 most = max(most, min(hidden_s, passes_s + rank.factors_s / 2))
             else:
                 most = max(most, passes_s + max(0.0, averages_s - rank.backward_s))
-        return max(most, averages.in_turns_s) if beside else most
+        return max(most, averages.in_turns_s)
 
     def _all_ways(self, layout: Layout) -> _Ways:
         """Return all ways that plans of ``layout`` have: every order of axes, and all methods."""
@@ -263,7 +269,7 @@ class GroupBounds:
                 for stage in own
                 if stage + 1 in after
             ]
-            wire_s = self._wire(sum(sizes), len(sizes), rank, ways.neighbours) if sizes else 0.0
+            wire_s = self._wire(sum(sizes), rank, ways.neighbours) if sizes else 0.0
             first, backward_s, flushed_s = edges[min(own)], passes_s - forward_s, 0.0
             if pipeline.flush and not splits:
                 flushed_s = both[first] + pipeline.microbatches * passes_s
@@ -384,17 +390,10 @@ class GroupBounds:
             for sp, links in ways
         )
 
-    def _fastest_wire_s(
-        self, size: int, messages: int, rank: int, strides: tuple[int, ...]
-    ) -> float:
+    def _fastest_wire_s(self, size: int, rank: int, strides: tuple[int, ...]) -> float:
         """Return for how long messages to the next rank of a pipeline occupy a wire at least.
 
-        Together they have ``size`` bytes. What of them is work of the two ranks, the wire has no
-        part in.
+        Together they have ``size`` bytes.
         """
         hops = (self._network.hop(rank * each, (rank + 1) * each, each) for each in strides)
-        least_s = min(size / hop.own_bytes_per_s for hop in hops)
-        if (work := self._network.send_work) is None:
-            return least_s
-        worked_s = work.send_s(size) + (messages - 1) * work.latency_s
-        return max(0.0, least_s - 2 * worked_s)
+        return min(size / hop.own_bytes_per_s for hop in hops)

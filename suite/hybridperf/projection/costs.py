@@ -43,6 +43,7 @@ class PlanCosts:
     costs: Costs
     passes_exposed_s: tuple[float, ...]  #: by rank, in the passes of one micro-batch
     update_exposed_s: tuple[float, ...]  #: by rank, in an update
+    runtime_s: tuple[float, ...]  #: by rank, in an update: what its runtime adds to averaging
 
 
 class _UnitCost(NamedTuple):
@@ -83,7 +84,7 @@ def plan_costs(
     backward_s = tuple(
         one.backward_s + last + pass_s for one, last in zip(passes, loss, strict=True)
     )
-    updates, exposed = zip(
+    updates, exposed, runtime_s = zip(
         *(_update(plan, times, network, stages, each, rank, gathers=shards_once) for rank in ranks),
         strict=True,
     )
@@ -100,36 +101,12 @@ def plan_costs(
         turns=_turns(plan, network),
         clip_s=_clip_s(plan, network) if clips or plan.precision == "fp16" else None,
         receives=when_received(plan, network),
-        averaging_speed=network.averaging_speed,
+        averaging_work=network.averaging_work,
     )
-    costs = _with_work(plan, costs, network, each)
     by_rank = tuple(
         sum(passes[stage].exposed_s for stage in plan.stages_of(rank)) for rank in ranks
     )
-    return PlanCosts(costs, by_rank, exposed)
-
-
-def _with_work(
-    plan: ParallelPlan, costs: Costs, network: Network, each: Sequence[Sequence[_UnitCost]]
-) -> Costs:
-    """Return ``costs`` with what communication takes from the ranks' own processors.
-
-    That part of averages beside passes is work in the update; only the rest can be hidden.
-    """
-    if (work := network.collective_work) is not None and plan.sync != "blocking":
-        buckets, update_s = list(costs.buckets), list(costs.update_s)
-        for stage, own in enumerate(costs.buckets):
-            whole_s = sum(bucket.seconds for bucket in own)
-            sent = sum(unit.gradient_bytes for unit in each[stage])
-            worked_s = min(whole_s, len(own) * work.latency_s + sent / work.own_bytes_per_s)
-            if not whole_s:
-                continue
-            left = 1 - worked_s / whole_s
-            buckets[stage] = tuple(b._replace(seconds=b.seconds * left) for b in own)
-            rank = next(n for n in range(plan.pp) if stage in plan.stages_of(n))
-            update_s[rank] += worked_s
-        costs = replace(costs, buckets=tuple(buckets), update_s=tuple(update_s))
-    return costs
+    return PlanCosts(costs, by_rank, exposed, runtime_s)
 
 
 def _unit_costs(
@@ -230,8 +207,8 @@ def _update(
     rank: int,
     *,
     gathers: bool,
-) -> tuple[float, float]:
-    """Return the seconds of a rank's update, and those of them that are exposed communication.
+) -> tuple[float, float, float]:
+    """Return the seconds of a rank's update, of them exposed communication, and its runtime's.
 
     Parameters that stay whole for a step are gathered in its first forward pass, right after the
     update, with which they are counted.
@@ -252,7 +229,8 @@ def _update(
         group = network.group(plan.dp, axis_stride(plan, "dp"))
         exposed += all_reduce(sum(unit.gradient_bytes for unit in costs) / 2, group).seconds
     exposed += _small_averages_s(plan, network, stages, own)
-    return seconds + exposed + _averaging_work_s(plan, network, stages, rank), exposed
+    runtime_s = _averaging_work_s(plan, network, stages, rank)
+    return seconds + exposed + runtime_s, exposed, runtime_s
 
 
 def _small_averages_s(

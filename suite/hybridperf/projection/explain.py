@@ -19,7 +19,7 @@ def parts_of(projection: Projection) -> dict[str, float]:
     exposed_s = projection.exposed_communication_s
     return {
         "computing": projection.step_s - idle_s - exposed_s,
-        "waiting for data under way": exposed_s,
+        "exposed communication": exposed_s,
         "waiting for other stages": idle_s,
     }
 

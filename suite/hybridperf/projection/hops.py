@@ -35,7 +35,7 @@ def stage_hops(
         burst_s = link.burst_bytes / link.own_bytes_per_s
         hop = Hop(f"{sender}-{receiver}", occupied_s, link.latency_s, burst_s=burst_s)
         if (work := network.send_work) is not None:
-            hop = _worked_hop(hop, work.send_s(size))
+            hop = hop._replace(work_s=work.send_s(size))
         if codec := dict(network.codec_work).get(plan.links):
             plain = replace(plan, links="none")
             coding_s = codec.send_s(message_bytes(plain, stages.table.units, last, microbatch))
@@ -55,12 +55,3 @@ def when_received(plan: ParallelPlan, network: Network) -> Receives | None:
         return None
     programs = plan.delays_or_compresses
     return Receives(ahead=int(programs), in_turn=not programs)
-
-
-def _worked_hop(hop: Hop, worked_s: float) -> Hop:
-    """Return ``hop`` with ``worked_s`` of its seconds as work of each of the two ranks."""
-    left_s = max(0.0, hop.latency_s + hop.occupied_s - 2 * worked_s)
-    latency_s = min(hop.latency_s, left_s)
-    return hop._replace(
-        occupied_s=left_s - latency_s, latency_s=latency_s, encode_s=worked_s, decode_s=worked_s
-    )

@@ -74,12 +74,8 @@ class Network:
     inside_collectives: Link | None = None
     between_collectives: Link | None = None
     send_work: Link | None = None
-    collective_work: Link | None = None
-    #: of the seconds of a message, or of an all-reduce, those for which it keeps the processor of
-    #: each of its ranks from computing; None: none
-    averaging_speed: float = 1.0
-    #: of an all-reduce beside computing, over its own; what it has not done by then it does at its
-    #: own speed
+    #: of the seconds of a message, those that the processor of either rank works; None: none
+    averaging_work: float = 0.0  #: share of those of an all-reduce, likewise of each rank
     codec_work: tuple[tuple[str, Link], ...] = ()
     #: by the plan's ``links``: seconds of encoding, or of decoding, by bytes of fp32
     runtimes: tuple[RuntimeWork, ...] = ()  #: what the trainer's software adds, where it is known

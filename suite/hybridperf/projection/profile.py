@@ -17,7 +17,7 @@ from hybridperf.untrusted import COUNT_CAP, DEVICES_CAP, RATIO_CAP, number, whol
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["SLOWEST_AVERAGING", "Communication", "Profile", "Transfer"]
+__all__ = ["Communication", "Profile", "Transfer"]
 
 Communication = Literal[
     "send", "all_reduce", "reduce_scatter", "all_gather", "bf16", "int8", "topk"
@@ -25,7 +25,6 @@ Communication = Literal[
 
 Item = TypeVar("Item")
 
-SLOWEST_AVERAGING: Final = 0.01  #: share of an all-reduce's speed that is taken to be none
 _CODECS: Final = frozenset({"bf16", "int8", "topk"})
 _MOST_S: Final = 10**6  #: of any time in a profile
 _TEXT_CAP: Final = 1000  #: characters
@@ -73,7 +72,7 @@ class Profile:
     target_s: float = 0.0  #: of reading the targets of a sample
     stretch_of_shards: float = 1.0
     #: seconds of a step with parameters laid out as FSDP requires, over those as the model has them
-    averaging_speed: float = 1.0  #: of an all-reduce while all ranks compute, over its own
+    averaging_work: float = 0.0  #: share of an all-reduce by which a step beside it takes longer
     runtimes: tuple[RuntimeWork, ...] = ()  #: of the trainer, in groups of all ranks
     made_with: Mapping[str, str] = field(default_factory=dict)
     #: what it holds for: hashes and names of the task, the machine, torch and the trainer's code
@@ -126,7 +125,7 @@ class Profile:
         """Return the links between the ranks, for collectives of groups of ``group_ranks``.
 
         Groups of a size that was not measured get the links of the nearest one that was. Where
-        ranks compute on all cores, communication beside it takes the time of its own work.
+        ranks compute on all cores, messages beside it take the time of their own work.
 
         Raises:
             ValueError: if the profile is of one rank.
@@ -141,8 +140,7 @@ class Profile:
             library=self.library,
             inside_collectives=_ring_link(nearest),
             send_work=sends.work() if crowded else None,
-            collective_work=nearest.work() if crowded else None,
-            averaging_speed=self.averaging_speed,
+            averaging_work=self.averaging_work,
             codec_work=tuple(
                 (each.kind, _half(each.line())) for each in self.transfers if each.kind in _CODECS
             ),
@@ -191,9 +189,7 @@ class Profile:
             stretch_of_shards=_seconds(
                 "stretch_of_shards", table.get("stretch_of_shards"), RATIO_CAP
             ),
-            averaging_speed=max(
-                SLOWEST_AVERAGING, _seconds("averaging_speed", table.get("averaging_speed"), 1.0)
-            ),
+            averaging_work=_seconds("averaging_work", table.get("averaging_work"), 1.0),
             runtimes=tuple(_list(table, "runtimes", _runtime)),
             made_with={_text("made_with", k): _text(k, v) for k, v in facts.items()},
         )

@@ -37,7 +37,8 @@ class Projection:
     step_s: float  #: in the steady state
     samples_per_s: float
     busy_s: tuple[float, ...]  #: by pipeline rank, in a step: passes and updates
-    exposed_s: tuple[float, ...]  #: by pipeline rank, in a step: waiting for data under way
+    exposed_s: tuple[float, ...]  #: by pipeline rank, in a step: communication that nothing hides
+    averaging_s: tuple[float, ...]  #: by pipeline rank, of an update: all but the optimizer's
     memory: tuple[Memory, ...]  #: by pipeline rank
     sent_bytes: dict[str, float]  #: in a step, by kind; see `hybridperf.projection.traffic`
     timeline: Timeline | None  #: of all steps simulated, if asked for
@@ -50,7 +51,7 @@ class Projection:
 
     @property
     def exposed_communication_s(self) -> float:
-        """Return the seconds of a step in which a rank waits for data under way, on average."""
+        """Return the seconds of a step that exposed communication takes of a rank, on average."""
         return sum(self.exposed_s) / len(self.exposed_s)
 
     @property
@@ -108,6 +109,7 @@ def project(
             _compute_s(plan, priced.costs, rank) - hidden for rank, hidden in enumerate(hidden_s)
         ),
         exposed_s=tuple(map(add, waits_s, hidden_s)),
+        averaging_s=tuple(map(add, priced.update_exposed_s, priced.runtime_s)),
         memory=memory_bytes(plan, units, cuts, microbatch, optimizer),
         sent_bytes=sent_bytes(stages, microbatch),
         timeline=_simulated(plan, priced.costs).timeline if with_timeline else None,

@@ -26,6 +26,7 @@ class Hop(NamedTuple):
     encode_s: float = 0.0  #: work of the rank that sends, before
     decode_s: float = 0.0  #: work of the rank that receives, after
     burst_s: float = 0.0  #: of what a wire that was idle is occupied, it takes so much less
+    work_s: float = 0.0  #: of the processor of either rank, meanwhile
 
 
 class Receives(NamedTuple):
@@ -59,7 +60,7 @@ class Costs:
     turns: tuple[int, ...] = ()
     #: by rank: those of the same number average gradients in turns; empty: none waits for another
     receives: Receives | None = None  #: if messages start only once they are asked for
-    averaging_speed: float = 1.0  #: of theirs that averages keep while their rank computes
+    averaging_work: float = 0.0  #: share of the seconds of an average in which its rank works
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,9 @@ class Timeline:
     An update starts once its gradients are averaged: its rank has waited for them before.
 
     A rank computes, or waits. What it waits for is under way, which is *exposed* communication, or
-    does not exist yet, which is idle time: the pipeline's bubble. A rank whose program is at its
-    end does neither.
+    does not exist yet, which is idle time: the pipeline's bubble. Processor time of communication
+    that makes passes and updates longer is exposed, too. A rank whose program is at its end does
+    nothing.
     """
 
     programs: tuple[Sequence[Action], ...]  #: by rank
@@ -98,7 +100,8 @@ def simulate(programs: Sequence[Sequence[Action]], costs: Costs) -> Timeline:
 
     Messages arrive in the order in which they are sent, while the rank that sends goes on. Buckets
     of gradients are averaged one after another beside the passes, from the last backward pass of
-    their stage on.
+    their stage on. Both also take processor time, which a rank spends while it waits; what is left
+    makes its next pass or update take longer.
 
     Raises:
         ValueError: if the programs deadlock.
@@ -117,6 +120,7 @@ class _Simulation:
         self.end: tuple[list[float], ...] = tuple([] for _ in range(ranks))
         self.exposed = tuple(defaultdict[int, float](float) for _ in range(ranks))
         self.idle = tuple(defaultdict[int, float](float) for _ in range(ranks))
+        self.owed = [0.0] * ranks  # processor time of communication, not spent yet
         self.runnable = [(0.0, rank) for rank in range(ranks)]
         # Messages as (arrival, when they were sent): activations by the stage that receives them,
         # gradients by its complement, which counts from the end of the list.
@@ -132,6 +136,7 @@ class _Simulation:
         self.turns = costs.turns or tuple(range(ranks))
         self.reducer_free = dict.fromkeys(self.turns, 0.0)
         self.averaged: dict[tuple[int, int], float] = {}  # by rank and step: of its stages so far
+        self.worked = defaultdict[tuple[int, int], float](float)  # likewise: their work
         self.ready: dict[int, dict[int, float]] = {}  # by step and rank: when it could clip
 
     def run(self) -> Timeline:
@@ -148,11 +153,14 @@ class _Simulation:
         """Execute actions of ``rank`` until it has to wait for another one."""
         costs, program, runnable = self.costs, self.programs[rank], self.runnable
         forward_s, backward_s, boxes = costs.forward_s, costs.backward_s, self.boxes
+        owed = self.owed
         started, ended = self.start[rank].append, self.end[rank].append
         now, at, count = self.now[rank], self.position[rank], len(program)
         while at < count:
             kind, step, _, _, stage = program[at]
             began = now
+            if owed[rank] and kind in _PASSES:
+                now += self._spend_owed(rank, step)
             if kind is _FORWARD:
                 now += forward_s[stage]
             elif kind is _BACKWARD:
@@ -165,6 +173,7 @@ class _Simulation:
                     heappush(runnable, (now, rank))  # others may take the wire before
                     break
                 now += hop.encode_s
+                owed[rank] += hop.work_s
                 box = stage + 1 if forth else ~(stage - 1)
                 if costs.receives is None:
                     self._transmit(box, hop, now, now)
@@ -183,13 +192,15 @@ class _Simulation:
                     break
                 arrival, sent = boxes[box].popleft()
                 self.taken_counts[box] += 1
+                hop = costs.activations[stage - 1] if forth else costs.gradients[stage + 1]
+                assert hop is not None, "it has been sent"
+                owed[rank] += hop.work_s
                 if arrival > now:
                     idle = sent - now if sent > now else 0.0
                     self.idle[rank][step] += idle
                     self.exposed[rank][step] += arrival - now - idle
+                    self._spend_waiting(rank, arrival - now)
                     now = arrival
-                hop = costs.activations[stage - 1] if forth else costs.gradients[stage + 1]
-                assert hop is not None, "it has been sent"
                 now += hop.decode_s
             elif kind is _BACKWARD_INPUT:
                 now += costs.input_s[stage]
@@ -206,7 +217,8 @@ class _Simulation:
                 if costs.clip_s is not None and not self._all_are_ready(rank, step, now):
                     break
                 began = self._await(rank, step, now)
-                now = self._clip(rank, step, began) + costs.update_s[rank]
+                now = self._clip(rank, step, began) + self._spend_owed(rank, step)
+                now += costs.update_s[rank]
             started(began)
             ended(now)
             at += 1
@@ -241,33 +253,36 @@ class _Simulation:
         """Start the buckets of ``stage``, whose last backward pass of ``step`` ends ``now``."""
         free = self.reducer_free[self.turns[rank]]
         for bucket in self.costs.buckets[stage]:
-            free = max(free, now - bucket.ready_s) + bucket.seconds / self.costs.averaging_speed
+            free = max(free, now - bucket.ready_s) + bucket.seconds
+            self.worked[rank, step] += bucket.seconds * self.costs.averaging_work
         self.reducer_free[self.turns[rank]] = self.averaged[rank, step] = free
-
-    def _left_s(self, rank: int, step: int, now: float) -> float:
-        """Return what averages of ``step`` that ``rank`` has started take yet if it waits now."""
-        left_s = self.averaged.get((rank, step), 0.0) - now  # if it goes on computing
-        return max(0.0, left_s) * self.costs.averaging_speed
 
     def _await(self, rank: int, step: int, now: float) -> float:
         """Return when the gradients of ``step`` are averaged that ``rank`` has started so far."""
-        wait, first = self._left_s(rank, step, now), step
-        if not wait:
+        averaged = self.averaged.get((rank, step), now)
+        self.owed[rank] += self.worked.pop((rank, step), 0.0)
+        if averaged <= now:
             return now
-        # What has been started after them comes earlier by what waiting, not computing, gains.
-        gain = self.averaged[rank, step] - (now + wait)
-        self.reducer_free[self.turns[rank]] -= gain
-        while gain and (rank, step) in self.averaged:
-            self.averaged[rank, step] -= gain
-            step += 1
-        self.exposed[rank][first] += wait
-        return now + wait
+        self.exposed[rank][step] += averaged - now
+        self._spend_waiting(rank, averaged - now)
+        return averaged
+
+    def _spend_owed(self, rank: int, step: int) -> float:
+        """Return the processor time that ``rank`` owes to communication, and have it spent."""
+        seconds, self.owed[rank] = self.owed[rank], 0.0
+        if seconds:
+            self.exposed[rank][step] += seconds
+        return seconds
+
+    def _spend_waiting(self, rank: int, seconds: float) -> None:
+        """Have ``rank`` spend processor time on communication while it waits for ``seconds``."""
+        self.owed[rank] = max(0.0, self.owed[rank] - seconds)
 
     def _all_are_ready(self, rank: int, step: int, now: float) -> bool:
         """Return whether the averaged gradients of ``step`` are known on all ranks."""
         ready = self.ready.setdefault(step, {})
         is_new = rank not in ready
-        ready[rank] = now + self._left_s(rank, step, now)
+        ready[rank] = max(now, self.averaged.get((rank, step), now))
         if len(ready) < len(self.programs):
             return False
         if is_new:  # the others wait for this one
@@ -283,6 +298,7 @@ class _Simulation:
         latest = max(self.ready[step].values())
         self.idle[rank][step] += latest - now
         self.exposed[rank][step] += self.costs.clip_s
+        self._spend_waiting(rank, latest - now)
         return latest + self.costs.clip_s
 
 
@@ -297,3 +313,4 @@ _RECEIVE_GRADIENT = ActionKind.RECEIVE_GRADIENT
 _REDUCE = ActionKind.REDUCE
 _AWAIT = ActionKind.AWAIT
 _UPDATE = ActionKind.UPDATE
+_PASSES = frozenset({_FORWARD, _BACKWARD, _BACKWARD_INPUT, _BACKWARD_WEIGHT})

@@ -65,7 +65,7 @@ def _ranks(projection: Projection, timeline: Timeline) -> Iterator[dict[str, obj
     """Yield the parts of a step for each rank of a pipeline, in the steady state."""
     _, steady = simulated_steps(projection.plan)
     for stage, memory_bytes in enumerate(projection.memory_bytes):
-        seconds = _parts(timeline, stage, steady)
+        seconds = _parts(projection, timeline, stage, steady)
         yield {
             "stage": stage,
             **{name: round(value / len(steady), 9) for name, value in seconds.items()},
@@ -73,9 +73,9 @@ def _ranks(projection: Projection, timeline: Timeline) -> Iterator[dict[str, obj
         }
 
 
-def _parts(timeline: Timeline, rank: int, steps: range) -> dict[str, float]:
+def _parts(projection: Projection, timeline: Timeline, rank: int, steps: range) -> dict[str, float]:
     """Return the seconds that ``rank`` spends on ``steps`` by part."""
-    actions = list(_timed(timeline, rank))
+    actions = list(_timed(projection, timeline, rank))
     spans: dict[str, list[float]] = {part: [] for part in _PARTS.values()}
     for action, start_s, end_s in actions:
         if action.step in steps and (part := _PARTS.get(action.kind)):
@@ -93,7 +93,7 @@ def _last_steps(projection: Projection, timeline: Timeline) -> list[dict[str, ob
     ranks = [
         [
             each
-            for each in _timed(timeline, rank)
+            for each in _timed(projection, timeline, rank)
             if each[0].step in steps and each[0].kind in _WORDS
         ]
         for rank in range(len(timeline.programs))
@@ -121,6 +121,14 @@ def _last_steps(projection: Projection, timeline: Timeline) -> list[dict[str, ob
     ]
 
 
-def _timed(timeline: Timeline, rank: int) -> Iterator[tuple[Action, float, float]]:
-    """Yield the actions of ``rank`` with their starts and ends."""
-    return zip(timeline.programs[rank], timeline.start_s[rank], timeline.end_s[rank], strict=True)
+def _timed(
+    projection: Projection, timeline: Timeline, rank: int
+) -> Iterator[tuple[Action, float, float]]:
+    """Yield the actions of ``rank`` with their starts and ends.
+
+    As trainers state it, an update is what the optimizer does: it starts after all averaging.
+    """
+    programs, starts, ends = timeline.programs, timeline.start_s, timeline.end_s
+    for action, start_s, end_s in zip(programs[rank], starts[rank], ends[rank], strict=True):
+        is_update = action.kind is ActionKind.UPDATE
+        yield action, start_s + is_update * projection.averaging_s[rank], end_s
