@@ -1,12 +1,22 @@
 from __future__ import annotations
 
+import hashlib
 import itertools
+import sys
+import threading
+from pathlib import Path
 
 import pytest
 import torch
 
 from hybridperf.plan import ParallelPlan
-from hybridperf_reference.engine.mesh import build_mesh, coordinates, join_ranks, local_device
+from hybridperf_reference.engine.mesh import (
+    build_mesh,
+    coordinates,
+    join_ranks,
+    local_device,
+    wait_for_gloo,
+)
 
 
 def test_too_few_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,3 +66,22 @@ def test_ranks_are_numbered_over_the_axes_in_the_order_of_the_plan(
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
 def test_without_an_accelerator_the_device_is_the_cpu() -> None:
     assert local_device() == torch.device("cpu")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what threads do")
+def test_ranks_leave_once_threads_of_gloo_sleep() -> None:
+    has_begun, has_ended = threading.Event(), threading.Event()
+
+    def let_go() -> None:
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text("pt_gloo_runloop")
+        has_begun.set()
+        hashlib.pbkdf2_hmac("sha256", b"", b"", iterations=300_000)  # without the global lock
+        has_ended.set()
+
+    thread = threading.Thread(target=let_go)
+    thread.start()
+    has_begun.wait()
+    wait_for_gloo(at_most_s=600)
+
+    assert has_ended.is_set()
+    thread.join()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -24,6 +26,7 @@ __all__ = [
     "join_ranks",
     "local_device",
     "own_rank",
+    "wait_for_gloo",
 ]
 
 # The mesh axes of each part of a plan's `order`, with their sizes. Ranks whose coordinates differ
@@ -129,7 +132,30 @@ def join_ranks(plan: ParallelPlan) -> Iterator[torch.device]:
     yield device
     # Without a barrier, the first gloo rank to exit resets its connections to slower ranks.
     dist.barrier()
+    wait_for_gloo()
     dist.destroy_process_group()
+
+
+def wait_for_gloo(at_most_s: float = 1.0) -> None:
+    """Wait until the threads of gloo sleep, where Linux tells.
+
+    After a collective they still let go of its tensors, for which they need Python's global lock.
+    To ask for it while Python ends aborts the process (pytorch/pytorch issue 190489).
+    """
+    deadline_s, times_asleep = time.monotonic() + at_most_s, 0
+    while times_asleep < 2 and time.monotonic() < deadline_s:  # once may be while it waits for us
+        time.sleep(0.001)  # lets threads that wait for the lock have it
+        asleep = all(state == "S" for state in _states_of_threads("pt_gloo_runloop"))
+        times_asleep = times_asleep + 1 if asleep else 0
+
+
+def _states_of_threads(name: str) -> Iterator[str]:
+    """Yield the state of each thread of this process called ``name``, as in proc(5)."""
+    for stat in Path("/proc/self/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # a thread that has ended
+            _, own_name, state = stat.read_text().replace("(", ")").split(")")
+            if own_name == name:
+                yield state.split()[0]
 
 
 def coordinates(plan: ParallelPlan, rank: int) -> dict[str, int]:
