@@ -136,7 +136,7 @@ def profile_on(
     if ranks > 1:
         work = measure_averaging_work(device, partial(profiler.step, middle, marked=False))
         profile = replace(profile, averaging_work=work)
-        runtimes = measure_runtimes(task, profile.network(ranks), device, steps)
+        runtimes = measure_runtimes(chain, task, profile.network(ranks), device, steps)
         profile = replace(profile, runtimes=tuple(runtimes))
     return None if own_rank() else profile
 

@@ -28,7 +28,7 @@ from torch.overrides import TorchFunctionMode
 from hybridperf.projection.units import Unit, UnitTable, unit_columns
 from hybridperf.tasks.registry import find_task, read_task, task_names
 from hybridperf_reference.engine.batchnorm import is_batch_norm
-from hybridperf_reference.engine.gradient_compression import RANK
+from hybridperf_reference.engine.gradient_compression import low_rank_elements
 from hybridperf_reference.engine.partition import forward_flops, parameter_groups
 from hybridperf_reference.engine.precision import is_computed_narrow
 from hybridperf_reference.models import chain_of
@@ -83,7 +83,7 @@ def unit_table(task: Task, build: Build | None = None) -> UnitTable:
                 tokens=len(boundaries[number]) if unit.shares_tokens else 0,
                 begins_stage=number == 0 or boundaries[number].is_floating_point(),
                 buffers=sum(buffer.numel() for buffer in unit.module.buffers()),
-                low_rank_elements=sum(map(_low_rank_elements, parameters)),
+                low_rank_elements=sum(map(low_rank_elements, parameters)),
                 output_channels=_channels(boundaries[number + 1]),
                 batch_norm_channels=sum(
                     part.num_features for part in unit.module.modules() if is_batch_norm(part)
@@ -162,14 +162,6 @@ class _CountSplitLayers(saved_tensors_hooks):
         self._counted.inputs += inputs[0].numel()
         if inputs[0].dtype == torch.bfloat16:
             self._counted.narrow_inputs += inputs[0].numel()
-
-
-def _low_rank_elements(parameter: Tensor) -> int:
-    """Return the elements of the factors of a gradient, or of itself if it has no more."""
-    if parameter.dim() < 2:
-        return parameter.numel()
-    rows = len(parameter)
-    return min(RANK * (rows + parameter.numel() // rows), parameter.numel())
 
 
 def _channels(sample: Tensor) -> int:

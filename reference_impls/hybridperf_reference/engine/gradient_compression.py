@@ -19,7 +19,15 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["GRADIENT_AVERAGES", "RANK", "FlatAverage", "GradientAverage", "Pending", "PowerSgd"]
+__all__ = [
+    "GRADIENT_AVERAGES",
+    "RANK",
+    "FlatAverage",
+    "GradientAverage",
+    "Pending",
+    "PowerSgd",
+    "low_rank_elements",
+]
 
 RANK: Final = 4  #: of PowerSGD's approximations
 
@@ -319,16 +327,22 @@ def _stacks(parameters: Sequence[Tensor]) -> list[_Stack]:
     """Return the parameters whose factors have fewer elements than they have, by shape and type."""
     alike: dict[tuple[int, int, torch.dtype], list[int]] = {}
     for index, parameter in enumerate(parameters):
-        if parameter.dim() < 2 or not parameter.numel():
-            continue
-        rows = len(parameter)
-        columns = parameter.numel() // rows
-        if RANK * (rows + columns) < rows * columns:
+        if parameter.numel() and low_rank_elements(parameter) < parameter.numel():
+            rows = len(parameter)
+            columns = parameter.numel() // rows
             alike.setdefault((rows, columns, parameter.dtype), []).append(index)
     return [
         _Stack(indices, (rows, columns), parameters[indices[0]])
         for (rows, columns, _), indices in alike.items()
     ]
+
+
+def low_rank_elements(parameter: Tensor) -> int:
+    """Return the elements of the factors of a gradient, or of itself if it has no more."""
+    if parameter.dim() < 2:
+        return parameter.numel()
+    rows = len(parameter)
+    return min(RANK * (rows + parameter.numel() // rows), parameter.numel())
 
 
 def _or_zeros(gradients: Sequence[Tensor | None], parameters: Sequence[Tensor]) -> list[Tensor]:

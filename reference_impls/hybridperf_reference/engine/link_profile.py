@@ -81,7 +81,8 @@ def measure_averaging_work(device: torch.device, compute: Callable[[], object]) 
 
     A collective. With c, a and b the seconds of computing, of an all-reduce of all ranks that takes
     no longer, and of both at once, that is (b - c) / a: sending and receiving take a processor,
-    which on the CPU is one that computes where ranks compute on all of them.
+    which on the CPU is one that computes where ranks compute on all of them. It is more than 1
+    where both at once take longer than one after the other, since they share caches.
     """
     group = dist.group.WORLD
     assert group is not None, "ranks have joined"
@@ -108,7 +109,7 @@ def measure_averaging_work(device: torch.device, compute: Callable[[], object]) 
     ]
     compute_s, reduce_s, both_s = map(statistics.median, zip(*turns, strict=True))
     share: float = (both_s - compute_s) / reduce_s
-    return min(max(share, 0.0), 1.0)
+    return max(share, 0.0)
 
 
 def _codecs(device: torch.device, boundary: Tensor) -> Iterator[Transfer]:
