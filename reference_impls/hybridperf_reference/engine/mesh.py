@@ -126,10 +126,6 @@ def join_ranks(plan: ParallelPlan) -> Iterator[torch.device]:
     if ranks == 1:
         yield device
         return
-    if device.type == "cpu" and hasattr(os, "SCHED_BATCH"):
-        # Else the thread of gloo that receives preempts the one that holds the lock it needs, and
-        # polls for as long as the scheduler lets it: milliseconds where threads outnumber cores.
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     backend = dist.get_default_backend_for_device(device)
     # With device_id, NCCL connects here and not in the first collective.
     dist.init_process_group(backend, device_id=None if device.type == "cpu" else device)
