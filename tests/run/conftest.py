@@ -34,6 +34,7 @@ FAULTY: Final = "tests.trainers.faulty"
 OPEN: Final = ("--division", "open")  #: which a model that is not the task's belongs to
 FORKS: Final = CommandServer()  #: what a command of one node takes
 FORKS_WITH_TORCH: Final = CommandServer(["torch.distributed"])  #: and one of several nodes
+LONGEST_S: Final = 1200.0  #: ends a test that hangs; a busy machine must not fail one
 #: Limits of time that no run on a busy machine reaches, unless a test says otherwise.
 GENEROUS: Final = dict.fromkeys(("initialisation_s", "run_s", "silence_s", "ending_s"), 3600.0)
 
@@ -214,7 +215,7 @@ class Bench:
         return {finding.rule for finding in check_path(self.out).findings}
 
 
-def finished(process: Command, timeout_s: float = 300) -> Finished:
+def finished(process: Command, timeout_s: float = LONGEST_S) -> Finished:
     """Wait for a command; no command ever shows a traceback."""
     out, err = process.communicate(timeout=timeout_s)
     assert "Traceback" not in out + err, err
@@ -236,7 +237,7 @@ def find(folder: Path, name: str) -> list[Path]:
     ]
 
 
-def wait_until(holds: Callable[[], object], timeout_s: float = 300) -> None:
+def wait_until(holds: Callable[[], object], timeout_s: float = LONGEST_S) -> None:
     """Wait for something to become true."""
     deadline_s = time.monotonic() + timeout_s
     while not holds():

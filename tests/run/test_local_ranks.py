@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from hybridperf.run.ending import explain_crash
-from tests.run.conftest import wait_until
+from tests.run.conftest import LONGEST_S, wait_until
 
 NOTE = """
 import json, os, pathlib, random, sys
@@ -54,7 +54,7 @@ def test_ranks_have_the_environment_of_torchrun_and_random_numbers_of_their_own(
 ) -> None:
     code = "note(draw=random.random(), torch='torch' in sys.modules, arguments=sys.argv[1:])"
     process = start(tmp_path, code, ranks=3)
-    assert process.communicate(timeout=300)[0] == ""
+    assert process.communicate(timeout=LONGEST_S)[0] == ""
     assert process.returncode == 0
     found = notes(tmp_path, 3)
     for rank, each in enumerate(found):
@@ -80,7 +80,7 @@ dist.barrier()
 dist.destroy_process_group()
 """
     process = start(tmp_path, code, ranks=2)
-    output = process.communicate(timeout=300)[0]
+    output = process.communicate(timeout=LONGEST_S)[0]
     assert process.returncode == 0, output
     found = notes(tmp_path, 2)
     assert [(each["already"], each["sum"]) for each in found] == [(True, 2)] * 2
@@ -110,7 +110,7 @@ if os.environ["RANK"] == "2":
 time.sleep(3600)
 """
     process = start(tmp_path, code, ranks=3)
-    output = process.communicate(timeout=300)[0]
+    output = process.communicate(timeout=LONGEST_S)[0]
     assert explain_crash(output, process.returncode) == reason
     assert process.returncode == 1
     pids = [int(each["pid"]) for each in notes(tmp_path, 3)]
@@ -136,7 +136,7 @@ while True:
     # From then on it forwards signals instead of ending by them.
     wait_until(lambda: _caught(process.pid) >> (signal.SIGTERM - 1) & 1)
     process.send_signal(number)
-    process.communicate(timeout=300)
+    process.communicate(timeout=LONGEST_S)
     told = [each.get("told", False) for each in notes(tmp_path, 2)]
     assert told == [number == signal.SIGTERM] * 2
     assert process.returncode == (0 if number == signal.SIGTERM else -signal.SIGKILL)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from hybridperf.run.predictor_server import PredictorServer
-from tests.run.conftest import find, wait_until
+from tests.run.conftest import LONGEST_S, find, wait_until
 from tests.run_spec import run_spec
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def predict(spec: RunSpec, code: str) -> None:
 
 
 def status_of(scoring: Scoring) -> int:
-    deadline_s = time.monotonic() + 300
+    deadline_s = time.monotonic() + LONGEST_S
     while (status := scoring.poll(1)) is None:
         assert time.monotonic() < deadline_s
     return status
@@ -147,7 +147,7 @@ def test_nothing_that_a_predictor_started_outlives_its_scoring(
     if killed:
         process.kill()
 
-    process.communicate(timeout=300)
+    process.communicate(timeout=LONGEST_S)
 
     wait_until(lambda: not psutil.pid_exists(int(daemon.read_text())))
     wait_until(lambda: not bench.processes_left())

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import psutil
 import pytest
 
-from tests.run.conftest import Bench, wait_until
+from tests.run.conftest import LONGEST_S, Bench, wait_until
 
 if TYPE_CHECKING:
     from tests.run.command_server import Command
@@ -40,7 +40,7 @@ def test_a_signal_to_any_process_at_any_instant_leaves_nothing_behind(
     while found.total() < SIGNALS:
         process = bench.start("--plan", plan, runs=_wanted(bench), quick=False)
         sent = _strike(bench, process, random.choice(KINDS), whole_s)
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=LONGEST_S)
         code = process.returncode
 
         what = (sent, code, out, err)
