@@ -72,16 +72,25 @@ def test_without_an_accelerator_the_device_is_the_cpu() -> None:
 def test_ranks_leave_once_threads_of_gloo_sleep() -> None:
     has_begun, has_ended = threading.Event(), threading.Event()
 
+    def name_thread(name: str) -> None:
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
+
+    def stand_by() -> None:
+        name_thread("Thread-1 (run)")  # as Python 3.14 names them
+        has_ended.wait()
+
     def let_go() -> None:
-        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text("pt_gloo_runloop")
+        name_thread("pt_gloo_runloop")
         has_begun.set()
         hashlib.pbkdf2_hmac("sha256", b"", b"", iterations=300_000)  # without the global lock
         has_ended.set()
 
-    thread = threading.Thread(target=let_go)
-    thread.start()
+    threads = [threading.Thread(target=each) for each in (stand_by, let_go)]
+    for thread in threads:
+        thread.start()
     has_begun.wait()
     wait_for_gloo(at_most_s=600)
 
     assert has_ended.is_set()
-    thread.join()
+    for thread in threads:
+        thread.join()

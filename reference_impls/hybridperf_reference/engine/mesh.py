@@ -153,9 +153,9 @@ def _states_of_threads(name: str) -> Iterator[str]:
     """Yield the state of each thread of this process called ``name``, as in proc(5)."""
     for stat in Path("/proc/self/task").glob("*/stat"):
         with contextlib.suppress(OSError):  # a thread that has ended
-            _, own_name, state = stat.read_text().replace("(", ")").split(")")
-            if own_name == name:
-                yield state.split()[0]
+            before, _, after = stat.read_text().rpartition(")")  # names may have parentheses
+            if before.partition("(")[2] == name:
+                yield after.split()[0]
 
 
 def coordinates(plan: ParallelPlan, rank: int) -> dict[str, int]:

@@ -268,14 +268,14 @@ class _Simulation:
         return averaged
 
     def _spend_owed(self, rank: int, step: int) -> float:
-        """Return the processor time that ``rank`` owes to communication, and have it spent."""
+        """Charge ``rank`` the processor time that it owes to communication, and return it."""
         seconds, self.owed[rank] = self.owed[rank], 0.0
         if seconds:
             self.exposed[rank][step] += seconds
         return seconds
 
     def _spend_waiting(self, rank: int, seconds: float) -> None:
-        """Have ``rank`` spend processor time on communication while it waits for ``seconds``."""
+        """Deduct from what ``rank`` owes the ``seconds`` in which it waits."""
         self.owed[rank] = max(0.0, self.owed[rank] - seconds)
 
     def _all_are_ready(self, rank: int, step: int, now: float) -> bool:
