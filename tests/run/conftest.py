@@ -140,9 +140,12 @@ class Bench:
         return package
 
     def manifests(self) -> list[dict[str, Any]]:
-        """Return the manifest of each sealed attempt."""
-        paths = sorted(self.out.rglob("result_*.json"), key=lambda path: int(path.stem[7:]))
-        return [json.loads(path.read_text()) for path in paths]
+        """Return the manifest of each sealed attempt.
+
+        One without a log is of an attempt whose seal was cut off; sealing it again replaces it.
+        """
+        logs = sorted(self.out.rglob("result_*.txt"), key=lambda path: int(path.stem[7:]))
+        return [json.loads(log.with_suffix(".json").read_text()) for log in logs]
 
     def outcomes(self) -> list[str]:
         """Return how each sealed attempt ended."""
