@@ -112,11 +112,12 @@ def profile_on(
     )
     times = [mean_of_ranks(each, device) for each in measured]
     together_s = next(_step_s(each) for each in times if each.microbatch == middle)
-    transfers = measure_transfers(device, _middle(chain)) if ranks > 1 else []
+    train = partial(profiler.step, middle, marked=False)
+    transfers = measure_transfers(device, _middle(chain), train) if ranks > 1 else []
     sharded = UnitProfiler(
         chain_of(task, 0, build), task, device, precision=precision, contiguous=True
     )
-    input_s, target_s = _reading_s(task, chain.objective, device, partial(profiler.step, middle))
+    input_s, target_s = _reading_s(task, chain.objective, device, train)
     profile = Profile(
         task=task.name,
         precision=precision,
@@ -134,9 +135,9 @@ def profile_on(
         stretch_of_shards=_stretch_of_shards(profiler, sharded, device, middle),
     )
     if ranks > 1:
-        work = measure_averaging_work(device, partial(profiler.step, middle, marked=False))
+        work = measure_averaging_work(device, train)
         profile = replace(profile, averaging_work=work)
-        runtimes = measure_runtimes(task, profile.network(ranks), device, steps)
+        runtimes = measure_runtimes(chain, task, profile.network(ranks), device, steps)
         profile = replace(profile, runtimes=tuple(runtimes))
     return None if own_rank() else profile
 

@@ -1,7 +1,8 @@
 """Time what runtimes add to a step: steps of small models under plans, beside their projections.
 
-The models have units of linear layers, and few samples, so that hooks, copies and Python take most
-of a step. What a step takes beyond what is projected of its passes and messages is the runtime's.
+The models compute little: they have units of few linear layers, or hold parameters as the task's
+model has them and add these up. So hooks, copies and Python take most of a step. What a step takes
+beyond what is projected of its passes and messages is the runtime's.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn import functional
 
 from hybridperf.plan import SCHEDULES, ParallelPlan
 from hybridperf.projection import units as unit_tables
@@ -82,20 +84,73 @@ class _Size:
     features: int
     samples: int = 8  #: of a micro-batch
 
+    def modules(self) -> list[nn.Module]:
+        """Return the units of a new model of this size."""
+        return [
+            nn.Sequential(*(nn.Linear(self.features, self.features) for _ in range(self.layers)))
+            for _ in range(self.units)
+        ]
 
-# Numbers of units, of tensors and of bytes that do not grow together.
-_SIZES: Final = (_Size(2, 1, 16), _Size(8, 1, 16), _Size(8, 4, 16), _Size(4, 1, 512))
+
+@dataclass(frozen=True, slots=True)
+class _Parameters:
+    """Of a model: units that hold parameters like ``tensors``, by unit."""
+
+    tensors: tuple[tuple[Tensor, ...], ...]
+    features: int = 16
+    samples: int = 8
+
+    @classmethod
+    def of(cls, chain: Chain) -> _Parameters:
+        """Return those of the first units of ``chain``, as many as are no more than 2**26."""
+        seen: set[Tensor] = set()
+        units: list[tuple[Tensor, ...]] = []
+        count = 0
+        for unit in chain.units:
+            own = [each for each in unit.module.parameters() if each.requires_grad]
+            new = tuple(each.detach() for each in own if each not in seen)
+            count += sum(each.numel() for each in new)
+            if units and count > _MOST_PARAMETERS:
+                break
+            seen.update(own)
+            units.append(new)
+        return cls(tuple(units))
+
+    def modules(self) -> list[nn.Module]:
+        """Return the units of a new model that holds such parameters."""
+        return [_Holder(own) for own in self.tensors]
+
+
+class _Holder(nn.Module):
+    """Adds up the parameters that it holds: their gradients are nearly all that is computed."""
+
+    def __init__(self, like: Sequence[Tensor]) -> None:
+        super().__init__()
+        self._held = nn.ParameterList(nn.Parameter(torch.zeros_like(each)) for each in like)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return ``values`` [sample, feature], to whose first feature the sum is added."""
+        if not self._held:
+            return values
+        total = torch.stack([each.sum() for each in self._held]).sum()
+        return values + functional.pad(total.view(1), (0, values.shape[-1] - 1))
+
+
+# Numbers of units, of tensors and of bytes that do not grow together, beside the task's own.
+_SIZES: Final = (_Size(2, 1, 16), _Size(8, 1, 16), _Size(8, 4, 16))
+_MOST_PARAMETERS: Final = 2**26
 # Of pipelines: messages that are next to nothing, and such as those of small models.
 _STAGED: Final = (_Size(8, 1, 16), _Size(8, 1, 256, samples=64))
 
 
 def measure_runtimes(
-    task: Task, network: Network, device: torch.device, steps: int
+    chain: Chain, task: Task, network: Network, device: torch.device, steps: int
 ) -> list[RuntimeWork]:
     """Time small models on all ranks, and return what each runtime adds to what is projected.
 
-    The optimizer is that of ``task``. ``network`` is that between the ranks. In each turn no more
-    than ``steps`` are measured. A collective.
+    The optimizer is that of ``task``, the parameters of one of the models are like those of its
+    ``chain``. ``network`` is that between the ranks. In each turn no more than ``steps`` are
+    measured. A collective.
     """
     steps = min(steps, _MOST_STEPS)
     ranks = dist.get_world_size()
@@ -103,7 +158,7 @@ def measure_runtimes(
     count = _MICROBATCHES * ranks
     averages = [f"dp={ranks},{text}" for text in _AVERAGING]
     pipelined = [f"pp={ranks},microbatches={count},{text}" for text in _PIPELINES]
-    averaging = _sides(task, device, steps, _SIZES, averages)
+    averaging = _sides(task, device, steps, [*_SIZES, _Parameters.of(chain)], averages)
     pipelines = _sides(task, device, steps, staged, pipelined)
     for _ in range(_TURNS):
         for sides in (averaging, pipelines):
@@ -133,11 +188,15 @@ def _by_runtime(
 
 
 def _sides(
-    task: Task, device: torch.device, steps: int, sizes: Sequence[_Size], plans: Sequence[str]
+    task: Task,
+    device: torch.device,
+    steps: int,
+    kinds: Sequence[_Size | _Parameters],
+    plans: Sequence[str],
 ) -> list[_Side]:
     """Return a side for each model and plan, those of a model together."""
     parsed, meshes = [ParallelPlan.parse(text) for text in plans], Meshes(device)
-    models = [_Model(task, size, steps, device) for size in sizes]
+    models = [_Model(task, kind, steps, device) for kind in kinds]
     return [_Side(model, plan, meshes.of(plan)) for model in models for plan in parsed]
 
 
@@ -168,21 +227,23 @@ class _Noise(ImageClassifier):
 class _Model:
     """A small model: its chain, anew for each use, and its units as projections see them."""
 
-    def __init__(self, task: Task, size: _Size, steps: int, device: torch.device) -> None:
+    def __init__(
+        self, task: Task, kind: _Size | _Parameters, steps: int, device: torch.device
+    ) -> None:
         self.task = replace(
             task,
-            units=tuple(f"units.{number}" for number in range(size.units)),
+            units=tuple(f"units.{number}" for number, _ in enumerate(kind.modules())),
             optimizer=replace(task.optimizer, lr=0.0, end_lr=0.0),
         )
-        self.size, self.steps, self._device = size, steps, device
+        self.kind, self.steps, self._device = kind, steps, device
         chain = self.chain()
-        self.table = unit_tables.UnitTable("", tuple(map(self._row, chain.units)), size.features)
+        self.table = unit_tables.UnitTable("", tuple(map(self._row, chain.units)), kind.features)
         self._profiler = UnitProfiler(chain, self.task, device)
 
     def times(self) -> UnitTimes:
         """Return the times of the units without parallelism; a collective."""
         meet = partial(most_of_ranks, device=self._device)
-        (found,) = self._profiler.measure([self.size.samples], steps=self.steps, meet=meet)
+        (found,) = self._profiler.measure([self.kind.samples], steps=self.steps, meet=meet)
         return mean_of_ranks(found, self._device)
 
     def chain(self) -> Chain:
@@ -195,27 +256,18 @@ class _Model:
             unit.name,
             1.0,
             tuple(parameter_groups(unit)),
-            self.size.features,
+            self.kind.features,
             0,
             low_rank_elements=sum(map(low_rank_elements, unit.module.parameters())),
             is_narrow=True,
         )
 
     def _build(self, task: Task) -> Chain:
-        size = self.size
-        units = (
-            Unit(
-                name,
-                nn.Sequential(
-                    *(nn.Linear(size.features, size.features) for _ in range(size.layers))
-                ),
-            )
-            for name in task.units
-        )
-        return Chain(tuple(units), _Noise(task), self._example)
+        units = tuple(map(Unit, task.units, self.kind.modules()))
+        return Chain(units, _Noise(task), self._example)
 
     def _example(self, batch: int) -> tuple[Tensor, Tensor]:
-        return torch.randn(batch, self.size.features), torch.zeros(batch, dtype=torch.int64)
+        return torch.randn(batch, self.kind.features), torch.zeros(batch, dtype=torch.int64)
 
 
 class _Side:
@@ -223,14 +275,14 @@ class _Side:
 
     def __init__(self, model: _Model, plan: ParallelPlan, mesh: Mesh) -> None:
         self.model, self.plan, self._mesh = model, plan, mesh
-        batch = model.size.samples * plan.dp * plan.microbatches
+        batch = model.kind.samples * plan.dp * plan.microbatches
         samples = batch * (_FIRST + model.steps)
         self._task = replace(
             model.task,
             training=replace(model.task.training, global_batch_size=batch),
             data=replace(model.task.data, train_samples=samples),
         )
-        vectors = np.zeros((samples, model.size.features), np.float32)
+        vectors = np.zeros((samples, model.kind.features), np.float32)
         self._samples = Samples(vectors, np.zeros(len(vectors), np.int64))
         self._trainer = Trainer(model.chain(), self._task, plan, mesh, 0)
         self._trainer.warm_up()

@@ -196,7 +196,7 @@ def _random_network(draw: random.Random) -> Network:
         draw.choice([None, across]),
         library=draw.choice(["nccl", "gloo"]),
         send_work=link() if works else None,
-        averaging_work=draw.random() if works else 0.0,
+        averaging_work=2 * draw.random() if works else 0.0,
         codec_work=tuple((name, link()) for name in ("bf16", "int8", "topk")) if works else (),
     )
 

@@ -221,7 +221,9 @@ def test_staleness_hides_what_takes_no_longer_than_a_step() -> None:
     assert longer.makespan_s == pytest.approx(BOTH + 10 * 4.0)
 
 
-@pytest.mark.parametrize(("share", "step_s"), [(0.0, 4.0), (0.25, 4.0), (0.5, 5.0), (1.0, 7.0)])
+@pytest.mark.parametrize(
+    ("share", "step_s"), [(0.0, 4.0), (0.25, 4.0), (0.5, 5.0), (1.0, 7.0), (1.25, 8.0)]
+)
 def test_only_waiting_hides_the_processor_time_of_averages(share: float, step_s: float) -> None:
     """Passes of 3 s and averages of 4 s: a step takes 4 s, or 3 s and the processor time."""
 
@@ -233,7 +235,7 @@ def test_only_waiting_hides_the_processor_time_of_averages(share: float, step_s:
     delayed, own = "dp=2,staleness=1", Bucket(0.0, 4.0)
     assert makespan_s(9, delayed, own) - makespan_s(8, delayed, own) == pytest.approx(step_s)
     # They start 1 s before the passes end, and the rank waits for the rest.
-    waits_s = max(3.0, 4.0 * share)
+    waits_s = 3.0 + max(0.0, 4.0 * share - 3.0 * max(1.0, share))
     assert makespan_s(1, "dp=2", Bucket(1.0, 4.0)) == pytest.approx(BOTH + waits_s)
     assert makespan_s(1, "dp=2", own) == pytest.approx(BOTH + 4.0)
 

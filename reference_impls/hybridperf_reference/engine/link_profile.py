@@ -35,16 +35,19 @@ _COMPUTED_S: Final = 0.02  # so long at least is computed beside an all-reduce
 _TRIED_ELEMENTS: Final = 2**18  # of an all-reduce that says how many take as long
 _MOST_TIMES: Final = 64  # as many elements
 _ELEMENT_BYTES: Final = 4
-_CODED_SAMPLES: Final = (1, 2, 4, 8, 16)
+_CODED_SAMPLES: Final = (1, 4, 16)
 _KEY: Final = LinkKey(0, 0, 0, 0, gradient=False)  # uncompressed messages do not depend on it
 
 
-def measure_transfers(device: torch.device, boundary: Tensor) -> list[Transfer]:
+def measure_transfers(
+    device: torch.device, boundary: Tensor, train: Callable[[], object]
+) -> list[Transfer]:
     """Time messages between pairs of ranks, and collectives of groups of each size.
 
     A collective over all ranks. Groups are of consecutive ranks; all groups of a size communicate
     at the same time, as those of a plan do, and all ranks encode and decode at the same time. What
-    they encode is as at ``boundary``, one sample's activations [...] on the meta device. Times are
+    they encode is as at ``boundary``, one sample's activations [...] on the meta device. ``train``
+    trains a step, which leaves in the caches what it does before they encode in training. Times are
     means over ranks, of each one's median.
     """
     world = dist.get_world_size()
@@ -73,7 +76,7 @@ def measure_transfers(device: torch.device, boundary: Tensor) -> list[Transfer]:
                 seconds, worked_s = _mean(_seconds(of_size(elements), device), device)
                 times.append((elements * _ELEMENT_BYTES, seconds / trips, worked_s / trips))
             found.append(Transfer(kind, ranks, tuple(times)))
-    return [*found, *_codecs(device, boundary)]
+    return [*found, *_codecs(device, boundary, train)]
 
 
 def measure_averaging_work(device: torch.device, compute: Callable[[], object]) -> float:
@@ -81,7 +84,8 @@ def measure_averaging_work(device: torch.device, compute: Callable[[], object]) 
 
     A collective. With c, a and b the seconds of computing, of an all-reduce of all ranks that takes
     no longer, and of both at once, that is (b - c) / a: sending and receiving take a processor,
-    which on the CPU is one that computes where ranks compute on all of them.
+    which on the CPU is one that computes where ranks compute on all of them. It is more than 1
+    where both at once take longer than one after the other, since they share caches.
     """
     group = dist.group.WORLD
     assert group is not None, "ranks have joined"
@@ -108,11 +112,13 @@ def measure_averaging_work(device: torch.device, compute: Callable[[], object]) 
     ]
     compute_s, reduce_s, both_s = map(statistics.median, zip(*turns, strict=True))
     share: float = (both_s - compute_s) / reduce_s
-    return min(max(share, 0.0), 1.0)
+    return max(share, 0.0)
 
 
-def _codecs(device: torch.device, boundary: Tensor) -> Iterator[Transfer]:
-    """Time encoding and decoding, one after the other, of what stages send."""
+def _codecs(
+    device: torch.device, boundary: Tensor, train: Callable[[], object]
+) -> Iterator[Transfer]:
+    """Time encoding and decoding, one after the other, of what stages send, each after a step."""
     kinds: tuple[Communication, ...] = ("bf16", "int8", "topk")
     for kind in kinds:
         codec, times = LINK_CODECS[kind], []
@@ -124,25 +130,37 @@ def _codecs(device: torch.device, boundary: Tensor) -> Iterator[Transfer]:
             def code(values: Tensor = values, codec: LinkCodec = codec) -> None:
                 codec.decode(codec.encode(values, _KEY), values.shape, values.dtype)
 
-            times.append((values.nbytes, *_mean(_seconds(code, device), device)))
+            found = _seconds(code, device, _FEW, before=train)
+            times.append((values.nbytes, *_mean(found, device)))
         yield Transfer(kind, 2, tuple(times))
 
 
 def _seconds(
-    communicate: Callable[[], object], device: torch.device, times: int = _TIMES
+    communicate: Callable[[], object],
+    device: torch.device,
+    times: int = _TIMES,
+    *,
+    before: Callable[[], object] = lambda: None,
 ) -> tuple[float, float]:
-    """Return the median seconds of ``communicate``, and the mean of the processor's seconds."""
-    seconds, worked_s = [], 0.0
-    for number in range(_WARM_UP + times):
-        if number == _WARM_UP:
-            worked_s = time.process_time()
-        start = time.perf_counter()
+    """Return the median seconds of ``communicate``, and the mean of the processor's seconds.
+
+    ``before`` is called each time before it, and not timed.
+    """
+    seconds, worked_s = [], []
+    for _ in range(_WARM_UP + times):
+        before()
+        _synchronize(device)
+        start, start_worked = time.perf_counter(), time.process_time()
         communicate()
-        if device.type != "cpu":
-            torch.accelerator.synchronize(device)
+        _synchronize(device)
         seconds.append(time.perf_counter() - start)
-    worked_s = time.process_time() - worked_s
-    return statistics.median(seconds[_WARM_UP:]), worked_s / times
+        worked_s.append(time.process_time() - start_worked)
+    return statistics.median(seconds[_WARM_UP:]), statistics.fmean(worked_s[_WARM_UP:])
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
 
 
 def _mean(values: tuple[float, float], device: torch.device) -> tuple[float, float]:

@@ -64,8 +64,8 @@ def busiest_s(plan: ParallelPlan, costs: Costs) -> float:
     A rank computes its passes and its update, encodes and decodes. Averages of a stage begin in its
     last backward pass at the earliest, and what they take beyond it comes on top, unless they may
     take a whole step. The processor time of communication comes on top, too, but may be spent while
-    the rank waits for averages. A wire carries one message after another. Ranks that share network
-    adapters average in turns.
+    the rank waits for averages, of which then none takes more than its own time. A wire carries one
+    message after another. Ranks that share network adapters average in turns.
 
     So no step takes less in the long run, though the first ones may: bursts, and averages that may
     take a whole step, let what is behind catch up later.
@@ -93,7 +93,7 @@ def busiest_s(plan: ParallelPlan, costs: Costs) -> float:
             waits_s += 0.0 if plan.staleness else max(0.0, average_s - hidden_s)
         worked_s = plan.microbatches * sum(worked[stage] for stage in own)
         worked_s += costs.averaging_work * sum(averages_s)
-        beside_s = max(waits_s, worked_s)
+        beside_s = max(waits_s, worked_s / max(1.0, costs.averaging_work))
         ranks.append(plan.microbatches * passes_s + beside_s + costs.update_s[rank])
     return max(*ranks, *wires.values(), *turns.values())
 

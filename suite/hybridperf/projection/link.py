@@ -75,7 +75,8 @@ class Network:
     between_collectives: Link | None = None
     send_work: Link | None = None
     #: of the seconds of a message, those that the processor of either rank works; None: none
-    averaging_work: float = 0.0  #: share of those of an all-reduce, likewise of each rank
+    averaging_work: float = 0.0
+    #: seconds by which computing beside an all-reduce takes longer, over its own
     codec_work: tuple[tuple[str, Link], ...] = ()
     #: by the plan's ``links``: seconds of encoding, or of decoding, by bytes of fp32
     runtimes: tuple[RuntimeWork, ...] = ()  #: what the trainer's software adds, where it is known

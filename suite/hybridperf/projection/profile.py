@@ -72,7 +72,8 @@ class Profile:
     target_s: float = 0.0  #: of reading the targets of a sample
     stretch_of_shards: float = 1.0
     #: seconds of a step with parameters laid out as FSDP requires, over those as the model has them
-    averaging_work: float = 0.0  #: share of an all-reduce by which a step beside it takes longer
+    averaging_work: float = 0.0
+    #: seconds by which steps beside an all-reduce take longer, over those that it takes alone
     runtimes: tuple[RuntimeWork, ...] = ()  #: of the trainer, in groups of all ranks
     made_with: Mapping[str, str] = field(default_factory=dict)
     #: what it holds for: hashes and names of the task, the machine, torch and the trainer's code
@@ -189,7 +190,7 @@ class Profile:
             stretch_of_shards=_seconds(
                 "stretch_of_shards", table.get("stretch_of_shards"), RATIO_CAP
             ),
-            averaging_work=_seconds("averaging_work", table.get("averaging_work"), 1.0),
+            averaging_work=_seconds("averaging_work", table.get("averaging_work"), RATIO_CAP),
             runtimes=tuple(_list(table, "runtimes", _runtime)),
             made_with={_text("made_with", k): _text(k, v) for k, v in facts.items()},
         )

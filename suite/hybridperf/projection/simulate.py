@@ -60,7 +60,9 @@ class Costs:
     turns: tuple[int, ...] = ()
     #: by rank: those of the same number average gradients in turns; empty: none waits for another
     receives: Receives | None = None  #: if messages start only once they are asked for
-    averaging_work: float = 0.0  #: share of the seconds of an average in which its rank works
+    averaging_work: float = 0.0
+    #: seconds by which passes beside an average take longer, over its own; more than 1 if both at
+    #: once take longer than one after the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,8 +277,9 @@ class _Simulation:
         return seconds
 
     def _spend_waiting(self, rank: int, seconds: float) -> None:
-        """Deduct from what ``rank`` owes the ``seconds`` in which it waits."""
-        self.owed[rank] = max(0.0, self.owed[rank] - seconds)
+        """Have ``rank`` spend processor time on communication while it waits for ``seconds``."""
+        # What is more than the time of an average itself is lost only beside passes.
+        self.owed[rank] -= min(self.owed[rank], seconds * max(1.0, self.costs.averaging_work))
 
     def _all_are_ready(self, rank: int, step: int, now: float) -> bool:
         """Return whether the averaged gradients of ``step`` are known on all ranks."""
