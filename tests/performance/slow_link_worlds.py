@@ -179,8 +179,13 @@ def _stay_on_own_processors(end: int) -> None:
 
 
 def _go_first() -> None:
-    """Have other processes wait for this one; setpriority(2), and sched(7) on sessions."""
+    """Have other processes wait for this one; setpriority(2), and sched(7) on sessions.
+
+    With `SCHED_BATCH` threads that wake up do not preempt others. Gloo's thread that receives would
+    preempt the one that sends, and poll for the lock that this one holds until its time slice ends.
+    """
     os.nice(-20)
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     session = Path("/proc/self/autogroup")
     if session.exists():  # priorities count among the processes of a session only
         session.write_text("-20")

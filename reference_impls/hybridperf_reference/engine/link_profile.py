@@ -29,13 +29,13 @@ _CPU_SIZES: Final = 7  # of messages, from 1 KiB to 4 MiB
 _ACCELERATOR_SIZES: Final = 10  # to 256 MiB: smaller ones do not fill such links
 _TIMES: Final = 15
 _WARM_UP: Final = 3
-_TURNS: Final = 3
-_FEW: Final = 5  # times in a turn
+_TURNS: Final = 7  # processes slow down and recover
+_FEW: Final = 5  # times in a turn, or after a step
 _COMPUTED_S: Final = 0.02  # so long at least is computed beside an all-reduce
 _TRIED_ELEMENTS: Final = 2**18  # of an all-reduce that says how many take as long
 _MOST_TIMES: Final = 64  # as many elements
 _ELEMENT_BYTES: Final = 4
-_CODED_SAMPLES: Final = (1, 4, 16)
+_CODED_SAMPLES: Final = (4, 32)
 _KEY: Final = LinkKey(0, 0, 0, 0, gradient=False)  # uncompressed messages do not depend on it
 
 
@@ -107,12 +107,13 @@ def measure_averaging_work(device: torch.device, compute: Callable[[], object]) 
         _wait(work)
 
     each = (compute_all, _all_reduce(group, device, values.numel()), both)
-    turns = [  # processes slow down and recover
-        [_mean(_seconds(one, device, _FEW), device)[0] for one in each] for _ in range(_TURNS)
-    ]
-    compute_s, reduce_s, both_s = map(statistics.median, zip(*turns, strict=True))
-    share: float = (both_s - compute_s) / reduce_s
-    return max(share, 0.0)
+    shares = []
+    for _ in range(_TURNS):
+        compute_s, reduce_s, both_s = (
+            _mean(_seconds(one, device, _FEW), device)[0] for one in each
+        )
+        shares.append((both_s - compute_s) / reduce_s)
+    return max(statistics.median(shares), 0.0)
 
 
 def _codecs(
