@@ -33,12 +33,11 @@ def test_a_profile_of_two_ranks_is_measured_and_cached(monkeypatch: pytest.Monke
     assert profile.unit_names == find_task(TASK).units
     assert [times.microbatch for times in profile.unit_times] == [1, 2]
     assert min(min(t.forward_s + t.backward_s + t.update_s) for t in profile.unit_times) > 0
-    kinds = {each.kind for each in profile.transfers}
-    assert kinds == {
-        *("send", "all_reduce", "reduce_scatter", "all_gather"),
-        *("bf16", "int8", "topk"),
+    sizes = {each.kind: len(each.times) for each in profile.transfers}
+    assert sizes == {
+        **dict.fromkeys(("send", "all_reduce", "reduce_scatter", "all_gather"), 7),
+        **dict.fromkeys(("bf16", "int8", "topk"), 2),
     }
-    assert all(len(each.times) >= 5 for each in profile.transfers)
     assert profile.network().inside.bytes_per_s > 1e6
     works = {work.name: work for work in profile.runtimes}
     assert works.keys() == {*RUNTIMES}
