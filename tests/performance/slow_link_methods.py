@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,6 +33,7 @@ __all__ = [
     "add_link",
     "add_profile",
     "add_record",
+    "ranks_profiled",
     "read_links",
     "read_profiles",
     "read_records",
@@ -112,19 +114,30 @@ def read_records(path: Path) -> list[Record]:
     ]
 
 
-def read_profiles(path: Path) -> dict[tuple[str, int, float], Profile]:
-    """Return the profiles that the file has, by task, number of ranks and rate."""
-    lines = _lines(path)
-    profiles = [Profile.from_table(line[PROFILE]) for line in lines if PROFILE in line]
-    return {
-        (profile.task, profile.ranks, line["rate_mbit_per_s"]): replace(
-            profile, averaging_work=line[AVERAGING_WORK]
-        )
+def read_profiles(path: Path) -> dict[tuple[str, int, float], list[Profile]]:
+    """Return the profiles that the file has, by task, number of ranks and rate.
+
+    There is one of each repetition, with what averages take of its passes at that rate.
+    """
+    lines, found = _lines(path), defaultdict[tuple[str, int, float], list[Profile]](list)
+    shares = {
+        (_turn(line), line["rate_mbit_per_s"]): line[AVERAGING_WORK]
         for line in lines
         if AVERAGING_WORK in line
-        for profile in profiles
-        if profile.task == line["task"]
     }
+    for line in (each for each in lines if PROFILE in each):
+        profile = Profile.from_table(line[PROFILE])
+        for (turn, rate), share in shares.items():
+            if turn == _turn(line):
+                own = replace(profile, averaging_work=share)
+                found[profile.task, profile.ranks, rate].append(own)
+    return dict(found)
+
+
+def ranks_profiled(path: Path, task: str, repetition: int) -> set[int]:
+    """Return of how many ranks the file has profiles of ``task`` in ``repetition``."""
+    lines = (line for line in _lines(path) if PROFILE in line)
+    return {line[PROFILE]["ranks"] for line in lines if _turn(line) == (task, repetition)}
 
 
 def read_links(path: Path) -> dict[float, dict[str, list[tuple[int, float]]]]:
@@ -150,14 +163,21 @@ def add_link(
     _add(path, {"rate_mbit_per_s": rate_mbit_per_s, **transfers})
 
 
-def add_profile(path: Path, task: str, profile: Mapping[str, object]) -> None:
+def add_profile(path: Path, task: str, repetition: int, profile: Mapping[str, object]) -> None:
     """Append a profile of ``task``, as `Profile.as_table` states it, to the file at ``path``."""
-    _add(path, {"task": task, PROFILE: profile})
+    _add(path, {"task": task, "repetition": repetition, PROFILE: profile})
 
 
-def add_averaging_work(path: Path, task: str, rate_mbit_per_s: float, share: float) -> None:
+def add_averaging_work(
+    path: Path, task: str, repetition: int, rate_mbit_per_s: float, share: float
+) -> None:
     """Append that of ``task`` at a rate, which takes the place of its profiles', to the file."""
-    _add(path, {"task": task, "rate_mbit_per_s": rate_mbit_per_s, AVERAGING_WORK: share})
+    line = {"task": task, "repetition": repetition, "rate_mbit_per_s": rate_mbit_per_s}
+    _add(path, line | {AVERAGING_WORK: share})
+
+
+def _turn(line: Mapping[str, Any]) -> tuple[str, int]:
+    return line["task"], line["repetition"]
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

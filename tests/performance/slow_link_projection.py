@@ -22,6 +22,7 @@ from hybridperf.tasks.registry import find_task
 from tests.performance.shaped_link import ADDRESSES, LinkShape
 from tests.performance.slow_link_methods import COMPARISONS, LADDER, METHODS
 from tests.performance.slow_link_tables import (
+    CLEARLY,
     crossovers,
     markdown,
     measured_ratios,
@@ -39,9 +40,12 @@ if TYPE_CHECKING:
 
 MeasuredLinks: TypeAlias = "Mapping[float, Mapping[str, Sequence[tuple[int, float]]]]"
 #: bytes and seconds of all-reduces and messages, by rate
+Profiles: TypeAlias = "Mapping[tuple[str, int, float], Sequence[Profile]]"
+#: one of each repetition, by task, number of ranks and rate
 
 __all__ = [
     "MeasuredLinks",
+    "Profiles",
     "ladder",
     "network",
     "projected_step_s",
@@ -140,17 +144,22 @@ def _as_one_rank(
     return whole, 1 + (work_s - one_s) / (two_s - one_s)
 
 
-def ladder(profiles: Mapping[tuple[str, int, float], Profile], links: MeasuredLinks) -> str:
-    """Return a table of steps projected for two machines of two devices each, in Markdown."""
+def ladder(profiles: Profiles, links: MeasuredLinks) -> str:
+    """Return a table of steps projected for two machines of two devices each, in Markdown.
+
+    It states medians over the profiles of a task.
+    """
     rates = sorted(links, key=lambda rate: -(rate or math.inf))
     rows = [("task", "method", *map(rate_name, rates))]
     for task in dict.fromkeys(task for task, *_ in profiles):
         for rung in LADDER:
             plan = ParallelPlan.parse(rung.plan)
             steps_s = (
-                _projected(plan, own, network(own, rate, plan.ranks, links), 0.0).step_s
+                statistics.median(
+                    _projected(plan, own, network(own, rate, plan.ranks, links), 0.0).step_s
+                    for own in profiles[task, len(ADDRESSES), rate]
+                )
                 for rate in rates
-                for own in [profiles[task, len(ADDRESSES), rate]]
             )
             cells = (three_digits(each * 1e3) for each in steps_s)
             rows.append((task, f"{rung.name} (`{rung.plan}`)", *cells))
@@ -176,10 +185,13 @@ def _projected(
 
 def projections(
     records: Sequence[Record],
-    profiles: Mapping[tuple[str, int, float], Profile],
+    profiles: Profiles,
     links: MeasuredLinks,
 ) -> str:
-    """Return tables in Markdown: each step measured and projected, and where methods are equal."""
+    """Return tables in Markdown: each step measured and projected, and where methods are equal.
+
+    Both are medians: of the blocks, and of what is projected from each profile.
+    """
     methods = {method.key: method for method in METHODS}
     measured: dict[tuple[str, float, str], list[Record]] = defaultdict(list)
     for record in records:
@@ -195,8 +207,10 @@ def projections(
         task, rate, key = place
         input_s = statistics.median(record.input_s for record in some)
         measured_s[place] = statistics.median(record.step_s for record in some)
-        own = profiles[task, methods[key].ranks, rate]
-        found_s[place] = projected_step_s(methods[key], rate, own, input_s, links)
+        found_s[place] = statistics.median(
+            projected_step_s(methods[key], rate, own, input_s, links)
+            for own in profiles[task, methods[key].ranks, rate]
+        )
         error = found_s[place] / measured_s[place] - 1
         busy = statistics.median(
             max(r.sent_bytes) * 8 / (rate * 1e6) / r.step_s if rate else 0.0 for r in some
@@ -234,15 +248,16 @@ def _crossover_table(
     for task in dict.fromkeys(task for task, _, _ in projected_s):
         for comparison in COMPARISONS:
             projected = {
-                rate: first_s / projected_s[task, rate, comparison.second]
+                rate: [first_s / projected_s[task, rate, comparison.second]]
                 for (name, rate, key), first_s in projected_s.items()
                 if (name, key) == (task, comparison.first)
                 and (task, rate, comparison.second) in projected_s
             }
-            rates = [
-                crossovers({rate or most_mbit_per_s: ratio for rate, ratio in ratios.items()})
-                for ratios in (measured_ratios(records, task, comparison), projected)
-            ]
+            measured = measured_ratios(records, task, comparison)
+            rates = [crossovers(measured, most_mbit_per_s)]
+            # A projection has no noise: it says which is faster however close they are.
+            clearly = 1.0 if rates[0] else CLEARLY
+            rates.append(crossovers(projected, most_mbit_per_s, clearly))
             if not any(rates):
                 continue
             texts = [", ".join(map(three_digits, each)) or "none" for each in rates]

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
     from tests.performance.slow_link_methods import Comparison, Record
 
-_CLEARLY: Final = 1.05  # times whose ratio is less are alike
+CLEARLY: Final = 1.05  #: times whose ratio is less are alike
 
 __all__ = [
+    "CLEARLY",
     "crossovers",
     "markdown",
     "measured_ratios",
@@ -52,19 +53,30 @@ def tables(records: Sequence[Record], evidence: Path | None, most_mbit_per_s: fl
     return "\n\n".join(parts)
 
 
-def crossovers(ratios: Mapping[float, float]) -> list[float]:
-    """Return the rates where a ratio of times, given by rate, is 1; between rates on log scales.
+def crossovers(
+    ratios: Mapping[float, Sequence[float]], most_mbit_per_s: float, clearly: float = CLEARLY
+) -> list[float]:
+    """Return the rates where the median of the ratios of times, given by rate, is 1.
 
-    Where it stays within 5 % of 1 until it turns back, both are as fast, and none is returned.
+    They are interpolated between rates on log scales; ``most_mbit_per_s`` is that which is not
+    limited, given as 0. One method is faster at a rate where the median of the ratios differs from
+    1 by a factor of ``clearly``, and all of them say so. Where none is until the same one is again,
+    both are alike, and no rate is returned.
     """
     found: list[float] = []
-    side, crossed = 0, 0.0  # which was faster when one clearly was, and the last crossing since
-    logs = [(math.log(rate), math.log(ratio)) for rate, ratio in sorted(ratios.items())]
-    for place, (rate, ratio) in enumerate(logs):
-        if place and logs[place - 1][1] * ratio < 0:
-            low, before = logs[place - 1]
-            crossed = math.exp(low + (rate - low) * before / (before - ratio))
-        if abs(ratio) > math.log(_CLEARLY):
+    side, crossed = 0, 0.0  # which was faster when one was, and the last crossing since
+    logs = [
+        (math.log(rate or most_mbit_per_s), sorted(map(math.log, each)))
+        for rate, each in ratios.items()
+    ]
+    before: tuple[float, float] | None = None
+    for rate, each in sorted(logs):
+        ratio = statistics.median(each)
+        if before is not None and before[1] * ratio < 0:
+            low, last = before
+            crossed = math.exp(low + (rate - low) * last / (last - ratio))
+        before = rate, ratio
+        if abs(ratio) > math.log(clearly) and each[0] * each[-1] > 0:
             own = 1 if ratio > 0 else -1
             if side and own != side:
                 found.append(crossed)
@@ -74,14 +86,14 @@ def crossovers(ratios: Mapping[float, float]) -> list[float]:
 
 def measured_ratios(
     records: Iterable[Record], task: str, comparison: Comparison
-) -> dict[float, float]:
-    """Return the ratio of two methods' times of ``task`` by rate, 0 where nothing limits it.
+) -> dict[float, list[float]]:
+    """Return the ratios of two methods' times of ``task`` by rate, 0 where nothing limits it.
 
-    It is the median over the repetitions that both methods have.
+    There is one of each repetition that both methods have.
     """
     groups = _grouped(records)
-    ratios = ((rate, _ratio(groups, task, rate, comparison)) for rate in _rates(groups))
-    return {rate: ratio for rate, ratio in ratios if ratio is not None}
+    ratios = {rate: _ratios(groups, task, rate, comparison) for rate in _rates(groups)}
+    return {rate: each for rate, each in ratios.items() if each}
 
 
 def samples_to_target(root: Path) -> dict[tuple[str, str], tuple[float, int, int]]:
@@ -154,9 +166,9 @@ def _comparisons(records: Sequence[Record], most_mbit_per_s: float) -> str:
     for task in _tasks(groups):
         for comparison in COMPARISONS:
             ratios = measured_ratios(records, task, comparison)
-            at_rates = {rate or most_mbit_per_s: ratio for rate, ratio in ratios.items()}
-            equal = ", ".join(three_digits(rate) for rate in crossovers(at_rates))
-            cells = [f"{ratios[rate]:.2f}" if rate in ratios else "" for rate in rates]
+            equal = ", ".join(three_digits(rate) for rate in crossovers(ratios, most_mbit_per_s))
+            medians = {rate: statistics.median(each) for rate, each in ratios.items()}
+            cells = [f"{medians[rate]:.2f}" if rate in medians else "" for rate in rates]
             rows.append((task, comparison.name, *cells, equal or "none of these"))
     return markdown(rows)
 
@@ -194,14 +206,13 @@ def _grouped(records: Iterable[Record]) -> _Groups:
     return dict(groups)
 
 
-def _ratio(groups: _Groups, task: str, rate: float, comparison: Comparison) -> float | None:
-    """Return the median of the ratios of repetitions that both methods have."""
+def _ratios(groups: _Groups, task: str, rate: float, comparison: Comparison) -> list[float]:
+    """Return the ratio of each repetition that both methods have."""
     first, second = (
         {record.repetition: record.step_s for record in groups.get((task, rate, key), [])}
         for key in (comparison.first, comparison.second)
     )
-    ratios = [first[turn] / second[turn] for turn in first.keys() & second.keys()]
-    return statistics.median(ratios) if ratios else None
+    return [first[turn] / second[turn] for turn in sorted(first.keys() & second.keys())]
 
 
 def _tasks(groups: _Groups) -> list[str]:

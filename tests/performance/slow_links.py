@@ -47,6 +47,7 @@ from tests.performance.slow_link_methods import (
     add_link,
     add_profile,
     add_record,
+    ranks_profiled,
     read_links,
     read_profiles,
     read_records,
@@ -153,8 +154,7 @@ def measure(results: Path, tasks: Sequence[str], seconds: float) -> bool:
     stop_s = time.monotonic() + seconds
     for task in tasks:
         places = list(missing(results, task))
-        complete = not places and not _ranks_to_profile(results, task)
-        if not complete and not _measure_task(results, task, places, stop_s):
+        if places and not _measure_task(results, task, places, stop_s):
             return False
     return True
 
@@ -197,28 +197,23 @@ def _measure_links(results: Path, link: ShapedLink, world: World) -> None:
         add_link(results, rate, times)
 
 
-def _ranks_to_profile(results: Path, task: str) -> set[int]:
-    """Return the numbers of ranks of which ``results`` has no profile of ``task``."""
-    known = {ranks for name, ranks, _ in read_profiles(results) if name == task}
-    return {method.ranks for method in METHODS} - known
-
-
 def _measure_profiles(
-    results: Path, link: ShapedLink, worlds: Mapping[int, World], task: str
+    results: Path, link: ShapedLink, worlds: Mapping[int, World], task: str, repetition: int
 ) -> None:
-    """Measure what ``results`` does not have of the profiles of ``task``.
+    """Measure what ``results`` does not have of the profiles of a repetition of ``task``.
 
     There is one of each number of ranks, since those that share a processor take turns on it. What
     of averages is work is measured at each rate, where no ranks share one.
     """
-    ranks = _ranks_to_profile(results, task)
-    for each in ranks:
+    for ranks in worlds.keys() - ranks_profiled(results, task, repetition):
+        if ranks == len(ADDRESSES):
+            for rate in RATES_MBIT_PER_S:
+                link.shape(LinkShape.of_rate(rate * 1e6) if rate else None)
+                share = worlds[ranks].order(AVERAGING_WORK, None)[AVERAGING_WORK]
+                add_averaging_work(results, task, repetition, rate, share)
         link.shape(None)
-        add_profile(results, task, worlds[each].order(PROFILE, _PROFILED_STEPS)[PROFILE])
-    for rate in RATES_MBIT_PER_S if len(ADDRESSES) in ranks else ():
-        link.shape(LinkShape.of_rate(rate * 1e6) if rate else None)
-        found = worlds[len(ADDRESSES)].order(AVERAGING_WORK, None)
-        add_averaging_work(results, task, rate, found[AVERAGING_WORK])
+        profile = worlds[ranks].order(PROFILE, _PROFILED_STEPS)[PROFILE]
+        add_profile(results, task, repetition, profile)
 
 
 def _measure_task(
@@ -236,12 +231,12 @@ def _measure_task(
         for world in worlds.values():
             world.answers()  # that they are ready
         _measure_links(results, link, worlds[len(ADDRESSES)])
-        _measure_profiles(results, link, worlds, task)
         link.shape(None)
         first = {key: worlds[count].order(key, _FEWEST_EPOCHS) for key, count in ranks.items()}
         for _, rate, key, repetition in places:
             if time.monotonic() > stop_s:
                 return False
+            _measure_profiles(results, link, worlds, task, repetition)
             link.shape(LinkShape.of_rate(rate * 1e6) if rate else None)
             expected_s = first[key]["step_s"]
             expected_s += first[key]["counted_bytes"] * 8 / (rate * 1e6) if rate else 0.0

@@ -135,7 +135,7 @@ def test_errors_and_crossovers_stand_beside_each_other() -> None:
         for record, seconds in zip(records[:2], (0.5, 0.001), strict=True)
     ]
 
-    text = projections(records, {(TASK, 2, rate): profile() for rate in LINKS}, LINKS)
+    text = projections(records, {(TASK, 2, rate): [profile()] for rate in LINKS}, LINKS)
 
     rows = {
         (cells[1], cells[2]): cells[3:]
@@ -155,7 +155,7 @@ def test_errors_and_crossovers_stand_beside_each_other() -> None:
 def test_gradients_of_the_ladder_pass_the_link_of_a_machine() -> None:
     rows = {
         cells[1].partition(" (")[0]: [float(cell) for cell in cells[2:]]
-        for line in ladder({(TASK, 2, rate): profile() for rate in LINKS}, LINKS).splitlines()
+        for line in ladder({(TASK, 2, rate): [profile()] for rate in LINKS}, LINKS).splitlines()
         if (cells := [cell.strip() for cell in line.strip("|").split("|")])[0] == TASK
     }
 

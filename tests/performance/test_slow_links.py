@@ -22,6 +22,7 @@ from tests.performance.slow_link_methods import (
     add_link,
     add_profile,
     add_record,
+    ranks_profiled,
     read_links,
     read_profiles,
     read_records,
@@ -56,21 +57,25 @@ def test_records_are_read_as_written(tmp_path: Path) -> None:
     assert read_records(tmp_path / "none.jsonl") == []
 
 
-def test_profiles_stand_beside_records(tmp_path: Path) -> None:
+def test_profiles_of_each_repetition_stand_beside_records(tmp_path: Path) -> None:
     path, written = tmp_path / "records.jsonl", replace(profile(), task=TASK)
-    four = replace(written, ranks=4)
+    four, later = replace(written, ranks=4), replace(written, contention=2.0)
     add_record(path, RECORD)
-    for each in (written, four):
-        add_profile(path, TASK, each.as_table())
-    for rate, share in ((0.0, 0.5), (250.0, 0.25)):
-        add_averaging_work(path, TASK, rate, share)
+    for each, repetition in ((written, 0), (four, 0), (later, 1)):
+        add_profile(path, TASK, repetition, each.as_table())
+    for repetition, share in ((0, 0.5), (0, 0.25), (1, 1.5)):  # what is measured again counts
+        add_averaging_work(path, TASK, repetition, 250.0, share)
 
     assert read_records(path) == [RECORD]
     assert read_profiles(path) == {
-        (TASK, each.ranks, rate): replace(each, averaging_work=share)
-        for each in (written, four)
-        for rate, share in ((0.0, 0.5), (250.0, 0.25))
+        (TASK, 2, 250.0): [
+            replace(written, averaging_work=0.25),
+            replace(later, averaging_work=1.5),
+        ],
+        (TASK, 4, 250.0): [replace(four, averaging_work=0.25)],
     }
+    assert ranks_profiled(path, TASK, 0) == {2, 4}
+    assert ranks_profiled(path, TASK, 1) == {2}
 
 
 def test_links_stand_beside_records(tmp_path: Path) -> None:
@@ -113,7 +118,16 @@ def test_what_is_missing_goes_on_after_an_interruption_every_second_turn_backwar
 def test_crossovers_are_interpolated_on_log_scales(
     ratios: dict[float, float], rates: list[float]
 ) -> None:
-    assert crossovers(ratios) == pytest.approx(rates)
+    assert crossovers({rate: [each] for rate, each in ratios.items()}, 0) == pytest.approx(rates)
+
+
+def test_a_crossover_is_between_rates_where_all_repetitions_agree() -> None:
+    below, above = [0.5, 0.4, 0.8], [2.0, 1.1, 2.5]
+
+    assert crossovers({100.0: below, 0: above}, 400.0) == pytest.approx([200.0])
+    assert crossovers({100.0: below, 0: [*above, 0.99, 2.0]}, 400.0) == []
+    assert crossovers({100.0: [0.98], 0: [1 / 0.98]}, 400.0) == []
+    assert crossovers({100.0: [0.98], 0: [1 / 0.98]}, 400.0, clearly=1.0) == pytest.approx([200.0])
 
 
 def test_samples_to_target_are_the_mean_of_the_runs_that_reached_it(tmp_path: Path) -> None:
