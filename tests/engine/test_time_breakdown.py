@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import time
 
 import pytest
 import torch
@@ -64,3 +66,27 @@ def test_without_a_step_there_are_no_shares() -> None:
     spent = time_breakdown(_timer(), samples=0, plan=ParallelPlan(), mesh=Mesh(CPU, None))
 
     assert spent["bubble"] is spent["exposed_communication"] is None
+
+
+@pytest.mark.parametrize("interrupted", [0, 1, 2])
+def test_a_rank_that_loses_its_processor_between_two_clocks_states_the_same_times(
+    monkeypatch: pytest.MonkeyPatch, interrupted: int
+) -> None:
+    """The processor is lost for 5 s just before this reading of ``time.time``."""
+    readings = itertools.count()
+    now_s = itertools.count(100.0, 1e-6)
+    late_s = [0.0]
+
+    def wall_s() -> float:
+        late_s[0] += 5.0 * (next(readings) == interrupted)
+        return next(now_s) + late_s[0]
+
+    monkeypatch.setattr(time, "time", wall_s)
+    timer = StepTimer(CPU, clock=lambda: next(now_s) + late_s[0] - 100.0)
+    timer.record(range(1))
+    with timer.action("forward", 0, 0):
+        pass
+
+    (action,) = timer.actions()
+
+    assert action.start_s == pytest.approx(next(now_s) + late_s[0], abs=1e-4)
