@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 gc.disable()  # until all tests are collected: importing torch and others leaves no garbage
 
+_BESIDE_OTHERS: Final = "PYTEST_XDIST_WORKER" in os.environ
+
+# Ranks of all workers share few processors. With `SCHED_BATCH`, which children inherit, a thread
+# that wakes up preempts no other one; else gloo's threads poll for locks that those hold.
+if _BESIDE_OTHERS and hasattr(os, "SCHED_BATCH"):
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
 # How long an example takes says how busy the machine is, not whether the law holds.
 settings.register_profile(
     "busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -67,7 +74,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
     torch = sys.modules.get("torch")
-    if torch is not None and "PYTEST_XDIST_WORKER" in os.environ:
+    if torch is not None and _BESIDE_OTHERS:
         torch.set_num_threads(1)
 
 

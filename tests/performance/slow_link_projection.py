@@ -86,12 +86,18 @@ def _fitted(
     rate_mbit_per_s: float, transfers: Mapping[str, Sequence[tuple[int, float]]]
 ) -> tuple[Link, Link]:
     """Return the link of messages, and that of a ring's steps, as measured with no burst left."""
-    burst_bytes = 0.0
+    burst_bytes = burst_s = 0.0
     if rate_mbit_per_s:
-        burst_bytes = LinkShape.of_rate(rate_mbit_per_s * 1e6).burst_bytes * _PAYLOAD_SHARE
-    # A pause lets the burst through again, which small messages are no more than.
+        shape = LinkShape.of_rate(rate_mbit_per_s * 1e6)
+        burst_bytes = shape.burst_bytes * _PAYLOAD_SHARE
+        burst_s = shape.burst_bytes / shape.bytes_per_s
+    # While a message is on its way back, the bucket of the other direction fills again: each one
+    # begins with a burst. All-reduces, which send in both directions all the time, leave it empty.
+    saved_s = {"send": burst_s, "all_reduce": 0.0}
     fitted = {
-        kind: fit_line([each for each in times if each[0] > _BURSTS * burst_bytes])
+        kind: fit_line(
+            [(size, own_s + saved_s[kind]) for size, own_s in times if size > _BURSTS * burst_bytes]
+        )
         for kind, times in transfers.items()
     }
     (send_s, send_byte_s), (ring_s, ring_byte_s) = fitted["send"], fitted["all_reduce"]
@@ -113,18 +119,23 @@ def projected_step_s(
     profile: Profile,
     input_s: float,
     links: MeasuredLinks,
+    steps: int,
 ) -> float:
-    """Return the seconds of a step that are projected from ``profile``.
+    """Return the seconds that are projected from ``profile`` for a block of ``steps``, over these.
 
-    ``input_s`` are those of reading the samples of a step. The stages of a replica that share a
-    processor do what one rank would do that has all of their work: while one waits, another one
-    computes.
+    As in a measured block, its first step finds an empty pipeline, and nothing is under way after
+    its last one. ``input_s`` are the seconds of reading the samples of a step. The stages of a
+    replica that share a processor do what one rank would do that has all of their work: while one
+    waits, another one computes.
     """
     plan, stretch = ParallelPlan.parse(method.plan), 1.0
     if plan.ranks > len(ADDRESSES):
         plan, stretch = _as_one_rank(plan, profile, input_s)
     between = network(profile, rate_mbit_per_s, plan.ranks, links)
-    return _projected(plan, profile, between, input_s, stretch).step_s
+    found = _projected(plan, profile, between, input_s, stretch)
+    assert found.timeline is not None, "asked for"
+    simulated = found.timeline.programs[0][-1].step + 1
+    return (found.timeline.makespan_s + (steps - simulated) * found.step_s) / steps
 
 
 def _as_one_rank(
@@ -180,7 +191,7 @@ def _projected(
         load_units(profile.task),
         lambda size: _stretched(profile.times(size), stretch, input_s / plan.microbatches),
         replace(between, runtimes=runtimes),
-    ).project(plan)
+    ).project(plan, with_timeline=True)
 
 
 def projections(
@@ -206,9 +217,10 @@ def projections(
     for place, some in measured.items():
         task, rate, key = place
         input_s = statistics.median(record.input_s for record in some)
+        steps = statistics.median_low(record.steps for record in some)
         measured_s[place] = statistics.median(record.step_s for record in some)
         found_s[place] = statistics.median(
-            projected_step_s(methods[key], rate, own, input_s, links)
+            projected_step_s(methods[key], rate, own, input_s, links, steps)
             for own in profiles[task, methods[key].ranks, rate]
         )
         error = found_s[place] / measured_s[place] - 1

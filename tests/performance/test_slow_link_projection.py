@@ -20,11 +20,15 @@ TASK = "vgg/laptop"
 GRADIENT_BYTES = 4 * load_units(TASK).parameters
 LINKS = {
     rate: {
-        kind: [(count, steps * 1e-4 + count / bytes_per_s) for count in (2**13, 2**20, 2**22)]
-        for kind, steps in (("send", 1), ("all_reduce", 2))
+        kind: [(count, fixed_s + count / bytes_per_s) for count in (2**13, 2**20, 2**22)]
+        for kind, fixed_s in (("send", 1e-4 - burst_s), ("all_reduce", 2e-4))
     }
-    for rate, bytes_per_s in ((0.0, 1e9), (4000.0, 465e6), (62.5, 62.5e6 / 8 * 0.93))
-}  #: of 0.1 ms latency, and 93 % of the rate
+    for rate, bytes_per_s, burst_s in (
+        (0.0, 1e9, 0.0),
+        (4000.0, 465e6, 0.25e-3),
+        (62.5, 62.5e6 / 8 * 0.93, 2**14 / (62.5e6 / 8)),
+    )
+}  #: of 0.1 ms latency, and 93 % of the rate; each message begins with a burst
 BY_KEY = {method.key: method for method in METHODS}
 
 
@@ -69,8 +73,29 @@ def test_links_have_the_burst_that_was_set_and_are_otherwise_fitted() -> None:
     assert found.inside.burst_bytes == 0
 
 
-def step_s(method: SlowLinkMethod, rate_mbit_per_s: float, sample_s: float = 0.4e-3) -> float:
-    return projected_step_s(method, rate_mbit_per_s, profile(sample_s), 0.0, LINKS)
+STEPS = 12  #: of a block
+
+
+def step_s(
+    method: SlowLinkMethod, rate_mbit_per_s: float, sample_s: float = 0.4e-3, steps: int = STEPS
+) -> float:
+    return projected_step_s(method, rate_mbit_per_s, profile(sample_s), 0.0, LINKS, steps)
+
+
+def test_a_block_begins_and_ends_with_nothing_under_way() -> None:
+    rate, message_s = 62.5, 2**16 / (62.5e6 / 8 * 0.93)
+
+    extra_s = {
+        key: STEPS * (step_s(BY_KEY[key], rate) - step_s(BY_KEY[key], rate, steps=10**6))
+        for key in ("blocking", "pp", "2bw", "delayed")
+    }
+
+    for key in ("blocking", "pp"):
+        assert extra_s[key] == pytest.approx(0, abs=1e-4)
+    # The first message and the last one, which no pass hides.
+    assert extra_s["2bw"] == pytest.approx(2 * message_s, rel=0.1)
+    # The first step's passes, before there is anything to average.
+    assert extra_s["delayed"] == pytest.approx(16 * 0.4e-3, rel=0.2)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +124,9 @@ def test_units_that_were_timed_in_turns_on_a_processor_count_once() -> None:
     two = profile(sample_s=0.1)
     four = replace(profile(sample_s=0.2), ranks=4)
 
-    seconds = [projected_step_s(BY_KEY["gropipe"], 0, each, 0.0, LINKS) for each in (two, four)]
+    seconds = [
+        projected_step_s(BY_KEY["gropipe"], 0, each, 0.0, LINKS, STEPS) for each in (two, four)
+    ]
 
     assert seconds[1] == pytest.approx(seconds[0], rel=0.01)
 
@@ -110,15 +137,15 @@ def test_what_runtimes_add_counts_once_for_each_rank_of_a_processor(key: str, pa
     plain = profile()
     runtimes = tuple(RuntimeWork(name, pass_s=1.0) for name in ("1f1b", "program"))
     slow = replace(plain, runtimes=runtimes)
-    seconds = [projected_step_s(BY_KEY[key], 0, each, 0.0, LINKS) for each in (plain, slow)]
+    seconds = [projected_step_s(BY_KEY[key], 0, each, 0.0, LINKS, STEPS) for each in (plain, slow)]
 
     assert seconds[1] - seconds[0] == pytest.approx(passes, rel=0.1)
 
 
 def test_reading_samples_counts_once_a_step() -> None:
     for key in ("blocking", "2bw"):
-        without = projected_step_s(BY_KEY[key], 0, profile(), 0.0, LINKS)
-        reading = projected_step_s(BY_KEY[key], 0, profile(), 0.5, LINKS)
+        without = projected_step_s(BY_KEY[key], 0, profile(), 0.0, LINKS, STEPS)
+        reading = projected_step_s(BY_KEY[key], 0, profile(), 0.5, LINKS, STEPS)
         assert reading - without == pytest.approx(0.5, rel=0.02)
 
 
