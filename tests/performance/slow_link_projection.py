@@ -17,6 +17,7 @@ from hybridperf.plan.fields import FIELDS
 from hybridperf.projection.fit import fit_line
 from hybridperf.projection.link import Link, Network
 from hybridperf.projection.search import Work
+from hybridperf.projection.steps import simulated_steps
 from hybridperf.projection.units import load_units
 from hybridperf.tasks.registry import find_task
 from tests.performance.shaped_link import ADDRESSES, LinkShape
@@ -132,10 +133,10 @@ def projected_step_s(
     if plan.ranks > len(ADDRESSES):
         plan, stretch = _as_one_rank(plan, profile, input_s)
     between = network(profile, rate_mbit_per_s, plan.ranks, links)
-    found = _projected(plan, profile, between, input_s, stretch)
+    found = _projected(plan, profile, between, input_s, stretch, with_timeline=True)
     assert found.timeline is not None, "asked for"
-    simulated = found.timeline.programs[0][-1].step + 1
-    return (found.timeline.makespan_s + (steps - simulated) * found.step_s) / steps
+    simulated, _ = simulated_steps(plan)
+    return (found.timeline.makespan_s + (steps - len(simulated)) * found.step_s) / steps
 
 
 def _as_one_rank(
@@ -183,6 +184,8 @@ def _projected(
     between: Network,
     input_s: float,
     stretch: float = 1.0,
+    *,
+    with_timeline: bool = False,
 ) -> Projection:
     profile = replace(profile, input_s=0.0, target_s=0.0)  # those of a step are given
     runtimes = tuple(replace(each, pass_s=stretch * each.pass_s) for each in between.runtimes)
@@ -191,7 +194,7 @@ def _projected(
         load_units(profile.task),
         lambda size: _stretched(profile.times(size), stretch, input_s / plan.microbatches),
         replace(between, runtimes=runtimes),
-    ).project(plan, with_timeline=True)
+    ).project(plan, with_timeline=with_timeline)
 
 
 def projections(
