@@ -7,6 +7,7 @@ measured by all-reduces and messages, by the same ranks.
 from __future__ import annotations
 
 import math
+import operator
 import statistics
 from collections import defaultdict
 from dataclasses import replace
@@ -204,14 +205,15 @@ def projections(
 ) -> str:
     """Return tables in Markdown: each step measured and projected, and where methods are equal.
 
-    Both are medians: of the blocks, and of what is projected from each profile.
+    Both are medians: of the blocks, and of what is projected from each profile. Ratios of methods
+    are, too, so that what both take longer in one repetition counts for neither of them.
     """
     methods = {method.key: method for method in METHODS}
     measured: dict[tuple[str, float, str], list[Record]] = defaultdict(list)
     for record in records:
         if (record.task, methods[record.method].ranks, record.rate_mbit_per_s) in profiles:
             measured[record.task, record.rate_mbit_per_s, record.method].append(record)
-    found_s: dict[tuple[str, float, str], float] = {}
+    found_s: dict[tuple[str, float, str], list[float]] = {}  # one from each profile
     measured_s: dict[tuple[str, float, str], float] = {}
     bound, errors = [], []
     rows: list[tuple[str, ...]] = [
@@ -222,18 +224,19 @@ def projections(
         input_s = statistics.median(record.input_s for record in some)
         steps = statistics.median_low(record.steps for record in some)
         measured_s[place] = statistics.median(record.step_s for record in some)
-        found_s[place] = statistics.median(
+        found_s[place] = [
             projected_step_s(methods[key], rate, own, input_s, links, steps)
             for own in profiles[task, methods[key].ranks, rate]
-        )
-        error = found_s[place] / measured_s[place] - 1
+        ]
+        projected_s = statistics.median(found_s[place])
+        error = projected_s / measured_s[place] - 1
         busy = statistics.median(
             max(r.sent_bytes) * 8 / (rate * 1e6) / r.step_s if rate else 0.0 for r in some
         )
         errors.append(abs(error))
         if busy >= _COMMUNICATION_BOUND:
             bound.append(abs(error))
-        times = (three_digits(seconds * 1e3) for seconds in (measured_s[place], found_s[place]))
+        times = (three_digits(seconds * 1e3) for seconds in (measured_s[place], projected_s))
         rate_name = f"{rate:g}" if rate else "any"
         rows.append((task, methods[key].name, rate_name, *times, f"{error:+.1%}", f"{busy:.0%}"))
     summary = (
@@ -254,7 +257,7 @@ def _summary(errors: Sequence[float]) -> str:
 
 def _crossover_table(
     records: Sequence[Record],
-    projected_s: Mapping[tuple[str, float, str], float],
+    projected_s: Mapping[tuple[str, float, str], Sequence[float]],
     most_mbit_per_s: float,
 ) -> str:
     rows: list[tuple[str, ...]] = [
@@ -263,10 +266,10 @@ def _crossover_table(
     for task in dict.fromkeys(task for task, _, _ in projected_s):
         for comparison in COMPARISONS:
             projected = {
-                rate: [first_s / projected_s[task, rate, comparison.second]]
-                for (name, rate, key), first_s in projected_s.items()
+                rate: [statistics.median(map(operator.truediv, first, second))]
+                for (name, rate, key), first in projected_s.items()
                 if (name, key) == (task, comparison.first)
-                and (task, rate, comparison.second) in projected_s
+                and (second := projected_s.get((task, rate, comparison.second)))
             }
             measured = measured_ratios(records, task, comparison)
             rates = [crossovers(measured, most_mbit_per_s)]

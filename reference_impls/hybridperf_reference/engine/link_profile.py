@@ -83,9 +83,11 @@ def measure_averaging_work(device: torch.device, compute: Callable[[], object]) 
     """Return for which share of the seconds of an all-reduce it keeps its ranks from computing.
 
     A collective. With c, a and b the seconds of computing, of an all-reduce of all ranks that takes
-    no longer, and of both at once, that is (b - c) / a: sending and receiving take a processor,
+    half as long, and of both at once, that is (b - c) / a: sending and receiving take a processor,
     which on the CPU is one that computes where ranks compute on all of them. It is more than 1
-    where both at once take longer than one after the other, since they share caches.
+    where both at once take longer than one after the other, since they share caches. Beside
+    computing an all-reduce takes longer than alone: of one that alone takes as long as c, some is
+    left when its ranks have computed, and that did not keep them from it.
     """
     group = dist.group.WORLD
     assert group is not None, "ranks have joined"
@@ -94,7 +96,7 @@ def measure_averaging_work(device: torch.device, compute: Callable[[], object]) 
         for each in (compute, _all_reduce(group, device, _TRIED_ELEMENTS))
     )
     steps = math.ceil(_COMPUTED_S / step_s)
-    count = round(min(steps * step_s / reduce_s, _MOST_TIMES) * _TRIED_ELEMENTS)
+    count = round(min(steps * step_s / 2 / reduce_s, _MOST_TIMES) * _TRIED_ELEMENTS)
     values = torch.zeros(max(1, count), device=device)
 
     def compute_all() -> None:
