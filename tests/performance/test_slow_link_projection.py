@@ -11,7 +11,13 @@ from hybridperf.projection.profile import Profile, Transfer
 from hybridperf.projection.runtime_work import RuntimeWork
 from hybridperf.projection.units import UnitTimes, load_units
 from tests.performance.slow_link_methods import METHODS, Record
-from tests.performance.slow_link_projection import ladder, network, projected_step_s, projections
+from tests.performance.slow_link_projection import (
+    _crossover_table,
+    ladder,
+    network,
+    projected_step_s,
+    projections,
+)
 
 if TYPE_CHECKING:
     from tests.performance.slow_link_methods import SlowLinkMethod
@@ -177,6 +183,21 @@ def test_errors_and_crossovers_stand_beside_each_other() -> None:
     assert "(2 figures); of all:" in text
     assert "(6 figures)." in text
     assert "pipeline across the link over DDP" in text.rpartition("| task |")[2]
+
+
+def test_a_ratio_is_projected_from_the_profile_of_each_repetition() -> None:
+    # At 4,000 Mbit/s the medians of both, 3.0 and 3.2, say that the other one is faster.
+    projected_s = {
+        (TASK, 4000.0, "pp"): [1.0, 4.0, 3.0],
+        (TASK, 4000.0, "ddp"): [0.8, 3.2, 3.6],
+        (TASK, 62.5, "pp"): [1.0, 3.0, 3.0],
+        (TASK, 62.5, "ddp"): [1.25, 3.75, 3.75],
+    }
+
+    text = _crossover_table([], projected_s, 10_000.0)
+
+    (row,) = text.splitlines()[2:]
+    assert row == f"| {TASK} | pipeline across the link over DDP | none | 500 |  |"
 
 
 def test_gradients_of_the_ladder_pass_the_link_of_a_machine() -> None:
