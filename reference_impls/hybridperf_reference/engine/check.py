@@ -22,17 +22,13 @@ if TYPE_CHECKING:
 
     from hybridperf.plan import ParallelPlan
     from hybridperf.tasks.task import Task
-    from hybridperf_reference.engine.chain import Chain, Probe, Unit
+    from hybridperf_reference.engine.chain import Chain, Probe, Split, Unit
 
 __all__ = ["check_chain", "unused_parameters"]
 
-_META = torch.device("meta")
 
-
-def check_chain(chain: Chain, boundaries: Sequence[Tensor], task: Task, plan: ParallelPlan) -> None:
-    """Check that ``plan`` can train ``chain``.
-
-    ``boundaries`` are the activations [...] of one sample: `Probe.boundaries`.
+def check_chain(chain: Chain, probe: Probe, task: Task, plan: ParallelPlan) -> None:
+    """Check that ``plan`` can train ``chain``, of which ``probe`` is.
 
     Raises:
         UserError: exit status 2, with one sentence that states what does not fit.
@@ -51,7 +47,7 @@ def check_chain(chain: Chain, boundaries: Sequence[Tensor], task: Task, plan: Pa
         batch_norm=any(map(is_batch_norm, modules)),
         tied=max(Counter(parameters).values()) > 1,
     )
-    for tokens in _shared_tokens(chain.units, boundaries):
+    for tokens in _shared_tokens(chain.units, probe.boundaries):
         for finding in plan.check(dataclasses.replace(config, tokens=tokens)):
             raise UserError(finding, ExitCode.USAGE)
     if plan.tp > 1:
@@ -60,8 +56,9 @@ def check_chain(chain: Chain, boundaries: Sequence[Tensor], task: Task, plan: Pa
             for module in modules
             for parameter in module._parameters.values()  # noqa: SLF001 - repeats shared ones
         )
-        for unit, (sample, after) in zip(chain.units, pairwise(boundaries), strict=True):
-            _check_split(unit, sample, after, uses, plan)
+        device = probe.inputs.device
+        for unit, (sample, after) in zip(chain.units, pairwise(probe.boundaries), strict=True):
+            _check_split(unit, torch.zeros_like(sample, device=device), after, uses, plan)
 
 
 def unused_parameters(chain: Chain, probe: Probe) -> set[str]:
@@ -122,32 +119,25 @@ def _check_split(
     uses: Mapping[Tensor | None, int],
     plan: ParallelPlan,
 ) -> None:
-    """Run ``unit`` on the meta device with its linear layers split as on one tensor-parallel rank.
+    """Run ``unit`` with its linear layers split as on the first tensor-parallel rank.
 
-    This finds what else has to be divisible, such as the number of attention heads. ``sample`` and
-    ``after`` are one sample's activations before and after the unit. ``uses`` counts the modules
-    of the chain that hold each parameter.
+    This finds what else has to be divisible, such as the number of attention heads. It runs where
+    ``sample`` is, which has the shape of one sample's activations before the unit, as ``after`` has
+    that of those after it. ``uses`` counts the modules of the chain that hold each parameter.
 
     Raises:
         UserError: if a split weight is shared, the pass fails, or its output shape changes.
     """
     if not unit.split:
         return
-    part = copied_to(unit.module, _META).eval()
+    part = copied_to(unit.module, sample.device).eval()
     for name, kind in unit.split.items():
         linear = unit.module.get_submodule(name)
         assert isinstance(linear, nn.Linear)
         if uses[linear.weight] > 1:
             expected = f"split linear layers of unit {unit.name!r} to share no weights"
             raise _refuse(plan, expected, f"{name}.weight is shared", "untie it, or drop tp")
-        by_rows, by_columns = (plan.tp if kind == each else 1 for each in ("row", "column"))
-        split = nn.Linear(
-            linear.in_features // by_rows,
-            linear.out_features // by_columns,
-            bias=linear.bias is not None,
-            device="meta",
-        )
-        part.set_submodule(name, split.to(linear.weight.dtype))
+        part.set_submodule(name, _first_part(linear, kind, plan.tp).to(sample.device))
     if "column" not in unit.split.values():  # row-parallel alone slices replicated inputs
         return
     try:
@@ -163,6 +153,17 @@ def _check_split(
         raise _refuse(
             plan, expected, f"{tuple(outputs.shape[1:])}", "declare other linear layers to split"
         )
+
+
+def _first_part(linear: nn.Linear, kind: Split, ranks: int) -> nn.Linear:
+    """Return a layer with the first of so many parts of the features of ``linear``."""
+    outputs = linear.out_features // (ranks if kind == "column" else 1)
+    inputs = linear.in_features // (ranks if kind == "row" else 1)
+    part = nn.Linear(inputs, outputs, bias=linear.bias is not None, device="meta")
+    part.weight = nn.Parameter(linear.weight.detach()[:outputs, :inputs])
+    if linear.bias is not None:
+        part.bias = nn.Parameter(linear.bias.detach()[:outputs])
+    return part
 
 
 def _refuse(plan: ParallelPlan, expected: str, found: str, remedy: str) -> UserError:

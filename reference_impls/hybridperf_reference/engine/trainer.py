@@ -55,7 +55,7 @@ class Trainer:
             leave_out_compiler()
         self._chain, self._task, self._plan, self._mesh, self._seed = chain, task, plan, mesh, seed
         probe = chain.probe()
-        check_chain(chain, probe.boundaries, task, plan)
+        check_chain(chain, probe, task, plan)
         self._units = chain_units(chain, probe)
         self._cuts = stage_slices(plan, self._units)
         self._timer = StepTimer(mesh.device)
