@@ -195,17 +195,14 @@ class NodeStore:
         """Publish the answer of node ``rank``."""
         self._set(f"answer/{rank}", answer)
 
-    def current_call(self) -> Call:
-        """Return the current call of node 0.
+    def current_call(self) -> Call | None:
+        """Return the current call of node 0, or None between its start and its first call.
 
         Raises:
             RuntimeError: if node 0 cannot be reached.
             UserError: if the value in the store is not a valid call.
         """
-        call = self._get("call", Call)
-        if call is None:
-            raise RuntimeError("no call of node 0 in the store")
-        return call
+        return self._get("call", Call)
 
     def current_answer(self, rank: int) -> Answer | None:
         """Return the current answer of node ``rank``, or None if it has not joined."""

@@ -156,7 +156,7 @@ class _Exchange:
             time.sleep(POLL_S)
 
     def look(self) -> Call | None:
-        """Return the current call, or None before the first exchange; call it every ``POLL_S``.
+        """Return the current call, or None before the first one; call it every ``POLL_S``.
 
         Raises:
             UserError: exit status 4 if node 0 is lost.
