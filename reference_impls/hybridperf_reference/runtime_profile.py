@@ -35,7 +35,7 @@ from hybridperf.tasks.data import Samples
 from hybridperf.tasks.task import Block
 from hybridperf_reference.engine.chain import Chain, Unit
 from hybridperf_reference.engine.gradient_compression import low_rank_elements
-from hybridperf_reference.engine.mesh import Meshes
+from hybridperf_reference.engine.mesh import Groups, build_mesh
 from hybridperf_reference.engine.partition import parameter_groups
 from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.engine.unit_profile import (
@@ -195,9 +195,10 @@ def _sides(
     plans: Sequence[str],
 ) -> list[_Side]:
     """Return a side for each model and plan, those of a model together."""
-    parsed, meshes = [ParallelPlan.parse(text) for text in plans], Meshes(device)
+    parsed, groups = [ParallelPlan.parse(text) for text in plans], Groups()
     models = [_Model(task, kind, steps, device) for kind in kinds]
-    return [_Side(model, plan, meshes.of(plan)) for model in models for plan in parsed]
+    meshes = [build_mesh(plan, device, groups) for plan in parsed]
+    return [_Side(model, *each) for model in models for each in zip(parsed, meshes, strict=True)]
 
 
 class _Noise(ImageClassifier):

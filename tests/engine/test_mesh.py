@@ -5,18 +5,27 @@ import itertools
 import sys
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from hybridperf.plan import ParallelPlan
 from hybridperf_reference.engine.mesh import (
+    Groups,
     build_mesh,
     coordinates,
     join_ranks,
     local_device,
     wait_for_gloo,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from hybridperf_reference.engine.mesh import Mesh
 
 
 def test_too_few_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,3 +103,40 @@ def test_ranks_leave_once_threads_of_gloo_sleep() -> None:
     assert has_ended.is_set()
     for thread in threads:
         thread.join()
+
+
+@pytest.fixture
+def four_ranks() -> Iterator[None]:
+    """Be rank 1 of four, which do not exist."""
+    dist.init_process_group("fake", rank=1, world_size=4, store=FakeStore())
+    yield
+    dist.destroy_process_group()
+
+
+def test_plans_that_divide_ranks_alike_share_their_groups(four_ranks: None) -> None:
+    groups, device = Groups(), torch.device("cpu")
+
+    def of(text: str) -> Mesh:
+        return build_mesh(ParallelPlan.parse(text), device, groups)
+
+    assert of("dp=4").group("replicate") == of("tp=4").group("tp") == of("pp=4").pp_group
+    two, other = of("dp=2,pp=2"), of("dp=2,tp=2")
+    assert two.group("replicate") == other.group("tp")
+    assert two.group("pp") == other.group("replicate")
+    delayed = of("dp=2,pp=2,staleness=1,flush=off")
+    assert delayed.pp_group == two.pp_group
+    assert delayed.pp_back_group not in {None, two.pp_group}
+
+
+def test_only_fsdp_has_an_axis_of_one_rank(four_ranks: None) -> None:
+    def axes(text: str) -> Mapping[str, int]:
+        mesh = build_mesh(ParallelPlan.parse(text), torch.device("cpu")).axes
+        assert mesh is not None
+        return dict(zip(mesh.mesh_dim_names or (), mesh.shape, strict=True))
+
+    assert axes("dp=4") == {"replicate": 4}
+    assert axes("dp=4,zero=1") == {"shard": 4}
+    assert axes("dp=2,pp=2") == {"pp": 2, "replicate": 2}
+    assert axes("dp=2,tp=2") == {"replicate": 2, "shard": 1, "tp": 2}
+    assert axes("dp=2,tp=2,sync=blocking") == {"replicate": 2, "tp": 2}
+    assert axes("pp=2,tp=2") == {"pp": 2, "tp": 2}

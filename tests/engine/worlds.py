@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hybridperf.plan import ParallelPlan
-from hybridperf_reference.engine.mesh import Meshes, join_ranks
+from hybridperf_reference.engine.mesh import Groups, build_mesh, join_ranks
 from hybridperf_reference.engine.norms import is_dtensor
 from hybridperf_reference.engine.trainer import Trainer
 from tests.engine.families import FAMILIES, SEED, STEPS, Family
@@ -36,13 +36,13 @@ _WARMED: set[ParallelPlan] = set()
 
 
 def mesh_of(plan: ParallelPlan, device: torch.device) -> Mesh:
-    """Return the mesh of ``plan``, one for all plans whose groups are alike."""
-    return _meshes(device).of(plan)
+    """Return the mesh of ``plan``, whose process groups all plans share."""
+    return build_mesh(plan, device, _groups())
 
 
 @functools.cache
-def _meshes(device: torch.device) -> Meshes:
-    return Meshes(device)
+def _groups() -> Groups:
+    return Groups()
 
 
 def run_plan(family: Family, plan: ParallelPlan, device: torch.device) -> dict[str, Any]:

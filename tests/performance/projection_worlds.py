@@ -24,7 +24,7 @@ from hybridperf.run.access import TrainingData
 from hybridperf.run.profiles import profiled_microbatches
 from hybridperf.tasks.registry import find_task
 from hybridperf.tasks.task import Block
-from hybridperf_reference.engine.mesh import Meshes, join_ranks
+from hybridperf_reference.engine.mesh import Groups, build_mesh, join_ranks
 from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.models import chain_of
 from hybridperf_reference.profile import profile_on
@@ -73,8 +73,11 @@ def time_plans(file: Path, folder: Path) -> None:
     profiles = []
     seconds: dict[str, list[float]] = {text: [] for text in plans}
     with join_ranks(next(iter(plans.values()))) as device:
-        meshes = Meshes(device)
-        sides = {text: _Side(work, plan, meshes.of(plan)) for text, plan in plans.items()}
+        groups = Groups()
+        sides = {
+            text: _Side(work, plan, build_mesh(plan, device, groups))
+            for text, plan in plans.items()
+        }
         for turn in range(asked["turns"] + 1):
             for text in sorted(sides, reverse=turn % 2 == 1):
                 step_s = sides[text].step_s()

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from hybridperf.plan import ParallelPlan
-from hybridperf_reference.engine.mesh import Meshes, join_ranks
+from hybridperf_reference.engine.mesh import Groups, build_mesh, join_ranks
 from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.models import chain_of
 from tests.performance.work import SEED, Work, build_work
@@ -60,17 +60,18 @@ def time_plans(file: Path, folder: Path) -> None:
     work = build_work(asked["task"], steps=steps)
     seconds: dict[str, list[float]] = {text: [] for text in plans}
     with join_ranks(next(iter(plans.values()))) as device:
-        meshes = Meshes(device)
+        groups = Groups()
         if asked["in_turn"]:
             trained = {
-                text: Trained(work, steps, plan, meshes.of(plan)) for text, plan in plans.items()
+                text: Trained(work, steps, plan, build_mesh(plan, device, groups))
+                for text, plan in plans.items()
             }
             for turn in range(asked["times"]):
                 for text in sorted(trained, reverse=turn % 2 == 1):
                     seconds[text].append(trained[text].step_s())
         else:
             for text, plan in plans.items():
-                one = Trained(work, steps, plan, meshes.of(plan))
+                one = Trained(work, steps, plan, build_mesh(plan, device, groups))
                 seconds[text] = [one.step_s() for _ in range(asked["times"])]
                 one.close()
                 del one

@@ -24,7 +24,7 @@ from hybridperf.run.access import TrainingData
 from hybridperf.run.profiles import profiled_microbatches
 from hybridperf.tasks.task import Block
 from hybridperf_reference.engine.link_profile import measure_averaging_work
-from hybridperf_reference.engine.mesh import Meshes, join_ranks
+from hybridperf_reference.engine.mesh import Groups, build_mesh, join_ranks
 from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.engine.unit_profile import UnitProfiler
 from hybridperf_reference.models import chain_of
@@ -104,8 +104,10 @@ def serve(task_name: str, keys: list[str], answers: int) -> None:
     work = build_work(task_name, steps=_EPOCH_STEPS)
     plans = {each.key: ParallelPlan.parse(each.plan) for each in METHODS if each.key in keys}
     with os.fdopen(answers, "w") as out, join_ranks(next(iter(plans.values()))) as device:
-        meshes = Meshes(device)
-        sides = {key: Side(work, plan, meshes.of(plan)) for key, plan in plans.items()}
+        groups = Groups()
+        sides = {
+            key: Side(work, plan, build_mesh(plan, device, groups)) for key, plan in plans.items()
+        }
         print("ready", file=out, flush=True)
         for line in sys.stdin:
             key, count = json.loads(line)

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from hybridperf.plan import ParallelPlan
 
 __all__ = [
+    "Groups",
     "Mesh",
-    "Meshes",
     "build_mesh",
     "coordinates",
     "join_ranks",
     "local_device",
     "own_rank",
+    "uses_fsdp",
     "wait_for_gloo",
 ]
 
@@ -47,7 +48,7 @@ class Mesh:
     """A rank's device, coordinates and process groups; ``replicate`` and ``shard`` form dp."""
 
     device: torch.device
-    axes: DeviceMesh | None  #: None with one rank
+    axes: DeviceMesh | None  #: those with more than one rank, and FSDP's; None with one rank
     replica: int = 0  #: coordinate on dp
     pp_rank: int = 0  #: coordinate on the axis pp
     tp_rank: int = 0  #: coordinate on the axis tp
@@ -165,39 +166,60 @@ def coordinates(plan: ParallelPlan, rank: int) -> dict[str, int]:
     return {"dp": at["replicate"] * plan.shards + at["shard"], "pp": at["pp"], "tp": at["tp"]}
 
 
-def build_mesh(plan: ParallelPlan, device: torch.device) -> Mesh:
-    """Build the mesh of ``plan`` over the initialized ranks, nested in the plan's order."""
+def uses_fsdp(plan: ParallelPlan) -> bool:
+    """Return whether FSDP2 averages gradients: DDP supports neither shards nor what tp splits."""
+    return plan.dp > 1 and plan.sync != "blocking" and (plan.zero > 0 or plan.tp > 1)
+
+
+def build_mesh(plan: ParallelPlan, device: torch.device, groups: Groups | None = None) -> Mesh:
+    """Build the mesh of ``plan`` over the initialized ranks, nested in the plan's order.
+
+    A collective over all ranks, but where ``groups`` has all of its process groups already.
+    """
     if plan.ranks == 1:
         return Mesh(device, None)
-    sizes, at = _sizes(plan), coordinates(plan, own_rank())
-    axes = DeviceMesh(device.type, _rank_grid(plan), mesh_dim_names=tuple(sizes))
-    groups = {axis: axes.get_group(axis) for axis, size in sizes.items() if size > 1}
+    groups = groups or Groups()
+    sizes, at, grid = _sizes(plan), coordinates(plan, own_rank()), _rank_grid(plan)
+    needed = {"shard"} if uses_fsdp(plan) else set()  # of whatever size, to slice the mesh by
+    kept = [axis for axis, size in sizes.items() if size > 1 or axis in needed]
+    parts = {axis: grid.movedim(n, -1).flatten(0, -2).tolist() for n, axis in enumerate(sizes)}
+    own = {axis: groups.own(parts[axis]) for axis in kept}
+    axes = DeviceMesh.from_group(
+        list(own.values()) if len(own) > 1 else own[kept[0]],
+        device.type,
+        grid.reshape([sizes[axis] for axis in kept]),
+        mesh_dim_names=tuple(kept),
+    )
+    own = {axis: group for axis, group in own.items() if sizes[axis] > 1}
     if plan.delays_or_compresses and plan.pp > 1:
-        pipelines = _rank_grid(plan).flatten(start_dim=1).T.tolist()
-        own, _ = dist.new_subgroups_by_enumeration(pipelines)
-        assert isinstance(own, dist.ProcessGroup), "every rank is in one of them"
-        groups["pp_back"] = own
-    return Mesh(device, axes, at["dp"], at["pp"], at["tp"], groups)
+        own["pp_back"] = groups.own(parts["pp"], "pp_back")
+    return Mesh(device, axes, at["dp"], at["pp"], at["tp"], own)
 
 
-class Meshes:
-    """The meshes of several plans, one for all whose process groups are alike.
+class Groups:
+    """Process groups, one for each way in which plans divide the ranks.
 
     Each group of gloo has threads that wake up a hundred times a second for as long as it exists.
     Groups are not destroyed: what DTensor caches refers to them.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._built: dict[tuple[object, ...], Mesh] = {}
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, str], dist.ProcessGroup] = {}
 
-    def of(self, plan: ParallelPlan) -> Mesh:
-        """Return the mesh of ``plan``, built if there is none like it; then a collective."""
-        sends_back = plan.pp > 1 and plan.delays_or_compresses
-        layout = (*_sizes(plan).values(), plan.order, sends_back)
-        if layout not in self._built:
-            self._built[layout] = build_mesh(plan, self._device)
-        return self._built[layout]
+    def own(self, parts: list[list[int]], purpose: str = "") -> dist.ProcessGroup:
+        """Return the group of this rank among ``parts``, ranks that form a group each.
+
+        A collective over all ranks, where there is none for the same parts and ``purpose``.
+        """
+        key = (str(sorted(parts)), purpose)
+        if key not in self._made and len(parts) == 1 and not purpose:
+            assert dist.group.WORLD is not None
+            self._made[key] = dist.group.WORLD
+        elif key not in self._made:
+            own, _ = dist.new_subgroups_by_enumeration(parts)
+            assert isinstance(own, dist.ProcessGroup), "every rank is in one of them"
+            self._made[key] = own
+        return self._made[key]
 
 
 def _sizes(plan: ParallelPlan) -> dict[str, int]:

@@ -9,6 +9,7 @@ from hybridperf_reference.engine.batchnorm import apply_batch_norm, commit_stati
 from hybridperf_reference.engine.check import unused_parameters
 from hybridperf_reference.engine.data_parallel import Blocking, DataParallel, Overlapped
 from hybridperf_reference.engine.gradients import reduce_partial_gradients
+from hybridperf_reference.engine.mesh import uses_fsdp
 from hybridperf_reference.engine.precision import DTYPES, apply_precision
 from hybridperf_reference.engine.recompute import apply_recompute
 from hybridperf_reference.engine.rng import draws_random_numbers
@@ -46,9 +47,8 @@ def build_data_parallel(
         return DataParallel(plan, mesh, timer)
     if plan.sync == "blocking":
         return Blocking(plan, mesh, timer)
-    if plan.zero or plan.tp > 1:
-        # Imported lazily: FSDP takes seconds. With a shard axis of size 1 it replicates parameters
-        # split by tp, which DDP does not support.
+    if uses_fsdp(plan):  # with a shard axis of size 1 it replicates what tp splits
+        # Imported lazily: FSDP takes seconds.
         from hybridperf_reference.engine.sharding import Sharded
 
         return Sharded(plan, mesh, timer)
