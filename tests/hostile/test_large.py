@@ -26,7 +26,7 @@ _GROWTH: Final = 2.3  # of the time, for twice the input
 _NOISE_S: Final = 0.005
 _ENOUGH_S: Final = 0.02  # to be measured
 _MOST_BYTES: Final = 2**25
-_TRIES: Final = 12  # of which the best counts
+_TRIES: Final = 40  # of which the best counts
 # Each log is judged in a process of its own, whose memory is counted from where it begins: by
 # VmHWM, as ru_maxrss begins with what the parent had.
 _MEASURE: Final = f"""
