@@ -212,11 +212,10 @@ class Groups:
         A collective over all ranks, where there is none for the same parts and ``purpose``.
         """
         key = (str(sorted(parts)), purpose)
-        if key not in self._made and len(parts) == 1 and not purpose:
-            assert dist.group.WORLD is not None
-            self._made[key] = dist.group.WORLD
-        elif key not in self._made:
-            own, _ = dist.new_subgroups_by_enumeration(parts)
+        if key not in self._made:
+            own: object = dist.group.WORLD
+            if len(parts) > 1 or purpose:
+                own, _ = dist.new_subgroups_by_enumeration(parts)
             assert isinstance(own, dist.ProcessGroup), "every rank is in one of them"
             self._made[key] = own
         return self._made[key]
