@@ -200,6 +200,7 @@ def test_a_killed_node_0_is_missed_and_the_same_commands_go_on(
     first, other = pair.hang()
 
     first.kill()
+    wait_until(lambda: first.poll() is not None)  # until then it listens at the port
     again = pair.both()  # at once: node 1 of before may not know yet
 
     (done,) = ended(other)
