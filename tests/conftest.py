@@ -6,8 +6,11 @@ searched for garbage, and torch computes in one thread beside other tests.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
+import platform
+import struct
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -20,10 +23,26 @@ gc.disable()  # until all tests are collected: importing torch and others leaves
 
 _BESIDE_OTHERS: Final = "PYTEST_XDIST_WORKER" in os.environ
 
-# Ranks of all workers share few processors. With `SCHED_BATCH`, which children inherit, a thread
-# that wakes up preempts no other one; else gloo's threads poll for locks that those hold.
-if _BESIDE_OTHERS and hasattr(os, "SCHED_BATCH"):
+_SLICE_NS: Final = 100_000_000  #: the longest that Linux grants; usual are some milliseconds
+_SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274}  #: number of the call, which libc lacks
+
+
+def _compute_in_long_slices() -> None:
+    """Let this process, and those that it starts, compute for 100 ms before others do.
+
+    Ranks of all workers share few processors. Under `SCHED_BATCH` a thread that wakes up preempts
+    no other one; else gloo's threads poll for locks that those hold. Linux since 6.12 grants slices
+    of other lengths: files of the engine's tests took 10 to 15 % less processor time.
+    """
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    if call := _SCHED_SETATTR.get(platform.machine()):
+        # size, policy, flags, nice, priority, runtime, deadline, period: sched_setattr(2)
+        fields = struct.pack("=IIQiIQQQ", 48, os.SCHED_BATCH, 0, 0, 0, _SLICE_NS, 0, 0)
+        ctypes.CDLL(None).syscall(call, 0, fields, 0)  # where it is refused, slices stay usual
+
+
+if _BESIDE_OTHERS and hasattr(os, "SCHED_BATCH"):
+    _compute_in_long_slices()
 
 # How long an example takes says how busy the machine is, not whether the law holds.
 settings.register_profile(
