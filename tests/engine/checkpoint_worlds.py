@@ -12,14 +12,16 @@ import os
 import shutil
 import time
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 
+from hybridperf.log.sums import SUMS, format_sums
 from hybridperf.plan import ParallelPlan
 from hybridperf.run.access import EvaluationData, TrainingData
 from hybridperf.tasks.task import Block
-from hybridperf_reference.engine.checkpoint import CheckpointError
+from hybridperf_reference.engine.checkpoint import CheckpointError, save_checkpoint
 from hybridperf_reference.engine.mesh import join_ranks
 from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.models import chain_of
@@ -80,6 +82,18 @@ def state_of(trainer: Trainer) -> dict[str, Any]:
     return {"weights": weights, "moments": moments, "steps": trainer._steps}
 
 
+def save_slowly(trainer: Trainer, folder: Path) -> bool:
+    """Save while rank 0 takes its time, and return whether this rank then finds its last file."""
+
+    def format_late(sums: dict[str, str]) -> str:
+        time.sleep(0.3)
+        return format_sums(sums)
+
+    with mock.patch(f"{save_checkpoint.__module__}.format_sums", format_late):
+        trainer.save(folder)
+    return (folder / SUMS).is_file()
+
+
 def try_damaged(folder: Path, device: torch.device, rank: str) -> None:
     """Note what this rank says of a checkpoint of which a byte is changed on rank 0 alone."""
     damaged = folder / "damaged"
@@ -105,7 +119,7 @@ def main(folder: Path) -> None:
             trainer = trainer_of(family, number, device, SEED)
             trainer.warm_up()
             saved = train_block(trainer, family, FIRST)
-            trainer.save(folder / f"{family}_{number}")
+            saved["whole"] = save_slowly(trainer, folder / f"{family}_{number}")
             after = train_block(trainer, family, SECOND)
             torch.save((saved, after), folder / f"{family}_{number}_rank_{rank}.pt")
             if ranks > 1:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from hybridperf.log.sums import SUMS
 from hybridperf.plan import ParallelPlan
 from hybridperf_reference.engine.checkpoint import (
     CheckpointError,
@@ -102,6 +103,15 @@ def test_every_plan_resumes_from_the_checkpoint_of_every_other(
             assert state.loss == after.loss
         else:
             state.assert_close(after)
+
+
+@pytest.mark.parametrize(("family", "number"), CASES)
+def test_a_checkpoint_is_whole_when_any_rank_has_saved_it(
+    folder: Path, family: str, number: int
+) -> None:
+    for rank in range(ranks_of(family, number)):
+        saved, _ = torch.load(folder / f"{family}_{number}_rank_{rank}.pt", weights_only=True)
+        assert saved["whole"], f"rank {rank} found no {SUMS}"
 
 
 def test_a_checkpoint_of_another_model_is_refused(folder: Path) -> None:

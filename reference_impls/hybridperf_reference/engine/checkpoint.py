@@ -68,7 +68,7 @@ def save_checkpoint(
     Tensors have their global names, and torch.distributed.checkpoint writes the shards of a DTensor
     as one tensor. ``extra`` are further tensors [...] by names that are the same on all ranks that
     hold the same values. Random numbers follow from the step and hyperparameters from the task, so
-    neither is saved. Replicas must agree, running statistics included. When rank 0 returns, the
+    neither is saved. Replicas must agree, running statistics included. When any rank returns, the
     files of all ranks have been written.
     """
     from torch.distributed.checkpoint.state_dict_saver import save  # lazily: takes a second
@@ -88,6 +88,7 @@ def save_checkpoint(
     sums = [sum_ for part in _gather([(path.name, _sha256(path)) for path in own]) for sum_ in part]
     if own_rank() == 0:
         (folder / SUMS).write_text(format_sums(dict(sums)), encoding="utf-8")
+    _gather(None)  # another rank that loads at once must find the sums
 
 
 def load_checkpoint(
