@@ -122,8 +122,6 @@ def main(folder: Path) -> None:
             saved["whole"] = save_slowly(trainer, folder / f"{family}_{number}")
             after = train_block(trainer, family, SECOND)
             torch.save((saved, after), folder / f"{family}_{number}_rank_{rank}.pt")
-            if ranks > 1:
-                dist.barrier()
             (folder / f"{family}_{number}_done").touch()
         deadline_s = time.monotonic() + LONGEST_WAIT_S
         while len(list(folder.glob("*_done"))) < len(CASES):
