@@ -56,7 +56,7 @@ _RESNET_50 = partial(
     build_work, "resnet/workstation", batch=4, steps=2, model_of="resnet50/cluster"
 )  # at 224 px, on noise
 
-_OF_RANKS = 120  # pairs: epochs of two ranks on two cores vary by a tenth
+_OF_RANKS = 300  # pairs: epochs of two ranks on two cores vary by a tenth
 
 CASES = {
     "resnet-single": Case("dp=1", _RESNET, handwritten.single),
