@@ -261,7 +261,7 @@ def _crossover_table(
     most_mbit_per_s: float,
 ) -> str:
     rows: list[tuple[str, ...]] = [
-        ("task", "equal at, Mbit/s", "measured", "projected", "one over the other")
+        ("task", "equal at, Mbit/s", "measured", "projected", "one over the other", "ranges apart")
     ]
     for task in dict.fromkeys(task for task, _, _ in projected_s):
         for comparison in COMPARISONS:
@@ -272,17 +272,18 @@ def _crossover_table(
                 and (second := projected_s.get((task, rate, comparison.second)))
             }
             measured = measured_ratios(records, task, comparison)
-            rates = [crossovers(measured, most_mbit_per_s)]
+            found = [crossovers(measured, most_mbit_per_s)]
             # A projection has no noise: it says which is faster however close they are.
-            clearly = 1.0 if rates[0] else CLEARLY
-            rates.append(crossovers(projected, most_mbit_per_s, clearly))
-            if not any(rates):
+            clearly = 1.0 if found[0] else CLEARLY
+            found.append(crossovers(projected, most_mbit_per_s, clearly))
+            if not any(found):
                 continue
-            texts = [", ".join(map(three_digits, each)) or "none" for each in rates]
-            factor = ""
-            if len(rates[0]) == len(rates[1]) == 1:
-                factor = f"{max(rates[0][0] / rates[1][0], rates[1][0] / rates[0][0]):.2f}"
-            rows.append((task, comparison.name, *texts, factor))
+            texts = [", ".join(map(str, each)) or "none" for each in found]
+            errors = ["", ""]
+            if [len(each) for each in found] == [1, 1]:
+                (one,), (other,) = found
+                errors = [f"{one.factor(other):.2f}", f"{one.gap(other):.2f}"]
+            rows.append((task, comparison.name, *texts, *errors))
     return markdown(rows)
 
 

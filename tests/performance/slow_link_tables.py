@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hybridperf.log.package import find_results, read_result
 from hybridperf.score.score import score_result
@@ -22,6 +23,7 @@ CLEARLY: Final = 1.05  #: times whose ratio is less are alike
 
 __all__ = [
     "CLEARLY",
+    "Crossover",
     "crossovers",
     "markdown",
     "measured_ratios",
@@ -42,7 +44,7 @@ def tables(records: Sequence[Record], evidence: Path | None, most_mbit_per_s: fl
         _steps(records),
         "Bytes that an end sends in a step:",
         _bytes(records),
-        "Time of one over time of another (median), and the rate where both are equal:",
+        "Time of one over time of another (median), and rates where both are equal (alike):",
         _comparisons(records, most_mbit_per_s),
     ]
     if evidence is not None:
@@ -53,35 +55,81 @@ def tables(records: Sequence[Record], evidence: Path | None, most_mbit_per_s: fl
     return "\n\n".join(parts)
 
 
+class Crossover(NamedTuple):
+    """Rates, in Mbit/s, at which two methods are alike: their times differ by less than `CLEARLY`.
+
+    They go from ``lowest`` to ``highest``, as far as was measured; at ``equal`` both take as long.
+    """
+
+    equal: float
+    lowest: float
+    highest: float
+
+    def __str__(self) -> str:
+        ends = three_digits(self.lowest), three_digits(self.highest)
+        return f"{three_digits(self.equal)} ({ends[0]} to {ends[1]})"
+
+    def factor(self, other: Crossover) -> float:
+        """Return how many times as high one of the rates where both are equal is as the other."""
+        return max(self.equal / other.equal, other.equal / self.equal)
+
+    def gap(self, other: Crossover) -> float:
+        """Return the same of the ends of both that are next to each other; 1 if they overlap."""
+        return max(1.0, self.lowest / other.highest, other.lowest / self.highest)
+
+
 def crossovers(
     ratios: Mapping[float, Sequence[float]], most_mbit_per_s: float, clearly: float = CLEARLY
-) -> list[float]:
-    """Return the rates where the median of the ratios of times, given by rate, is 1.
+) -> list[Crossover]:
+    """Return where the median of the ratios of times, given by rate, crosses 1.
 
-    They are interpolated between rates on log scales; ``most_mbit_per_s`` is that which is not
-    limited, given as 0. One method is faster at a rate where the median of the ratios differs from
-    1 by a factor of ``clearly``, and all of them say so. Where none is until the same one is again,
-    both are alike, and no rate is returned.
+    Rates are interpolated between those given, on log scales; ``most_mbit_per_s`` is that which is
+    not limited, given as 0. One method is faster at a rate where the median of the ratios differs
+    from 1 by a factor of ``clearly``, and all of them say so. Where none is until the same one is
+    again, both are alike, and no crossover is returned.
     """
-    found: list[float] = []
-    side, crossed = 0, 0.0  # which was faster when one was, and the last crossing since
-    logs = [
+    crossed: list[int] = []  # numbers of the rates after the crossings
+    side, last = 0, 0  # which was faster when one was, and the last crossing since
+    logs = sorted(
         (math.log(rate or most_mbit_per_s), sorted(map(math.log, each)))
         for rate, each in ratios.items()
-    ]
-    before: tuple[float, float] | None = None
-    for rate, each in sorted(logs):
-        ratio = statistics.median(each)
-        if before is not None and before[1] * ratio < 0:
-            low, last = before
-            crossed = math.exp(low + (rate - low) * last / (last - ratio))
-        before = rate, ratio
+    )
+    medians = [(rate, statistics.median(each)) for rate, each in logs]
+    for number, (_, each) in enumerate(logs):
+        ratio = medians[number][1]
+        before = medians[number - 1][1] if number else ratio
+        if before * ratio <= 0 and before != ratio:
+            last = number
         if abs(ratio) > math.log(clearly) and each[0] * each[-1] > 0:
             own = 1 if ratio > 0 else -1
             if side and own != side:
-                found.append(crossed)
+                crossed.append(last)
             side = own
-    return found
+    return [_crossover(medians, number) for number in crossed]
+
+
+def _crossover(medians: Sequence[tuple[float, float]], after: int) -> Crossover:
+    """Return the crossover between a rate and the one before, all of them logarithms."""
+    equal = _where(medians[after - 1], medians[after], 0.0)
+    ends = [
+        _first_beyond([(equal, 0.0), *points])
+        for points in (medians[after - 1 :: -1], medians[after:])
+    ]
+    return Crossover(math.exp(equal), *map(math.exp, ends))
+
+
+def _first_beyond(points: Sequence[tuple[float, float]]) -> float:
+    """Return the log of the first rate along ``points`` from which on methods are not alike."""
+    limit = math.log(CLEARLY)
+    for start, stop in itertools.pairwise(points):
+        if abs(stop[1]) >= limit:
+            return _where(start, stop, math.copysign(limit, stop[1]))
+    return points[-1][0]
+
+
+def _where(start: tuple[float, float], stop: tuple[float, float], ratio: float) -> float:
+    """Return the log of the rate where a line between two points has this log of a ratio."""
+    return start[0] + (stop[0] - start[0]) * (ratio - start[1]) / (stop[1] - start[1])
 
 
 def measured_ratios(
@@ -166,7 +214,7 @@ def _comparisons(records: Sequence[Record], most_mbit_per_s: float) -> str:
     for task in _tasks(groups):
         for comparison in COMPARISONS:
             ratios = measured_ratios(records, task, comparison)
-            equal = ", ".join(three_digits(rate) for rate in crossovers(ratios, most_mbit_per_s))
+            equal = ", ".join(map(str, crossovers(ratios, most_mbit_per_s)))
             medians = {rate: statistics.median(each) for rate, each in ratios.items()}
             cells = [f"{medians[rate]:.2f}" if rate in medians else "" for rate in rates]
             rows.append((task, comparison.name, *cells, equal or "none of these"))

@@ -197,7 +197,7 @@ def test_a_ratio_is_projected_from_the_profile_of_each_repetition() -> None:
     text = _crossover_table([], projected_s, 10_000.0)
 
     (row,) = text.splitlines()[2:]
-    assert row == f"| {TASK} | pipeline across the link over DDP | none | 500 |  |"
+    assert row == f"| {TASK} | pipeline across the link over DDP | none | 500 (317 to 788) |  |  |"
 
 
 def test_gradients_of_the_ladder_pass_the_link_of_a_machine() -> None:

@@ -27,7 +27,13 @@ from tests.performance.slow_link_methods import (
     read_profiles,
     read_records,
 )
-from tests.performance.slow_link_tables import crossovers, samples_to_target, tables
+from tests.performance.slow_link_tables import (
+    CLEARLY,
+    Crossover,
+    crossovers,
+    samples_to_target,
+    tables,
+)
 from tests.performance.slow_links import World, missing
 from tests.performance.test_slow_link_projection import profile
 
@@ -118,16 +124,51 @@ def test_what_is_missing_goes_on_after_an_interruption_every_second_turn_backwar
 def test_crossovers_are_interpolated_on_log_scales(
     ratios: dict[float, float], rates: list[float]
 ) -> None:
-    assert crossovers({rate: [each] for rate, each in ratios.items()}, 0) == pytest.approx(rates)
+    found = crossovers({rate: [each] for rate, each in ratios.items()}, 0)
+
+    assert [each.equal for each in found] == pytest.approx(rates)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "clearly", "lowest", "highest"),
+    [
+        ({100.0: 0.5, 400.0: 2.0}, CLEARLY, 200 / CLEARLY, 200 * CLEARLY),
+        ({25.0: 1 / CLEARLY**2, 100.0: 1.0, 400.0: CLEARLY**4}, CLEARLY, 50.0, 141.4),
+        ({25.0: CLEARLY**-3, 100.0: 0.99, 400.0: 1.01, 1600.0: CLEARLY**2}, CLEARLY, 67.4, 739.0),
+        ({100.0: 0.98, 0.0: 1 / 0.98}, 1.0, 100.0, 400.0),  # as far as was measured
+    ],
+)
+def test_methods_are_alike_around_a_crossover_until_one_takes_five_percent_more(
+    ratios: dict[float, float], clearly: float, lowest: float, highest: float
+) -> None:
+    found = crossovers({rate: [each] for rate, each in ratios.items()}, 400.0, clearly)
+
+    assert [each[1:] for each in found] == [pytest.approx((lowest, highest), rel=0.001)]
+
+
+def test_crossovers_are_compared_by_where_methods_are_equal_and_by_where_they_are_alike() -> None:
+    first, second, third = (
+        Crossover(200.0, 150.0, 300.0),
+        Crossover(500.0, 400.0, 600.0),
+        Crossover(350.0, 250.0, 900.0),
+    )
+
+    assert first.factor(second) == second.factor(first) == 2.5
+    assert first.gap(second) == second.gap(first) == pytest.approx(4 / 3)
+    assert first.gap(third) == second.gap(third) == 1
+    assert str(first) == "200 (150 to 300)"
 
 
 def test_a_crossover_is_between_rates_where_all_repetitions_agree() -> None:
     below, above = [0.5, 0.4, 0.8], [2.0, 1.1, 2.5]
 
-    assert crossovers({100.0: below, 0: above}, 400.0) == pytest.approx([200.0])
+    assert [each.equal for each in crossovers({100.0: below, 0: above}, 400.0)] == [
+        pytest.approx(200.0)
+    ]
     assert crossovers({100.0: below, 0: [*above, 0.99, 2.0]}, 400.0) == []
     assert crossovers({100.0: [0.98], 0: [1 / 0.98]}, 400.0) == []
-    assert crossovers({100.0: [0.98], 0: [1 / 0.98]}, 400.0, clearly=1.0) == pytest.approx([200.0])
+    (found,) = crossovers({100.0: [0.98], 0: [1 / 0.98]}, 400.0, clearly=1.0)
+    assert found.equal == pytest.approx(200.0)
 
 
 def test_samples_to_target_are_the_mean_of_the_runs_that_reached_it(tmp_path: Path) -> None:
@@ -170,7 +211,7 @@ def test_the_tables_state_medians_shares_bytes_ratios_and_times_to_target(tmp_pa
     ]
     assert f"| {TASK} | DDP | 1,000,000 | 1,070,000 and 1,060,000 | 1.070 |" in text
     # The median of 0.2/0.4, 0.1/0.2, 0.1/0.4 is a half, and at 400 Mbit/s the ratio is two.
-    assert rows[TASK, "overlap: DDP over blocking"] == ["", "2.00", "0.50", "200"]
+    assert rows[TASK, "overlap: DDP over blocking"] == ["", "2.00", "0.50", "200 (190 to 210)"]
     samples = EPOCHS * 1195 // 32 * 32
     runs = len(list(tmp_path.rglob("result_*.txt")))
     assert samples // 32 == 298  # steps, of 0.01 s and 0.1 s
