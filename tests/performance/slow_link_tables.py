@@ -44,7 +44,7 @@ def tables(records: Sequence[Record], evidence: Path | None, most_mbit_per_s: fl
         _steps(records),
         "Bytes that an end sends in a step:",
         _bytes(records),
-        "Time of one over time of another (median), and rates where both are equal (alike):",
+        "Time of one over time of another (median), and rates where both are equal (close):",
         _comparisons(records, most_mbit_per_s),
     ]
     if evidence is not None:
@@ -56,26 +56,31 @@ def tables(records: Sequence[Record], evidence: Path | None, most_mbit_per_s: fl
 
 
 class Crossover(NamedTuple):
-    """Rates, in Mbit/s, at which two methods are alike: their times differ by less than `CLEARLY`.
+    """A rate at which two methods take the same time, and the range around it where they are close.
 
-    They go from ``lowest`` to ``highest``, as far as was measured; at ``equal`` both take as long.
+    In the range their times differ by less than `CLEARLY`; it ends at the last measured rate at
+    most.
     """
 
-    equal: float
-    lowest: float
-    highest: float
+    mbit_per_s: float
+    min_mbit_per_s: float
+    max_mbit_per_s: float
 
     def __str__(self) -> str:
-        ends = three_digits(self.lowest), three_digits(self.highest)
-        return f"{three_digits(self.equal)} ({ends[0]} to {ends[1]})"
+        rate, least, most = map(three_digits, self)
+        return f"{rate} ({least} to {most})"
 
     def factor(self, other: Crossover) -> float:
-        """Return how many times as high one of the rates where both are equal is as the other."""
-        return max(self.equal / other.equal, other.equal / self.equal)
+        """Return the ratio of the higher rate to the lower one."""
+        return max(self.mbit_per_s / other.mbit_per_s, other.mbit_per_s / self.mbit_per_s)
 
     def gap(self, other: Crossover) -> float:
-        """Return the same of the ends of both that are next to each other; 1 if they overlap."""
-        return max(1.0, self.lowest / other.highest, other.lowest / self.highest)
+        """Return the start of the higher range over the end of the lower one; 1 if they overlap."""
+        return max(
+            1.0,
+            self.min_mbit_per_s / other.max_mbit_per_s,
+            other.min_mbit_per_s / self.max_mbit_per_s,
+        )
 
 
 def crossovers(
@@ -109,7 +114,10 @@ def crossovers(
 
 
 def _crossover(medians: Sequence[tuple[float, float]], after: int) -> Crossover:
-    """Return the crossover between a rate and the one before, all of them logarithms."""
+    """Return the crossover between ``medians[after]`` and the point before it.
+
+    Points are logarithms of a rate and of a ratio of times.
+    """
     equal = _where(medians[after - 1], medians[after], 0.0)
     ends = [
         _first_beyond([(equal, 0.0), *points])
@@ -119,7 +127,7 @@ def _crossover(medians: Sequence[tuple[float, float]], after: int) -> Crossover:
 
 
 def _first_beyond(points: Sequence[tuple[float, float]]) -> float:
-    """Return the log of the first rate along ``points`` from which on methods are not alike."""
+    """Return the log of the rate along ``points`` where the methods stop being close."""
     limit = math.log(CLEARLY)
     for start, stop in itertools.pairwise(points):
         if abs(stop[1]) >= limit:
@@ -128,7 +136,7 @@ def _first_beyond(points: Sequence[tuple[float, float]]) -> float:
 
 
 def _where(start: tuple[float, float], stop: tuple[float, float], ratio: float) -> float:
-    """Return the log of the rate where a line between two points has this log of a ratio."""
+    """Interpolate linearly: return the log of the rate between two points at the log ``ratio``."""
     return start[0] + (stop[0] - start[0]) * (ratio - start[1]) / (stop[1] - start[1])
 
 

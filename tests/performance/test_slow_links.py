@@ -126,11 +126,11 @@ def test_crossovers_are_interpolated_on_log_scales(
 ) -> None:
     found = crossovers({rate: [each] for rate, each in ratios.items()}, 0)
 
-    assert [each.equal for each in found] == pytest.approx(rates)
+    assert [each.mbit_per_s for each in found] == pytest.approx(rates)
 
 
 @pytest.mark.parametrize(
-    ("ratios", "clearly", "lowest", "highest"),
+    ("ratios", "clearly", "min_mbit_per_s", "max_mbit_per_s"),
     [
         ({100.0: 0.5, 400.0: 2.0}, CLEARLY, 200 / CLEARLY, 200 * CLEARLY),
         ({25.0: 1 / CLEARLY**2, 100.0: 1.0, 400.0: CLEARLY**4}, CLEARLY, 50.0, 141.4),
@@ -138,15 +138,16 @@ def test_crossovers_are_interpolated_on_log_scales(
         ({100.0: 0.98, 0.0: 1 / 0.98}, 1.0, 100.0, 400.0),  # as far as was measured
     ],
 )
-def test_methods_are_alike_around_a_crossover_until_one_takes_five_percent_more(
-    ratios: dict[float, float], clearly: float, lowest: float, highest: float
+def test_the_range_of_a_crossover_ends_where_times_differ_by_five_percent(
+    ratios: dict[float, float], clearly: float, min_mbit_per_s: float, max_mbit_per_s: float
 ) -> None:
-    found = crossovers({rate: [each] for rate, each in ratios.items()}, 400.0, clearly)
+    (found,) = crossovers({rate: [each] for rate, each in ratios.items()}, 400.0, clearly)
 
-    assert [each[1:] for each in found] == [pytest.approx((lowest, highest), rel=0.001)]
+    assert found.min_mbit_per_s == pytest.approx(min_mbit_per_s, rel=0.001)
+    assert found.max_mbit_per_s == pytest.approx(max_mbit_per_s, rel=0.001)
 
 
-def test_crossovers_are_compared_by_where_methods_are_equal_and_by_where_they_are_alike() -> None:
+def test_crossovers_are_compared_by_their_rates_and_by_their_ranges() -> None:
     first, second, third = (
         Crossover(200.0, 150.0, 300.0),
         Crossover(500.0, 400.0, 600.0),
@@ -162,13 +163,13 @@ def test_crossovers_are_compared_by_where_methods_are_equal_and_by_where_they_ar
 def test_a_crossover_is_between_rates_where_all_repetitions_agree() -> None:
     below, above = [0.5, 0.4, 0.8], [2.0, 1.1, 2.5]
 
-    assert [each.equal for each in crossovers({100.0: below, 0: above}, 400.0)] == [
+    assert [each.mbit_per_s for each in crossovers({100.0: below, 0: above}, 400.0)] == [
         pytest.approx(200.0)
     ]
     assert crossovers({100.0: below, 0: [*above, 0.99, 2.0]}, 400.0) == []
     assert crossovers({100.0: [0.98], 0: [1 / 0.98]}, 400.0) == []
     (found,) = crossovers({100.0: [0.98], 0: [1 / 0.98]}, 400.0, clearly=1.0)
-    assert found.equal == pytest.approx(200.0)
+    assert found.mbit_per_s == pytest.approx(200.0)
 
 
 def test_samples_to_target_are_the_mean_of_the_runs_that_reached_it(tmp_path: Path) -> None:
