@@ -114,3 +114,17 @@ def read_until_the_end(folder: Path, end: str) -> None:
         if end == "raises":
             raise RuntimeError("as a training step that fails")
     source.close()
+
+
+def begin_to_read(folder: Path) -> None:
+    """Start workers that note that they were forked, and go on when ``go`` appears."""
+
+    def wait() -> None:
+        (folder / f"forked_{os.getpid()}").touch()
+        while not (folder / "go").exists():
+            time.sleep(0.02)
+
+    os.register_at_fork(after_in_child=wait)
+    splits, device = FAMILY.splits(), torch.device("cpu")
+    source = Input(Readers(FAMILY.chain().objective, folder / "counts"), device, ReadingRole())
+    next(source.train(FAMILY.batches(splits), slice(0, 6), StepTimer(device)))

@@ -20,11 +20,11 @@ from hybridperf_reference.engine.input import Input
 from hybridperf_reference.engine.mesh import Mesh, coordinates
 from hybridperf_reference.engine.reading import ReadingRole, reading_role
 from hybridperf_reference.engine.timing import StepTimer
-from tests.engine.input_worlds import Readers, read_until_the_end, run_plans
+from tests.engine.input_worlds import Readers, begin_to_read, read_until_the_end, run_plans
 from tests.engine.ranks import run_ranks, start_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -238,12 +238,34 @@ def test_no_worker_outlives_its_rank(end: str, tmp_path: Path) -> None:
 
     assert rank.exitcode is not None, output.read_text()
     assert (rank.exitcode == 0) == (end == "returns"), output.read_text()
+    assert not _still_alive(workers)
+
+
+def test_no_worker_outlives_a_rank_that_is_killed_before_it_has_started(tmp_path: Path) -> None:
+    output = tmp_path / "output.txt"
+    (rank,) = start_ranks(1, begin_to_read, tmp_path, output=output).ranks
+    deadline_s = time.monotonic() + 120
+    while not (forked := [*tmp_path.glob("forked_*")]) and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    assert forked, output.read_text()
+
+    rank.kill()
+    rank.join(60)
+    workers = [psutil.Process(int(path.name[7:])) for path in tmp_path.glob("forked_*")]
+    (tmp_path / "go").touch()
+
+    assert not _still_alive(workers)
+
+
+def _still_alive(workers: Sequence[psutil.Process]) -> list[str]:
+    """Wait until ``workers`` have ended; return, and end, those that do not."""
     deadline_s = time.monotonic() + 120
     while (alive := [*filter(_runs, workers)]) and time.monotonic() < deadline_s:
-        time.sleep(0.1)  # they look for their parent every 5 s
+        time.sleep(0.1)
+    found = [str(worker) for worker in alive]
     for worker in alive:
         worker.kill()
-    assert not alive
+    return found
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
+import signal
 import time
 import traceback
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Input"]
 
+_PR_SET_PDEATHSIG: Final = 1
 _Share = tuple["NDArray[Any]", "NDArray[Any]", int]
 #: sample indices [batch], their epochs [batch], the run's seed
 
@@ -166,6 +171,18 @@ class _Requests:
         return iter(self.latest)
 
 
+def _end_with(rank: int, _worker: int) -> None:
+    """Let the kernel end this worker process when that of its ``rank`` ends (Linux, prctl(2)).
+
+    torch's workers look whether their parent is still the one that they begin with, and one that
+    begins when its rank has ended would never end.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != rank:
+        os._exit(1)
+
+
 class _Workers:
     """Worker processes that answer requests in the order in which they come."""
 
@@ -180,6 +197,7 @@ class _Workers:
             persistent_workers=True,
             pin_memory=device.type != "cpu",
             generator=torch.Generator(),  # leaves the default generator alone
+            worker_init_fn=partial(_end_with, os.getpid()),
         )
 
     def read(self, requests: Iterable[Any]) -> Iterator[_Read]:
