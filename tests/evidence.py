@@ -95,7 +95,7 @@ def last_hash(package: Package, number: int) -> str:
 def keep_models(package: Package) -> None:
     """Keep predictions of every run, made in a sandbox by the suite's own predictor."""
     task = find_task(TASK)
-    labels = labels_here(task)
+    labels = labels_here(task, task.data.sha256)
     assert labels is not None
     for number in numbers_of(package):
         bodies = read_bodies(log_path(package, number))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import hashlib
-import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +11,7 @@ import pytest
 
 from hybridperf.tasks.data.texts.vocabulary import VOCABULARY
 from hybridperf.tasks.task import Data, Text
+from tests.archives import extract
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -69,8 +69,7 @@ def wikitext(folder: Path) -> tuple[Path, list[str]]:
     """Unpack WikiText-2's validation and test text into ``folder``; return a vocabulary for it."""
     if not _WIKITEXT.exists():
         pytest.skip("WikiText-2 is not beside this checkout")
-    with tarfile.open(_WIKITEXT) as archive:
-        archive.extractall(folder, filter="data")
+    extract(_WIKITEXT, folder)
     place = folder / "wikitext2"
     (place / "test.txt").rename(place / "wiki.train.tokens")
     (place / "valid.txt").rename(place / "wiki.valid.tokens")

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+from pydoc_data import topics
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hybridperf.cli import main
+from hybridperf.evidence import predictions
+from hybridperf.evidence.predictions import encoded
+from hybridperf.log.package import find_results
 from hybridperf.report.board import boards, read_entries
 from hybridperf.rules.check import check_path
+from hybridperf.tasks.data import check_data, load
 from hybridperf.tasks.registry import find_task
 from tests.packages import edit_manifest, seal, write_result
 from tests.scaling_results import write_on
@@ -33,6 +39,27 @@ def _write(root: Path, system: str, data_sha256: object, cores: int = 1) -> Path
 def test_any_edition_is_valid(tmp_path: Path, data_sha256: str) -> None:
     _write(tmp_path, "one", data_sha256)
 
+    assert check_path(tmp_path).findings == ()
+
+
+def test_predictions_are_counted_by_the_labels_of_their_own_edition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = find_task(TASK)
+    folder = _write(tmp_path, "one", check_data(task.data))
+    labels = load(task.data).evaluation.labels
+    wrong = encoded(labels[::-1])
+    (folder / "predictions_0.npy").write_bytes(wrong)
+    (package,) = find_results(tmp_path)
+    facts = {"path": "predictions_0.npy", "sha256": hashlib.sha256(wrong).hexdigest()}
+    edit_manifest(package, 0, predictions=facts)
+    seal(tmp_path)
+
+    assert {each.rule for each in check_path(tmp_path).findings} == {"result.predictions"}
+
+    other = {name: text[::-1] for name, text in topics.topics.items()}
+    monkeypatch.setattr(topics, "topics", other)
+    monkeypatch.setattr(predictions, "_LABELS", {})
     assert check_path(tmp_path).findings == ()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import tarfile
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,6 +13,7 @@ from hybridperf.log.rounds import find_packages, read_package
 from hybridperf.score.official import Official, official_score
 from hybridperf.score.rcp_set import RcpSet, read_rcp_set
 from hybridperf.score.score import ResultScore, score_result
+from tests.archives import extract
 
 if TYPE_CHECKING:
     from hybridperf.log.package import Result
@@ -27,8 +27,7 @@ NEEDS_DATA: Final = pytest.mark.skipif(
 
 
 def unpack(folder: Path) -> Path:
-    with tarfile.open(DATA / "mlperf_rounds.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
+    extract(DATA / "mlperf_rounds.tar.xz", folder)
     return folder
 
 

@@ -6,7 +6,7 @@ import io
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import UserError
-from hybridperf.tasks.data import load
+from hybridperf.tasks.data import check_data, load
 from hybridperf.untrusted import PREDICTIONS_CAP_BYTES, read_bounded
 
 if TYPE_CHECKING:
@@ -61,17 +61,23 @@ def quality_of(classes: NDArray[np.int64], labels: NDArray[np.int64]) -> float:
     return float((classes == labels).mean())
 
 
-def labels_here(task: Task) -> NDArray[np.int64] | None:
+def labels_here(task: Task, data_sha256: object) -> NDArray[np.int64] | None:
     """Return the labels of the evaluation samples; None if this machine lacks the data.
 
-    They are read once for each task: a result has several runs, and a submission several results.
+    ``data_sha256`` is what a manifest says of the data: of a task whose data has editions, another
+    one has other labels. They are read once for each task: a result has several runs, and a
+    submission several results.
     """
     if task.sha256 not in _LABELS:
         try:
-            _LABELS[task.sha256] = load(task.data).evaluation.labels
+            _LABELS[task.sha256] = check_data(task.data), load(task.data).evaluation.labels
         except (UserError, ImportError):
             _LABELS[task.sha256] = None
-    return _LABELS[task.sha256]
+    if (found := _LABELS[task.sha256]) is None:
+        return None
+    edition, labels = found
+    return labels if task.data.editions is None or edition == data_sha256 else None
 
 
-_LABELS: Final[dict[str, NDArray[np.int64] | None]] = {}  #: by SHA-256 of the task's file
+_LABELS: Final[dict[str, tuple[str, NDArray[np.int64]] | None]] = {}
+#: SHA-256 of the data and labels, by SHA-256 of the task's file

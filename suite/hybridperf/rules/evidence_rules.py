@@ -64,7 +64,7 @@ def model_of_the_task(run: SealedRun, task: Task) -> Iterator[Deviation]:
 def predictions_kept(result: Result, task: Task) -> Iterator[Deviation]:
     """Predictions that a manifest names are there, and give the quality that it states.
 
-    They are counted where this machine has the task's data.
+    They are counted where this machine has the task's data, in the edition that the run had.
     """
     for run in result.runs:
         name = run.fact("predictions", "path")
@@ -83,7 +83,7 @@ def predictions_kept(result: Result, task: Task) -> Iterator[Deviation]:
             expected = f"{name} with SHA-256 {stated:.12}..."
             yield Deviation(expected, f"{digest[:12]}...", run=run.number)
             continue
-        if (labels := labels_here(task)) is None:
+        if (labels := labels_here(task, run.fact("data_sha256"))) is None:
             continue
         quality = number(run.fact("rescoring", "quality"), 0, 1)
         try:

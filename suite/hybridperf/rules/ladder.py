@@ -157,8 +157,8 @@ def _lacks_rescoring(evidence: Evidence) -> str:
         reached = stop is not None and stop.metadata.get("status") == "success"
         if reached and number(run.fact("rescoring", "quality"), task.quality.target, 1) is None:
             return f"a final model that reaches the target when scored again, and {which} has none"
-    if labels_here(task) is None:
-        return "the task's data, to count the predictions again, which this machine lacks"
+        if labels_here(task, run.fact("data_sha256")) is None:
+            return f"the data of {which}, to count predictions again, which this machine lacks"
     return ""
 
 

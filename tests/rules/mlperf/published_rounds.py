@@ -8,11 +8,12 @@ import csv
 import fcntl
 import os
 import shutil
-import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.archives import extract
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,8 +57,7 @@ def unpacked_rounds(base: Path) -> Path:
         fcntl.flock(unpacking, fcntl.LOCK_EX)
         if not folder.exists():
             shutil.rmtree(part, ignore_errors=True)
-            with tarfile.open(ARCHIVE) as content:
-                content.extractall(part, filter="data")
+            extract(ARCHIVE, part)
             part.rename(folder)
     atexit.register(_leave, folder, used)
     return folder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from hybridperf.findings import Severity
 from hybridperf.log.published import read_published_log
 from hybridperf.rules.mlperf.check_round import check_round
 from hybridperf.rules.mlperf.ruleset import load_ruleset
+from tests.archives import extract
 from tests.rules.mlperf.strict_logs import tensors_of
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ def rounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not (archive := SHARED / "mlperf_rounds.tar.xz").exists():
         pytest.skip("the published logs are not at hand: ../shared/data")
     folder = tmp_path_factory.mktemp("rounds")
-    with tarfile.open(archive) as content:
-        content.extractall(folder, filter="data")
+    extract(archive, folder)
     return folder
 
 
