@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
+import os
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -158,8 +160,11 @@ def folders_of_logs(path: Path, name: re.Pattern[str]) -> set[Path]:
     """Return the folders at or below ``path`` with logs whose file name matches ``name``.
 
     Raises:
+        OSError: if the folder ``path`` may not be read.
         UserError: exit status 2 if there are more than `LOGS_CAP` logs.
     """
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        os.scandir(path).close()  # Python 3.13 passes over a folder that it may not read
     logs = 0
     folders: set[Path] = set()
     for file in path.rglob("result_*.txt"):

@@ -28,7 +28,7 @@ from hybridperf.tasks.data.folder import require_whole
 from hybridperf.tasks.data.samples import refuse_data
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
     from hybridperf.tasks.task import Data
@@ -78,8 +78,10 @@ def find_texts(data: Data, folder: Path) -> TextFiles:
     return found
 
 
-def read_pieces(data: Data, path: Path) -> Iterator[tuple[str, float]]:
+def read_pieces(data: Data, path: Path) -> Generator[tuple[str, float], None, None]:
     """Yield each piece of the text in ``path`` with the fraction of the file read so far.
+
+    Close it: until then it may keep a temporary folder.
 
     Raises:
         UserError: exit status 4 if the file is not text or is damaged.

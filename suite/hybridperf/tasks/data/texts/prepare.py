@@ -123,18 +123,19 @@ class _Preparation:
         """Append the tokens of the file at ``path`` to ``outputs``; return the new record."""
         import numpy as np
 
-        pieces, number = read_pieces(self._data, path), record.pieces
+        number = record.pieces
         before, size = sum(self._sizes[: record.files_done]), path.stat().st_size
-        while some := list(islice(pieces, _AT_ONCE)):
-            encodings = self._tokenizer.encode_batch_fast(
-                [piece for piece, _ in some], add_special_tokens=False
-            )
-            for encoding in encodings:
-                output = outputs[self._split_of(split, number)]
-                output.write(np.array(encoding.ids, dtype="<u2").tobytes())
-                number += 1
-            tokens = sum(output.tell() for output in outputs.values()) // TOKEN_BYTES
-            self._progress(before + size * some[-1][1], sum(self._sizes), f"{tokens:,} tokens")
+        with contextlib.closing(read_pieces(self._data, path)) as pieces:
+            while some := list(islice(pieces, _AT_ONCE)):
+                encodings = self._tokenizer.encode_batch_fast(
+                    [piece for piece, _ in some], add_special_tokens=False
+                )
+                for encoding in encodings:
+                    output = outputs[self._split_of(split, number)]
+                    output.write(np.array(encoding.ids, dtype="<u2").tobytes())
+                    number += 1
+                tokens = sum(output.tell() for output in outputs.values()) // TOKEN_BYTES
+                self._progress(before + size * some[-1][1], sum(self._sizes), f"{tokens:,} tokens")
         return dataclasses.replace(
             record,
             files_done=record.files_done + 1,
