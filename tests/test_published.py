@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,8 +16,16 @@ from hybridperf.tasks.data import check_data
 from hybridperf.tasks.registry import find_task
 from tests.performance.methods import METHODS, table
 
+if TYPE_CHECKING:
+    from hybridperf.score.score import ResultScore
+
 ROOT = Path(__file__).parents[1]
 SUBMISSIONS = ROOT / "submissions"
+
+
+@functools.cache
+def published() -> list[ResultScore]:
+    return [score_result(read_result(package)) for package in find_results(SUBMISSIONS)]
 
 
 def test_submissions_keep_every_rule_but_that_some_methods_miss_the_target() -> None:
@@ -35,7 +45,7 @@ def test_the_page_of_methods_states_what_was_submitted() -> None:
 
 
 def test_every_published_result_has_all_its_runs() -> None:
-    scores = [score_result(read_result(package)) for package in find_results(SUBMISSIONS)]
+    scores = published()
 
     assert scores
     for score in scores:
@@ -43,14 +53,13 @@ def test_every_published_result_has_all_its_runs() -> None:
 
 
 def test_reports_are_what_submissions_make(tmp_path: Path) -> None:
-    scores = [score_result(read_result(package)) for package in find_results(SUBMISSIONS)]
-    for name in {score.benchmark for score in scores}:
+    for name in {score.benchmark for score in published()}:
         data = find_task(name).data
         if check_data(data) != data.sha256:  # then evidence of its results is not counted again
             pytest.skip(f"{name} was trained on another edition of its data than this machine has")
     built = build_report(SUBMISSIONS, tmp_path)
 
-    published = sorted(path.name for path in (ROOT / "reports").iterdir())
-    assert published == sorted(path.name for path in built)
+    names = sorted(path.name for path in (ROOT / "reports").iterdir())
+    assert names == sorted(path.name for path in built)
     for path in built:
         assert path.read_bytes() == (ROOT / "reports" / path.name).read_bytes(), path.name

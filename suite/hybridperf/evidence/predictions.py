@@ -70,14 +70,15 @@ def labels_here(task: Task, data_sha256: object) -> NDArray[np.int64] | None:
     """
     if task.sha256 not in _LABELS:
         try:
-            _LABELS[task.sha256] = check_data(task.data), load(task.data).evaluation.labels
+            edition = None if task.data.editions is None else check_data(task.data)
+            _LABELS[task.sha256] = edition, load(task.data).evaluation.labels
         except (UserError, ImportError):
             _LABELS[task.sha256] = None
     if (found := _LABELS[task.sha256]) is None:
         return None
     edition, labels = found
-    return labels if task.data.editions is None or edition == data_sha256 else None
+    return labels if edition is None or edition == data_sha256 else None
 
 
-_LABELS: Final[dict[str, tuple[str, NDArray[np.int64]] | None]] = {}
-#: SHA-256 of the data and labels, by SHA-256 of the task's file
+_LABELS: Final[dict[str, tuple[str | None, NDArray[np.int64]] | None]] = {}
+#: SHA-256 of the data, where there are editions, and labels; by SHA-256 of the task's file
