@@ -114,13 +114,21 @@ def test_a_message_shorter_than_the_burst_is_not_slowed_down_and_one_after_it_is
     message_bytes = shape.burst_bytes - 2000
     stream = Stream(link, 1, 0)
 
-    time.sleep(1.2 * shape.burst_bytes / shape.bytes_per_s)
-    first, second = stream.seconds(message_bytes), stream.seconds(message_bytes)
+    at_the_rate_s = message_bytes / shape.bytes_per_s
+    first_s, both_s = [], []
+    for _ in range(10):  # a busy machine makes some longer, and none shorter
+        time.sleep(1.2 * shape.burst_bytes / shape.bytes_per_s)  # the bucket fills
+        start_s = time.monotonic()
+        first_s.append(stream.seconds(message_bytes))
+        stream.seconds(message_bytes)
+        both_s.append(time.monotonic() - start_s)
+        if first_s[-1] < at_the_rate_s / 2:
+            break
     stream.close()
 
-    at_the_rate = message_bytes / shape.bytes_per_s
-    assert first < at_the_rate / 2
-    assert second > at_the_rate * 0.8
+    assert min(first_s) < at_the_rate_s / 2
+    # The bucket also fills while the first is under way, and before the second is sent.
+    assert min(both_s) > (2 * message_bytes - shape.burst_bytes) / shape.bytes_per_s
 
 
 @needs_link
