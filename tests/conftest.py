@@ -6,15 +6,14 @@ searched for garbage, and torch computes in one thread beside other tests.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
-import platform
-import struct
 import sys
 from typing import TYPE_CHECKING, Final
 
 from hypothesis import HealthCheck, settings
+
+from tests.tiers import is_in_part, part
 
 if TYPE_CHECKING:
     import pytest
@@ -23,26 +22,9 @@ gc.disable()  # until all tests are collected: importing torch and others leaves
 
 _BESIDE_OTHERS: Final = "PYTEST_XDIST_WORKER" in os.environ
 
-_SLICE_NS: Final = 100_000_000  #: the longest that Linux grants; usual are some milliseconds
-_SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274}  #: number of the call, which libc lacks
-
-
-def _compute_in_long_slices() -> None:
-    """Let this process, and those that it starts, compute for 100 ms before others do.
-
-    Ranks of all workers share few processors. Under `SCHED_BATCH` a thread that wakes up preempts
-    no other one; else gloo's threads poll for locks that those hold. Linux since 6.12 grants slices
-    of other lengths: files of the engine's tests took 8 to 13 % less processor time.
-    """
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    if call := _SCHED_SETATTR.get(platform.machine()):
-        # size, policy, flags, nice, priority, runtime, deadline, period: sched_setattr(2)
-        fields = struct.pack("=IIQiIQQQ", 48, os.SCHED_BATCH, 0, 0, 0, _SLICE_NS, 0, 0)
-        ctypes.CDLL(None).syscall(call, 0, fields, 0)  # where it is refused, slices stay usual
-
-
 if _BESIDE_OTHERS and hasattr(os, "SCHED_BATCH"):
-    _compute_in_long_slices()
+    # A thread that wakes up preempts no other one; else gloo's poll for locks that those hold.
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 # How long an example takes says how busy the machine is, not whether the law holds.
 settings.register_profile(
@@ -79,8 +61,17 @@ _LONGEST: Final = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests of the longest files first."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--part``, with which many runs share what one would take too long for."""
+    parser.addoption("--part", type=part, metavar="K/N", help="run part K, from 0, of N parts")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out other parts, and put the tests of the longest files first."""
+    if share := config.getoption("part"):
+        others = [item for item in items if not is_in_part(item.nodeid, *share)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if is_in_part(item.nodeid, *share)]
     places = {name: place for place, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
 
