@@ -39,7 +39,8 @@ def test_rows_that_are_not_chosen_are_exhaustive() -> None:
 
 def test_the_facts_of_a_plan_are_its_own_fields() -> None:
     assert plan_facts(ParallelPlan()) == set()
-    assert plan_facts(ParallelPlan.parse("dp=2,zero=1")) == {("dp", 2), ("zero", 1)}
+    assert plan_facts(ParallelPlan.parse("dp=2,zero=1")) == {("dp", 0), ("zero", 1)}
+    assert plan_facts(ParallelPlan.parse("dp=3")) == {("dp", 1)}
 
 
 @given(st.text(), st.integers(1, 9))
