@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from _pytest.mark import ParameterSet
 
-__all__ = ["covering", "in_tiers", "is_in_part", "part", "plan_facts", "selected"]
+__all__ = ["covering", "grid", "in_tiers", "is_in_part", "part", "plan_facts", "selected"]
 
 Row = TypeVar("Row")
-Fact = tuple[str, object]
+Fact = tuple[object, object]
 
 _SIZES: Final = ("dp", "pp", "tp", "shard", "stages", "microbatches", "staleness")
 
@@ -49,7 +49,7 @@ def covering(facts: Sequence[AbstractSet[Any]], always: Iterable[int] = ()) -> l
 
 def in_tiers(
     rows: Iterable[Row],
-    facts: Callable[[Row], AbstractSet[Fact]],
+    facts: Callable[[Row], AbstractSet[Fact]] = lambda _: frozenset(),
     *,
     always: Collection[Row] = (),
 ) -> list[ParameterSet]:
@@ -68,6 +68,11 @@ def in_tiers(
         )
         for number, row in enumerate(table)
     ]
+
+
+def grid(*values: Iterable[Any]) -> list[ParameterSet]:
+    """Return all combinations of ``values``, one for each parameter, in tiers."""
+    return in_tiers(itertools.product(*values), lambda row: {*enumerate(map(str, row))})
 
 
 def plan_facts(plan: ParallelPlan) -> set[Fact]:
