@@ -35,7 +35,7 @@ def valid(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def facts(case: Case) -> set[Fact]:
     """Return the rules that a message names; where there is none, of what the mistake is made."""
-    rules = {("rule", rule) for rule in _RULE.findall(case.golden.read_text())}
+    rules: set[Fact] = {("rule", rule) for rule in _RULE.findall(case.golden.read_text())}
     return rules or {("mistake", case.name.partition("_")[0])}
 
 
