@@ -11,7 +11,11 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from hybridperf_reference.engine.compilation import compiler_left_out
-from hybridperf_reference.engine.gradients import flattened, local_gradients
+from hybridperf_reference.engine.gradients import (
+    flattened,
+    local_gradients,
+    reach_all_parameters,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -93,23 +97,22 @@ class DataParallel:
 
 
 class Overlapped(DataParallel):
-    """All-reduce gradient buckets during the last backward pass of a step (Li et al. 2020)."""
+    """All-reduce gradient buckets during the last backward pass of a step (Li et al. 2020).
 
-    def __init__(self, plan: ParallelPlan, mesh: Mesh, timer: StepTimer, unused: set[str]) -> None:
-        super().__init__(plan, mesh, timer)
-        self._unused = unused
+    DistributedDataParallel waits for the gradient of every parameter, so every pass reaches all.
+    """
 
     def wrap(self, stage: Stage, units: Sequence[Unit]) -> nn.Module:
         """Return ``stage`` in DistributedDataParallel, or itself if nothing in it is trainable."""
         super().wrap(stage, units)
         if not any(parameter.requires_grad for parameter in stage.parameters()):
             return stage
+        reach_all_parameters(stage)
         with compiler_left_out():
             self._wrapped = DistributedDataParallel(
                 stage,
                 process_group=self._mesh.group("replicate"),
                 gradient_as_bucket_view=True,
-                find_unused_parameters=any(n in self._unused for n, _ in stage.named_parameters()),
                 **_NO_BUFFER_BROADCAST,
             )
         if self._plan.gradients == "bf16":
@@ -168,7 +171,7 @@ class Blocking(DataParallel):
 
     def after_backward(self) -> None:
         """Average the gradients of all stages of this rank over the replicas."""
-        own = [p for stage in self._stages for p in stage.parameters() if p.grad is not None]
+        own = [p for stage in self._stages for p in stage.parameters() if p.requires_grad]
         with self._timer.part("compute"), self._timer.part("exposed_communication"):
             narrow = torch.bfloat16 if self._plan.gradients == "bf16" else None
             self._average(local_gradients(own), narrow)

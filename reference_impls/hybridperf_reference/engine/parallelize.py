@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hybridperf_reference.engine.batchnorm import apply_batch_norm, commit_statistics
-from hybridperf_reference.engine.check import unused_parameters
 from hybridperf_reference.engine.data_parallel import Blocking, DataParallel, Overlapped
 from hybridperf_reference.engine.gradients import reduce_partial_gradients
 from hybridperf_reference.engine.mesh import uses_fsdp
@@ -39,10 +38,8 @@ class Part:
     edges: tuple[Tensor, ...]  #: a sample [...] before each stage and after the last
 
 
-def build_data_parallel(
-    chain: Chain, probe: Probe, plan: ParallelPlan, mesh: Mesh, timer: StepTimer
-) -> DataParallel:
-    """Return the data-parallel strategy of ``plan``; to be called before units are changed."""
+def build_data_parallel(plan: ParallelPlan, mesh: Mesh, timer: StepTimer) -> DataParallel:
+    """Return the data-parallel strategy of ``plan``."""
     if plan.dp == 1:
         return DataParallel(plan, mesh, timer)
     if plan.sync == "blocking":
@@ -52,7 +49,7 @@ def build_data_parallel(
         from hybridperf_reference.engine.sharding import Sharded
 
         return Sharded(plan, mesh, timer)
-    return Overlapped(plan, mesh, timer, unused_parameters(chain, probe))
+    return Overlapped(plan, mesh, timer)
 
 
 def parallelize(

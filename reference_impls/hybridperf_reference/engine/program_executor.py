@@ -57,7 +57,6 @@ class ProgramExecutor:
         update: Update,
         streams: RngStreams,
         *,
-        unused: set[str],
         replica_batch: int,
         seed: int,
     ) -> None:
@@ -69,7 +68,6 @@ class ProgramExecutor:
         self._predictor = StagePredictor(part, plan, mesh)
         has_replicas = mesh.group("replicate") is not None
         self.versions = WeightVersions(part.stage, self._gradient_ready if has_replicas else None)
-        self._unused = {n for n, name in enumerate(self.versions.names) if name in unused}
         self._is_first, self._is_last = mesh.pp_rank == 0, mesh.pp_rank == plan.pp - 1
         size = replica_batch // plan.microbatches
         self._links = self._build_links(size)
@@ -98,7 +96,7 @@ class ProgramExecutor:
         self.versions.restore(0, {})
         self._factors = {0: self._update.scale.factor}
         self._reducer = GradientReducer(
-            self.versions.parameters, self._unused, self._plan, self._mesh, self._seed
+            self.versions.parameters, self._plan, self._mesh, self._seed
         )
         self._counted = self._bytes()
 
@@ -267,7 +265,7 @@ class ProgramExecutor:
             gradient = self._received.pop(ActionKind.RECEIVE_GRADIENT)
         self.versions.install(action.version)  # recomputation reads the weights again
         if action.microbatch == self._plan.microbatches - 1:
-            self._reducer.begin(action.step, self.versions.weights(action.version))
+            self._reducer.begin(action.step, self.versions.weights(action.version), outputs)
         with self._timer.action(
             "backward", action.step, action.microbatch, stage=self._mesh.pp_rank
         ):

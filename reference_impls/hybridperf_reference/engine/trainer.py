@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hybridperf.log import keys
-from hybridperf_reference.engine.check import check_chain, unused_parameters
+from hybridperf_reference.engine.check import check_chain
 from hybridperf_reference.engine.checkpoint import Progress, load_checkpoint, save_checkpoint
 from hybridperf_reference.engine.compilation import leave_out_compiler
 from hybridperf_reference.engine.data_parallel import DataParallel
@@ -61,10 +61,8 @@ class Trainer:
         self._timer = StepTimer(mesh.device)
         if plan.delays_or_compresses:  # its executor averages gradients itself
             replicas = DataParallel(plan, mesh, self._timer)
-            unused = unused_parameters(chain, probe)
         else:
-            replicas = build_data_parallel(chain, probe, plan, mesh, self._timer)
-            unused = set()
+            replicas = build_data_parallel(plan, mesh, self._timer)
         self._streams = RngStreams(seed, plan, mesh)
         self._part = parallelize(
             chain,
@@ -79,7 +77,7 @@ class Trainer:
         self._update = Update(self._stage, task, plan, mesh)
         self._loss = BatchLoss(chain.objective, plan, mesh)
         self._replica_batch = task.training.global_batch_size // plan.dp
-        self._replicas, self._executor = replicas, self._build_executor(replicas, unused)
+        self._replicas, self._executor = replicas, self._build_executor(replicas)
         self._input = Input(chain.objective, mesh.device, reading_role(plan, mesh))
         self._steps = 0  # training steps so far
         self._samples = 0  # trained on since the last call of `statistics`
@@ -271,7 +269,7 @@ class Trainer:
             | further
         )
 
-    def _build_executor(self, replicas: DataParallel, unused: set[str]) -> Executor:
+    def _build_executor(self, replicas: DataParallel) -> Executor:
         plan, part, batch = self._plan, self._part, self._replica_batch
         if plan.delays_or_compresses:
             return ProgramExecutor(
@@ -282,7 +280,6 @@ class Trainer:
                 self._timer,
                 self._update,
                 self._streams,
-                unused=unused,
                 replica_batch=batch,
                 seed=self._seed,
             )
