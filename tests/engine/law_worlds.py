@@ -93,11 +93,11 @@ def run_case(case: Case, mesh: Mesh, checkpoint: Path) -> dict[str, Any]:
                 quality_of(trainer, row.splits().evaluation)
             if number < len(parts) - 1:
                 trainer.save(checkpoint)
-    names = {name for name, _ in trainer._stage.named_parameters()}
+    trained = {name: p.requires_grad for name, p in trainer._stage.named_parameters()}
     state = {name: value.clone() for name, value in trainer.weights().items()}
     return {
-        "weights": {name: value for name, value in state.items() if name in names},
-        "statistics": {name: value for name, value in state.items() if name not in names},
+        "weights": {name: value for name, value in state.items() if trained.get(name)},
+        "statistics": {name: value for name, value in state.items() if name not in trained},
         "losses": losses,
         "sent": sent,
         "resumed": resumed,

@@ -19,6 +19,18 @@ from tests.engine.odd_models import ODD
 if TYPE_CHECKING:
     from pathlib import Path
 
+# What is used depends on data or chance; the parameters that take part do not.
+ROUTED = ("experts", "either", "layer_drop")
+ROUTED_PLANS = (
+    "dp=2",
+    "dp=2,microbatches=3",
+    "dp=2,sync=blocking",
+    "dp=2,zero=1,microbatches=2",
+    "dp=2,zero=2,microbatches=2,recompute=2",
+    "dp=2,zero=3,recompute=full",
+    "pp=2,microbatches=3",
+    "pp=2,schedule=zbv,microbatches=4",
+)
 ITEMS = {
     1: (
         "tied:microbatches=3,recompute=full",
@@ -33,6 +45,9 @@ ITEMS = {
         "dropped:microbatches=2,recompute=full,bn=deferred",
         "frozen_adamw:microbatches=2",
         "unused_lamb:recompute=full",
+        "experts_adamw:microbatches=2",
+        "either_lamb:microbatches=4,recompute=full",
+        "norm_drop:microbatches=2,bn=deferred,recompute=full",
     ),
     2: (
         "tied:dp=2",
@@ -96,6 +111,15 @@ ITEMS = {
         "dropped:dp=2",
         "dropped_lamb:pp=2,schedule=interleaved,microbatches=4,bn=deferred,recompute=full",
         "dropped_encoders_lamb:tp=2,sp=on",
+        *(f"{model}:{plan}" for model in ROUTED for plan in ROUTED_PLANS),
+        "either_adamw:dp=2,zero=1",
+        "either_lamb:dp=2,sync=blocking",
+        "either_lars:dp=2,zero=3,microbatches=2",
+        "layer_drop_lamb:dp=2,zero=2",
+        "norm_drop:pp=2,bn=deferred,microbatches=2",
+        "experts_lars:dp=2",
+        "routed_encoders:tp=2,sp=on",
+        "large:dp=2",
     ),
     3: (
         "tied:dp=3",
@@ -110,6 +134,8 @@ ITEMS = {
         "unused_adamw:dp=3,zero=1",
         "dropped_lars:dp=3",
         "dropped_encoders_adamw:tp=3",
+        "experts:pp=3,microbatches=6",
+        "either:dp=3,zero=2,microbatches=2",
     ),
     4: (
         "frozen:dp=2,pp=2",
@@ -126,6 +152,13 @@ ITEMS = {
         "scaled_adamw:dp=4,zero=3,shard=2",
         "dropped_lamb:dp=2,pp=2,bn=deferred",
         "dropped_encoders_lamb:dp=2,tp=2,zero=3",
+        "experts:dp=4,zero=3,shard=2",
+        "either:dp=2,pp=2,microbatches=3",
+        "either:dp=2,pp=2,zero=3,microbatches=2",
+        "experts:dp=2,pp=2,schedule=zbv,zero=1,microbatches=4",
+        "layer_drop_adamw:dp=2,pp=2,schedule=interleaved,microbatches=2,zero=1",
+        "routed_encoders:dp=2,tp=2,sp=on",
+        "routed_encoders:dp=2,tp=2,sync=blocking",
     ),
     6: (
         "bare:dp=3,pp=2",
@@ -136,6 +169,10 @@ ITEMS = {
         "bare_lamb:dp=3,pp=2",
         "dropped_encoders_adamw:tp=6",
         "unused_lars:dp=6,zero=2",
+        "experts:dp=3,pp=2",
+        "either:dp=3,pp=2",
+        "layer_drop:dp=3,pp=2,sync=blocking,microbatches=2",
+        "either:dp=6,zero=1,shard=3",
     ),
     8: (
         "frozen:dp=4,pp=2,zero=1",

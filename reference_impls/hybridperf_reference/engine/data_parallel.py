@@ -42,6 +42,8 @@ class DataParallel:
     ``averaged_statistics`` surrounds whatever takes replicas for the same, such as an evaluation.
     """
 
+    reduces_in_backward = False  #: gradients, and so needs one of each parameter in every pass
+
     def __init__(self, plan: ParallelPlan, mesh: Mesh, timer: StepTimer) -> None:
         self._plan, self._mesh, self._timer = plan, mesh, timer
         self._stages: list[nn.Module] = []
@@ -49,6 +51,10 @@ class DataParallel:
     def wrap(self, stage: Stage, units: Sequence[Unit]) -> nn.Module:  # noqa: ARG002 - subclasses'
         """Return the module to call in place of ``stage``, which consists of ``units``."""
         self._stages.append(stage)
+        # torch's pipelines send gradients of inputs, and with zbv lose those of parameters that no
+        # path joins with the inputs'.
+        if self.reduces_in_backward or self._plan.pp > 1:
+            reach_all_parameters(stage)
         return stage
 
     def micro_batch(self, *, last: bool) -> Context:  # noqa: ARG002 - subclasses'
@@ -97,17 +103,15 @@ class DataParallel:
 
 
 class Overlapped(DataParallel):
-    """All-reduce gradient buckets during the last backward pass of a step (Li et al. 2020).
+    """All-reduce gradient buckets during the last backward pass of a step (Li et al. 2020)."""
 
-    DistributedDataParallel waits for the gradient of every parameter, so every pass reaches all.
-    """
+    reduces_in_backward = True
 
     def wrap(self, stage: Stage, units: Sequence[Unit]) -> nn.Module:
         """Return ``stage`` in DistributedDataParallel, or itself if nothing in it is trainable."""
         super().wrap(stage, units)
         if not any(parameter.requires_grad for parameter in stage.parameters()):
             return stage
-        reach_all_parameters(stage)
         with compiler_left_out():
             self._wrapped = DistributedDataParallel(
                 stage,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from hybridperf_reference.engine.batchnorm import apply_batch_norm, commit_statistics
 from hybridperf_reference.engine.data_parallel import Blocking, DataParallel, Overlapped
 from hybridperf_reference.engine.gradients import reduce_partial_gradients
@@ -72,13 +74,17 @@ def parallelize(
     """
     held = [cuts[number] for number in plan.stages_of(mesh.pp_rank)]
     numbers = [number for cut in held for number in range(cut.start, cut.stop)]
-    boundaries = probe.boundaries
+    boundaries, where = probe.boundaries, probe.inputs.device
     for number in numbers:
         chain.units[number].module.to(mesh.device)
     drawing = [
         number
         for number in numbers
-        if draws_random_numbers(probe.modules[number], boundaries[number], probe.inputs.device)
+        if draws_random_numbers(
+            probe.names[number],
+            probe.modules[number],
+            torch.zeros(2, *boundaries[number].shape, dtype=boundaries[number].dtype, device=where),
+        )
     ]
     of_tokens: list[int] = []  # units that hold only some of a sample's tokens
     if plan.tp > 1:

@@ -55,7 +55,7 @@ class Sharded(DataParallel):
 
     def wrap(self, stage: Stage, units: Sequence[Unit]) -> nn.Module:
         """Return ``stage`` with its units sharded by FSDP2, in place."""
-        super().wrap(stage, units)
+        self._stages.append(stage)
         axes, plan = self._mesh.axes, self._plan
         assert axes is not None
         offloads = plan.offload == "cpu"
