@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from torch import Tensor, nn
 
-from hybridperf.errors import UserError
+from hybridperf.errors import ExitCode, UserError
 from hybridperf.plan import ParallelPlan
 from hybridperf_reference.engine.mesh import Mesh
 from hybridperf_reference.engine.trainer import Trainer
 from tests.engine.compare import assert_computed, found, run_world
 from tests.engine.families import SEED
-from tests.engine.odd_models import ODD
+from tests.engine.odd_models import CLASSES, ODD, WIDTH, dense, flat, odd
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -182,6 +183,7 @@ ITEMS = {
         "dropped_encoders_lars:dp=2,pp=2,tp=2,sp=on,sync=blocking",
     ),
 }
+HERE = Mesh(torch.device("cpu"), None)
 CASES = [(ranks, number, item) for ranks in ITEMS for number, item in enumerate(ITEMS[ranks])]
 
 
@@ -224,19 +226,57 @@ REFUSED = {
 def test_a_plan_that_does_not_fit_the_chain_is_refused(item: str) -> None:
     """Whatever the task declares: it says of these what is not so."""
     name, _, text = item.partition(":")
-    plan, here = ParallelPlan.parse(text), Mesh(torch.device("cpu"), None)
+    plan = ParallelPlan.parse(text)
 
     with pytest.raises(UserError, match=REFUSED[item]) as refusal:
-        Trainer(ODD[name].chain(), ODD[name].task(), plan, here, SEED)
+        Trainer(ODD[name].chain(), ODD[name].task(), plan, HERE, SEED)
 
     assert "\n" not in str(refusal.value)
     assert json.dumps(text)[1:-1] in str(refusal.value) or "pp=4" in text
 
 
+class Pair(nn.Module):
+    """Return two tensors, as attention with its weights does."""
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        return inputs, inputs
+
+
+@pytest.mark.parametrize(
+    ("module", "what"),
+    [
+        (Pair(), "to return one tensor, found tuple"),
+        (nn.LSTM(WIDTH, WIDTH), "to return one tensor, found tuple"),
+        (nn.ReLU(inplace=True), "to leave its input as it is, found an operation in place on it"),
+        (
+            nn.Sequential(nn.Dropout(0.1, inplace=True), nn.Linear(WIDTH, WIDTH)),  # in training
+            "to leave its input as it is, found an operation in place on it",
+        ),
+    ],
+    ids=["tuple", "LSTM", "in place", "in place in training"],
+)
+def test_a_unit_that_breaks_the_contract_is_refused_by_its_name(
+    module: nn.Module, what: str
+) -> None:
+    model = odd(lambda: [flat(), module, dense(CLASSES)])
+
+    with pytest.raises(UserError, match=f"unit 'u1': expected its forward {what}; let ") as refusal:
+        Trainer(model.chain(), model.task(), ParallelPlan(), HERE, SEED)
+
+    assert refusal.value.exit_code is ExitCode.USAGE
+
+
+def test_a_unit_may_work_in_place_on_what_is_its_own() -> None:
+    own = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(inplace=True), nn.Dropout(0.1, True))
+    model = odd(lambda: [flat(), own, dense(CLASSES)])
+
+    Trainer(model.chain(), model.task(), ParallelPlan(), HERE, SEED)
+
+
 def test_a_model_without_trainable_parameters_is_refused() -> None:
-    chain, here = ODD["bare"].chain(), Mesh(torch.device("cpu"), None)
+    chain = ODD["bare"].chain()
     for unit in chain.units:
         unit.module.requires_grad_(requires_grad=False)
 
     with pytest.raises(UserError, match="a model with parameters to train, found none"):
-        Trainer(chain, ODD["bare"].task(), ParallelPlan(), here, SEED)
+        Trainer(chain, ODD["bare"].task(), ParallelPlan(), HERE, SEED)

@@ -107,10 +107,16 @@ class Overlapped(DataParallel):
 
     reduces_in_backward = True
 
+    def __init__(self, plan: ParallelPlan, mesh: Mesh, timer: StepTimer) -> None:
+        super().__init__(plan, mesh, timer)
+        self._first: dict[nn.Module, list[nn.Parameter]] = {}  # of the first trained unit, by stage
+
     def wrap(self, stage: Stage, units: Sequence[Unit]) -> nn.Module:
         """Return ``stage`` in DistributedDataParallel, or itself if nothing in it is trainable."""
         super().wrap(stage, units)
-        if not any(parameter.requires_grad for parameter in stage.parameters()):
+        by_unit = ([p for p in u.module.parameters() if p.requires_grad] for u in units)
+        first = next(filter(None, by_unit), None)
+        if first is None:
             return stage
         with compiler_left_out():
             self._wrapped = DistributedDataParallel(
@@ -124,6 +130,7 @@ class Overlapped(DataParallel):
                 self._mesh.group("replicate"),
                 lambda group, bucket: _average_in_bf16(group, bucket),  # torch reads annotations
             )
+        self._first[self._wrapped] = first
         return self._wrapped
 
     def micro_batch(self, *, last: bool) -> Context:
@@ -133,14 +140,14 @@ class Overlapped(DataParallel):
     def timed_backward(self, module: nn.Module) -> Callable[[], Context]:
         """Return a factory of contexts that time a backward pass after its last gradient.
 
-        The gradient of the first parameter is computed last; from then on the backward pass only
-        waits for all-reduces.
+        The gradients of the first unit are computed last, but for those that are zero because a
+        pass did not use the parameter; from then on the backward pass only waits for all-reduces.
         """
-        if not isinstance(module, DistributedDataParallel):
+        if module not in self._first:
             return contextlib.nullcontext
         marks: list[object] = []
-        first = next(parameter for parameter in module.parameters() if parameter.requires_grad)
-        first.register_post_accumulate_grad_hook(lambda _: marks.append(self._timer.mark()))
+        for parameter in self._first[module]:
+            parameter.register_post_accumulate_grad_hook(lambda _: marks.append(self._timer.mark()))
 
         @contextlib.contextmanager
         def backward() -> Iterator[None]:
