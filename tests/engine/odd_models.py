@@ -290,6 +290,7 @@ def either() -> list[nn.Module | Unit]:
         Either(dense(), dense()),
         Either(nn.Identity(), dense()),
         Either(dense(), Constant()),
+        Either(nn.Identity(), Apply(torch.zeros_like)),
         dense(CLASSES),
     ]
 
@@ -339,7 +340,10 @@ ODD = {
         dropout=True,
         batch_norm=True,
     ),
-    "large": odd(lambda: [Looked(), Experts(), dense(), dense(CLASSES)]),
+    # In training it reads values that tensors on the meta device, where it is tried, have not.
+    "large": odd(
+        lambda: [Looked(), Either(dense(), dense()), dense(), dense(CLASSES)], batch_norm=True
+    ),
     "scaled": odd(lambda: [flat(), Scaled(), Scaled(), dense(CLASSES)]),
     "integers": odd(
         lambda: [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from hybridperf_reference.engine.gradient_compression import GRADIENT_AVERAGES
-from hybridperf_reference.engine.gradients import add_zero_gradients, unused_parameters
+from hybridperf_reference.engine.gradients import add_zero_gradients, unused_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,7 +68,7 @@ class GradientReducer:
         self._step, self._weights = step, weights
         self._pending[step] = []
         self._missing = [len(bucket) for bucket in self._buckets]
-        for number in unused_parameters(outputs, weights) if self._averages else ():
+        for number in unused_tensors(outputs, weights) if self._averages else ():
             self.ready(number)
 
     def ready(self, number: int) -> None:

@@ -33,37 +33,38 @@ __all__ = [
     "local_gradients",
     "reach_all_parameters",
     "reduce_partial_gradients",
-    "unused_parameters",
+    "unused_tensors",
 ]
 
 
-def unused_parameters(
-    outputs: Tensor, parameters: Iterable[Tensor], before: Node | None = None
-) -> list[int]:
-    """Return the indices of ``parameters`` that the graph of ``outputs`` [...] does not lead to.
+def unused_tensors(outputs: Tensor, tensors: Sequence[Tensor]) -> list[int]:
+    """Return the indices of ``tensors`` [...] that the graph of ``outputs`` [...] does not lead to.
 
-    The graph is read no further than the node ``before``.
+    They are leaves of the graph, or tensors beyond which it is not read.
     """
-    left = {id(parameter): number for number, parameter in enumerate(parameters)}
-    seen, nodes = {None, before}, [outputs.grad_fn]
-    while nodes and left:
-        node = nodes.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        assert node is not None
-        following = [each for each, _ in node.next_functions]
-        if not following:  # the node that accumulates the gradient of a leaf
-            left.pop(id(getattr(node, "variable", None)), None)
-        nodes += following
+    inner = {tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None}
+    left = {id(tensor.grad_fn or tensor): number for number, tensor in enumerate(tensors)}
+    seen, edges = set[object](), [(outputs.grad_fn, 0)]
+    while edges and left:
+        further: list[tuple[Node | None, int]] = []
+        for node, _ in edges:
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            following = () if node in inner else node.next_functions
+            further += following
+            if not following:  # or else the node accumulates the gradient of a leaf
+                left.pop(id(node if node in inner else getattr(node, "variable", None)), None)
+        edges = further
     return [*left.values()]
 
 
 def reach_all_parameters(module: nn.Module) -> None:
     """Make every backward pass through ``module`` reach all of its trainable parameters.
 
-    Those that a forward pass did not use get a gradient of zeros, as do unused inputs. So what is
-    reduced during the backward pass is the same on all replicas, whatever their data.
+    Those that a forward pass did not use get a gradient of zeros, as does an input that it did not
+    use. So what is reduced during the backward pass is the same on all replicas, whatever their
+    data.
     """
     places = {  # FSDP2 replaces parameters for the duration of a pass
         parameter: (part._parameters, name)  # noqa: SLF001 - looked up without a walk
@@ -73,15 +74,11 @@ def reach_all_parameters(module: nn.Module) -> None:
     }
 
     def reach(_: nn.Module, inputs: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
-        if not (places and torch.is_grad_enabled() and outputs.is_floating_point()):
+        if not (torch.is_grad_enabled() and outputs.is_floating_point()):
             return outputs
-        given = inputs[0] if inputs[0].requires_grad else None
-        before = None if given is None else given.grad_fn
-        parameters = [registry[name] for registry, name in places.values()]
-        present = [each for each in parameters if each is not None]
-        unused: list[Tensor] = [present[n] for n in unused_parameters(outputs, present, before)]
-        if unused and given is not None:
-            unused.append(given)
+        found = [registry[name] for registry, name in places.values()]
+        tensors = [each for each in (*found, *inputs) if each is not None and each.requires_grad]
+        unused = [tensors[number] for number in unused_tensors(outputs, tensors)]
         return _Reach.apply(outputs, *unused) if unused else outputs
 
     module.register_forward_hook(reach)

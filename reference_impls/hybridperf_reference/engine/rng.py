@@ -17,7 +17,7 @@ from numpy.random import SeedSequence
 from torch.utils._python_dispatch import TorchDispatchMode  # has no public name
 
 from hybridperf_reference.engine.chain import trial_pass
-from hybridperf_reference.engine.gradients import unused_parameters
+from hybridperf_reference.engine.gradients import unused_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -125,7 +125,7 @@ def draws_random_numbers(name: str, trial: nn.Module, inputs: Tensor) -> bool:
     except (RuntimeError, TypeError, ValueError):
         return True
     trained = [parameter for parameter in trial.parameters() if parameter.requires_grad]
-    return bool(drawn if small else draws.any) or bool(unused_parameters(outputs, trained))
+    return bool(drawn if small else draws.any) or bool(unused_tensors(outputs, trained))
 
 
 class _Draws(TorchDispatchMode):
