@@ -14,6 +14,7 @@ import contextlib
 import json
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -95,7 +96,7 @@ def read_trace(path: Path) -> list[Event]:
     ]
 
 
-class _Work(dist._Work):
+class _Work(dist.Work):
     """An operation of gloo's; waiting for it is recorded."""
 
     def __init__(self, work: Any, number: int) -> None:
@@ -125,7 +126,7 @@ class _RecordedGroup(dist.ProcessGroup):
         for group in (self._on_gloo, self):  # this one, for what torch asks of a group besides
             group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
             group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
-            group._set_group_name(self._name)
+            group._set_group_name(options.group_id)
 
     def issue(self, kind: str, *arguments: Any, **options: Any) -> _Work:
         """Record an operation and start it."""
@@ -150,16 +151,17 @@ def recorded_groups() -> Iterator[None]:
     dist.Backend.register_backend(
         _BACKEND, lambda options, _: _RecordedGroup(options), extended_api=True, devices=["cpu"]
     )
-    backend, batch = dist.get_default_backend_for_device, dist.batch_isend_irecv
+    batch = dist.batch_isend_irecv
 
     def batch_recorded(operations: list[dist.P2POp]) -> list[dist.Work]:
         with _RECORDER.batch():
             return batch(operations)
 
-    dist.get_default_backend_for_device = lambda _: _BACKEND
-    dist.batch_isend_irecv = batch_recorded
-    yield
-    dist.get_default_backend_for_device, dist.batch_isend_irecv = backend, batch
+    with (
+        mock.patch.object(dist, "get_default_backend_for_device", return_value=_BACKEND),
+        mock.patch.object(dist, "batch_isend_irecv", batch_recorded),
+    ):
+        yield
 
 
 class _Rank:

@@ -161,9 +161,9 @@ def test_an_accelerator_copies_pinned_samples_on_a_stream_of_its_own(
 
     copy = torch.Tensor.to
 
-    def move(tensor: Tensor, *where: object, non_blocking: bool = False) -> Tensor:
+    def move(tensor: Tensor, device: torch.device, *, non_blocking: bool = False) -> Tensor:
         done.append("copy and go on" if non_blocking else "copy")
-        return copy(tensor, *where)
+        return copy(tensor, device)
 
     monkeypatch.setattr(torch, "Stream", lambda _: Stream("copies"))
     monkeypatch.setattr(torch.accelerator, "current_stream", lambda _: Stream("passes"))
