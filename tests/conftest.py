@@ -54,6 +54,7 @@ _LONGEST: Final = (
     "tests/run/test_nodes.py",
     "tests/engine/test_law.py",
     "tests/engine/test_odd_models.py",
+    "tests/engine/test_nccl_order.py",
     "tests/engine/test_checkpoint.py",
     "tests/rules/mlperf/test_mutants.py",
     "tests/hostile/test_large.py",
