@@ -112,6 +112,7 @@ RESUMED = [
         {"plan": "dp=2,staleness=1", "versions_restored": [5], "versions_dropped": []},
     ),
 ]
+CPU = torch.device("cpu")
 OTHER_BLOCKS = (Block(1, 1), Block(2, 1), Block(3, 7), Block(10, 1))
 
 
@@ -270,7 +271,7 @@ def test_compressed_links_equal_their_emulation_to_the_bit(
 ) -> None:
     weights = merged(worlds.found(ranks, case), "weights")
 
-    for name, value in compressed_weights(case.row(), case.parsed).items():
+    for name, value in compressed_weights(case.row(), case.parsed, CPU).items():
         assert torch.equal(weights[name], value), name
     assert largest_error(weights, law_of(case)["weights"]) > 1e-4, "nothing was compressed"
 

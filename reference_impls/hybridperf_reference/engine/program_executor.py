@@ -177,24 +177,23 @@ class ProgramExecutor:
 
     def _build_links(self, size: int) -> dict[ActionKind, Link]:
         """Return this stage's links by the action that uses them, for ``size`` samples each."""
-        plan, stage = self._plan, self._mesh.pp_rank
-        if self._mesh.pp_group is None or self._mesh.pp_back_group is None:
-            return {}
-        forth, back = self._mesh.pp_group, self._mesh.pp_back_group
+        plan, mesh, stage = self._plan, self._mesh, self._mesh.pp_rank
         edges, own = self._part.edges, slice(stage, stage + 2)
         before, after = ((size, *edge.shape) for edge in edges[own])
         before_dtype, after_dtype = (edge.dtype for edge in edges[own])
         ends = {}
         if not self._is_first:
-            ends[ActionKind.RECEIVE_ACTIVATION] = (forth, stage - 1, before, before_dtype)
-            ends[ActionKind.SEND_GRADIENT] = (back, stage - 1, before, before_dtype)
+            forth, back = mesh.link_group(stage - 1, stage), mesh.link_group(stage, stage - 1)
+            ends[ActionKind.RECEIVE_ACTIVATION] = (forth, before, before_dtype)
+            ends[ActionKind.SEND_GRADIENT] = (back, before, before_dtype)
         if not self._is_last:
-            ends[ActionKind.SEND_ACTIVATION] = (forth, stage + 1, after, after_dtype)
-            ends[ActionKind.RECEIVE_GRADIENT] = (back, stage + 1, after, after_dtype)
+            forth, back = mesh.link_group(stage, stage + 1), mesh.link_group(stage + 1, stage)
+            ends[ActionKind.SEND_ACTIVATION] = (forth, after, after_dtype)
+            ends[ActionKind.RECEIVE_GRADIENT] = (back, after, after_dtype)
         return {
             kind: Link(
                 *end,
-                self._mesh.device,
+                mesh.device,
                 codec=LINK_CODECS[plan.links],
                 most_sends=most_sends(plan.pp),
             )
