@@ -9,14 +9,12 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.tiers import is_in_part, part
-
-if TYPE_CHECKING:
-    import pytest
 
 gc.disable()  # until all tests are collected: importing torch and others leaves no garbage
 
@@ -37,6 +35,7 @@ _LONGEST: Final = (
     "tests/engine/test_transparency.py",
     "tests/run/test_nodes.py",
     "tests/engine/test_law.py",
+    "tests/engine/test_nccl_order.py",
     "tests/engine/test_checkpoint.py",
     "tests/engine/test_odd_models.py",
     "tests/test_rerun_of_a_run.py",
@@ -78,6 +77,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if is_in_part(item.nodeid, *share)]
     places = {name: place for place, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that needs more accelerators than there are."""
+    if (mark := item.get_closest_marker("gpu")) is None:
+        return
+    import torch
+
+    (wanted,), found = mark.args or (1,), torch.accelerator.device_count()
+    if found < wanted:
+        pytest.skip(f"needs accelerators: {wanted}, this machine has {found}")
 
 
 def pytest_collection_finish() -> None:

@@ -14,7 +14,7 @@ from hybridperf.rules.check import check_path
 from hybridperf.score.score import score_result
 from hybridperf.tasks.data import check_data
 from hybridperf.tasks.registry import find_task
-from tests.performance.methods import METHODS, table
+from studies.methods.__main__ import METHODS
 
 if TYPE_CHECKING:
     from hybridperf.score.score import ResultScore
@@ -36,12 +36,6 @@ def test_submissions_keep_every_rule_but_that_some_methods_miss_the_target() -> 
     _, *delayed_or_compressed = METHODS
     endings = tuple(f"-{method.key}" for method in delayed_or_compressed)
     assert all(system.endswith(endings) for system in systems)
-
-
-def test_the_page_of_methods_states_what_was_submitted() -> None:
-    page = (ROOT / "docs" / "methods.md").read_text()
-
-    assert table(SUBMISSIONS) in page
 
 
 def test_every_published_result_has_all_its_runs() -> None:

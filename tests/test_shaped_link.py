@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.performance import shaped_link
-from tests.performance.shaped_link import ADDRESSES, INTERFACE, LinkShape, ShapedLink
+from studies.slow_links import shaped_link
+from studies.slow_links.shaped_link import ADDRESSES, INTERFACE, LinkShape, ShapedLink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -174,7 +174,7 @@ def test_no_namespace_or_link_is_left_after_an_error() -> None:
 @needs_link
 def test_the_namespaces_end_with_a_process_that_is_killed() -> None:
     code = (
-        "from tests.performance.shaped_link import ShapedLink; import time\n"
+        "from studies.slow_links.shaped_link import ShapedLink; import time\n"
         "with ShapedLink() as link:\n"
         "    print(*link._holders, flush=True)\n"
         "    time.sleep(600)"

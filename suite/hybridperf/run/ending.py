@@ -27,12 +27,14 @@ __all__ = [
 
 
 class Outcome(enum.StrEnum):
-    """The outcome of an attempt; all but one are sealed and numbered."""
+    """The outcome of an attempt; all but two are sealed and numbered."""
 
     SUCCESS = "success"
     TARGET_MISSED = "target_missed"  #: ended at the task's last epoch, below the target
     INTERRUPTED = "interrupted"  #: stopped by the user, or by the end of the harness
     CRASHED = "crashed"  #: a rank failed or was killed
+    #: a rank failed before the clock started, as by a typo; not sealed, and its seed is kept
+    UNSTARTED = "unstarted"
     SILENT = "silent"  #: some rank made no progress for too long
     OVER_BUDGET = "over_budget"  #: initialisation, training or ending took too long
     #: the machine failed: memory or disk ran out, or it stopped; not sealed, and made again

@@ -12,6 +12,8 @@ from tests.trainers.nearest.memory import SHARES, Memory
 
 if __name__ == "__main__":
     fault, memory = chosen(), Memory()
+    if fault == "typo":
+        memory.image  # type: ignore[attr-defined]  # noqa: B018 - which is called images
     first = os.environ.get("RANK", "0") == "0"
     with TimedRun.join() as run:
         if fault == "init":

@@ -1,4 +1,4 @@
-"""What a rank does to time plans in turn: ``-m tests.performance.regret_worlds <file> <folder>``.
+"""What a rank does to time plans in turn: ``-m studies.regret.worlds <file> <folder>``.
 
 The file is JSON: a task, plans, how often each is timed and over how many steps. Each rank leaves
 the seconds of a step by plan.

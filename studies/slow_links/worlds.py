@@ -1,6 +1,6 @@
 """What a rank at an end of a slow link does.
 
-``-m tests.performance.slow_link_worlds TASK END KEY``, with methods KEY, one or more, all for as
+``-m studies.slow_links.worlds TASK END KEY``, with methods KEY, one or more, all for as
 many ranks. It trains as the lines of its input ask for, and answers each with a line of JSON.
 """
 
@@ -29,8 +29,8 @@ from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.engine.unit_profile import UnitProfiler
 from hybridperf_reference.models import chain_of
 from hybridperf_reference.profile import profile_on
-from tests.performance.shaped_link import INTERFACE
-from tests.performance.slow_link_methods import AVERAGING_WORK, METHODS, PROFILE, TRANSFERS
+from studies.slow_links.blocks import AVERAGING_WORK, METHODS, PROFILE, TRANSFERS
+from studies.slow_links.shaped_link import INTERFACE
 from tests.performance.work import SEED, build_work
 
 if TYPE_CHECKING:

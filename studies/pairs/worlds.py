@@ -1,4 +1,4 @@
-"""What a rank does to time plans: ``-m tests.performance.projection_worlds FILE FOLDER``.
+"""What a rank does to time plans: ``-m studies.pairs.worlds FILE FOLDER``.
 
 The file is JSON: a task, plans, how often each is timed, in turn, and after how many turns the
 profile is measured anew. Each rank leaves the seconds of a step by plan; the first one leaves the

@@ -1,6 +1,6 @@
 """How much slower than the best of all plans the one picked for two devices is, as measured.
 
-``python -m tests.performance.regret TASK...`` on a quiet machine prints a row of a table for each
+``python -m studies.regret TASK...`` on a quiet machine prints a row of a table for each
 task: every valid plan of two ranks that the planner considers (54 to 99, and more where cuts by
 time differ) is timed, the fastest of them and the picked one again in turn.
 """
@@ -50,7 +50,7 @@ def _timed(
     asked = {"task": task, "plans": plans, "in_turn": in_turn, "times": times, "steps": steps}
     file = folder / "asked.json"
     file.write_text(json.dumps(asked))
-    first, *_ = run_ranks("tests.performance.regret_worlds", folder, DEVICES, str(file))
+    first, *_ = run_ranks("studies.regret.worlds", folder, DEVICES, str(file))
     return first
 
 

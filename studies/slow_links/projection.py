@@ -21,9 +21,9 @@ from hybridperf.projection.search import Work
 from hybridperf.projection.steps import simulated_steps
 from hybridperf.projection.units import load_units
 from hybridperf.tasks.registry import find_task
-from tests.performance.shaped_link import ADDRESSES, LinkShape
-from tests.performance.slow_link_methods import COMPARISONS, LADDER, METHODS
-from tests.performance.slow_link_tables import (
+from studies.slow_links.blocks import COMPARISONS, LADDER, METHODS
+from studies.slow_links.shaped_link import ADDRESSES, LinkShape
+from studies.slow_links.tables import (
     CLEARLY,
     crossovers,
     markdown,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hybridperf.projection.profile import Profile
     from hybridperf.projection.project import Projection
     from hybridperf.projection.units import UnitTimes
-    from tests.performance.slow_link_methods import Record, SlowLinkMethod
+    from studies.slow_links.blocks import Record, SlowLinkMethod
 
 MeasuredLinks: TypeAlias = "Mapping[float, Mapping[str, Sequence[tuple[int, float]]]]"
 #: bytes and seconds of all-reduces and messages, by rate

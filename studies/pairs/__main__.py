@@ -1,6 +1,6 @@
 """Projected steps beside measured ones, on two ranks of this machine.
 
-``python -m tests.performance.projection [TASK...]`` measures profiles of each task and steps under
+``python -m studies.pairs [TASK...]`` measures profiles of each task and steps under
 each plan of ``projection.toml``, in turns, by the same two processes, and prints the table of
 ``docs/projection.md``. A step is projected from each profile, and the median of these is taken. Two
 processes that are started anew are as much as a third faster or slower, so that an error is the
@@ -10,6 +10,7 @@ they did so meanwhile.
 
 from __future__ import annotations
 
+import argparse
 import json
 import resource
 import statistics
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-ASKED: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+ASKED: Final = tomllib.loads(Path(__file__).with_name("pairs.toml").read_text())
 _RANKS: Final = 2
 _STARTS: Final = 3
 _TURNS: Final = 9
@@ -79,7 +80,7 @@ def measure(task_name: str, plans: Sequence[str]) -> list[Pair]:
         folder = Path(name)
         file = folder / "asked.json"
         file.write_text(json.dumps(asked))
-        first, *_ = run_ranks("tests.performance.projection_worlds", folder, _RANKS, str(file))
+        first, *_ = run_ranks("studies.pairs.worlds", folder, _RANKS, str(file))
     return pairs_of(task_name, plans, first)
 
 
@@ -143,6 +144,9 @@ class Others:
 
 def main() -> ExitCode:
     """Measure the tasks that the command line names, by default all, and print their table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tasks", nargs="*", default=ASKED["tasks"], metavar="TASK")
+    options = parser.parse_args()
     load = psutil.cpu_percent(interval=2) / 100 * (psutil.cpu_count() or 1)
     if load > _MOST_LOAD:
         print_line(f"others keep {load:.1f} processors busy; at most {_MOST_LOAD} may be")
@@ -150,7 +154,7 @@ def main() -> ExitCode:
     starts = []
     for _ in range(_STARTS):
         pairs = []
-        for task in sys.argv[1:] or ASKED["tasks"]:
+        for task in options.tasks:
             others = Others()
             own = measure(task, ASKED["plans"])
             if (share := others.share()) > _MOST_SHARE:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hybridperf.log.package import find_results, read_result
 from hybridperf.score.score import score_result
 from hybridperf.tasks.registry import find_task
-from tests.performance.slow_link_methods import COMPARISONS, METHODS
+from studies.slow_links.blocks import COMPARISONS, METHODS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from tests.performance.slow_link_methods import Comparison, Record
+    from studies.slow_links.blocks import Comparison, Record
 
 CLEARLY: Final = 1.05  #: times whose ratio is less are alike
 

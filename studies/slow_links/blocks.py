@@ -1,4 +1,4 @@
-"""What is measured over slow links, as ``slow_links.toml`` says, and the records of it."""
+"""What is measured over slow links, as ``blocks.toml`` says, and the records of it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Rung:
     plan: str
 
 
-_TABLE: Final = tomllib.loads(Path(__file__).with_name("slow_links.toml").read_text())
+_TABLE: Final = tomllib.loads(Path(__file__).with_name("blocks.toml").read_text())
 TASKS: Final[tuple[str, ...]] = tuple(_TABLE["tasks"])
 RATES_MBIT_PER_S: Final[tuple[float, ...]] = tuple(_TABLE["rates_mbit_per_s"])  #: 0: not limited
 REPETITIONS: Final[int] = _TABLE["repetitions"]

@@ -1,0 +1,1 @@
+"""Measurements that support a statement of the documentation; not installed."""

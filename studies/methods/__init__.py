@@ -1,0 +1,1 @@
+"""Convergence of delayed and compressed methods."""

@@ -1,0 +1,1 @@
+"""Projected and measured steps of two ranks."""

@@ -1,0 +1,1 @@
+"""Regret of the planner's choice."""

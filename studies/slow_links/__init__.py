@@ -1,0 +1,1 @@
+"""Steps over links with a rate limit."""
