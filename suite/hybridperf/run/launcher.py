@@ -111,7 +111,9 @@ def launch(
     environment = _environment(spec, own, ranks, node)
     if spec.sandboxed and scratch is not None:
         _compile(spec.trainer)
-        policy = policy_of(spec, writable=(spec.work, scratch), ranks=ranks)
+        socket = Path(channel.partition("@")[2])
+        folders = (spec.work, scratch)
+        policy = policy_of(spec, writable=folders, readable=(socket,), ranks=ranks)
         environment = clean_environment(environment, scratch)
         environment[child.SANDBOX_VARIABLE] = policy.as_json()
     with spec.output_of(node).open("ab") as output:

@@ -4,7 +4,9 @@ They read the interpreter, the libraries and the trainer's package, but neither 
 harness hands samples over, the task's data; they write folders of their own. One rank has no TCP,
 several have the ports that the kernel assigns. From Landlock's ABI 6 on, signals and abstract
 sockets end at its border. Where users may make namespaces, network and ``/dev/shm`` are the run's
-own; else UDP and ``/dev/shm`` are not restricted. Accelerators never are.
+own, of other files only what they may read is there, and modes, times and attributes of those
+cannot be changed; else UDP, ``/dev/shm``, attributes and sockets in the file system are not
+restricted. Accelerators never are.
 """
 
 from __future__ import annotations
@@ -93,20 +95,23 @@ def policy_of(
         *(Path(each) for each in os.environ.get("LD_LIBRARY_PATH", "").split(":") if each),
         Path(__file__).parents[1],
         *tops,
+        Path(sys.executable),
     }
+    roots = {root for root in roots if root.is_absolute() and root.exists()}
     allowed, listed = set[Path](), {top.parent.resolve() for top in tops}
     for root in roots:
-        if root.is_absolute() and root.exists():
-            _carve(root.resolve(), denied, allowed, listed)
+        _carve(root.resolve(), denied, allowed, listed)
     task = Path(spec.folder, spec.task_path).resolve()
     devices = (path for name in _DEVICES for path in Path("/dev").glob(name))
+    own = () if hands_over else data
+    visible = (*roots, Path(spec.folder, spec.task_path), *readable, *own)
     return Policy(
-        readable=_texts({*allowed, task, *readable, *(() if hands_over else data)}),
+        readable=_texts({*allowed, task, *readable, *own}),
         listed=_texts(listed),
         writable=_texts(writable),
         devices=_texts(devices),
         ports=_assigned_ports() if ranks > 1 else None,
-        namespaces=spec.sandbox.get("namespaces") is True,
+        visible=_texts(visible) if spec.sandbox.get("namespaces") is True else None,
     )
 
 
