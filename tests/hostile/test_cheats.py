@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import py_compile
 import secrets
 import select
 import shutil
@@ -184,6 +185,31 @@ def test_a_model_that_is_not_the_one_evaluated_on_the_clock_does_not_count(
     assert reason in done.sentence
     bench.assert_settled()
     assert bench.outcomes() == ["refused" if code == 3 else "crashed"]
+
+
+@pytest.mark.parametrize("mode", ["sandboxed", "open"])
+def test_compiled_code_that_is_not_its_source_s_does_not_run(
+    bench: Bench, tmp_path: Path, mode: str
+) -> None:
+    doped = tmp_path / "modules/doped"
+    shutil.copytree(ROOT / "tests/trainers/nearest", doped)
+    for path in doped.glob("*.py"):
+        path.write_text(path.read_text().replace("tests.trainers.nearest", "doped"))
+    memory = doped / "memory.py"
+    source = memory.read_text()
+    memory.write_text("raise SystemExit('other code')".ljust(len(source)))
+    os.utime(memory, (1, 1))
+    py_compile.compile(str(memory))
+    memory.write_text(source)
+    os.utime(memory, (1, 1))
+    bench.server = None
+
+    done = bench.run(
+        "--mode", mode, trainer="doped", PYTHONPATH=f"{ROOT}:{doped.parent}", quick=False
+    )
+
+    assert done.code == 0, done
+    assert bench.outcomes() == ["success"]
 
 
 @pytest.fixture

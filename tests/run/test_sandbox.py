@@ -15,6 +15,7 @@ import pytest
 
 from hybridperf.run import sandbox
 from hybridperf.run.launcher import python_command
+from hybridperf.run.provenance import package_folder
 from hybridperf.run.sandbox import clean_environment, mode_of, policy_of, sandbox_facts
 from hybridperf.system.landlock import Policy
 from hybridperf.tasks.data import data_files
@@ -57,6 +58,19 @@ def test_libraries_and_trainer_are_readable_and_the_data_inside_of_them_is_not(
     assert policy.ports is None
 
 
+@pytest.mark.parametrize("trainer", ["tests.trainers.nearest", "hybridperf_reference"])
+def test_what_python_compiled_of_trainer_and_harness_is_not_readable(
+    spec: RunSpec, trainer: str
+) -> None:
+    policy = policy_of(dataclasses.replace(spec, trainer=trainer), writable=[])
+
+    tops = Path(sandbox.__file__).parents[1], package_folder(trainer)
+    compiled = [path for top in tops for path in top.rglob("__pycache__")]
+    assert compiled
+    assert not any(readable(policy, path) for path in compiled)
+    assert all(readable(policy, top / "__init__.py") for top in tops)
+
+
 def test_results_in_a_folder_with_code_are_not_readable(
     spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,10 +85,10 @@ def test_results_in_a_folder_with_code_are_not_readable(
     assert not readable(policy, tmp_path / "result/result_0.txt")
 
 
-def test_the_policy_comes_back_from_its_text(spec: RunSpec) -> None:
+def test_the_policy_comes_back_from_its_file(spec: RunSpec, tmp_path: Path) -> None:
     for ranks in (1, 2):
         policy = policy_of(spec, writable=[spec.work], ranks=ranks)
-        assert Policy.from_json(policy.as_json()) == policy
+        assert Policy.read(policy.write(tmp_path)) == policy
     assert policy.ports is not None
     assert 1024 <= policy.ports[0] < policy.ports[1]
 

@@ -6,7 +6,8 @@ in `launcher_of`.
 
 from __future__ import annotations
 
-import compileall
+import atexit
+import functools
 import os
 import subprocess
 import sys
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from hybridperf.run import child, local_ranks
 from hybridperf.run.channel import CHANNEL_VARIABLE
-from hybridperf.run.provenance import package_folder
+from hybridperf.run.provenance import top_folder
 from hybridperf.run.sandbox import clean_environment, policy_of
+from hybridperf.run.scratch import Scratch
 from hybridperf.run.spec import NODE_VARIABLE, RUN_VARIABLE
 from hybridperf.system.cpu import probe_processor
 
@@ -31,6 +33,7 @@ __all__ = [
     "LocalLauncher",
     "RankCommand",
     "TorchrunLauncher",
+    "bytecode_folder",
     "launch",
     "launcher_of",
     "predictor_environment",
@@ -110,12 +113,12 @@ def launch(
     own = {**command.environment, CHANNEL_VARIABLE: channel}
     environment = _environment(spec, own, ranks, node)
     if spec.sandboxed and scratch is not None:
-        _compile(spec.trainer)
         socket = Path(channel.partition("@")[2])
         folders = (spec.work, scratch)
-        policy = policy_of(spec, writable=folders, readable=(socket,), ranks=ranks)
+        readable = (socket, bytecode_folder())
+        policy = policy_of(spec, writable=folders, readable=readable, ranks=ranks)
         environment = clean_environment(environment, scratch)
-        environment[child.SANDBOX_VARIABLE] = policy.as_json()
+        environment[child.SANDBOX_VARIABLE] = str(policy.write(scratch.parent))
     with spec.output_of(node).open("ab") as output:
         return subprocess.Popen(
             python_command(spec, child.__name__, *command.module),
@@ -130,28 +133,35 @@ def launch(
 
 def python_command(spec: RunSpec, module: str, *arguments: str) -> list[str]:
     """Return the command that runs ``module``; in a sandbox, isolated from the user's settings."""
+    python = [sys.executable, "-X", f"pycache_prefix={bytecode_folder()}"]
     if not spec.sandboxed:
-        return [sys.executable, "-m", module, *arguments]
-    top = package_folder(spec.trainer)
-    for _ in spec.trainer.split("."):
-        top = top.parent
+        return [*python, "-m", module, *arguments]
     # In the harness's own order, so that both run the same code; but its first place, the folder
     # that it was started in or by, may hold files with names of modules.
     first, *others = [path or str(Path.cwd()) for path in sys.path]
-    start = f"import sys; sys.path[:] = {[*others, first, str(top)]!r}; "
-    start += f"from {module} import main; main()"
-    return [sys.executable, "-I", "-c", start, *arguments]
+    places = [*others, first, str(top_folder(spec.trainer).parent)]
+    start = f"import sys; sys.path[:] = {places!r}; from {module} import main; main()"
+    return [*python, "-I", "-c", start, *arguments]
+
+
+@functools.cache
+def bytecode_folder() -> Path:
+    """Return where processes of this command find what Python compiled; it ends with the command.
+
+    It begins empty, since a file beside a source may hold other code than that. Only processes
+    outside of the sandbox write to it.
+    """
+    temporary = Scratch()
+    atexit.register(temporary.close)
+    folder = temporary.path / "bytecode"
+    folder.mkdir()
+    return folder
 
 
 def predictor_environment(spec: RunSpec, scratch: Path) -> dict[str, str]:
     """Return the environment variables of predictors, which may use all cores."""
     environment = _environment(spec, {}, ranks=1, node=0)
     return clean_environment(environment, scratch) if spec.sandboxed else environment
-
-
-def _compile(trainer: str) -> None:
-    """Compile the trainer's code, whose processes cannot write what they compile."""
-    compileall.compile_dir(package_folder(trainer), quiet=2)
 
 
 def _environment(spec: RunSpec, own: Mapping[str, str], ranks: int, node: int) -> dict[str, str]:
@@ -166,4 +176,5 @@ def _environment(spec: RunSpec, own: Mapping[str, str], ranks: int, node: int) -
         RUN_VARIABLE: str(spec.path),
         NODE_VARIABLE: f"{node} {os.getpid()}",
         child.PARENT_VARIABLE: str(os.getpid()),
+        "PYTHONPYCACHEPREFIX": str(bytecode_folder()),  # of what these processes start
     }

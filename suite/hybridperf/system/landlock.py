@@ -15,9 +15,12 @@ import os
 import struct
 import sys
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hybridperf.system.namespaces import enter_namespaces
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Policy", "enter_sandbox", "landlock_abi", "why_no_landlock"]
 
@@ -73,14 +76,16 @@ class Policy:
     #: its own
     visible: tuple[str, ...] | None = None
 
-    def as_json(self) -> str:
-        """Return the policy as JSON."""
-        return json.dumps(asdict(self))
+    def write(self, folder: Path) -> Path:
+        """Write the policy to a file in ``folder``; return the file."""
+        path = folder / "policy.json"
+        path.write_text(json.dumps(asdict(self)))
+        return path
 
     @classmethod
-    def from_json(cls, text: str) -> Policy:
-        """Return the policy that `as_json` made into ``text``."""
-        values = json.loads(text)
+    def read(cls, path: Path) -> Policy:
+        """Return the policy that `write` wrote to ``path``."""
+        values = json.loads(path.read_text())
         lists = {name: tuple(each) for name, each in values.items() if isinstance(each, list)}
         return cls(**values | lists)
 

@@ -92,6 +92,11 @@ def _change_times() -> None:
     os.utime(__file__, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
+def _compiled() -> Path:
+    tag = sys.implementation.cache_tag
+    return Path(__file__).parent / f"__pycache__/attempts.{tag}.pyc"
+
+
 def _add_module() -> None:
     (Path(sys.prefix) / "lib/sitecustomize.py").write_text("")
 
@@ -137,6 +142,8 @@ ATTEMPTS: Final[Mapping[str, Callable[[], object]]] = {
     "writes the harness's memory": lambda: os.open(f"/proc/{_harness()}/mem", os.O_RDWR),
     "reads the harness's environment": lambda: Path(f"/proc/{_harness()}/environ").read_bytes(),
     "takes the harness's files": lambda: Path(f"/proc/{_harness()}/fd/0").read_bytes(),
+    "reads what Python compiled of it": lambda: _compiled().read_bytes(),
+    "prepares code for the next run": lambda: Path(str(sys.pycache_prefix), "mine").mkdir(),
     "changes its own code": lambda: os.open(__file__, os.O_WRONLY),
     "changes the harness's code": lambda: Path(sys.modules["hybridperf"].__path__[0], "x").touch(),
     "adds a module that starts with every Python": _add_module,
