@@ -41,10 +41,11 @@ from hybridperf.run.channel import (
     connect,
 )
 from hybridperf.run.rank_server import RankServer
+from hybridperf.run.trainer_answers import answer
 from hybridperf.system.landlock import landlock_abi
 from hybridperf.system.namespaces import why_no_namespaces
 from hybridperf.tasks.data import load
-from hybridperf.tasks.registry import find_task
+from hybridperf.tasks.registry import find_task, read_task, task_path
 from tests.run.conftest import ROOT, Bench, bench, wait_until
 from tests.run.served import served
 from tests.run_spec import run_spec
@@ -185,6 +186,26 @@ def test_a_model_that_is_not_the_one_evaluated_on_the_clock_does_not_count(
     assert reason in done.sentence
     bench.assert_settled()
     assert bench.outcomes() == ["refused" if code == 3 else "crashed"]
+
+
+@pytest.mark.parametrize(("module", "ranks"), [("units", 1), ("profile", 1), ("profile", 2)])
+def test_a_trainer_that_is_asked_about_a_task_answers_from_the_sandbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, ranks: int
+) -> None:
+    own, private = tmp_path / "task.toml", tmp_path / "private"
+    text = task_path("resnet/laptop").read_text()
+    own.write_text(text.replace('trainer = "hybridperf_reference"', f'trainer = "{CHEAT}"'))
+    private.write_text("nobody else's business")
+    monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnop")
+
+    found = answer(read_task(own), module, own, ranks=ranks)
+
+    assert {name for name, stopped_by in found.items() if not stopped_by} == (
+        {"mode"} if why_no_namespaces() else set()
+    )
+    assert len(found) == 5
+    assert private.read_text() == "nobody else's business"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["private", "task.toml"]
 
 
 @pytest.mark.parametrize("mode", ["sandboxed", "open"])

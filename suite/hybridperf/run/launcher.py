@@ -7,6 +7,7 @@ in `launcher_of`.
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import functools
 import os
 import subprocess
@@ -24,7 +25,7 @@ from hybridperf.run.spec import NODE_VARIABLE, RUN_VARIABLE
 from hybridperf.system.cpu import probe_processor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from hybridperf.run.spec import RunSpec
 
@@ -34,8 +35,10 @@ __all__ = [
     "RankCommand",
     "TorchrunLauncher",
     "bytecode_folder",
+    "child_environment",
     "launch",
     "launcher_of",
+    "local_command",
     "predictor_environment",
     "python_command",
 ]
@@ -60,14 +63,20 @@ class LocalLauncher:
     """Start the ranks of one machine without torchrun, which saves an import of torch."""
 
     def rank_command(self, spec: RunSpec, node: int) -> RankCommand:
-        """Return the trainer's module for one rank, else `local_ranks` with its arguments."""
+        """Return the command that runs the trainer's ``train`` on all ranks."""
         del node  # always 0
-        ranks = spec.parallel_plan().ranks
-        if ranks == 1:
-            # any free port: no other rank connects to the store
-            environment = local_ranks.rank_environment(0, ranks, port=0)
-            return RankCommand([f"{spec.trainer}.train"], environment)
-        return RankCommand([local_ranks.__name__, str(ranks), spec.trainer])
+        return local_command(spec, f"{spec.trainer}.train", spec.parallel_plan().ranks)
+
+
+def local_command(spec: RunSpec, module: str, ranks: int, *arguments: str) -> RankCommand:
+    """Return the command that runs ``module`` of the trainer of ``spec`` on ``ranks`` ranks here.
+
+    It starts the module itself for one rank, else `local_ranks`.
+    """
+    if ranks == 1:
+        # any free port: no other rank connects to the store
+        return RankCommand([module, *arguments], local_ranks.rank_environment(0, ranks, port=0))
+    return RankCommand([local_ranks.__name__, str(ranks), spec.trainer, module, *arguments])
 
 
 class TorchrunLauncher:
@@ -108,27 +117,57 @@ def launch(
     ``channel`` is where they find the harness, and ``scratch`` the folder for their temporary
     files if they run in a sandbox.
     """
-    ranks = spec.parallel_plan().ranks // spec.nodes
     command = launcher_of(spec).rank_command(spec, node)
-    own = {**command.environment, CHANNEL_VARIABLE: channel}
-    environment = _environment(spec, own, ranks, node)
-    if spec.sandboxed and scratch is not None:
-        socket = Path(channel.partition("@")[2])
-        folders = (spec.work, scratch)
-        readable = (socket, bytecode_folder())
-        policy = policy_of(spec, writable=folders, readable=readable, ranks=ranks)
-        environment = clean_environment(environment, scratch)
-        environment[child.SANDBOX_VARIABLE] = str(policy.write(scratch.parent))
+    command = dataclasses.replace(
+        command, environment={**command.environment, CHANNEL_VARIABLE: channel}
+    )
+    ranks = spec.parallel_plan().ranks // spec.nodes
     with spec.output_of(node).open("ab") as output:
         return subprocess.Popen(
             python_command(spec, child.__name__, *command.module),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env=child_environment(
+                spec,
+                command,
+                ranks,
+                scratch,
+                node=node,
+                writable=(spec.work,),
+                readable=(Path(channel.partition("@")[2]),),
+            ),
             cwd=scratch if spec.sandboxed else None,  # the harness's may not be readable
             start_new_session=True,  # Ctrl-C reaches only the harness, which ends all ranks
         )
+
+
+def child_environment(
+    spec: RunSpec,
+    command: RankCommand,
+    ranks: int,
+    scratch: Path | None,
+    *,
+    node: int = 0,
+    writable: Iterable[Path] = (),
+    readable: Iterable[Path] = (),
+) -> dict[str, str]:
+    """Return the variables of the process that carries out ``command`` of ``ranks`` ranks here.
+
+    Where it runs in a sandbox, they name its policy. It may then write to ``writable`` and the
+    folder ``scratch``, beside which is the file of the policy, and read ``readable`` too.
+    """
+    environment = _environment(spec, command.environment, ranks, node)
+    if not spec.sandboxed or scratch is None:
+        return environment
+    policy = policy_of(
+        spec,
+        writable=(*writable, scratch),
+        readable=(*readable, bytecode_folder()),
+        ranks=ranks,
+    )
+    own = {child.SANDBOX_VARIABLE: str(policy.write(scratch.parent))}
+    return clean_environment(environment, scratch) | own
 
 
 def python_command(spec: RunSpec, module: str, *arguments: str) -> list[str]:
