@@ -69,6 +69,32 @@ def test_weights_without_end_are_neither_hashed_nor_copied(bench: Bench) -> None
     bench.assert_goes_on()
 
 
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("many parts", "saved weights in 20000 files, and 1000 is the most"),
+        ("a part with a long name", "'part_aaaa"),
+    ],
+)
+def test_weights_whose_names_would_fill_the_manifest_are_refused(
+    bench: Bench, fault: str, reason: str
+) -> None:
+    done = bench.strike(fault)
+
+    assert done.code == 4
+    assert reason in done.sentence
+    bench.assert_settled()
+    bench.assert_goes_on()
+
+
+def test_a_folder_deeper_than_any_path_is_removed(bench: Bench) -> None:
+    done = bench.strike("deep folder")
+
+    assert done.code == 0, done
+    bench.assert_settled()
+    assert bench.outcomes() == ["success"]
+
+
 def test_weights_of_the_closed_division_are_no_larger_than_the_task_s(tmp_path: Path) -> None:
     spec = run_spec(tmp_path)
     values = tensor_values(spec.task())
