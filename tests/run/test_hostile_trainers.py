@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hybridperf.log import keys
 from hybridperf.log.package import Package
 from hybridperf.log.reader import read_log
 from hybridperf.log.sums import SUMS
@@ -212,14 +213,18 @@ def test_a_run_whose_predictor_was_killed_is_scored_by_the_next_command(bench: B
 
 def test_secrets_and_paths_in_an_exception_are_not_published(bench: Bench, victim: Path) -> None:
     done = bench.strike("tell secrets", VICTIM=str(victim))
+    asked = bench.strike("tell secrets", "--publish-errors", VICTIM=str(victim))
 
-    assert done.code == 4
+    assert done.code == asked.code == 4
     assert str(victim) in done.sentence  # the user's own terminal
-    (manifest,) = bench.manifests()
-    assert manifest["reason"].endswith(": no file [removed] with [removed] [removed]")
-    (log,) = bench.out.rglob("result_0.txt")
-    assert str(victim.parent) not in log.read_text() + json.dumps(manifest)
-    assert "[removed]" in log.read_text()
+    type_only, with_text = (manifest["reason"] for manifest in bench.manifests())
+    assert type_only == "the trainer failed: tests.trainers.faulty.faults.Boom"
+    assert with_text == f"{type_only}: no file [removed] with [removed] [removed]"
+    for number, reason in enumerate((type_only, with_text)):
+        (log,) = bench.out.rglob(f"result_{number}.txt")
+        (ending,) = read_log(log).all(keys.ENDING)
+        assert ending.value == {"outcome": "crashed", "reason": reason}
+        assert str(victim.parent) not in log.read_text()
 
 
 @pytest.mark.parametrize("name", ["result_0.txt", "result_0.json", SUMS])

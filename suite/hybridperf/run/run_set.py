@@ -157,6 +157,7 @@ def _carry_out(
             rendezvous=peers.rendezvous(),
             provenance=provenance,
             keep_weights=request.keep_weights,
+            publish_errors=request.publish_errors,
             mode=mode_of(task, request.mode, request.nodes.count),
             sandbox=sandbox_facts(request.mode, request.nodes.count),
             projection=projection,

@@ -14,7 +14,7 @@ from hybridperf.log.package import result_names
 from hybridperf.log.reader import read_log
 from hybridperf.log.writer import LogClock, LogWriter
 from hybridperf.run.atomic import canonical_json, write_atomically
-from hybridperf.run.ending import Outcome
+from hybridperf.run.ending import Outcome, without_text
 from hybridperf.run.folder import add_hashes, output_file
 from hybridperf.run.provenance import code_facts, file_sha256
 from hybridperf.run.scratch import remove_folder
@@ -74,7 +74,8 @@ def seal(
         UserError: exit status 3 if a file that was sealed before has changed.
     """
     guard = Guard.of_this_machine()
-    published = dataclasses.replace(ending, reason=guard.redacted(ending.reason))
+    reason = ending.reason if spec.publish_errors else without_text(ending.reason)
+    published = dataclasses.replace(ending, reason=guard.redacted(reason))
     closed = _closed_log(spec, published)
     log_sha256 = sha256(closed).hexdigest()
     if not ending.outcome.completed and spec.output.exists():

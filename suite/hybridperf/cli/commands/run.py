@@ -238,6 +238,7 @@ def request_of(options: argparse.Namespace) -> RunRequest:
         system=options.system,
         division=options.division,
         keep_weights=options.keep_weights,
+        publish_errors=options.publish_errors,
         overrides=tuple(overrides.items()),
     )
 
