@@ -28,7 +28,8 @@ __all__ = ["Policy", "enter_sandbox", "landlock_abi", "why_no_landlock"]
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _VERSION: Final = 1
 _BENEATH, _PORT = 1, 2  # kinds of rules
-_NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2  # prctl(2)
+_NO_NEW_PRIVILEGES: Final = 38  # prctl(2)
+_SET_FILTER, _NO_SLOWER = 1, 1 << 2  # seccomp(2); the flag leaves speculation on before Linux 5.16
 _CAPABILITIES_3: Final = 0x20080522  #: version of capset(2)
 _EXECUTE, _WRITE, _READ, _LIST = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _MAKE_CHARACTER, _MAKE_BLOCK = 1 << 6, 1 << 11
@@ -41,18 +42,21 @@ _RIGHTS: Final = {1: (1 << 13) - 1, 2: 1 << 13, 3: _TRUNCATE, 5: _IOCTL}
 _NETWORK_ABI, _SCOPE_ABI = 4, 6
 
 # The system calls that change another process of the same user, by machine: its number in an
-# audit, and by the number of each call, which arguments are what where it means the caller. They
-# are, in this order: prlimit, setpriority, sched_setscheduler, _setparam and _setattr, and
-# ioprio_set. Affinity is not among them, since libraries set that of their own threads by number.
+# audit, that of seccomp, and by the number of each call, which arguments are what where it means
+# the caller. They are, in this order: prlimit, setpriority, sched_setscheduler, _setparam and
+# _setattr, and ioprio_set. Affinity is not among them, since libraries set that of their own
+# threads by number.
 _ZERO: Final = ((0, 0),)
 _OWN_ONLY: Final = {
     "x86_64": (
         0xC000003E,
+        317,
         {302: _ZERO, 141: ((0, 0), (1, 0)), **dict.fromkeys((144, 142, 314), _ZERO)}
         | {251: ((0, 1), (1, 0))},
     ),
     "aarch64": (
         0xC00000B7,
+        277,
         {261: _ZERO, 140: ((0, 0), (1, 0)), **dict.fromkeys((119, 118, 274), _ZERO)}
         | {30: ((0, 1), (1, 0))},
     ),
@@ -169,7 +173,7 @@ def _keep_to_itself() -> None:
     known = _OWN_ONLY.get(os.uname().machine)
     if known is None or sys.maxsize < 2**32:
         return
-    machine, calls = known
+    machine, seccomp, calls = known
     # An instruction: what to do, how many to skip if true, and if not, and a number.
     steps = [(_LOAD, 0, 0, _MACHINE_AT), (_EQUAL, 1, 0, machine), (_RETURN, 0, 0, _REFUSED)]
     steps += [(_LOAD, 0, 0, _NUMBER_AT), (_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _REFUSED)]
@@ -181,7 +185,7 @@ def _keep_to_itself() -> None:
     steps += [(_RETURN, 0, 0, _ALLOWED)]
     program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
     header = struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(program))
-    _checked(_LIBC.prctl(_SET_SECCOMP, ctypes.c_ulong(_FILTER), header, 0, 0))
+    _checked(_call(seccomp, _SET_FILTER, _NO_SLOWER, header))
 
 
 def _drop_capabilities() -> None:
