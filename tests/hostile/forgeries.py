@@ -22,7 +22,6 @@ from tests.hostile.forging import (
     no_predictions,
     one_log,
     other_predictions,
-    predictions_of_a_bracket,
     raised_quality,
     repeat,
     run_next_month,
@@ -147,12 +146,6 @@ FORGERIES = [
         "result.predictions",
     ),
     Forgery("predictions that are none", "self-reported", other_predictions, "result.predictions"),
-    Forgery(
-        "predictions whose header is a bracket",
-        "self-reported",
-        predictions_of_a_bracket,
-        "result.predictions",
-    ),
     Forgery(
         "predictions that are not there", "self-reported", no_predictions, "result.predictions"
     ),

@@ -199,13 +199,6 @@ def other_predictions(package: Package) -> None:
     seal(package.root)
 
 
-def predictions_of_a_bracket(package: Package) -> None:
-    """Keep predictions whose header Python's tokenizer does not get to the end of."""
-    header = b"(".ljust(117) + b"\n"
-    (package.folder / "predictions_2.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00" + header)
-    seal(package.root)
-
-
 def no_predictions(package: Package) -> None:
     (package.folder / "predictions_2.npy").unlink()
     seal(package.root)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.errors import ExitCode, UserError
+from hybridperf.evidence.predictions import read_predictions
 from hybridperf.log.package import find_results, read_result
 from hybridperf.report import page
 from hybridperf.report.build import build_report
@@ -182,3 +183,26 @@ def test_folders_deeper_than_python_s_stack_are_searched(
 
     assert "Traceback" not in done.stderr
     assert done.returncode == 0, done
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "(",
+        "(" * 100,
+        "{" * 9000,
+        "-" * 9000 + "1",
+        "{'descr': '<i8', 'fortran_order': False, 'shape': (1e9,)}",
+        "{'descr': '<i8', 'fortran_order': False, 'shape': (9999999999999,)}",
+        "{'descr': 'O', 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': [('a', 'b')], 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': '<i8', 'fortran_order': False, 'shape': (1L,)}",
+        "\x00",
+    ],
+)
+def test_headers_of_predictions_that_are_none_are_refused(tmp_path: Path, header: str) -> None:
+    path, content = tmp_path / "predictions_0.npy", header.encode() + b"\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(content).to_bytes(2, "little") + content + bytes(8))
+
+    with pytest.raises(ValueError, match="array of"):
+        read_predictions(path)

@@ -17,6 +17,7 @@ from hybridperf.log.reader import read_log
 from hybridperf.log.sums import SUMS
 from hybridperf.run import kept
 from hybridperf.run.kept import keep_model, remove_excess_weights
+from hybridperf.run.scratch import remove_folder
 from hybridperf.run.spec import weights_part
 from hybridperf.tasks.tensors import tensor_values
 from hybridperf.untrusted import WEIGHTS_CAP_BYTES
@@ -89,11 +90,14 @@ def test_weights_whose_names_would_fill_the_manifest_are_refused(
 
 
 def test_a_folder_deeper_than_any_path_is_removed(bench: Bench) -> None:
-    done = bench.strike("deep folder")
+    try:
+        done = bench.strike("deep folder")
 
-    assert done.code == 0, done
-    bench.assert_settled()
-    assert bench.outcomes() == ["success"]
+        assert done.code == 0, done
+        bench.assert_settled()
+        assert bench.outcomes() == ["success"]
+    finally:
+        remove_folder(bench.out)  # which pytest cannot, and would fail for all that follows
 
 
 def test_weights_of_the_closed_division_are_no_larger_than_the_task_s(tmp_path: Path) -> None:
