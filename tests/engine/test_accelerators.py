@@ -63,7 +63,7 @@ LAWS = (
     Case("vit", "adamw", "dp=2,gradients=powersgd"),
     Case("vgg", "sgd", "pp=2,staleness=1", clip=0.5),
     Case("resnet", "lamb", "pp=2,microbatches=2,staleness=1,flush=off", clip=0.5),
-    Case("vit", "sgd", "pp=3,microbatches=3,staleness=1,flush=off", clip=0.5),
+    Case("vit", "sgd", "pp=3,microbatches=4,staleness=1,flush=off", clip=0.5),
     Case("vit", "adamw", "dp=2,pp=2,staleness=2,flush=off", clip=0.5),
     Case("vgg", "sgd", "pp=4,microbatches=4,staleness=1,flush=off", clip=0.5),
 )

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 # A stage between two others, which the tables of delayed plans have under four ranks only.
-MORE = ("vgg:pp=3,staleness=1", "vit:pp=3,microbatches=3,links=bf16,staleness=1,flush=off")
+MORE = (
+    "vgg:pp=3,microbatches=4,staleness=1",
+    "vit:pp=3,microbatches=4,links=bf16,staleness=1,flush=off",
+)
 
 
 def items() -> dict[int, list[str]]:
