@@ -21,7 +21,7 @@ from hybridperf.projection.costs import plan_costs
 from hybridperf.projection.memory import memory_bytes
 from hybridperf.projection.project import project
 from hybridperf.projection.projected_cuts import projected_cuts
-from hybridperf.projection.steps import fewer_microbatches, simulated_steps
+from hybridperf.projection.steps import settling_plans, simulated_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -277,7 +277,7 @@ class _Search:
 def _actions(plan: ParallelPlan) -> int:
     """Return about how many actions the simulation of ``plan`` has."""
     steps, _ = simulated_steps(plan)
-    microbatches = fewer_microbatches(plan, rounds=1).microbatches
+    microbatches = next(settling_plans(plan)).microbatches
     return _ACTIONS * len(steps) * plan.pipeline_stages * microbatches
 
 
