@@ -77,10 +77,9 @@ def settled_round(timeline: Timeline, plan: ParallelPlan, step: int) -> Round | 
         if (rounds := _last_rounds(program, plan, step, apart + 1)) is None:
             return None
         start_s, waits_s = timeline.start_s[rank], timeline.exposed_at_s[rank]
-        later += (
-            start_s[at] - start_s[before] for before, at in zip(*rounds[::apart], strict=True)
-        )
-        counted = range(rounds[0][-1] + 1, rounds[-1][-1] + 1)
+        first, last = rounds[0], rounds[-1]
+        later += (start_s[at] - start_s[before] for before, at in zip(first, last, strict=True))
+        counted = range(first[-1] + 1, last[-1] + 1)
         exposed_s.append(sum(s for at, s in waits_s.items() if at in counted) / apart)
     least, most = min(later), max(later)
     return Round((least + most) / 2 / apart, tuple(exposed_s), (most - least) / apart)
