@@ -114,6 +114,8 @@ def device_timing(device: Accelerator, units: UnitTable, precision: str) -> Unit
             backward_s=tuple(_BACKWARD * each for each in forward_s),
             loss_s=microbatch * loss_bytes / bytes_per_s,
             update_s=update_s,
+            codec_bytes_per_s=bytes_per_s,
+            codec_flops_per_s=device.peak_tflops["fp32"] * _TERA * achieved.arithmetic_fp32,
         )
 
     return times
