@@ -57,8 +57,8 @@ def gradient_compression_s(plan: ParallelPlan, times: UnitTimes, units: Iterable
     if plan.zero:
         often = plan.microbatches if plan.zero >= 2 and plan.pp == 1 else 1
         elements *= often / plan.shards
-    bytes_s = elements * GRADIENT_BYTES[plan.gradients] / times.codec_bytes_per_s
-    return max(bytes_s, elements * GRADIENT_FLOPS[plan.gradients] / times.codec_flops_per_s)
+    bytes_s = elements * GRADIENT_BYTES[plan.gradients] * times.codec_byte_s
+    return max(bytes_s, elements * GRADIENT_FLOPS[plan.gradients] * times.codec_flop_s)
 
 
 def link_codec_s(
@@ -75,7 +75,7 @@ def link_codec_s(
     before_s, after_s = (
         message_bytes(plain, stages.table.units, stages.units[sender][-1], times.microbatch)
         / FLOAT_BYTES
-        / times.codec_bytes_per_s
+        * times.codec_byte_s
         if 0 <= sender < len(stages.units) - 1
         and stages.rank_of[sender] != stages.rank_of[sender + 1]
         else 0.0

@@ -104,6 +104,8 @@ def device_timing(device: Accelerator, units: UnitTable, precision: str) -> Unit
     layer_s = _layer_s(device.name, precision)
     layers_s = [_layers(unit) * layer_s for unit in units.units]
     loss_bytes = _LOSS_PASSES * units.units[-1].output_elements * _FP32_BYTES
+    single = device.peak_tflops.get("fp32", peak)
+    codec_flop_s = 1 / (single * _TERA * achieved.arithmetic_fp32)
     update_s = tuple(unit.parameters * _UPDATE_BYTES / bytes_per_s for unit in units.units)
 
     def times(microbatch: int) -> UnitTimes:
@@ -114,8 +116,8 @@ def device_timing(device: Accelerator, units: UnitTable, precision: str) -> Unit
             backward_s=tuple(_BACKWARD * each for each in forward_s),
             loss_s=microbatch * loss_bytes / bytes_per_s,
             update_s=update_s,
-            codec_bytes_per_s=bytes_per_s,
-            codec_flops_per_s=device.peak_tflops["fp32"] * _TERA * achieved.arithmetic_fp32,
+            codec_byte_s=1 / bytes_per_s,
+            codec_flop_s=codec_flop_s,
         )
 
     return times

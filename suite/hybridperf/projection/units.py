@@ -7,7 +7,6 @@ import functools
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -174,8 +173,8 @@ class UnitTimes:
     loss_s: float  #: of the loss with its backward pass
     update_s: tuple[float, ...]  #: by unit: its share of the optimizer's step
     stretch_of_shards: float = 1.0  #: of passes whose parameters are laid out as FSDP requires
-    codec_bytes_per_s: float = inf  #: of memory, while compressing; infinite where it is measured
-    codec_flops_per_s: float = inf  #: likewise
+    codec_byte_s: float = 0.0  #: of memory that compression reads or writes; 0 where it is measured
+    codec_flop_s: float = 0.0  #: likewise
 
 
 UnitTiming: TypeAlias = Callable[[int], UnitTimes]  #: samples of a micro-batch -> times
