@@ -155,6 +155,7 @@ class Attempt:
                 around.peers,
                 resumed_at=resumed_at,
             )
+            server.save_models()
         self.imported = server.imported
         return ending
 

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from hybridperf.log.package import Package
     from hybridperf.run.spec import RunSpec
 
-__all__ = ["another_model", "keep_model", "remove_excess_weights", "weights_sha256"]
+__all__ = [
+    "another_model",
+    "keep_model",
+    "most_weights_bytes",
+    "remove_excess_weights",
+    "weights_sha256",
+]
 
 _NUMBER_BYTES: Final = 8  #: of the widest type of tensors
 _MARGIN_BYTES: Final = 2**20  #: of a file, for names and shapes
@@ -35,22 +41,24 @@ def weights_sha256(spec: RunSpec) -> dict[str, str]:
     return {path.name: file_sha256(path) for path in weights_parts(spec.weights)}
 
 
-def remove_excess_weights(spec: RunSpec) -> str:
-    """Remove final weights that are too large to be read and copied; return what was removed.
+def most_weights_bytes(spec: RunSpec, parts: int) -> int:
+    """Return the most bytes that weights in so many ``parts`` may have.
 
     In the closed division the task's tensors say how large they can be.
     """
+    values = tensor_values(spec.task()) if spec.division == "closed" else None
+    return WEIGHTS_CAP_BYTES if values is None else values * _NUMBER_BYTES + parts * _MARGIN_BYTES
+
+
+def remove_excess_weights(spec: RunSpec) -> str:
+    """Remove final weights that are too large to be read and copied; return what was removed."""
     parts = weights_parts(spec.weights)
     size = sum(path.lstat().st_size for path in parts)
-    values = tensor_values(spec.task()) if spec.division == "closed" else None
-    most, why = WEIGHTS_CAP_BYTES, f"in the {spec.division} division"
-    if values is not None:
-        most = values * _NUMBER_BYTES + len(parts) * _MARGIN_BYTES
-        why = f"for the {values} numbers of the task's model"
-    if size <= most:
+    if size <= (most := most_weights_bytes(spec, len(parts))):
         return ""
     shutil.rmtree(spec.weights)
-    return f"the trainer saved {size} bytes of weights, and {most} is the most {why}"
+    what = f"the trainer saved {size} bytes of weights, and {most} is the most"
+    return f"{what} for the task's model in the {spec.division} division"
 
 
 def another_model(spec: RunSpec) -> str:
