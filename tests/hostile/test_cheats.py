@@ -16,6 +16,7 @@ import select
 import socket
 import struct
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -52,7 +53,6 @@ from tests.trainers.cheat.attempts import ATTEMPTS, LEFT, WHISPERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from hybridperf.run.spec import RunSpec
 
@@ -393,7 +393,7 @@ def test_weights_that_could_still_change_or_are_too_large_end_the_run(
 
 def test_files_that_no_message_names_do_not_pile_up(server: RankServer) -> None:
     channel = begun(server)
-    before = len(os.listdir("/proc/self/fd"))
+    before = _open_files()
     descriptor = os.open(os.devnull, os.O_RDONLY)
 
     with contextlib.suppress(ChannelError):
@@ -401,7 +401,11 @@ def test_files_that_no_message_names_do_not_pile_up(server: RankServer) -> None:
             channel.send(Describe("note"), descriptor)
 
     os.close(descriptor)
-    wait_until(lambda: len(os.listdir("/proc/self/fd")) < before)  # one end of the channel less
+    wait_until(lambda: _open_files() < before)  # by the harness's end of the channel
+
+
+def _open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_a_trainer_does_not_say_how_fast_the_harness_finds_it(server: RankServer) -> None:

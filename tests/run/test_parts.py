@@ -194,9 +194,30 @@ def test_runs_on_another_system_do_not_join_a_result(
     monkeypatch.setattr(run_set, "describe_with_torch", lambda **_: changed)
     path = task_path("resnet/laptop")
     order = RunRequest(path, ParallelPlan(), 2, finished_run, trainer=FAULTY, system=system.stem)
-    with pytest.raises(UserError, match="found other hardware or software") as refusal:
+    before = json.loads(system.read_text())["host_memory_capacity"]
+    with pytest.raises(UserError, match="expected host_memory_capacity ") as refusal:
         list(run_set.make_run_set(order, Silent()))
+    assert f"host_memory_capacity {before!r}, as on the system" in str(refusal.value)
+    assert "found '1 TB'; choose a new entry with --system NAME" in str(refusal.value)
     assert refusal.value.exit_code is ExitCode.USAGE
+
+
+def test_the_first_field_that_differs_is_named_by_its_place(
+    finished_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (system,) = finished_run.rglob("systems/*.json")
+    kept = json.loads(system.read_text())
+    path = task_path("resnet/laptop")
+    order = RunRequest(path, ParallelPlan(), 2, finished_run, trainer=FAULTY, system=system.stem)
+    for edited, expected in (
+        (kept | {"hybridperf": kept["hybridperf"] | {"processor": {"model": "Z80"}}}, "processor."),
+        ({key: value for key, value in kept.items() if key != "framework"}, "framework none, as"),
+    ):
+        system.write_bytes(canonical_json(edited))
+        monkeypatch.setattr(run_set, "describe_with_torch", describe)
+        with pytest.raises(UserError) as refusal:
+            list(run_set.make_run_set(order, Silent()))
+        assert expected in str(refusal.value)
 
 
 def test_a_trainer_may_stand_in_the_current_folder(
@@ -256,7 +277,6 @@ def _report_twice(run: TimedRun, _: object) -> None:
             "a block ended without report()",
         ),
         (_on_the_clock(_report_twice), "report() follows an evaluation, once"),
-        (_on_the_clock(lambda run, _: run.save({})), "save() follows the clock"),
     ],
 )
 def test_a_trainer_keeps_its_turn(

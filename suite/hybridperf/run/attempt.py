@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -84,24 +85,13 @@ class Attempt:
         folder = attempt_folder(surroundings.package, number)
         return cls(RunSpec.read(folder / "run.json"), surroundings)
 
-    @property
-    def failed_with_machine(self) -> bool:
-        """Return whether the attempt ended because memory or disk ran out or the machine stopped.
-
-        It is then made again, with the same seed, and never published.
-        """
-        spec = self.spec
-        restarted = spec.machine_start not in {"", machine_start()}
-        ended = spec.machine_failed.exists()
-        return ended or (restarted and not spec.ending.exists() and resumable_epoch(spec) is None)
-
     def run(self) -> Sealed:
         """Launch, supervise, rescore and seal the run.
 
         Raises:
             OSError: if the disk is full.
-            UserError: exit status 4 if the machine failed or the predictor was killed, 5 if
-                interrupted while the attempt can be resumed or is being rescored.
+            UserError: exit status 4 if the predictor was killed, 5 if interrupted while the attempt
+                can be resumed or is being rescored.
         """
         Path(self.spec.folder).mkdir()
         self.spec.work.mkdir()
@@ -122,8 +112,9 @@ class Attempt:
     def finish(self, number: int) -> Sealed:
         """Seal the attempt that an earlier harness started, whichever step it has reached.
 
-        If that harness ended before the attempt did, the attempt counts as interrupted. Its files
-        count only if the log agrees with them, because the trainer could have written them too.
+        If that harness ended before the attempt did, the attempt counts as interrupted, or as
+        failed with the machine if that was started again or its disk was full. Its files count only
+        if the log agrees with them, because the trainer could have written them too.
 
         Raises:
             UserError: exit status 4 if the predictor was killed, 5 if interrupted while the model
@@ -132,6 +123,10 @@ class Attempt:
         end_processes(self.spec.path)
         problem = _remove_refused_files(self.spec) or disagreement(self.spec, number)
         ending = Ending(Outcome.INTERRUPTED, "the harness was ended")
+        if self.spec.machine_start not in {"", machine_start()}:
+            ending = Ending(Outcome.ENVIRONMENT, "the machine was started again")
+        if self.spec.disk_full.exists():
+            ending = Ending(Outcome.ENVIRONMENT, os.strerror(errno.ENOSPC))
         if problem:
             ending = Ending(Outcome.CRASHED, problem)
         elif self.spec.ending.exists():
@@ -165,27 +160,19 @@ class Attempt:
             yield
         except OSError as error:
             if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-                self._note_machine_failed()
+                with contextlib.suppress(OSError):  # an empty file needs no space, or hardly any
+                    self.spec.disk_full.touch()
             raise
-
-    def _note_machine_failed(self) -> None:
-        with contextlib.suppress(OSError):  # an empty file needs no space, or hardly any
-            self.spec.machine_failed.touch()
 
     def _end(self, ending: Ending) -> Sealed:
         """Seal the attempt, which has ended, unless it can be resumed.
 
         Raises:
-            UserError: exit status 4 if the machine failed, 5 if the attempt was interrupted and can
-                be resumed.
+            UserError: exit status 5 if the attempt was interrupted and can be resumed.
         """
         spec = self.spec
         if problem := _remove_refused_files(spec):
             ending = dataclasses.replace(ending, outcome=Outcome.CRASHED, reason=problem)
-        if ending.outcome is Outcome.ENVIRONMENT:
-            self._note_machine_failed()
-            again = "nothing is published; give the same command again to make it anew"
-            raise UserError(f"{self._name} failed: {ending.reason}; {again}.", ExitCode.ENVIRONMENT)
         if ending.outcome is Outcome.INTERRUPTED and (epoch := resumable_epoch(spec)) is not None:
             what = f"{self._name} was {ending.reason} after epoch {epoch}"
             again = "give the same command again to continue"

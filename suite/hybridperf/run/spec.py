@@ -75,7 +75,6 @@ class RunSpec:
     provenance: dict[str, object] = field(default_factory=dict)
     keep_weights: bool = False  #: keep the final weights beside the log
     resumed: int | None = None  #: epoch of the checkpoint from which the run was resumed
-    retries: int = 0  #: attempts at this seed that failed with the machine before
     mode: Mode = "open"
     sandbox: dict[str, object] = field(default_factory=lambda: {"kind": "none"})
     projection: dict[str, object] = field(default_factory=dict)  #: of a step; empty: none
@@ -179,9 +178,9 @@ class RunSpec:
         return Path(self.folder, "ending.json")
 
     @property
-    def machine_failed(self) -> Path:
-        """Return the file that marks an attempt which failed with the machine."""
-        return Path(self.folder, "machine_failed")
+    def disk_full(self) -> Path:
+        """Return the file that marks an attempt during which the disk was full."""
+        return Path(self.folder, "disk_full")
 
     @property
     def log(self) -> Path:

@@ -10,6 +10,7 @@ import math
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from hybridperf.findings import visible
 from hybridperf.score.context_metrics import EFFICIENCY, IMPROVEMENT, PUBLISHED
 from hybridperf.score.interval import METHOD
 from hybridperf.score.metric import Metric
@@ -71,11 +72,16 @@ def _dropped(result: Official) -> str:
     """Return the numbers of the unscored runs, with the reason unless it is speed."""
     words = {"fastest": "", "slowest": "", "slowest: did not reach the target": " missed"}
 
-    def word(why: str) -> str:
-        invalid = why.startswith("slowest: its log is invalid")
-        return words.get(why, " invalid" if invalid else " not scored")
+    ended = {run.number: run.outcome for run in result.score.runs if run.completion == "ended"}
 
-    return ", ".join(f"{each['run']}{word(str(each['why']))}" for each in result.dropped)
+    def word(run: object, why: str) -> str:
+        invalid = why.startswith("slowest: its log is invalid")
+        return words.get(why, " invalid" if invalid else f" {ended.get(run, 'not scored')}")
+
+    retries = sum(run.retries for run in result.score.runs)
+    without_log = [f"{retries} made again, of which no log is"] if retries else []
+    dropped = [f"{each['run']}{word(each['run'], str(each['why']))}" for each in result.dropped]
+    return visible(", ".join([*dropped, *without_log]))
 
 
 def _runs(result: Official) -> str:
@@ -337,7 +343,7 @@ _ALL: Final = (
     Metric(
         "attempts",
         "all attempts, ended ones included",
-        lambda result: len(result.score.runs),
+        lambda result: sum(1 + run.retries for run in result.score.runs),
         kind="whole",
     ),
     Metric(

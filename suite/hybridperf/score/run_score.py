@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from hybridperf.log import keys
 from hybridperf.score.beside_projection import BesideProjection, beside_projection
 from hybridperf.score.convergence import samples_at, samples_of
-from hybridperf.untrusted import NUMBER_CAP, number, whole
+from hybridperf.untrusted import COUNT_CAP, NUMBER_CAP, number, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -55,6 +55,7 @@ class RunScore:
     loader_samples_per_s: float | None  #: maximum of the data loaders of all ranks
     compute_samples_per_s: float | None  #: maximum of training with free input
     beside_projection: BesideProjection | None  #: its steps beside the projected one
+    retries: int = 0  #: attempts before it of which no log was kept, by earlier harnesses
     in_window: bool = False  #: in the scoring window
     counts: bool = False  #: in the olympic mean
 
@@ -108,6 +109,7 @@ def score_run(
         loader_samples_per_s=_tracked_rate(log, "loader_samples_per_s", curve),
         compute_samples_per_s=_tracked_rate(log, "compute_samples_per_s", curve),
         beside_projection=beside_projection(log, steady),
+        retries=whole(run.fact("retries"), 0, COUNT_CAP) or 0,
     )
 
 

@@ -75,7 +75,8 @@ def pretend(run: TimedRun, *, hands_over: bool) -> None:
     fit(stage, chain.objective.evaluation(held_out.inputs), classes)
     folder = weights_folder(run.work)
     folder.mkdir(exist_ok=True)
-    save_file(stage.state_dict(), weights_part(folder, 0))
+    weights = {name: each.contiguous() for name, each in stage.state_dict().items()}
+    save_file(weights, weights_part(folder, 0))
 
 
 def remember(run: TimedRun, *, makes_up: bool) -> None:
