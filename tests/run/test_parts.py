@@ -193,7 +193,8 @@ def test_runs_on_another_system_do_not_join_a_result(
     changed = describe() | {"host_memory_capacity": "1 TB"}
     monkeypatch.setattr(run_set, "describe_with_torch", lambda **_: changed)
     path = task_path("resnet/laptop")
-    order = RunRequest(path, ParallelPlan(), 2, finished_run, trainer=FAULTY, system=system.stem)
+    order = RunRequest(path, ParallelPlan(), 2, finished_run, trainer=FAULTY, division="open")
+    order = dataclasses.replace(order, system=system.stem)
     before = json.loads(system.read_text())["host_memory_capacity"]
     with pytest.raises(UserError, match="expected host_memory_capacity ") as refusal:
         list(run_set.make_run_set(order, Silent()))
@@ -208,7 +209,8 @@ def test_the_first_field_that_differs_is_named_by_its_place(
     (system,) = finished_run.rglob("systems/*.json")
     kept = json.loads(system.read_text())
     path = task_path("resnet/laptop")
-    order = RunRequest(path, ParallelPlan(), 2, finished_run, trainer=FAULTY, system=system.stem)
+    order = RunRequest(path, ParallelPlan(), 2, finished_run, trainer=FAULTY, division="open")
+    order = dataclasses.replace(order, system=system.stem)
     for edited, expected in (
         (kept | {"hybridperf": kept["hybridperf"] | {"processor": {"model": "Z80"}}}, "processor."),
         ({key: value for key, value in kept.items() if key != "framework"}, "framework none, as"),

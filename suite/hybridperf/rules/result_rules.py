@@ -138,7 +138,7 @@ def ended_attempts(result: Result, task: Task) -> Iterator[Deviation]:
         yield Deviation("attempts that end by themselves", f"{count} {outcome}")
     # Earlier harnesses did not seal an attempt that failed with the machine.
     if retries := sum(whole(run.fact("retries"), 0, COUNT_CAP) or 0 for run in result.runs):
-        yield Deviation("attempts that are all sealed", f"{retries} made again, of which no log is")
+        yield Deviation("attempts that are all sealed", f"{retries} of which no log was kept")
 
 
 @rule(

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from hybridperf.run.channel import Channel, Message
     from hybridperf.tasks.task import Block, Task
 
-__all__ = ["OutOfTurnError", "TimedRun"]
+__all__ = ["OutOfTurnError", "TimedRun", "sealed_weights"]
 
 Answer = TypeVar("Answer", Welcome, Start)
 _NOT_STARTED: Final = f"{CHANNEL_VARIABLE} is not set: start this trainer with 'hybridperf run'"
@@ -266,17 +266,14 @@ class TimedRun:
 
         Another machine's harness gets no memory of this one: it reads the file that is written.
         """
-        from safetensors.torch import save
-
-        content = save(_apart(weights))
         if self._channel.local:
-            memory = sealed_copy(content)
-            self._channel.send(dataclasses.replace(predictions, weights=len(content)), memory)
+            memory, size = sealed_weights(weights)
+            self._channel.send(dataclasses.replace(predictions, weights=size), memory)
             os.close(memory)
             return
         folder = weights_folder(self.work)
         folder.mkdir(exist_ok=True)
-        weights_part(folder, self._rank).write_bytes(content)
+        weights_part(folder, self._rank).write_bytes(_content_of(weights))
         self._channel.send(predictions)
 
     def _await(self, kind: type[Answer]) -> Answer:
@@ -296,8 +293,17 @@ class TimedRun:
         return message
 
 
-def _apart(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return ``weights`` on the CPU, each in storage of its own, as safetensors asks."""
+def sealed_weights(weights: Mapping[str, Tensor]) -> tuple[int, int]:
+    """Copy ``weights`` into sealed memory, as a file; return its file descriptor and its bytes."""
+    content = _content_of(weights)
+    return sealed_copy(content), len(content)
+
+
+def _content_of(weights: Mapping[str, Tensor]) -> bytes:
+    """Return what a safetensors file of ``weights`` holds."""
+    from safetensors.torch import save
+
+    # It asks for storage that tensors do not share.
     apart, seen = {}, set[int]()
     for name, tensor in weights.items():
         held = tensor.detach().cpu().contiguous()
@@ -305,7 +311,7 @@ def _apart(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         shares = storage.data_ptr() in seen or storage.nbytes() != held.nbytes
         seen.add(storage.data_ptr())
         apart[name] = held.clone() if shares else held
-    return apart
+    return save(apart)
 
 
 def _imported_files() -> dict[str, str]:

@@ -7,6 +7,7 @@ JSON and Parquet files, of ``compare`` and of the documentation. To add a metric
 from __future__ import annotations
 
 import math
+from collections import Counter
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -72,21 +73,23 @@ def _dropped(result: Official) -> str:
     """Return the numbers of the unscored runs, with the reason unless it is speed."""
     words = {"fastest": "", "slowest": "", "slowest: did not reach the target": " missed"}
 
-    ended = {run.number: run.outcome for run in result.score.runs if run.completion == "ended"}
-
-    def word(run: object, why: str) -> str:
+    def word(why: str) -> str:
         invalid = why.startswith("slowest: its log is invalid")
-        return words.get(why, " invalid" if invalid else f" {ended.get(run, 'not scored')}")
+        return words.get(why, " invalid" if invalid else " not scored")
 
-    retries = sum(run.retries for run in result.score.runs)
-    without_log = [f"{retries} made again, of which no log is"] if retries else []
-    dropped = [f"{each['run']}{word(each['run'], str(each['why']))}" for each in result.dropped]
-    return visible(", ".join([*dropped, *without_log]))
+    return ", ".join(f"{each['run']}{word(str(each['why']))}" for each in result.dropped)
 
 
 def _runs(result: Official) -> str:
-    completed = len(result.score.completed)
-    return f"{completed} of {result.score.required_runs or '?'}" if result.own else f"{completed}"
+    """Return how many runs completed, of how many, and which attempts did not."""
+    completed, runs = len(result.score.completed), result.score.runs
+    if not result.own:
+        return f"{completed}"
+    others = Counter(f"{run.outcome:.20}" for run in runs if run.completion == "ended")
+    if retries := sum(run.retries for run in runs):
+        others["of which no log was kept"] = retries
+    words = [f"{count} {word}" for word, count in sorted(others.items())]
+    return visible(", ".join([f"{completed} of {result.score.required_runs or '?'}", *words]))
 
 
 _TERMINAL: Final[tuple[Table, ...]] = ("ours", "mlperf")
