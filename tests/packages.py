@@ -31,7 +31,8 @@ TASK = "resnet/laptop"
 EPOCHS = 8  #: after so many a made-up run reaches the target
 START_MS = 1_790_000_000_000
 DAY_MS = 86_400_000  #: from the start of one run to that of the next
-RATE, BUBBLE, EXPOSED = 900.0, 0.1, 0.05  #: what every made-up block tracks
+RATE, BUBBLE, EXPOSED = 900.0, 0.1, 0.05
+#: what every made-up block tracks; the rate is not that of its clock
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,17 @@ def test_a_model_that_is_fitted_to_the_answers_after_the_clock_stops_below_re_sc
     assert "the weights that predicted last, handed over before the verdict" in trust.lacks
 
 
+def test_a_trainer_that_takes_no_step_has_not_the_processor_time_of_any(bench: Bench) -> None:
+    """It idles, while one that keeps a core busy is told from training by its models alone."""
+    cheat = "fits after the clock, and is idle on it"
+
+    done = bench.run("--division", "closed", trainer=PRETENDER, CHEAT=cheat)
+
+    assert done.code == 3, done
+    assert bench.rules_broken() == {"result.plausible"}
+    assert "s of processor time or more, for 1184 samples" in done.out
+
+
 def test_weights_handed_over_on_the_clock_are_what_is_scored(bench: Bench) -> None:
     """Whatever the trainer writes later is replaced by them."""
     cheat = "hands over another model, and fits after the clock"

@@ -35,7 +35,7 @@ from hybridperf.run.timed_run import OutOfTurnError
 from hybridperf.system.describe import describe
 from hybridperf.tasks.data import load
 from hybridperf.tasks.registry import find_task, task_path
-from tests.run.conftest import FAULTY, ROOT, wait_until
+from tests.run.conftest import FAULTY, OPEN, ROOT, finished, wait_until
 from tests.run.served import join, served
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from hybridperf.run.timed_run import TimedRun
     from hybridperf.tasks.task import Block
+    from tests.run.conftest import Bench
 
 
 def test_a_pulse_is_what_each_rank_last_noted(tmp_path: Path) -> None:
@@ -184,6 +185,18 @@ def test_runs_of_another_configuration_do_not_join_a_result(
         list(run_set.make_run_set(order, Silent()))
     assert expected in str(refusal.value)
     assert refusal.value.exit_code is ExitCode.USAGE
+
+
+def test_the_command_that_a_remedy_names_makes_the_missing_runs(bench: Bench) -> None:
+    bench.change_task(count=2)
+    done = bench.run(runs=1)
+    remedy = "repeat the command without --runs: it makes the missing runs."
+    assert f"expected 2 completed runs, found 1; {remedy}" in done.out
+
+    trainer = ("--trainer", FAULTY, *OPEN, "--out", str(bench.out))
+    assert finished(bench.command("run", "resnet/laptop", *trainer, QUICK="1")).code == 0
+
+    assert bench.outcomes() == ["success", "success"]
 
 
 def test_runs_on_another_system_do_not_join_a_result(

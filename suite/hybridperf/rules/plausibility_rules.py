@@ -19,6 +19,7 @@ from hybridperf.system.catalog import find_accelerator
 from hybridperf.system.counts import accelerator_count, accelerators_per_node, device_count
 from hybridperf.tasks.registry import find_task, task_names
 from hybridperf.tasks.tensors import accepted_tensors
+from hybridperf.untrusted import COUNT_CAP, number, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -70,7 +71,8 @@ def own_below_the_peak(
     """Runs take time, and are slower than the peak of the described devices, where it is known.
 
     The FLOPs of a sample are those of the suite's unit table. Without accelerators the peak is that
-    of the cores: more than any processor's, by the precision of the plan.
+    of the cores: more than any processor's, by the precision of the plan. Then each block also has
+    the processor time that its samples take at that peak, where the harness has measured it.
     """
     yield from _without_time(result)
     for run in result.runs:
@@ -84,6 +86,25 @@ def own_below_the_peak(
             samples = samples_at(run.log, task.name, "epoch_num", evaluation)
             flops = forward * (1 + _BACKWARD)
             yield from _judged(run.log, run.number, flops, samples, peak, warn_above)
+            if not accelerators_per_node(result.system or {}):
+                yield from _steps_not_taken(run, flops, per_cycle * core_hz)
+
+
+def _steps_not_taken(run: SealedRun, flops: float, core_peak: float) -> Iterator[Deviation]:
+    """Yield a deviation for the first block with less processor time than its samples take."""
+    processor_s = None
+    for entry in run.log.entries:
+        if entry.key == keys.TRACKED_STATS and isinstance(entry.value, dict):
+            measured = number(entry.value.get("processor_s"), 0)
+            processor_s = processor_s if measured is None else measured
+        if entry.key != keys.BLOCK_STOP:
+            continue
+        samples = whole(entry.metadata.get("samples"), 0, COUNT_CAP) or 0
+        if processor_s is not None and processor_s < (least_s := samples * flops / core_peak):
+            expected = f"{least_s:.3g} s of processor time or more, for {samples} samples"
+            yield Deviation(expected, f"{processor_s:.3g} s", entry.line, run.number)
+            return
+        processor_s = None
 
 
 def known_forward_flops(run: SealedRun, task: Task) -> float | None:

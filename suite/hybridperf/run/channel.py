@@ -49,6 +49,7 @@ __all__ = [
 CHANNEL_VARIABLE: Final = "HYBRIDPERF_CHANNEL"
 #: environment variable: TOKEN@PATH of the harness's socket, TOKEN@HOST:PORT from other machines
 _LENGTHS: Final = struct.Struct("!IQ")  # of the JSON object and of the payload, in bytes
+_CREDENTIALS: Final = struct.Struct("3i")  # process, user and group: unix(7)
 _MOST_DESCRIPTORS: Final = 4
 MODULES_CAP_BYTES: Final = 2**23  #: of the payload of `Imported`
 _PART_BYTES: Final = 2**18  #: read at once
@@ -204,6 +205,13 @@ class Channel:
         self.local = connection.family == socket.AF_UNIX  #: whether descriptors can be sent
         self._buffer = bytearray()
         self._descriptors: list[int] = []  # received and not taken
+
+    def peer(self) -> int | None:
+        """Return the id of the process at the other end; None if it is on another machine."""
+        if not self.local:
+            return None
+        found = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        return int(_CREDENTIALS.unpack(found)[0])
 
     def fileno(self) -> int:
         """Return the file descriptor of the socket, for `select`."""

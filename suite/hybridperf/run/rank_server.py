@@ -36,6 +36,7 @@ from hybridperf.run.channel import (
     Verdict,
     Welcome,
 )
+from hybridperf.run.descendants import processor_seconds
 from hybridperf.run.evaluation import Evaluation, Shuffle, save_predictions
 from hybridperf.run.handover import share
 from hybridperf.run.models import Models
@@ -59,7 +60,7 @@ _OF_HARNESS: Final = {
     value for name, value in vars(keys).items() if name.isupper() and isinstance(value, str)
 } - _OF_TRAINERS
 _RESERVED: Final = {"self", "key", "value"}  #: no names of metadata
-_STATISTICS_OF_HARNESS: Final = {"throughput"}
+_STATISTICS_OF_HARNESS: Final = {"throughput", "processor_s"}
 _MOST_LINES: Final = 100_000  #: of the log, written for a trainer
 _CHANNEL: Final = "channel"  #: name of the socket
 _SEND_TIMEOUT: Final = struct.pack("ll", 5, 0)  #: seconds, microseconds
@@ -89,6 +90,7 @@ class RankServer:
         ]
         self._steps: dict[int, int] = {}  # by rank that has ended its training of the block
         self._block_start_s = self._save_start_s = self._quality = 0.0
+        self._processor_start_s: float | None = None  # at the start of the block
         self._evaluation: Evaluation | None = None
         # Only this machine's ranks can share memory. Others read the samples themselves; listing
         # them may take long, so it is done before the clock starts.
@@ -318,6 +320,7 @@ class RankServer:
     def _begin_block(self) -> None:
         block = self._blocks[0]
         self._phase, self._block_start_s = "training", time.monotonic()
+        self._processor_start_s = self._processor_s()
         self._steps.clear()
         self._logged.start(
             keys.BLOCK_START, first_epoch_num=block.first_epoch, epoch_count=block.epochs
@@ -335,9 +338,17 @@ class RankServer:
             return
         self._phase = "evaluating"
         samples = self._task.training.global_batch_size * steps
-        rate = samples / (time.monotonic() - self._block_start_s)
-        self._logged.point(keys.TRACKED_STATS, {"throughput": rate}, epoch_num=epoch)
+        measured = {"throughput": samples / (time.monotonic() - self._block_start_s)}
+        before_s, now_s = self._processor_start_s, self._processor_s()
+        if before_s is not None and now_s is not None:
+            measured["processor_s"] = now_s - before_s
+        self._logged.point(keys.TRACKED_STATS, measured, epoch_num=epoch)
         self._logged.start(keys.EVAL_START, epoch_num=epoch)
+
+    def _processor_s(self) -> float | None:
+        """Return the processor time of all ranks so far; None if it is not known."""
+        peers = [channel.peer() for channel in self._channels.values()]
+        return None if None in peers else processor_seconds(each for each in peers if each)
 
     def _count(self, rank: int, message: Predictions) -> None:
         assert self._evaluation is not None, "the run has started"
