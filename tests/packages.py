@@ -169,6 +169,16 @@ def shift(bodies: list[str], first: int, time_ms: int) -> None:
         bodies[index] = json.dumps(entry | {"time_ms": entry["time_ms"] + time_ms})
 
 
+def take_less_time(bodies: list[str], share: float) -> None:
+    """Let the run take a ``share`` of its time."""
+    first = place(bodies, keys.RUN_START)
+    start_ms = json.loads(bodies[first])["time_ms"]
+    for index in range(first, len(bodies)):
+        entry = json.loads(bodies[index])
+        time_ms = start_ms + round(share * (entry["time_ms"] - start_ms))
+        bodies[index] = json.dumps(entry | {"time_ms": time_ms})
+
+
 def _write_log(spec: RunSpec, time_s: float, outcome: str, epochs: int) -> float:
     task, clock = spec.task(), spec.clock
     assert isinstance(clock, MadeUpClock)

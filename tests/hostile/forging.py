@@ -30,6 +30,7 @@ from tests.packages import (
     read_bodies,
     seal,
     shift,
+    take_less_time,
 )
 
 if TYPE_CHECKING:
@@ -209,16 +210,6 @@ def too_fast_for_cores(package: Package) -> None:
     every_log(functools.partial(take_less_time, share=0.002))(package)
     every_manifest(supervisor={"initialisation_s": 9.0, "run_s": 0.02})(package)
     chain(package)
-
-
-def take_less_time(bodies: list[str], share: float) -> None:
-    """Let the run take a ``share`` of its time."""
-    first = place(bodies, keys.RUN_START)
-    start_ms = json.loads(bodies[first])["time_ms"]
-    for index in range(first, len(bodies)):
-        entry = json.loads(bodies[index])
-        time_ms = start_ms + round(share * (entry["time_ms"] - start_ms))
-        bodies[index] = json.dumps(entry | {"time_ms": time_ms})
 
 
 def hand_nothing_over(package: Package) -> None:
