@@ -13,6 +13,7 @@ import pytest
 from hybridperf.run import machine
 from hybridperf.run.machine import MachineWatch
 from hybridperf.system.host import LEAST_SHARED_BYTES
+from tests.packages import seal
 from tests.run.conftest import wait_until
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ def test_each_attempt_that_failed_with_the_machine_is_chained_and_shown(bench: B
     manifest = bench.out / next(bench.out.rglob("result_1.json"))
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"retries": 2}))
 
+    seal(bench.out)
     for command in ("check", "score"):
         assert "2 of which no log was kept" in bench.say(command, str(bench.out)).out
 

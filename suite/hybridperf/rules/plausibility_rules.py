@@ -78,16 +78,16 @@ def own_below_the_peak(
     for run in result.runs:
         per_cycle = core_flops_per_cycle.get(_precision(run.log), core_flops_per_cycle["other"])
         peak = _peak_flops(result, formats) or _cores_peak(result, per_cycle * core_hz)
-        if peak is None:
-            return
         forward = known_forward_flops(run, task)
         evaluation = next(reversed(run.log.all(keys.EVAL_ACCURACY)), None)
-        if forward is not None and evaluation is not None:
+        if forward is None or evaluation is None:
+            continue
+        flops = forward * (1 + _BACKWARD)
+        if peak is not None:
             samples = samples_at(run.log, task.name, "epoch_num", evaluation)
-            flops = forward * (1 + _BACKWARD)
             yield from _judged(run.log, run.number, flops, samples, peak, warn_above)
-            if not accelerators_per_node(result.system or {}):
-                yield from _steps_not_taken(run, flops, per_cycle * core_hz)
+        if not accelerators_per_node(result.system or {}):
+            yield from _steps_not_taken(run, flops, per_cycle * core_hz)
 
 
 def _steps_not_taken(run: SealedRun, flops: float, core_peak: float) -> Iterator[Deviation]:

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import errno
 import os
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -131,7 +132,13 @@ class Attempt:
             ending = Ending(Outcome.CRASHED, problem)
         elif self.spec.ending.exists():
             ending = _noted_ending(self.spec)
+        self._make_room(ending)
         return self._score_and_seal(ending)
+
+    def _make_room(self, ending: Ending) -> None:
+        """Remove what the trainer wrote if the machine failed: it may be what filled the disk."""
+        if ending.outcome is Outcome.ENVIRONMENT:
+            shutil.rmtree(self.spec.work, ignore_errors=True)
 
     def _supervised(self, resumed_at: int) -> Ending:
         """Run the ranks of all nodes until they end; the log has ``resumed_at`` bytes before."""
@@ -177,6 +184,7 @@ class Attempt:
             what = f"{self._name} was {ending.reason} after epoch {epoch}"
             again = "give the same command again to continue"
             raise UserError(f"{what}; {again}.", ExitCode.INTERRUPTED)
+        self._make_room(ending)
         write_atomically(spec.ending, canonical_json(dataclasses.asdict(ending)))
         if self.imported:
             facts = import_facts(self.imported, ("hybridperf", spec.trainer))

@@ -73,8 +73,6 @@ def seal(
         OSError: if the disk is full; sealing can then be repeated.
         UserError: exit status 3 if a file that was sealed before has changed.
     """
-    if not ending.outcome.completed:  # a trainer may have filled the disk
-        shutil.rmtree(spec.work, ignore_errors=True)
     guard = Guard.of_this_machine()
     published = dataclasses.replace(ending, reason=guard.redacted(ending.reason))
     closed = _closed_log(spec, published)
