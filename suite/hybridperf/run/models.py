@@ -58,6 +58,8 @@ class Models:
         Raises:
             ValueError: if it is not, or if there are more bytes than a model can have.
         """
+        if (before := self._parts.get(rank)) is not None:  # of an evaluation that was refused
+            os.close(before)
         self._parts[rank], self._sizes[rank] = descriptor, size
         require_sealed(descriptor, size)
         total = sum(self._sizes.values())
