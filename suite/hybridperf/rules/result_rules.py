@@ -134,11 +134,11 @@ def ended_attempts(result: Result, task: Task) -> Iterator[Deviation]:
     outcomes = Counter(
         str(run.fact("outcome")) for run in result.runs if run.log.first(keys.ENDING)
     )
-    for outcome, count in sorted(outcomes.items()):
-        yield Deviation("attempts that end by themselves", f"{count} {outcome}")
     # Earlier harnesses did not seal an attempt that failed with the machine.
     if retries := sum(whole(run.fact("retries"), 0, COUNT_CAP) or 0 for run in result.runs):
-        yield Deviation("attempts that are all sealed", f"{retries} of which no log was kept")
+        outcomes["of which no log was kept"] = retries
+    if found := ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())):
+        yield Deviation("attempts that end by themselves", found)
 
 
 @rule(
