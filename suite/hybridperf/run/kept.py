@@ -41,24 +41,27 @@ def weights_sha256(spec: RunSpec) -> dict[str, str]:
     return {path.name: file_sha256(path) for path in weights_parts(spec.weights)}
 
 
-def most_weights_bytes(spec: RunSpec, parts: int) -> int:
-    """Return the most bytes that weights in so many ``parts`` may have.
+def most_weights_bytes(spec: RunSpec, parts: int) -> tuple[int, str]:
+    """Return the most bytes that weights in so many ``parts`` may have, and why.
 
     In the closed division the task's tensors say how large they can be.
     """
     values = tensor_values(spec.task()) if spec.division == "closed" else None
-    return WEIGHTS_CAP_BYTES if values is None else values * _NUMBER_BYTES + parts * _MARGIN_BYTES
+    if values is None:
+        return WEIGHTS_CAP_BYTES, f"in the {spec.division} division"
+    most = values * _NUMBER_BYTES + parts * _MARGIN_BYTES
+    return most, f"for the {values} numbers of the task's model"
 
 
 def remove_excess_weights(spec: RunSpec) -> str:
     """Remove final weights that are too large to be read and copied; return what was removed."""
     parts = weights_parts(spec.weights)
     size = sum(path.lstat().st_size for path in parts)
-    if size <= (most := most_weights_bytes(spec, len(parts))):
+    most, why = most_weights_bytes(spec, len(parts))
+    if size <= most:
         return ""
     shutil.rmtree(spec.weights)
-    what = f"the trainer saved {size} bytes of weights, and {most} is the most"
-    return f"{what} for the task's model in the {spec.division} division"
+    return f"the trainer saved {size} bytes of weights, and {most} is the most {why}"
 
 
 def another_model(spec: RunSpec) -> str:

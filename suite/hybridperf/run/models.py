@@ -62,9 +62,12 @@ class Models:
             os.close(before)
         self._parts[rank], self._sizes[rank] = descriptor, size
         require_sealed(descriptor, size)
-        total = sum(self._sizes.values())
-        if total > (most := most_weights_bytes(self.spec, len(self._sizes))):
-            raise ValueError(f"{total} bytes of weights, where {most} is the most")
+        total, (most, why) = (
+            sum(self._sizes.values()),
+            most_weights_bytes(self.spec, len(self._sizes)),
+        )
+        if total > most:
+            raise ValueError(f"{total} bytes of weights, where {most} is the most {why}")
 
     def conclude(self, epoch: int, classes: NDArray[np.int64]) -> dict[str, int]:
         """Note that the weights taken predicted ``classes`` after ``epoch``.
