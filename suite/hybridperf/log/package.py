@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import ExitCode, UserError
@@ -21,7 +22,6 @@ from hybridperf.untrusted import read_object, reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from hybridperf.log.log import Log
 
@@ -167,7 +167,7 @@ def folders_of_logs(path: Path, name: re.Pattern[str]) -> set[Path]:
         os.scandir(path).close()  # Python 3.13 passes over a folder that it may not read
     logs = 0
     folders: set[Path] = set()
-    for file in path.rglob("result_*.txt"):
+    for file in _files_below(path):
         if name.fullmatch(file.name) and ".attempt" not in str(file):
             logs += 1
             folders.add(file.parent)
@@ -177,6 +177,21 @@ def folders_of_logs(path: Path, name: re.Pattern[str]) -> set[Path]:
                 finding = Finding("check.path", expected, found, remedy, path=str(path))
                 raise UserError(finding, ExitCode.USAGE)
     return {absolute(folder) for folder in folders}
+
+
+def _files_below(path: Path) -> Iterator[Path]:
+    """Yield the files below ``path``, however deep, but for those in folders that cannot be read.
+
+    Links to folders are not followed.
+    """
+    left = [path]
+    while left:
+        with contextlib.suppress(OSError), os.scandir(left.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    left.append(Path(entry.path))
+                else:
+                    yield Path(entry.path)
 
 
 def absolute(path: Path) -> Path:

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import errno
 import os
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,7 +22,7 @@ from hybridperf.log.reader import read_log
 from hybridperf.log.writer import LogWriter
 from hybridperf.run.atomic import canonical_json, write_atomically
 from hybridperf.run.ending import Ending, Outcome
-from hybridperf.run.folder import attempt_folder
+from hybridperf.run.folder import attempt_folder, output_file
 from hybridperf.run.imports import import_facts
 from hybridperf.run.kept import keep_model, remove_excess_weights, weights_sha256
 from hybridperf.run.launcher import launch
@@ -32,6 +31,7 @@ from hybridperf.run.processes import end_processes
 from hybridperf.run.rank_server import RankServer
 from hybridperf.run.rescore import rescore
 from hybridperf.run.resume import reopen, resumable_epoch
+from hybridperf.run.scratch import remove_folder
 from hybridperf.run.seal import Sealed, remove_irregular_files, seal
 from hybridperf.run.spec import RunSpec
 from hybridperf.run.supervise import supervise
@@ -91,8 +91,8 @@ class Attempt:
 
         Raises:
             OSError: if the disk is full.
-            UserError: exit status 4 if the predictor was killed, 5 if interrupted while the attempt
-                can be resumed or is being rescored.
+            UserError: exit status 4 if a rank failed before the clock started or the predictor was
+                killed, 5 if interrupted while the attempt can be resumed or is being rescored.
         """
         Path(self.spec.folder).mkdir()
         self.spec.work.mkdir()
@@ -138,7 +138,8 @@ class Attempt:
     def _make_room(self, ending: Ending) -> None:
         """Remove what the trainer wrote if the machine failed: it may be what filled the disk."""
         if ending.outcome is Outcome.ENVIRONMENT:
-            shutil.rmtree(self.spec.work, ignore_errors=True)
+            with contextlib.suppress(OSError):  # it is gone already
+                remove_folder(self.spec.work)
 
     def _supervised(self, resumed_at: int) -> Ending:
         """Run the ranks of all nodes until they end; the log has ``resumed_at`` bytes before."""
@@ -175,11 +176,14 @@ class Attempt:
         """Seal the attempt, which has ended, unless it can be resumed.
 
         Raises:
-            UserError: exit status 5 if the attempt was interrupted and can be resumed.
+            UserError: exit status 4 if a rank failed before the clock started, 5 if the attempt was
+                interrupted and can be resumed.
         """
         spec = self.spec
         if problem := _remove_refused_files(spec):
             ending = dataclasses.replace(ending, outcome=Outcome.CRASHED, reason=problem)
+        if ending.outcome is Outcome.UNSTARTED:
+            raise self._withdrawn(ending.reason)
         if ending.outcome is Outcome.INTERRUPTED and (epoch := resumable_epoch(spec)) is not None:
             what = f"{self._name} was {ending.reason} after epoch {epoch}"
             again = "give the same command again to continue"
@@ -190,6 +194,21 @@ class Attempt:
             facts = import_facts(self.imported, ("hybridperf", spec.trainer))
             write_atomically(spec.imports, canonical_json(facts))
         return self._score_and_seal(ending)
+
+    def _withdrawn(self, reason: str) -> UserError:
+        """Remove the attempt, whose clock did not start, and return the error that says so.
+
+        Nothing is gained by that: the next attempt has the same seed.
+        """
+        printed = output_file(self.surroundings.package, self.spec.attempt)
+        with contextlib.suppress(FileNotFoundError):
+            self.spec.output.replace(printed)
+        remove_folder(Path(self.spec.folder))
+        what = f"{self._name} ended before its clock started, and does not count: {reason}"
+        again = "mend that and give the same command again"
+        return UserError(
+            f"{what}; what the ranks printed is in {printed}; {again}.", ExitCode.ENVIRONMENT
+        )
 
     def _score_and_seal(self, ending: Ending) -> Sealed:
         """Rescore the model, and make the attempt part of its result.

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.run.evaluation import save_predictions
 from hybridperf.run.handover import require_sealed
 from hybridperf.run.kept import most_weights_bytes
+from hybridperf.run.scratch import remove_folder
 from hybridperf.run.spec import weights_part
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _write(parts: Mapping[int, int], folder: Path) -> None:
     if folder.is_symlink() or folder.is_file():
         folder.unlink()
     elif folder.exists():
-        shutil.rmtree(folder)
+        remove_folder(folder)
     folder.mkdir()
     for rank, descriptor in parts.items():
         with weights_part(folder, rank).open("xb") as file:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.projection.profile import Profile
-from hybridperf.run import local_ranks
 from hybridperf.run.trainer_answers import answer, cache, cache_place, made_with
 from hybridperf.system.accelerators import probe_accelerators
 from hybridperf.system.cpu import probe_processor
@@ -83,19 +81,8 @@ def _place(task: Task, ranks: int, precision: str) -> Path:
 
 def _measured(path: Path, task: Task, ranks: int, precision: str) -> Profile:
     sizes = map(str, profiled_microbatches(task))
-    threads = max(1, probe_processor()["usable_cores"] // ranks)
-    environment = {
-        "OMP_NUM_THREADS": str(threads),
-        "GLOO_SOCKET_IFNAME": "lo",
-        **os.environ,
-    }
-    before: list[str] = []
-    if ranks == 1:
-        environment |= local_ranks.rank_environment(0, 1, port=0)
-    else:
-        before = [local_ranks.__name__, str(ranks), task.trainer]
     arguments = ["--precision", precision, "--steps", f"{_STEPS}", "--microbatches", *sizes]
-    answered = answer(task, "profile", path, *arguments, before=before, environment=environment)
+    answered = answer(task, "profile", path, *arguments, ranks=ranks)
     try:
         return Profile.from_table(answered)
     except ValueError as error:

@@ -74,6 +74,7 @@ class RunSpec:
     #: first entry of the log: the attempt before and the commitment to all seeds
     provenance: dict[str, object] = field(default_factory=dict)
     keep_weights: bool = False  #: keep the final weights beside the log
+    publish_errors: bool = False  #: publish the texts of exceptions, too
     resumed: int | None = None  #: epoch of the checkpoint from which the run was resumed
     mode: Mode = "open"
     sandbox: dict[str, object] = field(default_factory=lambda: {"kind": "none"})

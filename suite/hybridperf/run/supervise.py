@@ -185,6 +185,9 @@ def supervise(
         reason = own
     if outcome is Outcome.CRASHED and (failure := machine.failure(process.returncode)):
         outcome, reason = Outcome.ENVIRONMENT, failure
+    refused = watch.problem or server.problem
+    if outcome is Outcome.CRASHED and not refused and watch.started_s is None and not resumed_at:
+        outcome = Outcome.UNSTARTED
     return watch.ending(outcome, reason)
 
 
