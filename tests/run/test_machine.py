@@ -14,7 +14,7 @@ from hybridperf.run import machine
 from hybridperf.run.machine import MachineWatch
 from hybridperf.system.host import LEAST_SHARED_BYTES
 from tests.packages import seal
-from tests.run.conftest import wait_until
+from tests.run.conftest import finished, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,7 +124,9 @@ def test_each_attempt_that_failed_with_the_machine_is_chained_and_shown(bench: B
 
     seal(bench.out)
     for command in ("check", "score"):
-        said = " ".join(bench.say(command, str(bench.out)).out.split())  # lines are broken
+        said = " ".join(
+            finished(bench.command(command, str(bench.out), COLUMNS="300")).out.split()
+        )  # lines are broken
         assert "1 environment, 2 of which no log was kept" in said
 
 
