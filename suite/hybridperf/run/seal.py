@@ -137,7 +137,6 @@ def _manifest(
         },
         "plan": spec.plan,
         "seed": spec.seed,
-        "retries": spec.retries,
         "mode": spec.mode,
         "sandbox": spec.sandbox,
         "overrides": spec.overrides,
