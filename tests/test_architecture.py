@@ -26,7 +26,16 @@ MAY_IMPORT = {
     "system": {"tasks"},
     "projection": {"log", "system", "tasks"},
     "score": {"evidence.attestation", "evidence.trust", "log", "system", "tasks"},
-    "rules": {"evidence", "log", "score.convergence", "score.scaling", "system", "tasks"},
+    "rules": {
+        "evidence",
+        "log",
+        "score.convergence",
+        "score.rcp_of_result",
+        "score.rcp_set",
+        "score.scaling",
+        "system",
+        "tasks",
+    },
     "run": {"evidence", "log", "projection", "system", "tasks"},
     "report": {
         "evidence.trust",

@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import IO
 
-__all__ = ["EDITIONS", "ORACLE", "official_verdicts", "published_rounds", "unpacked_rounds"]
+__all__ = [
+    "EDITIONS",
+    "ORACLE",
+    "official_convergence",
+    "official_verdicts",
+    "published_rounds",
+    "unpacked_rounds",
+]
 
 SHARED = Path(__file__).parents[3] / ".." / "shared" / "data"
 ARCHIVE = SHARED / "rounds_a.tar.xz"
@@ -80,3 +87,12 @@ def official_verdicts(edition: str) -> dict[str, bool]:
             ): row["valid"] == "True"
             for row in csv.DictReader(file)
         }
+
+
+def official_convergence(edition: str) -> dict[str, set[bool]]:
+    """Return whether each closed result passed the round's RCP checker, by either count of BERT."""
+    found: dict[str, set[bool]] = {}
+    with (ORACLE / f"v{edition}_rcp.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            found.setdefault(row["dir"], set()).add(row["result"] == "True")
+    return found
