@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.rules.mlperf.strict_logs import read_lines, resnet, value, where, write
-from tests.rules.round_folder import RESULT, write_submission
+from tests.rules.round_folder import RESULT, SYSTEM_FILE, description, write_submission
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,6 +131,51 @@ def test_a_ruleset_that_does_not_fit_is_warned_of_or_refused(
     assert (none.code, ours.code) == (2, 2)
     assert "expected results that mlperf-training-5.1.0 has rules for" in none.sentence
     assert "found hybridperf-1.0 for training_results_v2.1" in ours.sentence
+
+
+def test_a_ruleset_judges_a_round_that_has_none(
+    hybridperf: Callable[..., Finished], round_: Path
+) -> None:
+    later = round_.rename(round_.with_name("training_results_v9.9"))
+    good = str(later / "acme" / "results" / "good")
+
+    chosen = hybridperf("check", good, "--ruleset", "mlperf-training-2.1.0")
+    none = hybridperf("check", good)
+    unfit = hybridperf("check", good, "--ruleset", "mlperf-training-5.1.0")
+
+    assert (chosen.code, none.code, unfit.code) == (0, 2, 2)
+    assert "training_results_v9.9 is judged by mlperf-training-2.1.0" in chosen.err
+    assert "name a ruleset with --ruleset: one of mlperf-training-0.7.0, " in none.sentence
+    assert "choose mlperf-training-3.0.0 or mlperf-training-3.1.0 or" in unfit.sentence
+    assert "with --ruleset" not in unfit.sentence
+
+
+@pytest.mark.parametrize("edition", ["6.0", "6.1"])
+def test_a_ruleset_that_no_log_tested_says_so(
+    hybridperf: Callable[..., Finished], tmp_path: Path, edition: str
+) -> None:
+    result = _result(tmp_path, "one", folder_name="flux1")
+    (tmp_path / "training_results_v2.1").rename(tmp_path / f"training_results_v{edition}")
+
+    done = hybridperf("check", str(tmp_path / f"training_results_v{edition}"))
+
+    assert done.code == 3, result
+    assert f"mlperf-training-{edition}.0 was not tested on logs" in done.err
+
+
+def test_errors_outside_of_results_are_counted_on_the_first_screen(
+    hybridperf: Callable[..., Finished], package: tuple[Path, Path]
+) -> None:
+    root, _ = package
+    (root / SYSTEM_FILE).write_text(json.dumps(description(cooling=True)))
+
+    done = hybridperf("check", str(root), "--mode", "strict")
+    lines = done.out.splitlines()
+
+    assert done.code == 3
+    assert lines[1].strip() == "1 result: 1 valid, 0 not judged, 0 INVALID"
+    assert lines[3].strip() == "1 error outside of results, in descriptions and other files"
+    assert lines[-1].endswith("5 logs checked, 1 error outside of results")
 
 
 def test_a_ruleset_from_a_file_judges(

@@ -47,10 +47,15 @@ def print_verdict(verdict: Verdict, *, verbose: bool) -> None:
         for result in verdict.results:
             if result.outcome is outcome:
                 _print_result(result)
-    count = len(verdict.logs)
     word = "valid" if verdict.valid else "INVALID"
-    logs = f"{count} log{'s' if count != 1 else ''} checked"
-    _print_sentence(f"{visible(verdict.path)}: {word} by {verdict.ruleset}, {logs}")
+    said = f"{_count(len(verdict.logs), 'log')} checked"
+    if outside := len(verdict.errors_outside):
+        said += f", {_count(outside, 'error')} outside of results"
+    _print_sentence(f"{visible(verdict.path)}: {word} by {verdict.ruleset}, {said}")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
 def _print_counts(verdict: Verdict) -> None:
@@ -60,10 +65,13 @@ def _print_counts(verdict: Verdict) -> None:
         "log": [log.outcome for log in verdict.all_logs],
     }
     for noun, outcomes in rows.items():
-        name = f"{noun}{'s' if len(outcomes) != 1 else ''}"
+        name = noun if len(outcomes) == 1 else f"{noun}s"
         counts = Counter(outcomes)
         said = ", ".join(f"{counts[each]} {_word(each)}" for each in reversed(_OUTCOMES))
         print_line(f"  {len(outcomes):6} {name}: {said}")
+    if outside := len(verdict.errors_outside):
+        noun = "errors" if outside != 1 else "error"
+        print_line(f"  {outside:6} {noun} outside of results, in descriptions and other files")
 
 
 def _print_by_rule(findings: Iterable[Finding]) -> None:

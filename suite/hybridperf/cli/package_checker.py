@@ -34,11 +34,8 @@ def print_like_package_checker(verdict: Verdict, *, converged: bool) -> None:
         found.setdefault(finding.path, []).append(finding)
     for result in verdict.results:
         _print_result(result, found)
-    inside = {log.path for log in verdict.all_logs}
-    inside |= {result.package.name for result in verdict.results}
-    for finding in verdict.findings:
-        if finding.path not in inside:
-            _say_finding(finding)
+    for finding in verdict.errors_outside:
+        _say_finding(finding)
     whole = verdict.mode == "package" or (verdict.mode == "strict" and converged)
     _say("INFO", _ERRORS if not verdict.valid else _SUCCESS if whole else _IN_PART)
     _say("INFO", _BAR)
@@ -67,7 +64,8 @@ def _print_result(result: ResultVerdict, found: dict[str, list[Finding]]) -> Non
         for finding in found.get(log.path, ()):
             _say_finding(finding)
     for finding in found.get(package.name, ()):
-        _say_finding(finding)
+        if finding.rule != "checker.files":  # said above
+            _say_finding(finding)
     wrong = sum(log.outcome is Outcome.INVALID for log in result.logs)
     if wrong == 1 and facts.drops == 1:
         _say("WARNING", " 1 file does not comply, accepting this under olympic scoring")

@@ -13,8 +13,13 @@ from hybridperf.findings import Finding, visible
 from hybridperf.log.rounds import find_packages
 from hybridperf.rules.check import RULESET, check_path, check_results, nothing_to_check
 from hybridperf.rules.mlperf.check_round import check_packages, check_round
-from hybridperf.rules.mlperf.choose import choose_ruleset, round_of, ruleset_of_round
-from hybridperf.rules.mlperf.ruleset import load_ruleset
+from hybridperf.rules.mlperf.choose import (
+    choose_ruleset,
+    round_of,
+    ruleset_name,
+    ruleset_of_round,
+)
+from hybridperf.rules.mlperf.ruleset import known_rulesets, load_ruleset
 from hybridperf.rules.rule import RULES
 from hybridperf.rules.verdict import Verdict
 from hybridperf.spelling import did_you_mean
@@ -166,10 +171,14 @@ def _refuse_rounds(path: Path) -> None:
 
 
 def _warnings(rounds: Iterable[tuple[Package, str | Path]]) -> Iterable[str]:
-    """Yield one sentence for each round that is judged by the ruleset of another."""
+    """Yield a sentence for each round judged by another's ruleset, and each untested ruleset."""
     for name, source in dict.fromkeys((round_of(package), source) for package, source in rounds):
-        if isinstance(source, str) and name and source != ruleset_of_round(name, Path(name)):
+        if isinstance(source, str) and name and source != ruleset_name(name):
             yield visible(f"{name} is judged by {source}, which is not the ruleset of that round")
+    for source in dict.fromkeys(source for _, source in rounds):
+        ruleset = load_ruleset(source)
+        if ruleset.untested:
+            yield visible(f"{ruleset.name} was not tested on logs: none of its round was at hand")
 
 
 def _does_not_fit(verdict: Verdict, path: str) -> UserError:
@@ -177,7 +186,12 @@ def _does_not_fit(verdict: Verdict, path: str) -> UserError:
     named = ", ".join(unknown[:5]) or next((log.why for log in verdict.all_logs), "")
     known = sorted(load_ruleset(verdict.ruleset).benchmarks) if " " not in verdict.ruleset else []
     expected = f"results that {verdict.ruleset} has rules for: {', '.join(known)}"
-    remedy = "name the ruleset of their round with --ruleset"
+    others = [
+        name
+        for name in known_rulesets()
+        if name.startswith("mlperf-") and set(unknown) & set(load_ruleset(name).benchmarks)
+    ]
+    remedy = f"choose {' or '.join(others[-3:])}" if others else "no ruleset has rules for them"
     return UserError(Finding("check.ruleset", expected, named, remedy, path=path), ExitCode.USAGE)
 
 
