@@ -142,10 +142,10 @@ def test_there_is_no_scaling_efficiency_from_one_accelerator_to_another(tmp_path
     other, same = compare(a100, h100), compare(a100, more)
 
     assert other.efficiency is None
+    names = "NVIDIA A100 SXM 80 GB and NVIDIA H100 SXM"
     assert other.notes[:2] == (
         "other round of MLPerf: v2.0 and v2.1",
-        "no scaling efficiency between accelerators that differ: NVIDIA A100 SXM 80 GB and "
-        "NVIDIA H100 SXM",
+        f"no scaling efficiency between accelerators that differ: {names}",
     )
     assert same.efficiency is not None
     assert same.efficiency.by_time_to_train == pytest.approx(0.5)
