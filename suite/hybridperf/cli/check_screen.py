@@ -47,15 +47,10 @@ def print_verdict(verdict: Verdict, *, verbose: bool) -> None:
         for result in verdict.results:
             if result.outcome is outcome:
                 _print_result(result)
+    count = len(verdict.logs)
     word = "valid" if verdict.valid else "INVALID"
-    said = f"{_count(len(verdict.logs), 'log')} checked"
-    if outside := len(verdict.errors_outside):
-        said += f", {_count(outside, 'error')} outside of results"
-    _print_sentence(f"{visible(verdict.path)}: {word} by {verdict.ruleset}, {said}")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' if number != 1 else ''}"
+    logs = f"{count} log{'s' if count != 1 else ''} checked"
+    _print_sentence(f"{visible(verdict.path)}: {word} by {verdict.ruleset}, {logs}")
 
 
 def _print_counts(verdict: Verdict) -> None:
@@ -65,13 +60,14 @@ def _print_counts(verdict: Verdict) -> None:
         "log": [log.outcome for log in verdict.all_logs],
     }
     for noun, outcomes in rows.items():
-        name = noun if len(outcomes) == 1 else f"{noun}s"
+        name = f"{noun}{'s' if len(outcomes) != 1 else ''}"
         counts = Counter(outcomes)
         said = ", ".join(f"{counts[each]} {_word(each)}" for each in reversed(_OUTCOMES))
         print_line(f"  {len(outcomes):6} {name}: {said}")
-    if outside := len(verdict.errors_outside):
-        noun = "errors" if outside != 1 else "error"
-        print_line(f"  {outside:6} {noun} outside of results, in descriptions and other files")
+    if Outcome.INVALID not in rows["result"] + rows["log"] and verdict.errors_elsewhere:
+        count = len(verdict.errors_elsewhere)
+        noun = f"error{'s' if count != 1 else ''}"
+        print_line(f"  {count:6} {noun} in other files than logs: INVALID as a whole")
 
 
 def _print_by_rule(findings: Iterable[Finding]) -> None:

@@ -34,7 +34,7 @@ def print_like_package_checker(verdict: Verdict, *, converged: bool) -> None:
         found.setdefault(finding.path, []).append(finding)
     for result in verdict.results:
         _print_result(result, found)
-    for finding in verdict.errors_outside:
+    for finding in verdict.errors_elsewhere:
         _say_finding(finding)
     whole = verdict.mode == "package" or (verdict.mode == "strict" and converged)
     _say("INFO", _ERRORS if not verdict.valid else _SUCCESS if whole else _IN_PART)

@@ -102,11 +102,11 @@ class Verdict:
         """Tell whether no result, no log by itself and nothing outside of them is invalid."""
         if not self.all_logs:
             return not any(finding.severity is Severity.ERROR for finding in self.findings)
-        return Outcome.INVALID not in self._outcomes and not self.errors_outside
+        return Outcome.INVALID not in self._outcomes and not self.errors_elsewhere
 
     @property
-    def errors_outside(self) -> list[Finding]:
-        """Return the errors in files that belong to no result, such as descriptions of systems."""
+    def errors_elsewhere(self) -> list[Finding]:
+        """Return the errors in other files than logs, such as descriptions of systems."""
         inside = {log.path for log in self.all_logs}
         inside |= {result.package.name for result in self.results}
         return [
