@@ -122,9 +122,12 @@ def test_where_the_tests_disagree_a_note_says_so(tmp_path: Path) -> None:
 
 
 def _of_round(
-    root: Path, edition: str, validity: Validity | None = None, **system: object
+    root: Path,
+    edition: str,
+    system: dict[str, Any] | None = None,
+    validity: Validity | None = None,
 ) -> Official:
-    facts = {"division": "closed", "number_of_nodes": "1", **system}
+    facts = {"division": "closed", "number_of_nodes": "1"} | (system or {})
     logs = [log_lines(100.0 + 10 * number) for number in range(5)]
     folder = write_round(root / f"training_results_v{edition}", logs, facts=facts)
     (package,) = find_packages(folder)
@@ -132,12 +135,12 @@ def _of_round(
 
 
 def test_there_is_no_scaling_efficiency_from_one_accelerator_to_another(tmp_path: Path) -> None:
-    def system(count: int, name: str) -> dict[str, object]:
+    def system(count: int, name: str) -> dict[str, Any]:
         return {"accelerators_per_node": count, "accelerator_model_name": name}
 
-    a100 = _of_round(tmp_path, "2.0", **system(8, "NVIDIA A100-SXM4-80GB"))
-    h100 = _of_round(tmp_path, "2.1", **system(16, "NVIDIA H100-SXM5-80GB"))
-    more = _of_round(tmp_path, "3.0", **system(16, "NVIDIA A100-SXM4-80GB (400W)"))
+    a100 = _of_round(tmp_path, "2.0", system(8, "NVIDIA A100-SXM4-80GB"))
+    h100 = _of_round(tmp_path, "2.1", system(16, "NVIDIA H100-SXM5-80GB"))
+    more = _of_round(tmp_path, "3.0", system(16, "NVIDIA A100-SXM4-80GB (400W)"))
 
     other, same = compare(a100, h100), compare(a100, more)
 
@@ -156,7 +159,8 @@ def test_an_invalid_log_is_not_said_to_have_missed_the_target(tmp_path: Path) ->
         1: "mlperf.keys: expected eval_samples exactly once, found none",
         3: "mlperf.target: expected eval_accuracy at least 0.72 once at least, found 0.5",
     }
-    broken = _of_round(tmp_path, "2.0", Validity("mlperf-training-2.0.0", 5, errors))
+    validity = Validity("mlperf-training-2.0.0", 5, errors)
+    broken = _of_round(tmp_path, "2.0", validity=validity)
 
     assert compare(broken, broken).notes[:2] == (
         "A: 1 of 5 runs left out: missed the target",
