@@ -31,6 +31,8 @@ MAY_IMPORT = {
         "log",
         "projection.units",
         "score.convergence",
+        "score.rcp_of_result",
+        "score.rcp_set",
         "score.scaling",
         "system",
         "tasks",

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.score.metrics import METRICS
-from tests.packages import write_result
+from tests.packages import edit_manifest, write_result
 from tests.score.made_up_round import BATCH, log_lines, write_round
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from hybridperf.log.package import Package
     from tests.run.conftest import Finished
 
 TIMES_S = [100.0, 110.0, 120.0, 130.0, 140.0]
@@ -223,6 +224,29 @@ def test_what_cannot_be_compared_is_refused(
         done = hybridperf("compare", *arguments)
         assert done.code == code
         assert sentence in done.sentence
+
+
+def _task(package: Package) -> dict[str, object]:
+    manifest = json.loads((package.folder / "result_0.json").read_text())
+    task: dict[str, object] = manifest["task"]
+    return task
+
+
+def test_what_differs_between_two_tasks_of_one_name_is_named(
+    hybridperf: Callable[..., Finished], tmp_path: Path
+) -> None:
+    one, other, third = (write_result(tmp_path / name) for name in ("one", "other", "third"))
+    for package, facts in ((other, {"version": 9}), (third, {"sha256": "c" * 64})):
+        for number in range(5):
+            edit_manifest(package, number, task=_task(one) | facts)
+
+    version = hybridperf("compare", str(one.folder), str(other.folder))
+    contents = hybridperf("compare", str(one.folder), str(third.folder))
+
+    assert (version.code, contents.code) == (2, 2)
+    assert "a result of 'resnet/laptop' of version" in version.sentence
+    assert "found one of 'resnet/laptop' of version 9;" in version.sentence
+    assert f"found one of 'resnet/laptop' of SHA-256 {'c' * 64};" in contents.sentence
 
 
 def test_every_column_is_explained(hybridperf: Callable[..., Finished]) -> None:

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from hybridperf.log import keys
 from hybridperf.log.package import TASK_FILE, result_names
 from hybridperf.rules.check import check_path
+from hybridperf.rules.mlperf.ruleset import load_ruleset
+from hybridperf.rules.reading import READING
+from hybridperf.score.rcp_points import Reference
 from hybridperf.score.scaling import CLAIM
 from hybridperf.tasks.registry import task_path
 from tests.evidence import chain, keep_models
@@ -22,8 +25,8 @@ from tests.packages import (
     seal,
     write_result,
 )
-from tests.rules.mlperf.strict_logs import line, read_lines, write
-from tests.rules.round_folder import RESULT, SYSTEM_FILE, findings, write_submission
+from tests.rules.mlperf.strict_logs import RULESET, line, read_lines, where, write
+from tests.rules.round_folder import RESULT, RUNS, SYSTEM_FILE, findings, run, write_submission
 from tests.scaling_results import claim, write_pair
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
     from hybridperf.log.package import Package
     from hybridperf.rules.explain import Example
+    from hybridperf.score.rcp_set import RcpSets
 
 OWN_RUN: Final = 2  #: that says what is in an example, if nothing else is said
 Lines = list[dict[str, Any]]
@@ -47,11 +51,26 @@ def is_found(rule: str, example: Example, *, ours: bool, mended: bool, root: Pat
         _put_into_own(_given(example, root), example, lines, like, says)
         return any(each.rule == rule for each in check_path(root).findings)
     write_submission(root)
-    if example.given:
-        assert "samples/s that the other runs tracked" in example.given
-        _track(root, float(example.given.split()[0]))
+    references: RcpSets | None = None
+    if "epochs of the reference" in example.given:
+        batch = where(run(0), keys.GLOBAL_BATCH_SIZE)["value"]
+        amounts = (float(example.given.split()[0]),) * (2 * RUNS)
+        references = {"": {"resnet": (Reference(batch, amounts),)}}
+    else:
+        assert not example.given
     _put_into_round(root, example, lines, like, says)
-    return any(each.rule == rule for each in findings(root))
+    return any(each.rule == rule for each in findings(root, _ruleset(rule, root), references))
+
+
+def _ruleset(rule: str, root: Path) -> str | Path:
+    """Return the ruleset of a round, or one that extends it with ``rule`` of later rounds."""
+    if rule in READING or rule in load_ruleset(RULESET).strict:
+        return RULESET
+    file = root.with_suffix(".toml")
+    file.write_text(
+        f'name = "later"\nsource = "later"\nextends = "{RULESET}"\n[strict.rules."{rule}"]\n'
+    )
+    return file
 
 
 def _given(example: Example, root: Path) -> Package:
@@ -73,16 +92,6 @@ def _given(example: Example, root: Path) -> Package:
     else:
         assert not example.given
     return package
-
-
-def _track(root: Path, rate: float) -> None:
-    """Let every run of a round track its throughput."""
-    for path in (root / RESULT).glob("result_*.txt"):
-        bodies = [json.dumps(each) for each in read_lines(path)]
-        stop = place(bodies, keys.RUN_STOP)
-        stats = json.loads(_new_line(bodies[stop - 1], keys.TRACKED_STATS))
-        bodies.insert(stop, json.dumps(stats | {"value": {"throughput": rate}}))
-        write(path, [json.loads(each) for each in bodies])
 
 
 def _name_own_task(package: Package) -> None:

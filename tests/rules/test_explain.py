@@ -64,7 +64,7 @@ def test_a_ruleset_names_each_rule_once(ruleset: str) -> None:
 
     assert len({each.rule for each in found}) == len(found)
     assert {each.ruleset for each in found} == {ruleset}
-    modes = {"strict"} if ruleset == RULESET else {"strict", "as-published"}
+    modes = {"strict"} if ruleset == RULESET else {"strict", "package", "as-published"}
     assert {each.mode for each in found} == modes
 
 

@@ -27,6 +27,10 @@ __all__ = ["print_rule", "print_rules", "print_verdict"]
 
 _INDENT: Final = "    "
 _OUTCOMES: Final = (Outcome.INVALID, Outcome.NOT_JUDGED, Outcome.VALID)  #: the worst first
+_MODES: Final = {
+    "as-published": "as the checker of the round",
+    "package": "as the package checker of the round",
+}
 _MOST_CHARACTERS: Final = 300  #: of why a result is invalid
 
 
@@ -50,8 +54,7 @@ def print_verdict(verdict: Verdict, *, verbose: bool) -> None:
 
 
 def _print_counts(verdict: Verdict) -> None:
-    mode = "as the checker of the round" if verdict.mode == "as-published" else "strictly"
-    print_line(f"judged by {verdict.ruleset}, {mode}")
+    print_line(f"judged by {verdict.ruleset}, {_MODES.get(verdict.mode, 'strictly')}")
     rows = {
         "result": [result.outcome for result in verdict.results],
         "log": [log.outcome for log in verdict.all_logs],
@@ -61,6 +64,10 @@ def _print_counts(verdict: Verdict) -> None:
         counts = Counter(outcomes)
         said = ", ".join(f"{counts[each]} {_word(each)}" for each in reversed(_OUTCOMES))
         print_line(f"  {len(outcomes):6} {name}: {said}")
+    if Outcome.INVALID not in rows["result"] + rows["log"] and verdict.errors_elsewhere:
+        count = len(verdict.errors_elsewhere)
+        noun = f"error{'s' if count != 1 else ''}"
+        print_line(f"  {count:6} {noun} in other files than logs: INVALID as a whole")
 
 
 def _print_by_rule(findings: Iterable[Finding]) -> None:
@@ -109,7 +116,8 @@ def print_rules(options: argparse.Namespace, ruleset: str | Path) -> ExitCode:
     rules = [
         each
         for each in explain_all(ruleset)
-        if options.mode in (None, "strict") or each.mode == options.mode
+        if options.mode in (None, "strict", each.mode)
+        or (options.mode == "package" and each.mode == "as-published")
     ]
     if options.format == "json":
         print_json([each.as_json() for each in rules])

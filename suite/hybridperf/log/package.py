@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LOGS_CAP",
+    "MANIFEST_FORMAT",
     "NAME",
     "PUT_BACK",
     "TASK_FILE",
@@ -47,6 +48,7 @@ _RESULT: Final = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  #: of organisations and systems
 TASK_FILE: Final = "task.toml"  #: next to the logs of a user-defined task
 LOGS_CAP: Final = 50_000  #: logs below one folder; ten rounds have 16,000
+MANIFEST_FORMAT: Final = 1  #: of the manifests that this suite writes and reads
 PUT_BACK: Final = "restore what the harness wrote"  #: remedy for changed sealed files
 
 
@@ -238,7 +240,13 @@ def _read_run(package: Package, number: int, findings: list[Finding], budget: Bu
     log = read_log(text, budget)
     log.path = package.name_of(text)
     log.findings = [_at(finding, log.path) for finding in log.findings]
-    return SealedRun(number, log, _read_object(manifest, package.root, "result.manifest", findings))
+    facts = _read_object(manifest, package.root, "result.manifest", findings)
+    if facts is not None and facts.get("format") != MANIFEST_FORMAT:
+        place = visible(str(manifest.relative_to(package.root)))
+        expected, found = f"format = {MANIFEST_FORMAT}", visible(f"{facts.get('format')!r:.40}")
+        remedy = "check it with the release of this suite that wrote it"
+        findings.append(Finding("result.manifest", expected, found, remedy, path=place))
+    return SealedRun(number, log, facts)
 
 
 def _read_object(

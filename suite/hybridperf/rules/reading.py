@@ -65,7 +65,7 @@ READING: Final = {  # by rule id
         ours=True,
     ),
     "result.manifest": Reading(
-        "A run's manifest is JSON that can be read.",
+        "A run's manifest is JSON that can be read, in the format that this suite writes.",
         "HybridPerf rules, section 3: the manifest of a run",
         PUT_BACK,
         ours=True,

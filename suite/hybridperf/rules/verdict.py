@@ -102,13 +102,18 @@ class Verdict:
         """Tell whether no result, no log by itself and nothing outside of them is invalid."""
         if not self.all_logs:
             return not any(finding.severity is Severity.ERROR for finding in self.findings)
-        if Outcome.INVALID in self._outcomes:
-            return False
+        return Outcome.INVALID not in self._outcomes and not self.errors_elsewhere
+
+    @property
+    def errors_elsewhere(self) -> list[Finding]:
+        """Return the errors in other files than logs, such as descriptions of systems."""
         inside = {log.path for log in self.all_logs}
         inside |= {result.package.name for result in self.results}
-        return not any(
-            each.severity is Severity.ERROR and each.path not in inside for each in self.findings
-        )
+        return [
+            each
+            for each in self.findings
+            if each.severity is Severity.ERROR and each.path not in inside
+        ]
 
     @property
     def judged(self) -> bool:

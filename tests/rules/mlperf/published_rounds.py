@@ -24,6 +24,7 @@ __all__ = [
     "EDITIONS",
     "ORACLE",
     "TIERS",
+    "official_convergence",
     "official_verdicts",
     "published_rounds",
     "unpacked_rounds",
@@ -90,3 +91,12 @@ def official_verdicts(edition: str) -> dict[str, bool]:
             ): row["valid"] == "True"
             for row in csv.DictReader(file)
         }
+
+
+def official_convergence(edition: str) -> dict[str, set[bool]]:
+    """Return whether each closed result passed the round's RCP checker, by either count of BERT."""
+    found: dict[str, set[bool]] = {}
+    with (ORACLE / f"v{edition}_rcp.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            found.setdefault(row["dir"], set()).add(row["result"] == "True")
+    return found

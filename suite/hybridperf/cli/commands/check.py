@@ -14,6 +14,7 @@ from hybridperf.rules.check import RULESET
 from hybridperf.rules.mlperf.choose import choose_ruleset
 from hybridperf.rules.mlperf.ruleset import known_rulesets
 from hybridperf.rules.mlperf.targets import check_targets
+from hybridperf.score.rcp_set import read_rcp_sets
 
 if TYPE_CHECKING:
     import argparse
@@ -28,7 +29,10 @@ hybridperf check runs --format junit > checked.xml
 hybridperf check --rules
 hybridperf check --explain log.chain
 hybridperf check training_results_v4.1 --jobs
-hybridperf check training_results_v*/NVIDIA --mode strict"""
+hybridperf check training_results_v*/NVIDIA --mode strict
+hybridperf check training_results_v5.1/NVIDIA --mode package --rcp-set rcps --format mlperf"""
+
+_OF_MLPERF: Final = frozenset({"as-published", "package"})  #: modes that our ruleset does not have
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,9 +53,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--mode",
-        choices=("strict", "as-published"),
-        help="all rules, or those that the official checker of an MLPerf round applied "
+        choices=("strict", "as-published", "package"),
+        help="all rules, or those of an MLPerf round's log checker, or of its package checker "
         "(default: strict by our ruleset, as-published by one of MLPerf)",
+    )
+    parser.add_argument(
+        "--rcp-set",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of MLCommons' reference convergence points, as for 'hybridperf score': "
+        "modes package and strict test convergence like the package checker",
     )
     parser.add_argument("--verbose", action="store_true", help="print every finding")
     add_format(parser, "text", "json", "junit", "mlperf")
@@ -75,9 +86,12 @@ def execute(options: argparse.Namespace) -> ExitCode:
     if not options.paths:
         reason = "expected a log or a folder to check, found none; name its path"
         raise UserError(f"{reason}, or see 'hybridperf check --help'.", ExitCode.USAGE)
-    if options.mode == "as-published":  # before work that may take long
+    if options.mode in _OF_MLPERF:  # before work that may take long
         _check_mode(ruleset or choose_ruleset(options.paths[0]), options.mode)
-    verdict, warnings = check_targets(options.paths, ruleset, options.mode, options.jobs)
+    references = read_rcp_sets(options.rcp_set) if options.rcp_set else None
+    verdict, warnings = check_targets(
+        options.paths, ruleset, options.mode, options.jobs, references
+    )
     _check_mode(verdict.ruleset, options.mode)
     for warning in warnings:
         sys.stderr.write(f"hybridperf: {warning}\n")
@@ -95,7 +109,7 @@ def _print(verdict: Verdict, options: argparse.Namespace) -> None:
     elif options.format == "mlperf":
         from hybridperf.cli.package_checker import print_like_package_checker
 
-        print_like_package_checker(verdict)
+        print_like_package_checker(verdict, converged=options.rcp_set is not None)
     else:
         from hybridperf.cli.check_screen import print_verdict
 
@@ -114,6 +128,6 @@ def _ruleset(text: str) -> str | Path:
 
 
 def _check_mode(ruleset: str | Path | None, mode: str | None) -> None:
-    if ruleset == RULESET and mode == "as-published":
-        reason = f"expected --mode strict with ruleset {RULESET}, found as-published"
+    if ruleset == RULESET and mode in _OF_MLPERF:
+        reason = f"expected --mode strict with ruleset {RULESET}, found {mode}"
         raise UserError(f"{reason}; choose another ruleset with --ruleset.", ExitCode.USAGE)

@@ -63,9 +63,9 @@ def execute(options: argparse.Namespace) -> ExitCode:
     if a.task != b.task:
         finding = Finding(
             "compare.benchmark",
-            f"a result of {a.task[0]!r}, in the same version",
-            f"one of {b.task[0]!r}",
-            "compare results of one benchmark",
+            visible(f"a result of {_task(a, b)}"),
+            visible(f"one of {_task(b, a)}"),
+            "compare results of one benchmark, in one version",
             path=str(options.b),
         )
         raise UserError(finding, ExitCode.USAGE)
@@ -101,6 +101,15 @@ def _read(path: Path) -> _Read:
         (name, *(first.fact("task", key) for key in ("version", "sha256"))),
         first.fact("data_sha256"),
     )
+
+
+def _task(one: _Read, other: _Read) -> str:
+    """Name the task of ``one``, and of version and hash the first that differs from ``other``."""
+    name, *rest = one.task
+    for word, mine, its in zip(("version", "SHA-256"), rest, other.task[1:], strict=True):
+        if name == other.task[0] and mine != its:
+            return f"{name!r:.80} of {word} {mine!s:.80}"
+    return f"{name!r:.80}"
 
 
 def _lines(comparison: Comparison) -> Iterator[str]:
