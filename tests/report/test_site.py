@@ -341,6 +341,7 @@ def test_results_of_two_kinds_are_refused(tmp_path: Path) -> None:
 
 
 @NEEDS_ROUNDS
+@pytest.mark.exhaustive
 def test_every_number_of_ten_published_rounds(tmp_path_factory: pytest.TempPathFactory) -> None:
     rounds = unpack_rounds(tmp_path_factory.getbasetemp())
     packages = found_packages([rounds / f"training_results_v{edition}" for edition in EDITIONS])

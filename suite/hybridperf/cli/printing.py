@@ -7,17 +7,24 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
+from hybridperf.findings import visible
 from hybridperf.report.terminal import table_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["print_json", "print_line", "print_table", "terminal_width"]
+__all__ = ["print_json", "print_line", "print_stage", "print_table", "terminal_width"]
 
 
 def print_line(text: str = "") -> None:
     """Print one line."""
     sys.stdout.write(f"{text}\n")
+
+
+def print_stage(text: str) -> None:
+    """Print to standard error, at once, what a command begins to do, so that no wait is silent."""
+    sys.stderr.write(f"hybridperf: {visible(text)}\n")
+    sys.stderr.flush()
 
 
 def print_json(value: object) -> None:

@@ -11,7 +11,7 @@ from hybridperf.findings import Severity
 from hybridperf.rules.mlperf.check_round import check_round
 from hybridperf.rules.reading import READING
 from hybridperf.rules.verdict import Outcome
-from tests.rules.mlperf.published_rounds import EDITIONS, official_verdicts, published_rounds
+from tests.rules.mlperf.published_rounds import TIERS, official_verdicts, published_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,7 @@ def rounds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-@pytest.mark.parametrize("edition", EDITIONS)
+@pytest.mark.parametrize("edition", TIERS)
 def test_every_verdict_of_a_round_is_the_official_one(rounds: Path, edition: str) -> None:
     folder = rounds / f"training_results_v{edition}"
 
@@ -74,7 +74,7 @@ def test_every_verdict_of_a_round_is_the_official_one(rounds: Path, edition: str
     assert (len(ours), invalid) == AT_HAND[edition]
 
 
-@pytest.mark.parametrize("edition", EDITIONS)
+@pytest.mark.parametrize("edition", TIERS)
 def test_mode_strict_finds_these_errors_in_accepted_logs_and_no_others(
     rounds: Path, edition: str
 ) -> None:
