@@ -124,9 +124,8 @@ def test_each_attempt_that_failed_with_the_machine_is_chained_and_shown(bench: B
 
     seal(bench.out)
     for command in ("check", "score"):
-        said = " ".join(
-            finished(bench.command(command, str(bench.out), COLUMNS="300")).out.split()
-        )  # lines are broken
+        done = finished(bench.command(command, str(bench.out), COLUMNS="300"))
+        said = " ".join(done.out.split())
         assert "1 environment, 2 of which no log was kept" in said
 
 
