@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from hybridperf.plan.actions import Action, ActionKind
-from hybridperf.plan.program import rank_program
-from hybridperf.plan.program_check import most_sends
+from hybridperf.plan.program import most_sends, rank_program
+from hybridperf.plan.schedules import Action, ActionKind
 from hybridperf_reference.engine.batchnorm import commit_statistics
 from hybridperf_reference.engine.gradient_reducer import GradientReducer
 from hybridperf_reference.engine.link import Link

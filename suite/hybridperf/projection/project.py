@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from operator import add
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.plan.actions import ActionKind
 from hybridperf.plan.program import rank_program
+from hybridperf.plan.schedules import ActionKind
 from hybridperf.projection.bounds import busiest_s
 from hybridperf.projection.costs import plan_costs
 from hybridperf.projection.memory import Memory, memory_bytes

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybridperf.plan.actions import ActionKind
+from hybridperf.plan.schedules import ActionKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hybridperf.plan.actions import Action
+    from hybridperf.plan.schedules import Action
 
 __all__ = ["PASSES", "Bucket", "Costs", "Hop", "Receives", "Timeline", "simulate"]
 

@@ -7,13 +7,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.log import keys
-from hybridperf.plan.actions import ActionKind
+from hybridperf.plan.schedules import ActionKind
 from hybridperf.projection.steps import simulated_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hybridperf.plan.actions import Action
+    from hybridperf.plan.schedules import Action
     from hybridperf.projection.project import Projection
     from hybridperf.projection.simulate import Timeline
 

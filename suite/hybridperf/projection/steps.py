@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.plan.actions import ActionKind
+from hybridperf.plan.schedules import ActionKind
 from hybridperf.projection.simulate import PASSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hybridperf.plan import ParallelPlan
-    from hybridperf.plan.actions import Action
+    from hybridperf.plan.schedules import Action
     from hybridperf.projection.simulate import Timeline
 
 __all__ = ["Round", "fewer_microbatches", "settled_round", "settling_plans", "simulated_steps"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.plan.actions import ActionKind
-from hybridperf.plan.schedules import SCHEDULES
+from hybridperf.plan.schedules import SCHEDULES, ActionKind
 from hybridperf.projection.tensor_parallel import (
     FLOAT_BYTES,
     computed_bytes,
