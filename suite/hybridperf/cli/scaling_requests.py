@@ -12,9 +12,8 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.plan import ParallelPlan
 from hybridperf.system.accelerators import usable_devices
-from hybridperf.system.cpu import only_cores
-from hybridperf.system.describe import describe
-from hybridperf.system.name import entry_name, system_name
+from hybridperf.system.describe import describe, entry_name, system_name
+from hybridperf.system.host import only_cores
 
 if TYPE_CHECKING:
     from hybridperf.run.request import RunRequest

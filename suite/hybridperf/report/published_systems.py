@@ -14,8 +14,7 @@ from hybridperf.projection.described import described_links
 from hybridperf.projection.rounds import Published, projectable_benchmarks
 from hybridperf.score.scaling import side_of
 from hybridperf.score.score import edition_of
-from hybridperf.system.catalog import find_accelerator
-from hybridperf.system.counts import accelerators_per_node
+from hybridperf.system.catalog import accelerators_per_node, find_accelerator
 from hybridperf.untrusted import COUNT_CAP, whole
 
 if TYPE_CHECKING:
