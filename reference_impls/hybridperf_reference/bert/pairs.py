@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hybridperf.tasks.data import Samples
-    from hybridperf.tasks.data.texts.pairs import Pairs
+    from hybridperf.tasks.data.pairs import Pairs
 
 __all__ = ["SegmentPairs"]
 
@@ -23,7 +23,7 @@ __all__ = ["SegmentPairs"]
 class SegmentPairs(MaskedTokens):
     """The pre-training objective on segment pairs (Devlin et al. 2019).
 
-    The harness draws the pairs and their masks (`hybridperf.tasks.data.texts.pairs`).
+    The harness draws the pairs and their masks (`hybridperf.tasks.data.pairs`).
     """
 
     reads_ahead = True

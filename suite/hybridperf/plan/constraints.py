@@ -22,7 +22,7 @@ class TrainingConfig:
     device_kind: str = "cpu"
     tensor_sizes: tuple[int, ...] = ()
     #: numbers that tensor parallelism must divide, such as of attention heads; empty: no tp
-    tokens: int | None = None  #: per sample, if units can work on parts of the tokens
+    tokens: int | None = None  #: tokens per sample, if units can work on parts of them
     batch_norm: bool = True  #: whether any unit normalizes over the batch
     tied: bool = False  #: whether two units share a parameter
     compiler: bool = True  #: whether a compiler for torch.compile is available

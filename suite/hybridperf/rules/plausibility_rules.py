@@ -21,8 +21,7 @@ from hybridperf.system.catalog import (
     device_count,
     find_accelerator,
 )
-from hybridperf.tasks.registry import find_task, task_names
-from hybridperf.tasks.tensors import accepted_tensors
+from hybridperf.tasks.registry import accepted_tensors, find_task, task_names
 from hybridperf.untrusted import COUNT_CAP, number, whole
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Find and read tasks: those of the suite by name, those of users by file."""
+"""Find and read tasks, and the tensors of their models: the suite's by name, users' by file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 import hashlib
 import tomllib
 from pathlib import Path
+from typing import Any, Final
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, visible
@@ -14,6 +15,7 @@ from hybridperf.tasks.schema import build
 from hybridperf.tasks.task import Task, out_of_bounds
 
 __all__ = [
+    "accepted_tensors",
     "find_task",
     "is_of_suite",
     "named_task",
@@ -21,6 +23,7 @@ __all__ = [
     "read_task",
     "task_names",
     "task_path",
+    "tensor_values",
 ]
 
 _ROOT = Path(__file__).parent
@@ -115,3 +118,26 @@ def _refuse(path: str, found: str) -> UserError:
         "task.file", "a TOML file of UTF-8 text", found, "correct it", path=visible(path)
     )
     return UserError(finding, ExitCode.USAGE)
+
+
+_TENSORS: Final = Path(__file__).with_name("tensors.toml")
+
+
+def accepted_tensors(task: Task) -> tuple[str, ...]:
+    """Return the accepted SHA-256 of names and shapes of the tensors; empty if any model may be.
+
+    A user's own task states them itself, as ``tensors_sha256``.
+    """
+    stated = _tensors().get(task.name, {}).get(str(task.version))
+    return task.tensors_sha256 or ((stated["sha256"],) if stated else ())
+
+
+def tensor_values(task: Task) -> int | None:
+    """Return how many numbers the tensors of the task's model hold; None if any model may be."""
+    stated = _tensors().get(task.name, {}).get(str(task.version))
+    return None if task.tensors_sha256 or stated is None else int(stated["values"])
+
+
+@functools.cache
+def _tensors() -> dict[str, Any]:
+    return tomllib.loads(_TENSORS.read_text(encoding="utf-8"))

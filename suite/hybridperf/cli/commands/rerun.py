@@ -22,7 +22,7 @@ from hybridperf.run.provenance import code_facts
 from hybridperf.run.request import RunRequest
 from hybridperf.score.official import official_of
 from hybridperf.score.rerun import attest
-from hybridperf.tasks.data.folder import export_data_folder
+from hybridperf.tasks.data.samples import export_data_folder
 from hybridperf.tasks.overrides import hyperparameters
 from hybridperf.tasks.registry import is_of_suite, read_task
 

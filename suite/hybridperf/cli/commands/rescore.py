@@ -17,7 +17,7 @@ from hybridperf.run.again import kept_weights, rescore_sealed
 from hybridperf.run.predictor_server import PredictorServer
 from hybridperf.run.signals import stop_on_signals
 from hybridperf.tasks.data import load
-from hybridperf.tasks.data.folder import export_data_folder
+from hybridperf.tasks.data.samples import export_data_folder
 from hybridperf.tasks.registry import read_task, task_names, task_path
 from hybridperf.untrusted import number, reason
 

@@ -34,7 +34,7 @@ from hybridperf.run.sandbox import sandbox_facts
 from hybridperf.score.metrics import row_of
 from hybridperf.score.official import official_of
 from hybridperf.system.describe import describe
-from hybridperf.tasks.data.folder import export_data_folder
+from hybridperf.tasks.data.samples import export_data_folder
 from hybridperf.tasks.overrides import apply_overrides, parse_overrides
 from hybridperf.tasks.registry import is_of_suite, named_task, read_task
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
-from hybridperf.tasks.data.samples import Samples, Source, Splits, check_sha256, refuse_data
+from hybridperf.tasks.data.samples import DataSource, Samples, Splits, check_sha256, refuse_data
 
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Data
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Digits"]
 
 
-class Digits(Source):
+class Digits(DataSource):
     """Images of 8 x 8 pixels; in each class, images 0, 3, 6, ... in file order are held out."""
 
     in_memory = True
