@@ -239,7 +239,7 @@ class Task:
     parallel: Parallel = Parallel()
     tensors_sha256: tuple[
         str, ...
-    ] = ()  #: accepted tensors of a user's own model: see `accepted_tensors`
+    ] = ()  #: of a user's own model: see `accepted_tensors`
     sha256: str = field(default="", kw_only=True)  #: SHA-256 of the task file
 
     def __post_init__(self) -> None:

@@ -134,7 +134,7 @@ def require_readable(data: Data) -> None:
     data_contents(data)
 
 
-def _source(data: Data) -> Source:
+def _source(data: Data) -> DataSource:
     """Return the source of the samples.
 
     Raises:
