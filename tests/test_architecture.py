@@ -26,7 +26,15 @@ MAY_IMPORT = {
     "system": {"tasks"},
     "projection": {"log", "system", "tasks"},
     "score": {"evidence.attestation", "evidence.trust", "log", "system", "tasks"},
-    "rules": {"evidence", "log", "score.convergence", "score.scaling", "system", "tasks"},
+    "rules": {
+        "evidence",
+        "log",
+        "score.convergence",
+        "score.scaling",
+        "score.validity",
+        "system",
+        "tasks",
+    },
     "run": {"evidence", "log", "projection", "system", "tasks"},
     "report": {
         "evidence.trust",

@@ -96,7 +96,7 @@ def _notes(a: Official, b: Official) -> list[str]:
         if missed := window - len(reached_runs(side)):
             notes.append(f"{name}: {missed} of {window} runs left out: missed the target")
         standing, why = standing_of(side)
-        if standing in {"too fast", "invalid"}:
+        if standing not in {"ranked", "provisional", "missed"}:
             notes.append(f"{name}: no official score and no place: {why}")
     if a.division != b.division:
         notes.append(f"other division: {a.division or 'unknown'} and {b.division or 'unknown'}")

@@ -14,7 +14,7 @@ from hybridperf.score.olympic import fewest_runs, too_many_missed
 from hybridperf.score.rcp_of_result import agreed_batch, convergence_of, published_factor
 from hybridperf.score.run_score import known_mean
 from hybridperf.score.score import score_result
-from hybridperf.score.validity import Validity
+from hybridperf.score.validity import Judgement
 from hybridperf.system.catalog import find_accelerator
 from hybridperf.system.counts import accelerator_count
 from hybridperf.tasks.mlperf import availability
@@ -28,10 +28,17 @@ if TYPE_CHECKING:
     from hybridperf.score.rcp_set import RcpSet
     from hybridperf.score.run_score import RunScore
     from hybridperf.score.score import ResultScore
+    from hybridperf.score.validity import Validity
 
 __all__ = ["Official", "Place", "official_of", "official_score"]
 
 _MOST_CHARACTERS = 120  #: of a name in a system description
+#: judgements that leave no time to speak of, and the word for the lack of a score
+_WITHOUT_TIME = {
+    Judgement.NOT_JUDGED: "not judged",
+    Judgement.BROKEN: "invalid",
+    Judgement.DISPUTED: "disputed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,7 @@ class Official:
     verdict: Verdict
     validity: Validity
     files: tuple[str, ...]  #: log file names, in the order of the runs
-    trust: Trust = field(default_factory=Trust)  #: assigned by whoever checks the result too
+    trust: Trust = field(default_factory=Trust)  #: of the judgement
     place: Place | None = None  #: assigned by `hybridperf.score.ranking.with_places`
     context: Context | None = None  #: assigned by `hybridperf.score.history.with_context`
 
@@ -92,8 +99,9 @@ class Official:
     def no_score(self) -> tuple[str, str]:
         """Return why there is no official score, in few words and in full; "" if there is one."""
         score, invalid = self.score, [run for run in self.score.window if run.invalid]
-        if self.validity.broken:
-            return "invalid", self.validity.broken
+        judgement, why = self.validity.judgement, self.validity.why
+        if judgement in _WITHOUT_TIME:
+            return _WITHOUT_TIME[judgement], why
         if score.olympic_mean_s is None:
             return "too few runs", f"fewer than {fewest_runs(score.drops)} runs"
         if score.olympic_mean_s <= 0:
@@ -106,6 +114,8 @@ class Official:
             )
         if math.isinf(score.olympic_mean_s):
             return "target missed", too_many_missed(score.drops)
+        if judgement is Judgement.MISSED:
+            return "target missed", why
         if self.verdict.passed is False:
             return "RCP test failed", self.verdict.reason
         return ("RCP not tested", self.verdict.reason) if self.verdict.factor is None else ("", "")
@@ -134,28 +144,29 @@ class Official:
 
 def official_of(
     result: Result,
+    validity: Validity,
     references: RcpSet | None = None,
     mode: Mode | None = None,
-    validity: Validity | None = None,
 ) -> Official:
     """Score ``result`` and test its convergence against reference convergence points (RCPs).
 
-    ``references`` default to those of the task. If both ``mode`` and ``references`` are None, a
-    result of a published round takes its factor from that round. Logs that are invalid by
-    ``validity`` count as runs that missed the target.
+    By ``validity`` it is judged: without a judgement, or if it is not valid, there is no official
+    score, and logs that are invalid count as runs that missed the target. ``references`` default to
+    those of the task. If both ``mode`` and ``references`` are None, a result of a published round
+    takes its factor from that round.
     """
     score = score_result(result, validity)
     published = references is None and score.edition
     chosen: Mode = mode or ("published" if published else "rules")
-    return official_score(result, score, references, chosen, validity)
+    return official_score(result, score, validity, references, chosen)
 
 
 def official_score(
     result: Result,
     score: ResultScore,
+    validity: Validity,
     references: RcpSet | None,
     mode: Mode = "rules",
-    validity: Validity | None = None,
 ) -> Official:
     """Return the official score of ``result``, given its ``score``."""
     own = bool(score.plan)
@@ -183,7 +194,8 @@ def official_score(
         verdict=published_factor(result)
         if mode == "published"
         else convergence_of(result, score, division, key, references, mode),
-        validity=validity or Validity(),
+        validity=validity,
+        trust=validity.trust,
         files=tuple(log.path.rpartition("/")[2] for log in logs),
     )
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from hybridperf.score.context import Verdict, Why
 from hybridperf.score.official import Official, Place
+from hybridperf.score.validity import Judgement
 from hybridperf.score.welch import Welch, ratio_interval, welch
 
 if TYPE_CHECKING:
@@ -43,9 +44,15 @@ CENSORED: Final = (
     "the difference does not hold once the runs that missed the target count as long as they took"
 )
 
-#: provisional: fewer runs than required; missed, invalid: more runs missed, or have invalid logs,
-#: than the olympic mean drops; invalid also: the result breaks a rule
-Standing = Literal["ranked", "provisional", "missed", "invalid", "too fast"]
+#: the judgement, or too fast: valid, and converged faster than the reference allows
+Standing = Literal[
+    "ranked", "provisional", "missed", "invalid", "disputed", "not judged", "too fast"
+]
+_STANDINGS: Final[dict[Judgement, Standing]] = {
+    Judgement.BROKEN: "invalid",
+    Judgement.DISPUTED: "disputed",
+    Judgement.NOT_JUDGED: "not judged",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +115,19 @@ def standing_of(result: Official) -> tuple[Standing, str]:
     """Return whether ``result`` is eligible for a place, and the reason if it is not."""
     completed, required = len(result.score.completed), result.score.required_runs or 0
     mean_s = result.score.olympic_mean_s
-    _, reason = result.no_score
-    if result.validity.broken or (mean_s is not None and mean_s <= 0):
+    judgement, (_, reason) = result.validity.judgement, result.no_score
+    if judgement in _STANDINGS:
+        return _STANDINGS[judgement], reason
+    if mean_s is not None and mean_s <= 0:
         return "invalid", reason
     if completed < required:
         return "provisional", f"{completed} of {required} runs"
     if mean_s is None:
         return "provisional", reason
     if math.isinf(mean_s):
-        return "invalid" if any(run.invalid for run in result.score.window) else "missed", reason
+        return "missed", reason
+    if judgement is not Judgement.VALID:
+        return "missed" if judgement is Judgement.MISSED else "provisional", reason
     return ("too fast", reason) if result.verdict.passed is False else ("ranked", "")
 
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from hybridperf.findings import Finding, Severity, visible
+from hybridperf.findings import UNREADABLE, Finding, Severity, visible
 from hybridperf.log import keys
+from hybridperf.log.package import locked_files
 from hybridperf.log.published import read_published_log
 from hybridperf.log.rounds import find_packages, published_runs, read_package
 from hybridperf.log.submission import submissions_of
@@ -88,22 +89,29 @@ def check_round(path: Path, ruleset: str | Path, mode: Mode, jobs: int = 1) -> V
         raise nothing_to_check(path)
     if path.is_file():
         return _check_log(path, load_ruleset(ruleset), mode)
-    packages = find_packages(path)
-    if not packages:
+    barred: list[Finding] = []
+    packages = find_packages(path, barred)
+    if not packages and not barred:
         raise nothing_to_check(path)
-    return check_packages([(each, ruleset) for each in packages], mode, str(path), jobs)
+    return check_packages([(each, ruleset) for each in packages], mode, str(path), jobs, barred)
 
 
 def check_packages(
-    packages: Sequence[tuple[Package, str | Path]], mode: Mode, path: str, jobs: int = 1
+    packages: Sequence[tuple[Package, str | Path]],
+    mode: Mode,
+    path: str,
+    jobs: int = 1,
+    barred: Iterable[Finding] = (),
 ) -> Verdict:
     """Check results, each by a ruleset of its own; ``path`` says what was checked.
 
-    Every log is read once, and of few results at a time.
+    Every log is read once, and of few results at a time. ``barred`` are findings on folders that
+    cannot be read.
     """
     results: list[ResultVerdict] = []
 
     def found() -> Iterator[Finding]:
+        yield from barred
         for result, findings in parallel_map(partial(_check, mode=mode), packages, jobs):
             results.append(result)
             yield from findings
@@ -160,10 +168,15 @@ def judge_result(
     judged = _Judged(package, ruleset)
     for run in runs:
         judged.take(run, [] if strictly else judge(run.log, ruleset))
-    if not judged.known:
-        return judged.verdict([], [], None), []
-    found = list(check_result_strictly(strictly, ruleset)) if strictly else judged.findings
     paths = {log.path for log in judged.logs}
+    locked = list(locked_files(package, [path.rpartition("/")[2] for path in paths]))
+    if not judged.known:
+        locked += [each for each in judged.findings if each.rule == UNREADABLE]
+        return judged.verdict([], locked, None), locked
+    if strictly:
+        found = list(check_result_strictly(strictly, ruleset))
+    else:
+        found = judged.findings = [*judged.findings, *locked]
     benchmark = ruleset.benchmarks[judged.known]
     whole = [finding for finding in found if finding.path not in paths]
     verdict = judged.verdict(found, whole, (benchmark.runs, benchmark.most_missed))
@@ -202,7 +215,7 @@ class _Judged:
         """Return the verdict on the result; ``whole`` are findings that are in no single log."""
         logs = self.logs
         if runs is None:
-            logs = [replace(log, outcome=Outcome.NOT_JUDGED, why="") for log in logs]
+            logs = [replace(log, outcome=Outcome.NOT_JUDGED, why="", rule="") for log in logs]
         elif findings is not self.findings:
             logs = [self._strictly(log, findings) for log in logs]
         package, name = self._package, self._ruleset.name
