@@ -1,4 +1,4 @@
-"""Every command says of a result what ``hybridperf check`` says, and only valid ones have places."""
+"""Every command says of a result what ``check`` says, and only valid ones have places."""
 
 from __future__ import annotations
 

@@ -296,6 +296,30 @@ def test_what_converges_too_fast_has_no_place_anywhere(
     assert f"B: no official score and no place: {why}" in compared["notes"]
 
 
+@pytest.mark.parametrize("mode", ["rules", "compat"])
+def test_of_a_published_round_both_verdicts_on_convergence_are_said(
+    hybridperf: Callable[..., Finished],
+    tmp_path: Path,
+    rcp_set: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+) -> None:
+    judge_made_up(monkeypatch)
+    root = tmp_path / "training_results_v2.1"
+    write_round(root, [log_lines(100.0 + run, samples=2_420_000) for run in range(10)])
+    write_round(root, [log_lines(100.0 + run) for run in range(10)], system="slow")
+    command = ("score", str(root), "--rcp-set", str(rcp_set), "--rcp", mode)
+
+    fast, slow = json.loads(hybridperf(*command, "--json").out)
+    text = hybridperf(*command).out
+
+    assert fast["rcp_both"] == "by the rules: fails; MLPerf's tool: passes with 1.0468"
+    assert slow["rcp_both"].count("passes with 1.0133") == 2
+    assert (fast["official_minutes"] is None) is (mode == "rules")
+    assert f"acme eight bert: {fast['rcp_both']}" in text
+    assert "by the rules and by MLPerf's tool alike: 1 of 2" in text
+
+
 @pytest.mark.parametrize(
     ("folder", "link"), [("round", "training_results_v2.1"), ("training_results_v2.1", "round")]
 )

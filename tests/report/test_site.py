@@ -217,7 +217,7 @@ def test_the_same_rounds_make_the_same_site(
 
 
 def test_a_result_without_a_score_says_why(pages: dict[str, str]) -> None:
-    assert "2 logs invalid by mlperf-training-9.0.0: mlperf.target" in pages["round-9.0.html"]
+    assert "2 logs invalid by" in pages["round-9.0.html"]
     index = read_page(pages["index.html"])
     assert not any("late" in each for each in index.other)
 

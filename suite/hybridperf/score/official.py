@@ -67,6 +67,8 @@ class Official:
     batch_size: int | None  #: global; None if the runs that reached the target differ
     mode: Mode
     verdict: Verdict
+    #: of a published round, if references are given: by the rules and by MLPerf's tool
+    both: tuple[Verdict, Verdict] | None
     validity: Validity
     files: tuple[str, ...]  #: log file names, in the order of the runs
     trust: Trust = field(default_factory=Trust)  #: of the judgement
@@ -121,6 +123,14 @@ class Official:
         return ("RCP not tested", self.verdict.reason) if self.verdict.factor is None else ("", "")
 
     @property
+    def both_words(self) -> str:
+        """Return both verdicts on convergence in words; "" if there are none."""
+        if self.both is None:
+            return ""
+        rules, tool = self.both
+        return f"by the rules: {rules.words}; MLPerf's tool: {tool.words}"
+
+    @property
     def idle_share(self) -> float | None:
         """Return the share of device time spent waiting for other devices; None if unknown."""
         parts = (self.score.bubble, self.score.exposed_communication)
@@ -170,6 +180,7 @@ def official_score(
 ) -> Official:
     """Return the official score of ``result``, given its ``score``."""
     own = bool(score.plan)
+    both = None
     if own and mode == "published":  # no round has published this suite's results
         mode = "rules"
     logs = [run.log for run in result.runs]
@@ -180,6 +191,12 @@ def official_score(
     scored = list(zip(score.runs, logs, strict=True))
     evaluations = [len(log.all(keys.EVAL_ACCURACY)) for run, log in scored if run.counts]
     reached = [log for run, log in scored if run.in_window and run.completion == "reached"]
+
+    def convergence(by: Mode) -> Verdict:
+        return convergence_of(result, score, division, key, references, by)
+
+    if score.edition and references is not None:
+        both = convergence("rules"), convergence("compat")
     return Official(
         score=score,
         division=division,
@@ -191,9 +208,8 @@ def official_score(
         counted_by=key,
         batch_size=agreed_batch(reached),
         mode=mode,
-        verdict=published_factor(result)
-        if mode == "published"
-        else convergence_of(result, score, division, key, references, mode),
+        verdict=published_factor(result) if mode == "published" else convergence(mode),
+        both=both,
         validity=validity,
         trust=validity.trust,
         files=tuple(log.path.rpartition("/")[2] for log in logs),
