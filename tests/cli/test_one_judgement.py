@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,8 +22,7 @@ from tests.packages import change, edit_log, edit_manifest, log_path, place, sea
 from tests.score.made_up_round import judge_made_up, log_lines, write_round
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from tests.run.conftest import Finished
 
@@ -134,8 +136,6 @@ def _as_nobody(*arguments: str) -> tuple[int, str, str]:
                 os.setgroups([])
                 os.setgid(65534)
                 os.setuid(65534)
-            import sys
-
             sys.stdout = os.fdopen(1, "w", closefd=False)
             sys.stderr = os.fdopen(2, "w", closefd=False)
             status = main(arguments)
@@ -152,13 +152,12 @@ def _as_nobody(*arguments: str) -> tuple[int, str, str]:
 
 
 @pytest.fixture
-def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder that everybody may read."""
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == os.geteuid() and folder.name:
-            folder.chmod(0o755)
+def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return a folder that everybody may read; pytest's own are private."""
     judge_made_up(monkeypatch)
-    return tmp_path / "in"
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder) / "in"
 
 
 LOCKED = {
@@ -174,13 +173,13 @@ LOCKED = {
 @pytest.mark.parametrize("name", LOCKED)
 @pytest.mark.parametrize("command", ["check", "score", "report"])
 def test_what_cannot_be_read_is_named_and_counted_and_has_no_score(
-    shared: Path, tmp_path: Path, name: str, command: str
+    shared: Path, name: str, command: str
 ) -> None:
     write_result(shared)
     write_result(shared, org="good", times_s=[20.0, 21.0, 22.0, 23.0, 24.0])
     (shared / LOCKED[name]).chmod(0)
-    out = tmp_path / "out"
-    out.mkdir(mode=0o777)
+    out = shared.with_name("out")
+    out.mkdir()
     out.chmod(0o777)
     more = {"check": ("--json",), "score": ("--json",), "report": ("--out", str(out))}
 

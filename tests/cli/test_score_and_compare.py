@@ -305,7 +305,7 @@ def test_of_a_published_round_both_verdicts_on_convergence_are_said(
     mode: str,
 ) -> None:
     judge_made_up(monkeypatch)
-    root = tmp_path / "training_results_v2.1"
+    root = tmp_path / "training_results_v4.1"
     write_round(root, [log_lines(100.0 + run, samples=2_420_000) for run in range(10)])
     write_round(root, [log_lines(100.0 + run) for run in range(10)], system="slow")
     command = ("score", str(root), "--rcp-set", str(rcp_set), "--rcp", mode)

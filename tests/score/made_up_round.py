@@ -76,7 +76,7 @@ def judge_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
         return [Finding("mlperf.target", "the target", "less", "train on", log.path)]
 
     judged = "hybridperf.report.judged"
-    names = [f"mlperf-training-{number}.0.0" for number in (8, 9)]
+    names = [f"mlperf-training-{edition}.0" for edition in ("4.1", "8.0", "9.0")]
     monkeypatch.setattr("hybridperf.rules.mlperf.check_round.judge", judge)
     monkeypatch.setattr(f"{judged}.known_rulesets", lambda: [RULESET, *names])
     monkeypatch.setattr(f"{judged}.load_ruleset", lambda _: load_ruleset(RULESET))

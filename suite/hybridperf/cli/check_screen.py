@@ -87,8 +87,9 @@ def _print_result(result: ResultVerdict) -> None:
     if result.why:
         _print_sentence(f"{_INDENT}{visible(result.why)[:_MOST_CHARACTERS]}")
     if result.ruleset == RULESET:
-        lacks = f"; {result.trust.lacks}" if result.trust.lacks else ""
-        _print_sentence(f"{_INDENT}{result.trust.words}{lacks}")
+        trust = result.trust
+        more = "".join(f"; {words}" for words in (trust.unverified, trust.lacks) if words)
+        _print_sentence(f"{_INDENT}{trust.words}{more}")
 
 
 def _print_sentence(text: str) -> None:

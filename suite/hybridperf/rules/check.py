@@ -159,7 +159,7 @@ def judge_result(result: Result) -> Judged:
     own, _ = _own_task_of(result)
     trust = trust_of(result, _task_of_result(result, own), findings)
     signature = signature_of(result)
-    signed = signature is not None and signature.good
+    signed = signature is not None and signature.good and signature.verified
     logs = tuple(run.log.path for run in result.runs)
     named = [run.log.value(keys.SUBMISSION_DIVISION) for run in result.runs]
     division = visible(next((each for each in named if isinstance(each, str)), ""))[:20]

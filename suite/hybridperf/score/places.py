@@ -83,7 +83,7 @@ class _Samples:
         censored = reached
         if sizes[0] < sizes[1]:
             censored = np.array([_moments(each.censored) for each in results])
-        return cls(sizes[0], *reached.T, sizes[1], *censored.T)
+        return cls(sizes[0], reached[:, 0], reached[:, 1], sizes[1], censored[:, 0], censored[:, 1])
 
     def taken(self, order: NDArray[np.intp]) -> _Samples:
         return _Samples(
@@ -132,7 +132,7 @@ class _Tree:
     def count(self, others: _Samples, alpha: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return how many of the tree are faster [other], and how many others are slower [result].
 
-        The others are ``others``; the results are those of the tree, in the order that it was given.
+        The others are ``others``; the results are those of the tree, in the order of its samples.
         """
         import numpy as np
 
@@ -271,7 +271,8 @@ def _step(degrees: NDArray[np.float64]) -> NDArray[np.intp]:
     """Return the step of the table of critical values in which ``degrees`` lie."""
     import numpy as np
 
-    return np.floor(np.log(degrees) * _DEGREES / np.log(_MOST_DEGREES)).astype(np.intp)
+    steps: NDArray[np.float64] = np.floor(np.log(degrees) * _DEGREES / np.log(_MOST_DEGREES))
+    return steps.astype(np.intp)
 
 
 def _critical(steps: NDArray[np.intp], alpha: float) -> NDArray[np.float64]:
