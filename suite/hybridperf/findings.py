@@ -11,7 +11,9 @@ from typing import Final
 
 __all__ = ["UNREADABLE", "Finding", "Severity", "unreadable", "visible"]
 
-UNREADABLE: Final = "file.unreadable"  #: rule of what this machine cannot read, whatever is in it
+UNREADABLE: Final = (
+    "package.unreadable"  #: rule of what this machine cannot read, whatever is in it
+)
 #: errors of the machine or its permissions, which say nothing about what was submitted
 _OF_THE_MACHINE: Final = frozenset(
     {

@@ -215,7 +215,7 @@ def test_an_unreadable_log_of_a_round_is_not_its_slowest_run(shared: Path, locke
         if command == "score":
             (row,) = json.loads(said)
             assert row["official_minutes"] is row["place_best"] is None
-            assert "file.unreadable" in row["no_place"]
+            assert "package.unreadable" in row["no_place"]
 
 
 def test_a_single_result_in_a_folder_that_cannot_be_read_whole_is_refused(shared: Path) -> None:
