@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.findings import UNREADABLE, Severity, visible
+from hybridperf.log import keys
 from hybridperf.log.log import Log
 from hybridperf.log.package import find_results, read_result
 from hybridperf.log.rounds import (
@@ -34,7 +35,7 @@ from hybridperf.score.score import SCORED_KEYS
 from hybridperf.score.validity import Judgement, Validity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from hybridperf.findings import Finding
@@ -48,6 +49,11 @@ if TYPE_CHECKING:
 __all__ = ["Entry", "found_packages", "judged_entries", "judged_scores", "read_entries"]
 
 _MOST_CHARACTERS: Final = 300  #: of an error
+#: facts of a manifest that pages show
+_SHOWN: Final = (
+    *("outcome", "reason", "task", "code", "data_sha256", "system", "log", "rescoring"),
+    "command",
+)
 
 
 def found_packages(paths: Iterable[Path], barred: list[Finding] | None = None) -> list[Package]:
@@ -151,23 +157,37 @@ def judged_scores(
 def read_entries(root: Path, barred: list[Finding] | None = None) -> list[Entry]:
     """Return every result of this suite at or below ``root``, sorted by name.
 
-    ``barred`` is that of `find_results` and `judged_scores`.
+    Of the runs, only what pages show is kept. ``barred`` is that of `find_results`, and of
+    `judged_scores`.
 
     Raises:
         UserError: as `find_results`.
     """
-    return judged_entries(find_results(root, barred), barred)
+    found = (_judged(package) for package in find_results(root, barred))
+    return _entries(found, barred, _shown_part)
 
 
-def judged_entries(packages: Sequence[Package], barred: list[Finding] | None = None) -> list[Entry]:
+def judged_entries(packages: Sequence[Package]) -> list[Entry]:
     """Read, judge and score results, with all that was read of them."""
-    found = [_judged(package) for package in packages]
-    if barred is not None:
-        barred += (each for one in found for each in one.findings if each.rule == UNREADABLE)
-    pairs = [(official_of(one.result, one.validity), one.own) for one in found]
+    return _entries(map(_judged, packages))
+
+
+def _entries(
+    found: Iterable[_Judged],
+    barred: list[Finding] | None = None,
+    kept: Callable[[SealedRun], SealedRun] = lambda run: run,
+) -> list[Entry]:
+    """Return results with their scores; of each run what ``kept`` returns."""
+    read, pairs = [], []
+    for one in found:
+        if barred is not None:
+            barred += (each for each in one.findings if each.rule == UNREADABLE)
+        pairs.append((official_of(one.result, one.validity), one.own))
+        runs = tuple(map(kept, one.result.runs))
+        read.append((replace(one.result, runs=runs), one.findings))
     return [
-        Entry(one.result, official, again.findings if again else one.findings)
-        for one, (official, again) in zip(found, _compared(pairs), strict=True)
+        Entry(result, official, again.findings if again else findings)
+        for (result, findings), (official, again) in zip(read, _compared(pairs), strict=True)
     ]
 
 
@@ -245,6 +265,18 @@ def _validity(verdict: ResultVerdict) -> Validity:
     if judgement is Judgement.VALID:
         why = ""
     return Validity(judgement, why, verdict.ruleset, len(verdict.logs), trust=verdict.trust)
+
+
+def _shown_part(run: SealedRun) -> SealedRun:
+    """Return what pages show of a run: facts, interruptions and timelines."""
+    log = run.log
+    entries = log.all(keys.RESUMED)
+    for entry in (*log.all(keys.TRACKED_STATS), *log.all(keys.PROJECTION)):
+        if isinstance(entry.value, dict) and "timeline" in entry.value:
+            entries = [*entries, entry]
+    facts = run.manifest and {name: run.manifest.get(name) for name in _SHOWN}
+    shown = Log(log.path, entries, log.findings, log.chained, log.last_hash, log.sha256)
+    return replace(run, log=shown, manifest=facts)
 
 
 def _scored_part(log: Log) -> Log:
