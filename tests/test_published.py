@@ -65,9 +65,7 @@ class Gone(importlib.abc.MetaPathFinder):
         if name.partition(".")[0] in {"torch", "sklearn", "pandas", "pyarrow", "datasets"}:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Gone())
-from hybridperf.report.board import boards
 from hybridperf.report.build import build_report
-from hybridperf.report.judged import read_entries
 build_report(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 

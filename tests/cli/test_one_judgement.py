@@ -14,7 +14,7 @@ import pytest
 
 from hybridperf.cli import main
 from hybridperf.log import keys
-from hybridperf.log.package import Package
+from hybridperf.log.package import Package, result_names
 from hybridperf.report.judged import judged_scores, read_entries
 from hybridperf.rules.check import check_path
 from hybridperf.score.validity import Judgement
@@ -44,6 +44,11 @@ def _ten_times_faster(package: Package) -> None:
         log_path(package, number).write_text("".join(f":::MLLOG {body}\n" for body in bodies))
 
 
+def _without_the_last_run(package: Package) -> None:
+    for name in result_names(4):
+        (package.folder / name).unlink()
+
+
 #: what is done to a valid result, and the judgement that follows
 CHANGES: dict[str, tuple[Callable[[Package], Any], Judgement]] = {
     "nothing": (lambda _: None, Judgement.VALID),
@@ -63,7 +68,7 @@ CHANGES: dict[str, tuple[Callable[[Package], Any], Judgement]] = {
         Judgement.BROKEN,
     ),
     "the last run left out": (
-        lambda package: [path.unlink() for path in package.folder.glob("result_4.*")],
+        _without_the_last_run,
         Judgement.PROVISIONAL,
     ),
 }
