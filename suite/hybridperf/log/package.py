@@ -198,11 +198,14 @@ def folders_of_logs(
 def locked_files(package: Package, seen: Collection[str] = ()) -> Iterator[Finding]:
     """Yield a finding for each file of a result, but those ``seen``, that cannot be opened."""
     inside = [each for each in sorted(package.folder.iterdir()) if each.name not in seen]
-    for path in (*inside, package.system_file):
+    named = {path: package.name_of(path) for path in inside}
+    # What is displayed may be relative to a folder below that of the descriptions.
+    named[package.system_file] = str(package.system_file.relative_to(package.root))
+    for path, name in named.items():
         try:
             open_bounded(path, WEIGHTS_CAP_BYTES).close()
         except (OSError, ValueError) as error:
-            if (finding := unreadable(error, package.name_of(path))) is not None:
+            if (finding := unreadable(error, name)) is not None:
                 yield finding
 
 
