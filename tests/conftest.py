@@ -12,12 +12,10 @@ import os
 import platform
 import struct
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import pytest
 from hypothesis import HealthCheck, settings
-
-if TYPE_CHECKING:
-    import pytest
 
 gc.disable()  # until all tests are collected: importing torch and others leaves no garbage
 
@@ -56,6 +54,7 @@ _LONGEST: Final = (
     "tests/run/test_nodes.py",
     "tests/engine/test_law.py",
     "tests/engine/test_odd_models.py",
+    "tests/engine/test_nccl_order.py",
     "tests/engine/test_checkpoint.py",
     "tests/rules/mlperf/test_mutants.py",
     "tests/hostile/test_large.py",
@@ -83,6 +82,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests of the longest files first."""
     places = {name: place for place, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that needs more accelerators than there are."""
+    if (mark := item.get_closest_marker("gpu")) is None:
+        return
+    import torch
+
+    (wanted,), found = mark.args or (1,), torch.accelerator.device_count()
+    if found < wanted:
+        pytest.skip(f"needs accelerators: {wanted}, this machine has {found}")
 
 
 def pytest_collection_finish() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import torch
 
+from hybridperf.errors import UserError
 from hybridperf.plan import ParallelPlan
 from hybridperf.rules.check import check_path
 from hybridperf.run.request import RunRequest, check_request
@@ -16,8 +19,6 @@ from tests.docs.conftest import EXAMPLES, assert_code_is_of, blocks
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from tests.docs.conftest import Walk
 
@@ -82,3 +83,24 @@ def test_the_command_of_a_result_names_the_file(tmp_path: Path) -> None:
     order = RunRequest(own, ParallelPlan(dp=2), 3, tmp_path, trainer="my_model")
 
     assert order.command == f"hybridperf run {own} --plan dp=2 --runs 3 --trainer my_model"
+
+
+def test_the_table_of_what_the_closed_division_lets_change_is_required(tmp_path: Path) -> None:
+    own, path = (EXAMPLES / "my_model/task.toml").read_text(), tmp_path / "mine.toml"
+    fixed = own[: own.index("[closed.")]
+
+    path.write_text(fixed)
+    with pytest.raises(UserError, match="expected a value at 'closed', found none"):
+        read_task(path)
+    path.write_text(f"{fixed}[closed]\n")
+    assert read_task(path).closed == {}
+
+
+def test_plans_that_delay_or_compress_belong_to_the_open_division(tmp_path: Path) -> None:
+    own = EXAMPLES / "my_model/task.toml"
+    for plan in ("dp=2,staleness=1", "dp=2,gradients=powersgd"):
+        request = RunRequest(own, ParallelPlan.parse(plan), 1, tmp_path, trainer="my_model")
+        rules = {finding.rule: finding for finding in check_request(request)}
+        assert "--division open" in rules["division.plan"].remedy
+        request = dataclasses.replace(request, division="open")
+        assert "division.plan" not in {finding.rule for finding in check_request(request)}

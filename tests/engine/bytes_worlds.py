@@ -126,7 +126,7 @@ def count_all(folder: Path, items: Sequence[str]) -> None:
                 trainer.warm_up()
                 with CountBytes() as counted:
                     trainer.train(family.batches(family.splits()))
-                axes = {_ranks(group): axis for axis, group in mesh.groups.items()}
+                axes = {_ranks(each): name.split()[0] for name, each in mesh.groups.items()}
                 found: dict[str, Any] = {
                     "bytes": {
                         f"{kind} {axes.get(ranks, 'all')}": count

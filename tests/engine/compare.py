@@ -44,11 +44,14 @@ def told(folder: Path, ranks: int, number: int) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in paths]
 
 
-def assert_computed(item: str, parts: Sequence[dict[str, Any]]) -> None:
-    """Make sure that the ranks have what one process has, and that all have the same."""
+def assert_computed(item: str, parts: Sequence[dict[str, Any]], slack: float = 1.0) -> None:
+    """Make sure that the ranks have what one process has, and that all have the same.
+
+    Errors may be ``slack`` times as large as between processors.
+    """
     family, _, text = item.partition(":")
     plan = ParallelPlan.parse(text)
-    one, relative = expected(family, plan), RELATIVE[(FAMILIES | ODD)[family].dtype]
+    one, relative = expected(family, plan), slack * RELATIVE[(FAMILIES | ODD)[family].dtype]
     if not plan.equivalent:  # else the test could not tell whether anything was rounded
         with pytest.raises(AssertionError, match="relative error"):
             assert_close(item, merged(parts, "gradients"), one["gradients"], relative)

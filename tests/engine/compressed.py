@@ -13,6 +13,7 @@ from hybridperf_reference.engine.learning_rate import learning_rate
 from hybridperf_reference.engine.link_codecs import LINK_CODECS, LinkKey
 from hybridperf_reference.engine.optim import build_optimizer
 from hybridperf_reference.engine.partition import chain_units, stage_slices
+from hybridperf_reference.engine.precision import set_float32_math
 from hybridperf_reference.engine.stage import Stage
 from tests.engine.families import SEED
 from tests.engine.law import BLOCKS, block_data, read_rows
@@ -22,16 +23,18 @@ if TYPE_CHECKING:
     from tests.engine.families import Family
 
 
-def compressed_weights(row: Family, plan: ParallelPlan) -> dict[str, Tensor]:
-    """Return the weights after all steps of a plan with one replica, to the bit.
+def compressed_weights(row: Family, plan: ParallelPlan, device: torch.device) -> dict[str, Tensor]:
+    """Return the weights after all steps of a plan with one replica, on a processor to the bit.
 
-    The optimizer is the engine's, since what is emulated are stages, links and versions.
+    The optimizer is the engine's, since what is emulated are stages, links and versions. The draws
+    of int8 depend on the kind of ``device``.
     """
     torch.set_num_threads(1)
+    set_float32_math(tf32=False)
     chain, task = row.chain(), row.task()
     objective = chain.objective
     cuts = stage_slices(plan, chain_units(chain, chain.probe()))
-    stages = [Stage(chain.units[cut]).train() for cut in cuts]
+    stages = [Stage(chain.units[cut]).train().to(device) for cut in cuts]
     optimizers = [build_optimizer(stage, task.optimizer) for stage in stages]
     versions = [[_weights(stage) for stage in stages]]
     for block in BLOCKS:
@@ -39,7 +42,7 @@ def compressed_weights(row: Family, plan: ParallelPlan) -> dict[str, Tensor]:
             seen = versions[max(0, batch.step - plan.staleness)]
             leaves = [{n: w.clone().requires_grad_() for n, w in part.items()} for part in seen]
             rows = np.stack([batch.indices, batch.epochs], axis=1)
-            inputs, targets = read_rows(row, rows)
+            inputs, targets = (each.to(device) for each in read_rows(row, rows))
             count, parts = int(objective.count(targets)), plan.microbatches
             for number in range(parts):
                 values = inputs.chunk(parts)[number]
@@ -57,7 +60,7 @@ def compressed_weights(row: Family, plan: ParallelPlan) -> dict[str, Tensor]:
                     group["lr"] = rate
                 optimizer.step()
             versions.append([_weights(stage) for stage in stages])
-    return {name: w for part in versions[-1] for name, w in part.items()}
+    return {name: w.cpu() for part in versions[-1] for name, w in part.items()}
 
 
 def _weights(stage: Stage) -> dict[str, Tensor]:

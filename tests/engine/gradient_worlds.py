@@ -64,22 +64,17 @@ SCENARIOS = {
     "overflow": Scenario("s0 f0 s1 f1 s2 f2", special={1: "inf on the last rank"}),
     "overflow in a bias": Scenario("s0 f0 s1 f1 s2 f2", special={1: "bias nan on the last rank"}),
     "discarded": Scenario("s0 f0 s1 f1 d1 s2 f2"),
-    "none on a rank": Scenario("s0 f0 s1 f1", special={1: "none on rank 0"}),
-    "none on all ranks": Scenario("s0 f0 s1 f1 s2 f2", special={1: "none"}),
     "zeros first": Scenario("s0 f0 s1 f1", special={0: "zero", 1: "rank 1"}),
     "low rank": Scenario("s0 f0 s1 f1 s2 f2", special={0: "rank 1", 1: "rank 2"}),
     "fp32": Scenario("s0 s1 f0 f1", kind="fp32", dtype=torch.float32),
-    "fp32, none on a rank": Scenario("s0 f0", kind="fp32", special={0: "none on rank 0"}),
-    "fp32, none on all ranks": Scenario("s0 f0", kind="fp32", special={0: "none"}),
     "bf16": Scenario("s0 s1 f0 f1", kind="bf16", dtype=torch.float32),
-    "bf16, none on all ranks": Scenario("s0 f0", kind="bf16", special={0: "none"}),
 }
 
 
-def gradients_of(scenario: Scenario, rank: int, ranks: int, step: int) -> list[Tensor | None]:
+def gradients_of(scenario: Scenario, rank: int, ranks: int, step: int) -> list[Tensor]:
     """Return the gradients of one replica in one step; those that are special, in some of them."""
     generator = torch.Generator().manual_seed(100 * step + rank)
-    drawn: list[Tensor | None] = [
+    drawn: list[Tensor] = [
         torch.randn(shape, generator=generator, dtype=torch.float64).to(scenario.dtype)
         for shape in SHAPES
     ]
@@ -97,10 +92,8 @@ def gradients_of(scenario: Scenario, rank: int, ranks: int, step: int) -> list[T
             drawn[index] = (left @ right).view(SHAPES[index]).to(scenario.dtype)
     for index, word, value in ((1, "inf on", math.inf), (3, "bias nan on", math.nan)):
         gradient = drawn[index]
-        if special.startswith(word) and rank == ranks - 1 and gradient is not None:
+        if special.startswith(word) and rank == ranks - 1:
             gradient.view(-1)[5] = value
-    if special == "none" or (special == "none on rank 0" and rank == 0):
-        drawn[0] = drawn[3] = None
     return drawn
 
 
@@ -119,8 +112,8 @@ def _act(scenario: Scenario, rank: int, ranks: int) -> dict[str, Any]:
     parameters = [torch.zeros(shape, dtype=scenario.dtype) for shape in SHAPES]
     average = make(parameters, group, 11, scenario.staleness)
     first = average.state()
-    given: dict[int, list[Tensor | None]] = {}
-    means: dict[int, list[Tensor | None]] = {}
+    given: dict[int, list[Tensor]] = {}
+    means: dict[int, list[Tensor]] = {}
     pending: dict[int, Pending] = {}
     for action, number in ((word[0], int(word[1:])) for word in scenario.actions.split()):
         if action == "s":

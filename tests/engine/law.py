@@ -24,6 +24,7 @@ from hybridperf.run.access import TrainingData
 from hybridperf.tasks.task import Block
 from hybridperf_reference.engine.stage import Stage
 from tests.engine.families import FAMILIES, SEED, Family
+from tests.engine.odd_models import ODD, OddModel
 from tests.engine.one_process import DeferredStatistics, cut_batch
 from tests.engine.simulated_streams import SimulatedStreams
 
@@ -46,12 +47,13 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
 @functools.cache
 def delayed_family(name: str, optimizer: str, *, clip: float = 0.0, fp32: bool = False) -> Family:
     """Return a family that trains for twenty steps of eight samples."""
-    row = FAMILIES[name]
+    row = (FAMILIES | ODD)[name]
     options = OPTIMIZERS[optimizer] | {"schedule": "cosine", "clip_norm": clip}
     options |= {"decay_epochs": SAMPLES * 2, "end_lr": 0.0}
     fields = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
     fields |= {"batch": BATCH, "optimizer": options, "reads_ahead": False, "evaluated": BATCH}
-    return _Delayed(**fields | {"dtype": torch.float32 if fp32 else torch.float64})
+    fields["dtype"] = torch.float32 if fp32 else torch.float64
+    return _DelayedOdd(**fields) if isinstance(row, OddModel) else _Delayed(**fields)
 
 
 class _Delayed(Family):
@@ -62,6 +64,10 @@ class _Delayed(Family):
         task = super().task()
         data = dataclasses.replace(task.data, train_samples=SAMPLES)
         return dataclasses.replace(task, data=data)
+
+
+class _DelayedOdd(_Delayed, OddModel):
+    """One of the odd models, likewise."""
 
 
 @functools.cache
@@ -119,7 +125,8 @@ def _follow(law: Law, streams: SimulatedStreams) -> dict[str, Any]:
             streams.follow(number, unit)
     replicas = [Stage(chain.units).train() for chain in chains]
     deferred = [DeferredStatistics(each) for each in replicas] if plan.bn == "deferred" else []
-    versions = [{name: p.detach().clone() for name, p in replicas[0].named_parameters()}]
+    trained = {n: p for n, p in replicas[0].named_parameters() if p.requires_grad}
+    versions = [{name: p.detach().clone() for name, p in trained.items()}]
     scales = [law.scale]  # by version
     average = EmulatedPowerSgd(law) if plan.gradients == "powersgd" else _Mean()
     update = _Update(row.task().optimizer, versions[0])
@@ -168,8 +175,8 @@ def _follow(law: Law, streams: SimulatedStreams) -> dict[str, Any]:
 
 
 def _gradient(leaf: Tensor) -> Tensor:
-    assert leaf.grad is not None
-    return leaf.grad
+    """Return the gradient of ``leaf``, which is zero where no pass used it."""
+    return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
 
 
 class _Mean:
@@ -189,8 +196,9 @@ class EmulatedPowerSgd(_Mean):
         self._slots, self._index = law.staleness + 1, 0
         self._residues: dict[tuple[str, int], list[Tensor]] = {}
         self._factors: dict[tuple[str, int], Tensor] = {}
-        weights = dict(Stage(law.family.chain().units).named_parameters())
-        self._numbers = {name: number for number, name in enumerate(weights)}
+        named = Stage(law.family.chain().units).named_parameters()
+        trained = (name for name, parameter in named if parameter.requires_grad)
+        self._numbers = {name: number for number, name in enumerate(trained)}
 
     def of(self, name: str, step: int, gradients: list[Tensor]) -> Tensor:
         shape = gradients[0].shape
@@ -207,7 +215,8 @@ class EmulatedPowerSgd(_Mean):
         basis = torch.linalg.qr(left).Q
         right = torch.stack([m.T @ basis for m in matrices]).mean(dim=0)
         self._residues[place] = [m - basis @ (m.T @ basis).T for m in matrices]
-        self._factors[place] = right
+        sent = (right != 0).any(dim=0)  # a column of zeros would stay one
+        self._factors[place] = torch.where(sent, right, self._factors[place])
         average: Tensor = basis @ right.T
         return average.reshape(shape).to(gradients[0].dtype)
 

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from hybridperf.plan import ParallelPlan
 from hybridperf_reference.engine.mesh import join_ranks
+from hybridperf_reference.engine.precision import set_float32_math
 from hybridperf_reference.engine.trainer import Trainer
 from tests.engine.families import SEED
 from tests.engine.law import BLOCKS, block_data, delayed_family
@@ -68,6 +69,7 @@ def run_cases(folder: Path, cases: Sequence[Case]) -> None:
 def run_case(case: Case, mesh: Mesh, checkpoint: Path) -> dict[str, Any]:
     """Train under the plan of ``case`` and return this rank's part of what came of it."""
     row, parts = case.row(), [case.blocks]
+    set_float32_math(tf32=False)
     if case.resume_after:
         parts = [case.blocks[: case.resume_after], case.blocks[case.resume_after :]]
     losses, sent, resumed = [], [], []
@@ -93,11 +95,11 @@ def run_case(case: Case, mesh: Mesh, checkpoint: Path) -> dict[str, Any]:
                 quality_of(trainer, row.splits().evaluation)
             if number < len(parts) - 1:
                 trainer.save(checkpoint)
-    names = {name for name, _ in trainer._stage.named_parameters()}
+    trained = {name: p.requires_grad for name, p in trainer._stage.named_parameters()}
     state = {name: value.clone() for name, value in trainer.weights().items()}
     return {
-        "weights": {name: value for name, value in state.items() if name in names},
-        "statistics": {name: value for name, value in state.items() if name not in names},
+        "weights": {name: value for name, value in state.items() if trained.get(name)},
+        "statistics": {name: value for name, value in state.items() if name not in trained},
         "losses": losses,
         "sent": sent,
         "resumed": resumed,

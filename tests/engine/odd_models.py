@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import spectral_norm
 
-from hybridperf_reference.engine.chain import Chain, Unit
+from hybridperf_reference.engine.chain import MOST_CPU_PARAMETERS, Chain, Unit
 from hybridperf_reference.images.digits import SmallImages
 from hybridperf_reference.models import chain_of
 from hybridperf_reference.transformer.layer import SPLIT, EncoderLayer
@@ -104,6 +104,76 @@ class Unused(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         return torch.tanh(self.linear(inputs))
+
+
+class Experts(nn.Module):
+    """A mixture of experts, which runs only those that some sample, or token, is routed to."""
+
+    def __init__(self, experts: int = 6) -> None:
+        super().__init__()
+        self.gate = nn.Linear(WIDTH, experts)
+        self.experts = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(experts))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        shares = (4 * self.gate(inputs)).softmax(dim=-1)
+        best, outputs = shares.argmax(dim=-1), inputs
+        for number, expert in enumerate(self.experts):
+            own = (best == number).unsqueeze(-1)
+            if own.any():
+                made = expert(inputs) * shares[..., number : number + 1]
+                outputs = outputs + torch.where(own, torch.tanh(made), 0)
+        return outputs
+
+
+class Either(nn.Module):
+    """Run one of two modules, in training as the sum of the micro-batch says."""
+
+    def __init__(self, one: nn.Module, other: nn.Module) -> None:
+        super().__init__()
+        self.one, self.other = one, other
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        other = self.training and (100 * inputs.sum()).floor() % 2
+        chosen = self.other if other else self.one
+        outputs: Tensor = chosen(inputs)
+        return outputs
+
+
+class Constant(nn.Module):
+    """Return a parameter, whatever the inputs are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value = nn.Parameter(torch.full((WIDTH,), 0.2))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.value.expand(len(inputs), WIDTH) * 2
+
+
+class LayerDrop(nn.Module):
+    """Skip a layer at random in training (Fan et al. 2020)."""
+
+    def __init__(self, norm: Callable[[int], nn.Module] = nn.LayerNorm) -> None:
+        super().__init__()
+        self.layer = nn.Sequential(norm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.Tanh())
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.training and torch.rand(()) < 0.4:
+            return inputs
+        outputs: Tensor = inputs + self.layer(inputs)
+        return outputs
+
+
+class Looked(nn.Module):
+    """Add rows of a frozen table of more elements than a trial on the CPU may have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = frozen(nn.Embedding(MOST_CPU_PARAMETERS // WIDTH + 1, WIDTH))
+
+    def forward(self, images: Tensor) -> Tensor:
+        rows: Tensor = self.table((images.flatten(1) > 0).sum(dim=1) * 1000)
+        return rows + images.flatten(1)[:, :WIDTH]
 
 
 class Scaled(nn.Module):
@@ -201,6 +271,30 @@ def encoders(dropout: float = 0.0) -> list[nn.Module | Unit]:
     return [nn.Sequential(rows, padded), *units, ends]
 
 
+def routed_encoders() -> list[nn.Module | Unit]:
+    """Route tokens, of which ranks under sequence parallelism have different ones."""
+    first, *units, last = encoders()
+    split = {f"0.{name}": kind for name, kind in SPLIT.items()}
+    routed = [
+        Unit(unit.name, nn.Sequential(unit.module, Experts()), split)
+        for unit in units
+        if isinstance(unit, Unit)
+    ]
+    return [first, *routed, last]
+
+
+def either() -> list[nn.Module | Unit]:
+    """Let each unit, also the first, use parameters or none, and its inputs or not, by its data."""
+    return [
+        Either(flat(), frozen(flat())),
+        Either(dense(), dense()),
+        Either(nn.Identity(), dense()),
+        Either(dense(), Constant()),
+        Either(nn.Identity(), Apply(torch.zeros_like)),
+        dense(CLASSES),
+    ]
+
+
 def tied_encoders() -> list[nn.Module | Unit]:
     """Let two units that tensor parallelism splits share the weight of a linear."""
     first, *units, last = encoders()
@@ -236,6 +330,20 @@ ODD = {
         batch_norm=True,  # what a buffer has depends on how batches are cut, as there
     ),
     "unused": odd(lambda: [flat(), Unused(), Unused(), dense(CLASSES)]),
+    "experts": odd(lambda: [flat(), Experts(), Experts(), dense(CLASSES)]),
+    "either": odd(either, batch_norm=True),  # how a batch is cut decides what is used
+    "layer_drop": odd(
+        lambda: [flat(), LayerDrop(), LayerDrop(), LayerDrop(), dense(CLASSES)], dropout=True
+    ),
+    "norm_drop": odd(
+        lambda: [flat(), LayerDrop(nn.BatchNorm1d), LayerDrop(nn.BatchNorm1d), dense(CLASSES)],
+        dropout=True,
+        batch_norm=True,
+    ),
+    # In training it reads values that tensors on the meta device, where it is tried, have not.
+    "large": odd(
+        lambda: [Looked(), Either(dense(), dense()), dense(), dense(CLASSES)], batch_norm=True
+    ),
     "scaled": odd(lambda: [flat(), Scaled(), Scaled(), dense(CLASSES)]),
     "integers": odd(
         lambda: [
@@ -254,6 +362,7 @@ ODD = {
         lambda: [flat(), dense(60), nn.Linear(60, 500), nn.ReLU(), nn.Linear(500, CLASSES)]
     ),
     "encoders": odd(encoders, tensor_sizes=(6, 2 * WIDTH), tokens=13),
+    "routed_encoders": odd(routed_encoders, tensor_sizes=(6, 2 * WIDTH), tokens=13),
     "tied_encoders": odd(tied_encoders, tensor_sizes=(6, 2 * WIDTH), tokens=13),
     "transposed": odd(transposed),
     "dropped": odd(dropped, dropout=True, batch_norm=True),

@@ -85,7 +85,7 @@ def _train(row: Family, plan: ParallelPlan, streams: SimulatedStreams) -> dict[s
                 (loss * scale * count).backward()
                 losses[-1] += loss.item()
         for parameters in zip(*(replica.parameters() for replica in replicas), strict=True):
-            if parameters[0].grad is None:
+            if not parameters[0].requires_grad:
                 continue
             mean = torch.stack([_gradient(p) / scale for p in parameters]).mean(dim=0)
             for parameter in parameters:
@@ -161,6 +161,8 @@ class DeferredStatistics:
 
     def commit(self) -> None:
         for layer, inputs in self._inputs.items():
+            if not inputs:  # skipped in this step
+                continue
             whole = torch.cat(inputs)
             inputs.clear()
             layer.track_running_stats = True
@@ -177,5 +179,5 @@ def _averaged(replicas: list[Stage]) -> Stage:
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:
-    assert parameter.grad is not None
-    return parameter.grad
+    """Return the gradient of ``parameter``, which is zero where nothing used it."""
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad

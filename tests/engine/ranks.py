@@ -57,13 +57,13 @@ def start_ranks(ranks: int, work: Callable[..., None], *arguments: object, outpu
     return World(processes, store, output)
 
 
-def wait_for_ranks(worlds: Sequence[World]) -> None:
+def wait_for_ranks(worlds: Sequence[World], longest_s: float = _LONGEST_S) -> None:
     """Wait until all ranks have ended; end those that wait for one that failed.
 
     Raises:
         AssertionError: with the end of what its world printed, where one failed or took too long.
     """
-    deadline_s = time.monotonic() + _LONGEST_S
+    deadline_s = time.monotonic() + longest_s
     running = {rank.sentinel: rank for world in worlds for rank in world.ranks}
     while running:
         ended = connection.wait(list(running), timeout=max(0.0, deadline_s - time.monotonic()))
@@ -80,9 +80,15 @@ def wait_for_ranks(worlds: Sequence[World]) -> None:
     assert not any(codes), f"ranks ended with {codes}\n{text}"
 
 
-def run_ranks(ranks: int, work: Callable[..., None], *arguments: object, output: Path) -> None:
+def run_ranks(
+    ranks: int,
+    work: Callable[..., None],
+    *arguments: object,
+    output: Path,
+    longest_s: float = _LONGEST_S,
+) -> None:
     """Run ``work(*arguments)`` on each of so many ``ranks``; as `start_ranks` and then wait."""
-    wait_for_ranks([start_ranks(ranks, work, *arguments, output=output)])
+    wait_for_ranks([start_ranks(ranks, work, *arguments, output=output)], longest_s)
 
 
 def _rank(

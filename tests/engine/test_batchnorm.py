@@ -128,6 +128,38 @@ def test_synchronized_layers_compute_what_torch_does(build: Callable[[], nn.Modu
         torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
 
 
+class Frozen(nn.BatchNorm2d):
+    """Kept in evaluation, as detectors keep their backbone's."""
+
+    def train(self, mode: bool = True) -> Frozen:  # noqa: ARG002 - whatever is asked
+        return super().train(mode=False)
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_a_layer_that_saw_nothing_in_a_step_keeps_its_statistics(momentum: float | None) -> None:
+    layers = [Frozen(CHANNELS, momentum=momentum), nn.BatchNorm2d(CHANNELS, momentum=momentum)]
+    kept, skipped = layers
+    module = nn.Sequential(*layers).train()
+    apply_batch_norm([Unit("unit", module)], plan=DEFERRED, mesh=HERE)
+    kept(images(100))
+    commit_statistics(module)
+    untouched = [
+        {name: value.clone() for name, value in each.state_dict().items()} for each in layers
+    ]
+
+    skipped(images(100))
+    commit_statistics(module)
+    moved = {name: value.clone() for name, value in skipped.state_dict().items()}
+    kept(images(1000))
+    commit_statistics(module)
+
+    for layer, expected in zip(layers, (untouched[0], moved), strict=True):
+        assert all(torch.equal(value, expected[name]) for name, value in layer.state_dict().items())
+    assert int(untouched[1]["num_batches_tracked"]) == 0
+    assert not untouched[1]["running_mean"].any()
+    assert moved["running_mean"].min() > 5
+
+
 @pytest.mark.parametrize("mean", [100, 1000])
 def test_synchronized_layers_are_accurate_for_large_means(mean: float) -> None:
     inputs, exact = batches(mean)[0].requires_grad_(), batches(mean)[0].double().requires_grad_()

@@ -49,15 +49,13 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     }
 
 
-def _matrix(gradient: torch.Tensor | None, index: int) -> Matrix:
-    if gradient is None:
-        return np.zeros((SHAPES[index][0], math.prod(SHAPES[index][1:])))
+def _matrix(gradient: torch.Tensor) -> Matrix:
     return gradient.double().numpy().reshape(len(gradient), -1)
 
 
 def _mean(scenario: Scenario, ranks: int, step: int, index: int) -> Matrix:
     given = [gradients_of(scenario, rank, ranks, step)[index] for rank in range(ranks)]
-    mean: Matrix = np.mean([_matrix(each, index) for each in given], axis=0)
+    mean: Matrix = np.mean([_matrix(each) for each in given], axis=0)
     return mean
 
 
@@ -87,7 +85,7 @@ def _emulate(
         kept = residues[due] if due >= 0 else [np.zeros(1)] * ranks
         factor = factors[due] if due >= 0 else first
         matrices = [
-            _matrix(gradients_of(scenario, rank, ranks, step)[index], index) + kept[rank]
+            _matrix(gradients_of(scenario, rank, ranks, step)[index]) + kept[rank]
             for rank in range(ranks)
         ]
         left = _orthonormal(np.mean([matrix @ factor for matrix in matrices], axis=0))
@@ -122,9 +120,7 @@ def test_all_replicas_have_the_same_averages(found: Found, name: str, ranks: int
     for other in others:
         for step, values in one.items():
             for value, own in zip(values, other[step], strict=True):
-                assert (value is None) == (own is None)
-                if value is not None:
-                    torch.testing.assert_close(value, own, rtol=0, atol=0, equal_nan=True)
+                torch.testing.assert_close(value, own, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("ranks", RANKS)
@@ -139,9 +135,9 @@ def test_powersgd_is_the_algorithm_of_its_paper(found: Found, name: str, ranks: 
         for step, expected in enumerate(averages):
             value = parts[0]["means"][step][index]
             assert (value.dtype, value.shape) == (scenario.dtype, SHAPES[index])
-            error = np.linalg.norm(_matrix(value, index) - expected) / np.linalg.norm(expected)
+            error = np.linalg.norm(_matrix(value) - expected) / np.linalg.norm(expected)
             assert error < tolerance, (index, step)
-            assert np.linalg.matrix_rank(_matrix(value, index), tol=1e-3) == RANK
+            assert np.linalg.matrix_rank(_matrix(value), tol=1e-3) == RANK
         for rank, part in enumerate(parts):
             for last in range(len(averages) - 1 - scenario.staleness, len(averages)):
                 own = part["state"][f"residue.{last % (scenario.staleness + 1)}.{index}"]
@@ -161,9 +157,8 @@ def test_what_factors_would_not_shorten_is_averaged_in_full(
     for step in _steps(scenario):
         for index in every:
             expected = _mean(scenario, ranks, step, index)
-            if (value := means[step][index]) is not None:
-                error = np.abs(_matrix(value, index).reshape(expected.shape) - expected)
-                assert np.isnan(expected).any() or error.max() < tolerance
+            error = np.abs(_matrix(means[step][index]).reshape(expected.shape) - expected)
+            assert np.isnan(expected).any() or error.max() < tolerance
 
 
 @pytest.mark.parametrize("ranks", RANKS)
@@ -171,15 +166,15 @@ def test_what_factors_would_not_shorten_is_averaged_in_full(
     "name",
     [
         *("algorithm", "algorithm in fp32", "late", "late in fp32", "resumed", "resumed late"),
-        *("resumed under more staleness", "resumed under less staleness", "none on a rank"),
-        *("none on all ranks", "zeros first", "low rank"),
+        *("resumed under more staleness", "resumed under less staleness"),
+        *("zeros first", "low rank"),
     ],
 )
 def test_averages_and_residues_add_up_to_the_gradients(found: Found, name: str, ranks: int) -> None:
     scenario, parts = SCENARIOS[name], [part[name] for part in found[ranks]]
 
     for index in COMPRESSED:
-        sent = sum(_matrix(parts[0]["means"][step][index], index) for step in _steps(scenario))
+        sent = sum(_matrix(parts[0]["means"][step][index]) for step in _steps(scenario))
         given = sum(_mean(scenario, ranks, step, index) for step in _steps(scenario))
         left = sent + _residue(parts, index) - given
         assert np.linalg.norm(left) < 1e-5 * np.linalg.norm(given)
@@ -230,27 +225,6 @@ def test_a_step_that_is_skipped_leaves_nothing_behind(found: Found, name: str, r
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-@pytest.mark.parametrize("kind", ["", "fp32, ", "bf16, "])
-def test_a_gradient_that_no_replica_has_is_none(found: Found, kind: str, ranks: int) -> None:
-    name = f"{kind}none on all ranks"
-    step = max(SCENARIOS[name].special)
-
-    for part in found[ranks]:
-        missing = [value is None for value in part[name]["means"][step]]
-        assert missing == [index in (0, 3) for index in range(len(SHAPES))]
-
-
-@pytest.mark.parametrize("ranks", RANKS)
-def test_a_gradient_that_one_replica_lacks_counts_as_zero_there(found: Found, ranks: int) -> None:
-    name = "fp32, none on a rank"
-
-    for part in found[ranks]:
-        for index, value in enumerate(part[name]["means"][0]):
-            expected = _mean(SCENARIOS[name], ranks, 0, index)
-            assert np.abs(_matrix(value, index) - expected).max() < 1e-12
-
-
-@pytest.mark.parametrize("ranks", RANKS)
 def test_a_gradient_of_lower_rank_arrives_whole(found: Found, ranks: int) -> None:
     scenario, means = SCENARIOS["low rank"], found[ranks][0]["low rank"]["means"]
     zero = found[ranks][0]["zeros first"]["means"]
@@ -259,23 +233,23 @@ def test_a_gradient_of_lower_rank_arrives_whole(found: Found, ranks: int) -> Non
         for step, inner in ((0, 1), (1, 2)):
             expected = _mean(scenario, ranks, step, index)
             assert np.linalg.matrix_rank(expected) == inner
-            assert np.allclose(_matrix(means[step][index], index), expected, atol=1e-9)
+            assert np.allclose(_matrix(means[step][index]), expected, atol=1e-9)
         assert not zero[0][index].any()
         expected = _mean(SCENARIOS["zeros first"], ranks, 1, index)
-        assert np.allclose(_matrix(zero[1][index], index), expected, atol=1e-9)
+        assert np.allclose(_matrix(zero[1][index]), expected, atol=1e-9)
 
 
 def test_bytes_are_counted(found: Found) -> None:
     elements = [math.prod(shape) for shape in SHAPES]
-    flags, plain = len(SHAPES), sum(elements[index] for index in PLAIN)
+    plain = sum(elements[index] for index in PLAIN)
     factors = sum(RANK * (SHAPES[index][0] + math.prod(SHAPES[index][1:])) for index in COMPRESSED)
     steps = {"algorithm in fp32": (5, 4), "algorithm": (5, 8)}
 
     for name, (count, size) in steps.items():
-        expected = (count * size * (plain + flags + factors), count * size * sum(elements))
+        expected = (count * size * (plain + factors), count * size * sum(elements))
         assert found[2][0][name]["bytes"] == expected
     for name, size in (("fp32", 4), ("bf16", 2)):
-        expected = (2 * size * (sum(elements) + flags), 2 * 4 * sum(elements))
+        expected = (2 * size * sum(elements), 2 * 4 * sum(elements))
         assert found[2][0][name]["bytes"] == expected
 
 
@@ -285,7 +259,5 @@ def test_bf16_rounds_before_it_adds(found: Found) -> None:
     for step in _steps(scenario):
         given = [gradients_of(scenario, rank, 2, step) for rank in range(2)]
         for value, one, other in zip(means[step], *given, strict=True):
-            assert one is not None
-            assert other is not None
             expected = (one.bfloat16() + other.bfloat16()).float() / 2
             assert torch.equal(value, expected)

@@ -134,6 +134,51 @@ def test_what_reading_takes_is_told_wherever_it_is_done(ahead: bool) -> None:
     assert set(timer.collect().values()) == {0}
 
 
+def test_an_accelerator_copies_pinned_samples_on_a_stream_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+
+    class Stream:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __enter__(self) -> None:
+            done.append(f"to {self.name}")
+
+        def __exit__(self, *_: object) -> None:
+            done.append("back")
+
+        def wait_stream(self, other: Stream) -> None:
+            done.append(f"{self.name} wait for {other.name}")
+
+    def pin(tensor: Tensor) -> Tensor:
+        done.append("pin")
+        return tensor
+
+    def record(tensor: Tensor, stream: Stream) -> None:
+        done.append(f"{tensor.device} is read by {stream.name}")
+
+    copy = torch.Tensor.to
+
+    def move(tensor: Tensor, device: torch.device, *, non_blocking: bool = False) -> Tensor:
+        done.append("copy and go on" if non_blocking else "copy")
+        return copy(tensor, device)
+
+    monkeypatch.setattr(torch, "Stream", lambda _: Stream("copies"))
+    monkeypatch.setattr(torch.accelerator, "current_stream", lambda _: Stream("passes"))
+    for name, replacement in {"pin_memory": pin, "record_stream": record, "to": move}.items():
+        monkeypatch.setattr(torch.Tensor, name, replacement)
+    source = Input(Numbers(reads_ahead=False), torch.device("meta"), ReadingRole())
+
+    ((_, inputs),) = source.evaluate(SAMPLES.inputs, iter([slice(0, 8)]))
+
+    copying = ["to copies", "pin", "copy and go on", "back"]
+    assert done == [*copying, "passes wait for copies", "meta is read by passes"]
+    assert inputs is not None
+    assert inputs.device.type == "meta"
+
+
 @pytest.fixture
 def source() -> Iterator[Input]:
     source = Input(Numbers(reads_ahead=True), CPU, ReadingRole())

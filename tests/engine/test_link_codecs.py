@@ -220,6 +220,20 @@ def test_topk_keeps_the_tenth_that_is_largest(shape: tuple[int, ...], dtype: tor
     assert np.array_equal(_through(LINK_CODECS["topk"], values).flatten().numpy(), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("distinct", [1, 2, 5])
+def test_topk_keeps_the_first_of_equal_magnitudes(dtype: torch.dtype, distinct: int) -> None:
+    draws = torch.Generator().manual_seed(1)
+    values = torch.randint(1, 1 + distinct, (4, 6, 5, 7), generator=draws).to(dtype)
+    values *= torch.randint(0, 2, values.shape, generator=draws) * 2 - 1
+    flat = values.flatten().float().numpy()
+    kept = np.argsort(-np.abs(flat), kind="stable")[: len(flat) // 10]
+    expected = np.zeros_like(flat)
+    expected[kept] = flat[kept]
+
+    assert np.array_equal(_through(LINK_CODECS["topk"], values).flatten().float(), expected)
+
+
 def test_topk_of_fewer_values_than_it_may_keep() -> None:
     values = torch.zeros(2, 3, 10, 10)
     values[1, 2, 3, 4] = -5

@@ -7,18 +7,31 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from torch import Tensor, nn
 
-from hybridperf.errors import UserError
+from hybridperf.errors import ExitCode, UserError
 from hybridperf.plan import ParallelPlan
 from hybridperf_reference.engine.mesh import Mesh
 from hybridperf_reference.engine.trainer import Trainer
 from tests.engine.compare import assert_computed, found, run_world
 from tests.engine.families import SEED
-from tests.engine.odd_models import ODD
+from tests.engine.odd_models import CLASSES, ODD, WIDTH, dense, flat, odd
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+# What is used depends on data or chance; the parameters that take part do not.
+ROUTED = ("experts", "either", "layer_drop")
+ROUTED_PLANS = (
+    "dp=2",
+    "dp=2,microbatches=3",
+    "dp=2,sync=blocking",
+    "dp=2,zero=1,microbatches=2",
+    "dp=2,zero=2,microbatches=2,recompute=2",
+    "dp=2,zero=3,recompute=full",
+    "pp=2,microbatches=3",
+    "pp=2,schedule=zbv,microbatches=4",
+)
 ITEMS = {
     1: (
         "tied:microbatches=3,recompute=full",
@@ -33,6 +46,9 @@ ITEMS = {
         "dropped:microbatches=2,recompute=full,bn=deferred",
         "frozen_adamw:microbatches=2",
         "unused_lamb:recompute=full",
+        "experts_adamw:microbatches=2",
+        "either_lamb:microbatches=4,recompute=full",
+        "norm_drop:microbatches=2,bn=deferred,recompute=full",
     ),
     2: (
         "tied:dp=2",
@@ -96,6 +112,15 @@ ITEMS = {
         "dropped:dp=2",
         "dropped_lamb:pp=2,schedule=interleaved,microbatches=4,bn=deferred,recompute=full",
         "dropped_encoders_lamb:tp=2,sp=on",
+        *(f"{model}:{plan}" for model in ROUTED for plan in ROUTED_PLANS),
+        "either_adamw:dp=2,zero=1",
+        "either_lamb:dp=2,sync=blocking",
+        "either_lars:dp=2,zero=3,microbatches=2",
+        "layer_drop_lamb:dp=2,zero=2",
+        "norm_drop:pp=2,bn=deferred,microbatches=2",
+        "experts_lars:dp=2",
+        "routed_encoders:tp=2,sp=on",
+        "large:dp=2",
     ),
     3: (
         "tied:dp=3",
@@ -110,6 +135,8 @@ ITEMS = {
         "unused_adamw:dp=3,zero=1",
         "dropped_lars:dp=3",
         "dropped_encoders_adamw:tp=3",
+        "experts:pp=3,microbatches=6",
+        "either:dp=3,zero=2,microbatches=2",
     ),
     4: (
         "frozen:dp=2,pp=2",
@@ -126,6 +153,13 @@ ITEMS = {
         "scaled_adamw:dp=4,zero=3,shard=2",
         "dropped_lamb:dp=2,pp=2,bn=deferred",
         "dropped_encoders_lamb:dp=2,tp=2,zero=3",
+        "experts:dp=4,zero=3,shard=2",
+        "either:dp=2,pp=2,microbatches=3",
+        "either:dp=2,pp=2,zero=3,microbatches=2",
+        "experts:dp=2,pp=2,schedule=zbv,zero=1,microbatches=4",
+        "layer_drop_adamw:dp=2,pp=2,schedule=interleaved,microbatches=2,zero=1",
+        "routed_encoders:dp=2,tp=2,sp=on",
+        "routed_encoders:dp=2,tp=2,sync=blocking",
     ),
     6: (
         "bare:dp=3,pp=2",
@@ -136,6 +170,10 @@ ITEMS = {
         "bare_lamb:dp=3,pp=2",
         "dropped_encoders_adamw:tp=6",
         "unused_lars:dp=6,zero=2",
+        "experts:dp=3,pp=2",
+        "either:dp=3,pp=2",
+        "layer_drop:dp=3,pp=2,sync=blocking,microbatches=2",
+        "either:dp=6,zero=1,shard=3",
     ),
     8: (
         "frozen:dp=4,pp=2,zero=1",
@@ -145,6 +183,7 @@ ITEMS = {
         "dropped_encoders_lars:dp=2,pp=2,tp=2,sp=on,sync=blocking",
     ),
 }
+HERE = Mesh(torch.device("cpu"), None)
 CASES = [(ranks, number, item) for ranks in ITEMS for number, item in enumerate(ITEMS[ranks])]
 
 
@@ -187,19 +226,57 @@ REFUSED = {
 def test_a_plan_that_does_not_fit_the_chain_is_refused(item: str) -> None:
     """Whatever the task declares: it says of these what is not so."""
     name, _, text = item.partition(":")
-    plan, here = ParallelPlan.parse(text), Mesh(torch.device("cpu"), None)
+    plan = ParallelPlan.parse(text)
 
     with pytest.raises(UserError, match=REFUSED[item]) as refusal:
-        Trainer(ODD[name].chain(), ODD[name].task(), plan, here, SEED)
+        Trainer(ODD[name].chain(), ODD[name].task(), plan, HERE, SEED)
 
     assert "\n" not in str(refusal.value)
     assert json.dumps(text)[1:-1] in str(refusal.value) or "pp=4" in text
 
 
+class Pair(nn.Module):
+    """Return two tensors, as attention with its weights does."""
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        return inputs, inputs
+
+
+@pytest.mark.parametrize(
+    ("module", "what"),
+    [
+        (Pair(), "to return one tensor, found tuple"),
+        (nn.LSTM(WIDTH, WIDTH), "to return one tensor, found tuple"),
+        (nn.ReLU(inplace=True), "to leave its input as it is, found an operation in place on it"),
+        (
+            nn.Sequential(nn.Dropout(0.1, inplace=True), nn.Linear(WIDTH, WIDTH)),  # in training
+            "to leave its input as it is, found an operation in place on it",
+        ),
+    ],
+    ids=["tuple", "LSTM", "in place", "in place in training"],
+)
+def test_a_unit_that_breaks_the_contract_is_refused_by_its_name(
+    module: nn.Module, what: str
+) -> None:
+    model = odd(lambda: [flat(), module, dense(CLASSES)])
+
+    with pytest.raises(UserError, match=f"unit 'u1': expected its forward {what}; let ") as refusal:
+        Trainer(model.chain(), model.task(), ParallelPlan(), HERE, SEED)
+
+    assert refusal.value.exit_code is ExitCode.USAGE
+
+
+def test_a_unit_may_work_in_place_on_what_is_its_own() -> None:
+    own = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(inplace=True), nn.Dropout(0.1, True))
+    model = odd(lambda: [flat(), own, dense(CLASSES)])
+
+    Trainer(model.chain(), model.task(), ParallelPlan(), HERE, SEED)
+
+
 def test_a_model_without_trainable_parameters_is_refused() -> None:
-    chain, here = ODD["bare"].chain(), Mesh(torch.device("cpu"), None)
+    chain = ODD["bare"].chain()
     for unit in chain.units:
         unit.module.requires_grad_(requires_grad=False)
 
     with pytest.raises(UserError, match="a model with parameters to train, found none"):
-        Trainer(chain, ODD["bare"].task(), ParallelPlan(), here, SEED)
+        Trainer(chain, ODD["bare"].task(), ParallelPlan(), HERE, SEED)

@@ -150,16 +150,29 @@ def test_units_that_draw_random_numbers_are_found(
 ) -> None:
     before = {name: value.clone() for name, value in module.state_dict().items()}
 
-    trial, sample = copied_to(module, torch.device(device)), torch.empty(4, 8, device="meta")
-    assert draws_random_numbers(trial, sample, torch.device(device)) == draws
+    trial, inputs = copied_to(module, torch.device(device)), torch.zeros(2, 4, 8, device=device)
+    assert draws_random_numbers("unit", trial, inputs) == draws
 
     for name, value in module.state_dict().items():
         assert torch.equal(value, before[name])
 
 
 def test_a_unit_that_reads_values_is_probed_on_the_cpu_only() -> None:
-    module, sample = Applied(lambda x: x * float(x.sum())), torch.empty(4, 8, device="meta")
+    module, inputs = Applied(lambda x: x * float(x.sum())), torch.zeros(2, 4, 8)
 
-    assert not draws_random_numbers(module, sample, torch.device("cpu"))
+    assert not draws_random_numbers("unit", module, inputs)
     on_meta = copied_to(module, torch.device("meta"))
-    assert draws_random_numbers(on_meta, sample, torch.device("meta"))  # unknown
+    assert draws_random_numbers("unit", on_meta, inputs.to("meta"))  # unknown
+
+
+def test_a_unit_that_goes_another_way_in_its_trial_may_draw() -> None:
+    class Either(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.plain, self.other = nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), nn.Dropout())
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            outputs: Tensor = self.other(inputs) if inputs.sum() > 0 else self.plain(inputs)
+            return outputs
+
+    assert draws_random_numbers("unit", Either(), torch.zeros(2, 4, 8))

@@ -13,6 +13,7 @@ from hybridperf.tasks.registry import find_task
 from hybridperf_reference.engine import chain
 from hybridperf_reference.engine.partition import forward_flops
 from hybridperf_reference.models import chain_of
+from tests.engine.odd_models import CLASSES, ODD, WIDTH
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,6 +56,17 @@ def test_small_models_are_probed_on_the_host_with_the_same_result_as_on_meta(
     on_meta = [(sample.shape, sample.dtype) for sample in chain_.probe().boundaries]
     assert [(sample.shape, sample.dtype) for sample in boundaries] == on_meta
     assert all(sample.device.type == "meta" for sample in boundaries)
+
+
+def test_a_large_model_that_reads_values_is_probed_on_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(chain, "MOST_CPU_PARAMETERS", 0)
+    probe = ODD["experts"].chain().probe()
+
+    assert probe.inputs.device.type == "cpu"
+    assert [len(sample) for sample in probe.boundaries[1:]] == [WIDTH, WIDTH, WIDTH, CLASSES]
+    assert ODD["unused"].chain().probe().inputs.device.type == "meta"
 
 
 @pytest.mark.parametrize(

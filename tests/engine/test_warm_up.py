@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode  # has no public name
 
 from hybridperf.plan import ParallelPlan
 from hybridperf_reference.engine.mesh import build_mesh
-from hybridperf_reference.engine.trainer import Trainer
+from hybridperf_reference.engine.trainer import Trainer, _host_copies
 from hybridperf_reference.models import chain_of
 from tests.engine.families import FAMILIES, SEED
 from tests.engine.ranks import run_ranks
@@ -74,6 +75,17 @@ def test_a_warm_up_is_undone_on_every_rank(
         cold, warm = found[TWO_RANKS.index(item)]
         assert any(" " in name for name in cold), "the optimizer has a state"
         assert_same_bits(warm, cold)
+
+
+def test_the_copy_of_the_weights_is_on_the_host() -> None:
+    with FakeTensorMode():  # a device that need not be there
+        (copy,) = _host_copies([torch.empty(3, device="xpu")])
+    own = torch.ones(3)
+    (kept,) = _host_copies([own])
+    own.zero_()
+
+    assert copy.device == CPU
+    assert torch.equal(kept, torch.ones(3))
 
 
 def test_a_warm_up_runs_the_optimizer() -> None:

@@ -20,6 +20,7 @@ from torch import Tensor
 from hybridperf.plan import ParallelPlan
 from hybridperf_reference.engine.mesh import Groups, build_mesh, join_ranks
 from hybridperf_reference.engine.norms import is_dtensor
+from hybridperf_reference.engine.precision import set_float32_math
 from hybridperf_reference.engine.trainer import Trainer
 from tests.engine.families import FAMILIES, SEED, STEPS, Family
 from tests.engine.odd_models import ODD, OddModel
@@ -48,6 +49,7 @@ def _groups() -> Groups:
 def run_plan(family: Family, plan: ParallelPlan, device: torch.device) -> dict[str, Any]:
     """Train under ``plan`` and return this rank's part of what came of it."""
     splits, mesh = family.splits(), mesh_of(plan, device)
+    set_float32_math(tf32=plan.precision == "tf32")
     if plan.compile:
         from torch._inductor import config
 
@@ -83,7 +85,8 @@ def run_plan(family: Family, plan: ParallelPlan, device: torch.device) -> dict[s
 
 
 def whole(tensor: Tensor) -> Tensor:
-    return (tensor.full_tensor() if is_dtensor(tensor) else tensor).clone()
+    """Return a copy of all of ``tensor`` on the processor."""
+    return (tensor.full_tensor() if is_dtensor(tensor) else tensor).to("cpu", copy=True)
 
 
 def leave(folder: Path, number: int, found: dict[str, Any]) -> None:

@@ -9,11 +9,17 @@ import contextlib
 import dataclasses
 import json
 import os
+import py_compile
 import secrets
 import select
+import shutil
 import socket
 import struct
+import subprocess
+import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -35,18 +41,18 @@ from hybridperf.run.channel import (
     connect,
 )
 from hybridperf.run.rank_server import RankServer
+from hybridperf.run.trainer_answers import answer
 from hybridperf.system.landlock import landlock_abi
 from hybridperf.system.namespaces import why_no_namespaces
 from hybridperf.tasks.data import load
-from hybridperf.tasks.registry import find_task
+from hybridperf.tasks.registry import find_task, read_task, task_path
 from tests.run.conftest import ROOT, Bench, bench, wait_until
 from tests.run.served import served
 from tests.run_spec import run_spec
-from tests.trainers.cheat.attempts import ATTEMPTS, LEFT, WHISPERS
+from tests.trainers.cheat.attempts import ATTEMPTS, HIDDEN, LEFT, WHISPERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from hybridperf.run.spec import RunSpec
 
@@ -68,13 +74,34 @@ class Tried(NamedTuple):
     reached: dict[str, bool]  #: by attempt to tell somebody else: whether it did
 
 
+@contextlib.contextmanager
+def daemon(place: Path) -> Iterator[None]:
+    """Hand labels over to whoever connects to the socket ``place``, from a process of its own."""
+    serve = "import socket, sys; server = socket.socket(socket.AF_UNIX); server.bind(sys.argv[1])"
+    serve += (
+        "; server.listen(); print(flush=True)\nwhile True: server.accept()[0].sendall(b'labels')"
+    )
+    command = [sys.executable, "-c", serve, str(place)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        place.chmod(0o777)
+        try:
+            yield
+        finally:
+            process.kill()
+    shutil.rmtree(place.parent)
+
+
 @pytest.fixture(scope="module")
 def tried(tmp_path_factory: pytest.TempPathFactory) -> Tried:
     """Make every attempt on the clock of a run beside a sealed one."""
     folder = tmp_path_factory.mktemp("cheat")
     bench = Bench(folder / "out", ROOT / "suite/hybridperf/tasks")
     note, name = bench.note(), f"hybridperf_{secrets.token_hex(8)}"
+    place = Path(tempfile.mkdtemp()) / "daemon"  # short enough for a socket
     with (
+        daemon(place),
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.socket(socket.AF_UNIX) as abstract,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
@@ -91,6 +118,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Tried:
             CHEAT="tries everything",
             CHEAT_PORT=port,
             CHEAT_NAME=name,
+            CHEAT_SOCKET=str(place),
             FAULT_ONCE=str(note),
         )
         assert done.code == 0, done
@@ -106,7 +134,15 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Tried:
 def test_what_the_sandbox_forbids_fails(tried: Tried, name: str) -> None:
     # Links across the border fail as those across devices do; in its own network nobody listens.
     refused = {"PermissionError", "CalledProcessError", "OSError", "ConnectionRefusedError"}
+    refused |= set() if why_no_namespaces() else {"FileNotFoundError"}  # it sees no other file
     assert tried.stopped_by[name] in refused, tried.stopped_by[name]
+
+
+@pytest.mark.skipif(bool(why_no_namespaces()), reason=why_no_namespaces())
+@pytest.mark.parametrize("name", HIDDEN)
+def test_what_is_hidden_or_cannot_be_changed_fails(tried: Tried, name: str) -> None:
+    # of files that are read-only and those that are not there
+    assert tried.stopped_by[name] in {"OSError", "FileNotFoundError"}, tried.stopped_by[name]
 
 
 @pytest.mark.skipif(bool(why_no_namespaces()), reason=why_no_namespaces())
@@ -121,8 +157,8 @@ def test_what_a_trainer_whispers_reaches_nobody(tried: Tried, name: str) -> None
     [
         ("predicts the labels that it brought", 3, "the quality did not come back"),
         ("predicts from the data set", 3, "PermissionError"),
-        ("changes the weights while it predicts", 3, "PermissionError"),
-        ("writes the log while it predicts", 3, "PermissionError"),
+        ("changes the weights while it predicts", 3, "part_0.safetensors'"),
+        ("writes the log while it predicts", 3, "log.txt'"),
         ("trains after the clock", 3, "the quality did not come back"),
         ("saves another model", 3, "% of the predictions are not those of the last evaluation"),
         ("stops after one epoch", 4, "report() takes one prediction for every sample"),
@@ -150,6 +186,51 @@ def test_a_model_that_is_not_the_one_evaluated_on_the_clock_does_not_count(
     assert reason in done.sentence
     bench.assert_settled()
     assert bench.outcomes() == ["refused" if code == 3 else "crashed"]
+
+
+@pytest.mark.parametrize(("module", "ranks"), [("units", 1), ("profile", 1), ("profile", 2)])
+def test_a_trainer_that_is_asked_about_a_task_answers_from_the_sandbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, ranks: int
+) -> None:
+    own, private = tmp_path / "task.toml", tmp_path / "private"
+    text = task_path("resnet/laptop").read_text()
+    own.write_text(text.replace('trainer = "hybridperf_reference"', f'trainer = "{CHEAT}"'))
+    private.write_text("nobody else's business")
+    monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnop")
+
+    found = answer(read_task(own), module, own, ranks=ranks)
+
+    assert {name for name, stopped_by in found.items() if not stopped_by} == (
+        {"mode"} if why_no_namespaces() else set()
+    )
+    assert len(found) == 5
+    assert private.read_text() == "nobody else's business"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["private", "task.toml"]
+
+
+@pytest.mark.parametrize("mode", ["sandboxed", "open"])
+def test_compiled_code_that_is_not_its_source_s_does_not_run(
+    bench: Bench, tmp_path: Path, mode: str
+) -> None:
+    doped = tmp_path / "modules/doped"
+    shutil.copytree(ROOT / "tests/trainers/nearest", doped)
+    for path in doped.glob("*.py"):
+        path.write_text(path.read_text().replace("tests.trainers.nearest", "doped"))
+    memory = doped / "memory.py"
+    source = memory.read_text()
+    memory.write_text("raise SystemExit('other code')".ljust(len(source)))
+    os.utime(memory, (1, 1))
+    py_compile.compile(str(memory))
+    memory.write_text(source)
+    os.utime(memory, (1, 1))
+    bench.server = None
+
+    done = bench.run(
+        "--mode", mode, trainer="doped", PYTHONPATH=f"{ROOT}:{doped.parent}", quick=False
+    )
+
+    assert done.code == 0, done
+    assert bench.outcomes() == ["success"]
 
 
 @pytest.fixture

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.errors import ExitCode, UserError
+from hybridperf.evidence.predictions import read_predictions
 from hybridperf.log.package import find_results, read_result
 from hybridperf.report import page
 from hybridperf.report.build import build_report
 from hybridperf.rules.check import Verdict, check_path
 from hybridperf.rules.mlperf.check_round import check_round
+from hybridperf.run.scratch import remove_folder
 from hybridperf.score.score import score_result
 from tests.hostile.inputs import RUN, Hostile
 from tests.hostile.inputs_files import FILES
@@ -154,3 +156,53 @@ def test_the_command_answers_with_a_status_and_no_traceback(
     assert done.returncode in {ExitCode.INVALID, ExitCode.ENVIRONMENT}, output
     assert "Traceback" not in output
     assert all(line.isprintable() for line in output.split("\n"))
+
+
+@pytest.mark.parametrize("arguments", [["check"], ["score"], ["report", "--out", "page"]])
+def test_folders_deeper_than_python_s_stack_are_searched(
+    valid: Path, tmp_path: Path, arguments: list[str]
+) -> None:
+    root = Path(shutil.copytree(valid, tmp_path / "root"))
+    inner = os.open(root, os.O_RDONLY)
+    for name in ["deep", *["a"] * 1500]:
+        os.mkdir(name, dir_fd=inner)
+        outer, inner = inner, os.open(name, os.O_RDONLY, dir_fd=inner)
+        os.close(outer)
+    os.close(inner)
+
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _COMMAND, *arguments, "root"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        remove_folder(root / "deep")  # which pytest cannot
+
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 0, done
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "(",
+        "(" * 100,
+        "{" * 9000,
+        "-" * 9000 + "1",
+        "{'descr': '<i8', 'fortran_order': False, 'shape': (1e9,)}",
+        "{'descr': '<i8', 'fortran_order': False, 'shape': (9999999999999,)}",
+        "{'descr': 'O', 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': [('a', 'b')], 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': '<i8', 'fortran_order': False, 'shape': (1L,)}",
+        "\x00",
+    ],
+)
+def test_headers_of_predictions_that_are_none_are_refused(tmp_path: Path, header: str) -> None:
+    path, content = tmp_path / "predictions_0.npy", header.encode() + b"\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(content).to_bytes(2, "little") + content + bytes(8))
+
+    with pytest.raises(ValueError, match="array of"):
+        read_predictions(path)

@@ -51,7 +51,7 @@ def main() -> None:
     """Time them."""
     folder = Path(sys.argv[1])
     if sys.argv[2:]:
-        enter_sandbox(Policy.from_json(sys.argv[2]))
+        enter_sandbox(Policy.read(Path(sys.argv[2])))
     descriptor = os.open(folder / "pulse", os.O_RDWR | os.O_CREAT)
     near, far = socket.socketpair()
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -83,7 +83,7 @@ def _ratio(ranks: list[dict[str, list[float]]], side: str) -> list[float]:
 @needs_landlock
 def test_system_calls_in_the_sandbox(tmp_path: Path, benchmark: Any) -> None:
     spec = run_spec(tmp_path, mode="sandboxed", sandbox=sandbox_facts("sandboxed", nodes=1))
-    policy = policy_of(spec, writable=(tmp_path,), readable=(ROOT,), ranks=2).as_json()
+    policy = policy_of(spec, writable=(tmp_path,), readable=(ROOT,), ranks=2).write(tmp_path)
     found: dict[bool, list[dict[str, float]]] = {True: [], False: []}
 
     def pair() -> None:

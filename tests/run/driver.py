@@ -48,6 +48,7 @@ FAULTS: Final = {
     "CHEAT",
     "CHEAT_NAME",
     "CHEAT_PORT",
+    "CHEAT_SOCKET",
     "FAULT",
     "FAULT_ONCE",
     "FAULT_RANK",

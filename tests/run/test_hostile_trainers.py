@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hybridperf.log import keys
 from hybridperf.log.package import Package
 from hybridperf.log.reader import read_log
 from hybridperf.log.sums import SUMS
 from hybridperf.run import kept
 from hybridperf.run.kept import keep_model, remove_excess_weights
+from hybridperf.run.scratch import remove_folder
 from hybridperf.run.spec import weights_part
 from hybridperf.tasks.tensors import tensor_values
 from hybridperf.untrusted import WEIGHTS_CAP_BYTES
@@ -67,6 +69,35 @@ def test_weights_without_end_are_neither_hashed_nor_copied(bench: Bench) -> None
     assert f"is sealed as crashed: {reason} in the open division" in done.sentence
     bench.assert_settled()
     bench.assert_goes_on()
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("many parts", "saved weights in 20000 files, and 1000 is the most"),
+        ("a part with a long name", "'part_aaaa"),
+    ],
+)
+def test_weights_whose_names_would_fill_the_manifest_are_refused(
+    bench: Bench, fault: str, reason: str
+) -> None:
+    done = bench.strike(fault)
+
+    assert done.code == 4
+    assert reason in done.sentence
+    bench.assert_settled()
+    bench.assert_goes_on()
+
+
+def test_a_folder_deeper_than_any_path_is_removed(bench: Bench) -> None:
+    try:
+        done = bench.strike("deep folder")
+
+        assert done.code == 0, done
+        bench.assert_settled()
+        assert bench.outcomes() == ["success"]
+    finally:
+        remove_folder(bench.out)  # which pytest cannot, and would fail for all that follows
 
 
 def test_weights_of_the_closed_division_are_no_larger_than_the_task_s(tmp_path: Path) -> None:
@@ -186,14 +217,18 @@ def test_a_run_whose_predictor_was_killed_is_scored_by_the_next_command(bench: B
 
 def test_secrets_and_paths_in_an_exception_are_not_published(bench: Bench, victim: Path) -> None:
     done = bench.strike("tell secrets", VICTIM=str(victim))
+    asked = bench.strike("tell secrets", "--publish-errors", VICTIM=str(victim))
 
-    assert done.code == 4
+    assert done.code == asked.code == 4
     assert str(victim) in done.sentence  # the user's own terminal
-    (manifest,) = bench.manifests()
-    assert manifest["reason"].endswith(": no file [removed] with [removed] [removed]")
-    (log,) = bench.out.rglob("result_0.txt")
-    assert str(victim.parent) not in log.read_text() + json.dumps(manifest)
-    assert "[removed]" in log.read_text()
+    type_only, with_text = (manifest["reason"] for manifest in bench.manifests())
+    assert type_only == "the trainer failed: tests.trainers.faulty.faults.Boom"
+    assert with_text == f"{type_only}: no file [removed] with [removed] [removed]"
+    for number, reason in enumerate((type_only, with_text)):
+        (log,) = bench.out.rglob(f"result_{number}.txt")
+        (ending,) = read_log(log).all(keys.ENDING)
+        assert ending.value == {"outcome": "crashed", "reason": reason}
+        assert str(victim.parent) not in log.read_text()
 
 
 @pytest.mark.parametrize("name", ["result_0.txt", "result_0.json", SUMS])

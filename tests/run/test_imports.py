@@ -62,7 +62,5 @@ def test_the_manifest_says_what_code_the_ranks_imported(bench: Bench) -> None:
     found = manifest["imports"]
     assert found["modules"] > 100
     assert len(found["python_sha256"]) == 64
-    memory = Path(__file__).parents[1] / "trainers/nearest/memory.py"
-    assert found["elsewhere"]["tests.trainers.nearest.memory"] == file_sha256(memory)
-    others = found["elsewhere"].keys() - {"sitecustomize"}  # Debian's Python brings one
-    assert not [name for name in others if not name.startswith("tests")]
+    # All of the package that holds the trainer is hashed; Debian's Python brings a sitecustomize.
+    assert found["elsewhere"].keys() <= {"sitecustomize"}

@@ -55,6 +55,39 @@ def test_what_python_compiles_does_not_count(trainer: Path) -> None:
     assert sha256_of_trainer() == before
 
 
+def test_what_else_lies_among_it_counts(trainer: Path) -> None:
+    (trainer / "__pycache__").mkdir()
+    before = sha256_of_trainer()
+
+    (trainer / "__pycache__" / "other.py").write_text("")
+
+    assert sha256_of_trainer() != before
+
+
+def test_what_a_link_leads_to_counts(trainer: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (trainer / "kernels" / "more").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "back").symlink_to(trainer)
+    before = sha256_of_trainer()
+
+    (tmp_path / "elsewhere" / "labels.npy").write_bytes(b"1234")
+
+    assert sha256_of_trainer() != before
+
+
+def test_the_packages_that_hold_a_trainer_count(trainer: Path) -> None:
+    def sha256_of_kernels() -> object:
+        provenance.code_facts.cache_clear()
+        return provenance.code_facts("mine.kernels")["trainer_sha256"]
+
+    (trainer / "kernels" / "__init__.py").write_text("")
+    before = sha256_of_kernels()
+
+    (trainer / "__init__.py").write_text("import other")
+
+    assert sha256_of_kernels() != before
+
+
 class Installed:
     """As much of an installed package as a hash is made of."""
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hybridperf.log import keys
+from hybridperf.log.reader import read_log
 from tests.run.conftest import limits
 
 if TYPE_CHECKING:
@@ -44,7 +46,8 @@ def test_one_of_two_ranks_fails_and_all_end_together(
     assert done.code == 4
     assert f"is sealed as {outcome}: {reason}; what the ranks printed is in " in done.sentence
     bench.assert_settled()
-    assert [(m["outcome"], m["reason"]) for m in bench.manifests()] == [(outcome, reason)]
+    published = reason.removesuffix(": the loss is not a number")  # of an exception its type
+    assert [(m["outcome"], m["reason"]) for m in bench.manifests()] == [(outcome, published)]
     bench.assert_goes_on("--plan", "dp=2", quick=False)
 
 
@@ -61,12 +64,6 @@ def test_one_of_two_ranks_fails_and_all_end_together(
             "no rank made progress for {:g} s, since batch 42",
         ),
         ("leave", {}, "crashed", "the trainer ended before its run did"),
-        (
-            "early",
-            {},
-            "crashed",
-            "the trainer failed: hybridperf.run.timed_run.OutOfTurnError: training data",
-        ),
         (
             "other block",
             {},
@@ -98,6 +95,47 @@ def test_a_run_that_cannot_go_on_is_ended_and_counted(
     assert bench.outcomes() == [outcome]
     if outcome == "over_budget":
         bench.assert_goes_on()
+
+
+@pytest.mark.parametrize(
+    ("fault", "rank", "reason"),
+    [
+        ("typo", 0, "the trainer failed: AttributeError: 'Memory' object has no attribute 'image'"),
+        ("typo", 1, "rank 1 failed: AttributeError: 'Memory' object has no attribute 'image'"),
+        (
+            "early",
+            0,
+            "the trainer failed: hybridperf.run.timed_run.OutOfTurnError: training data",
+        ),
+    ],
+)
+def test_a_trainer_that_fails_before_the_clock_has_made_no_attempt(
+    bench: Bench, fault: str, rank: int, reason: str
+) -> None:
+    plan = ("--plan", f"dp={rank + 1}")
+    done = bench.strike(fault, *plan, rank=rank, quick=not rank)
+    assert done.code == 4
+    (secret,) = bench.out.rglob(".seeds.json")
+    what = "ended before its clock started, and does not count"
+    assert f"attempt 0 in {secret.parent} {what}: {reason}" in done.sentence
+    printed = secret.parent / ".output_0.txt"
+    assert f"; what the ranks printed is in {printed}; " in done.sentence
+    assert "Traceback" in printed.read_text()
+    bench.assert_settled()
+    assert bench.outcomes() == []
+    seeds = secret.read_text()
+
+    mended = bench.run(*plan, quick=not rank)
+
+    assert mended.code == 0
+    assert "ended early" not in mended.out
+    assert bench.outcomes() == ["success"]
+    assert bench.rules_broken() == set()
+    assert secret.read_text() == seeds
+    (result,) = bench.out.rglob("result_0.txt")
+    stated = read_log(result).value(keys.ATTEMPT)
+    assert isinstance(stated, dict)
+    assert (stated["number"], stated["position"]) == (0, 1), "its seed was kept"
 
 
 @pytest.mark.parametrize(

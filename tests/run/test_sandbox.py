@@ -13,8 +13,12 @@ import numpy as np
 import psutil
 import pytest
 
+from hybridperf.cli.commands import run as command
+from hybridperf.plan import ParallelPlan
 from hybridperf.run import sandbox
 from hybridperf.run.launcher import python_command
+from hybridperf.run.provenance import package_folder
+from hybridperf.run.request import RunRequest
 from hybridperf.run.sandbox import clean_environment, mode_of, policy_of, sandbox_facts
 from hybridperf.system.landlock import Policy
 from hybridperf.tasks.data import data_files
@@ -22,7 +26,7 @@ from hybridperf.tasks.registry import find_task, task_path
 from tests.run_spec import run_spec
 
 if TYPE_CHECKING:
-    from hybridperf.run.spec import RunSpec
+    from hybridperf.run.spec import Mode, RunSpec
 
 
 @pytest.fixture
@@ -57,6 +61,19 @@ def test_libraries_and_trainer_are_readable_and_the_data_inside_of_them_is_not(
     assert policy.ports is None
 
 
+@pytest.mark.parametrize("trainer", ["tests.trainers.nearest", "hybridperf_reference"])
+def test_what_python_compiled_of_trainer_and_harness_is_not_readable(
+    spec: RunSpec, trainer: str
+) -> None:
+    policy = policy_of(dataclasses.replace(spec, trainer=trainer), writable=[])
+
+    tops = Path(sandbox.__file__).parents[1], package_folder(trainer)
+    compiled = [path for top in tops for path in top.rglob("__pycache__")]
+    assert compiled
+    assert not any(readable(policy, path) for path in compiled)
+    assert all(readable(policy, top / "__init__.py") for top in tops)
+
+
 def test_results_in_a_folder_with_code_are_not_readable(
     spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,10 +88,10 @@ def test_results_in_a_folder_with_code_are_not_readable(
     assert not readable(policy, tmp_path / "result/result_0.txt")
 
 
-def test_the_policy_comes_back_from_its_text(spec: RunSpec) -> None:
+def test_the_policy_comes_back_from_its_file(spec: RunSpec, tmp_path: Path) -> None:
     for ranks in (1, 2):
         policy = policy_of(spec, writable=[spec.work], ranks=ranks)
-        assert Policy.from_json(policy.as_json()) == policy
+        assert Policy.read(policy.write(tmp_path)) == policy
     assert policy.ports is not None
     assert 1024 <= policy.ports[0] < policy.ports[1]
 
@@ -116,6 +133,40 @@ def test_variables_that_change_programs_or_tell_secrets_do_not_reach_a_trainer(
     assert clean.items() >= kept.items()
     assert not clean.keys() & {*dropped, *others}
     assert {clean[name] for name in clean.keys() - kept.keys()} == {str(tmp_path)}
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_trainer_without_a_sandbox_is_announced_before_it_starts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    quiet: bool,
+) -> None:
+    before: list[str] = []
+
+    def make_run_set(*_: object) -> list[object]:
+        printed = capsys.readouterr()
+        before.extend((printed.err if quiet else printed.out).splitlines())
+        return []
+
+    def announced(mode: Mode) -> list[str]:
+        before.clear()
+        plan = ParallelPlan()
+        request = RunRequest(task_path("resnet/laptop"), plan, 1, tmp_path / "out", mode=mode)
+        command.make_runs(request, quiet=quiet)
+        return [line for line in before if "sandbox" in line]
+
+    monkeypatch.setattr(command, "make_run_set", make_run_set)
+    monkeypatch.setattr(command, "_projection_hint", lambda *_: "")
+    monkeypatch.setattr(sandbox, "landlock_abi", lambda: 7)
+    monkeypatch.setattr(sandbox, "why_no_landlock", lambda: "")
+    assert announced("sandboxed") == announced("open") == []
+
+    monkeypatch.setattr(sandbox, "why_no_landlock", lambda: "the kernel has no Landlock")
+    assert announced("open") == []
+    (line,) = announced("sandboxed")
+    assert line.startswith("no sandbox, since the kernel has no Landlock: the trainer runs with ")
 
 
 def test_without_landlock_a_run_is_open_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

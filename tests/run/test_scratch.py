@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.run.scratch import Scratch
+from hybridperf.run.scratch import Scratch, remove_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,3 +64,22 @@ def test_a_folder_of_sockets_has_a_short_path(
 
     with contextlib.closing(Scratch()) as scratch:
         assert scratch.path.parent != long
+
+
+def test_a_folder_is_removed_whatever_is_in_it_and_links_lead_nowhere(tmp_path: Path) -> None:
+    folder, kept = tmp_path / "folder", tmp_path / "kept"
+    (folder / "closed/inner/more").mkdir(parents=True)
+    kept.mkdir()
+    (kept / "file").touch()
+    (folder / "closed/inner/link").symlink_to(kept)
+    (folder / "closed/inner/more/file").touch()
+    (folder / "closed/inner").chmod(0)
+    (folder / "closed").chmod(0)
+
+    remove_folder(folder)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    (tmp_path / "link").symlink_to(kept)
+    with pytest.raises(NotADirectoryError):
+        remove_folder(tmp_path / "link")
+    assert (kept / "file").exists()

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from hybridperf.errors import ExitCode, UserError
 from hybridperf.system import software as module
+from hybridperf.system.describe import describe_with_torch
 from hybridperf.system.software import probe_software, torch_build, torch_release
 
 if TYPE_CHECKING:
@@ -83,12 +84,31 @@ def test_the_build_is_queried_once_in_a_subprocess() -> None:
     assert torch_build() is found
 
 
-@pytest.mark.parametrize("output", ["", "no json", "[1"])
-def test_the_build_of_a_broken_torch_is_empty(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(*_: Any, **__: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess([], 0, stdout=output)
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        ("print('no json')", "found something else"),
+        ("", "found something else"),
+        ("import os; os.kill(os.getpid(), 9)", "found a process killed by signal 9"),
+        ("raise ImportError('libc10.so')", "found ImportError: libc10.so"),
+        ("import time; time.sleep(600)", "found none within 1 s"),
+    ],
+)
+def test_a_torch_that_does_not_answer_is_refused_and_asked_again(
+    answer: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_QUERY_SCRIPT", answer)
+        patch.setattr(module, "_QUERY_LIMIT_S", 1 if "sleep" in answer else 600)
+        torch_build.cache_clear()
+        with pytest.raises(UserError, match=found) as refused:
+            describe_with_torch()
+    assert refused.value.exit_code == ExitCode.ENVIRONMENT
+    assert torch_build()
 
-    monkeypatch.setattr(subprocess, "run", run)
+
+def test_without_torch_there_is_no_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "torch_folder", lambda: None)
     torch_build.cache_clear()
     assert torch_build() == {}
     torch_build.cache_clear()

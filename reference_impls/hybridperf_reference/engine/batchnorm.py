@@ -99,18 +99,24 @@ class _BatchNormForward(abc.ABC):
         ``weight`` and ``bias`` are [channel], or None for a layer without affine parameters.
         """
 
-    def update_running(self, mean: Tensor, variance: Tensor) -> None:
-        """Update running statistics with ``mean`` and the unbiased ``variance``, both [channel]."""
+    def update_running(
+        self, mean: Tensor, variance: Tensor, any_seen: Tensor | None = None
+    ) -> None:
+        """Update running statistics with ``mean`` and the unbiased ``variance``, both [channel].
+
+        They stay as they are if ``any_seen`` [] is false, which only the device knows.
+        """
         layer = self._layer
         if layer.running_mean is None or layer.running_var is None:
             return
         assert layer.num_batches_tracked is not None
-        layer.num_batches_tracked.add_(1)
+        layer.num_batches_tracked.add_(1 if any_seen is None else any_seen)
         # With momentum=None, running statistics are the cumulative average of all updates.
         average = layer.num_batches_tracked.to(mean.dtype).reciprocal()
         weight = average if layer.momentum is None else layer.momentum
-        layer.running_mean.lerp_(mean, weight)
-        layer.running_var.lerp_(variance, weight)
+        for running, value in ((layer.running_mean, mean), (layer.running_var, variance)):
+            updated = running.lerp(value, weight)
+            running.copy_(updated if any_seen is None else torch.where(any_seen, updated, running))
 
 
 class _BatchNormInterceptor(TorchFunctionMode):
@@ -175,9 +181,12 @@ class _Deferred(_BatchNormForward):
         seen.copy_(total)
 
     def commit(self) -> None:
-        """Update running statistics from the accumulated ones, and reset those to zero."""
+        """Update running statistics from the accumulated ones, and reset those to zero.
+
+        Nothing was accumulated by a layer that no micro-batch ran, or that is kept in evaluation.
+        """
         seen, mean, squares = self._accumulated()
-        self.update_running(mean, squares / (seen - 1))
+        self.update_running(mean, squares / (seen - 1), seen > 0)
         for buffer in (seen, mean, squares):
             buffer.zero_()
 

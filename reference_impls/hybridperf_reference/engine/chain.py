@@ -8,17 +8,27 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+from hybridperf.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
-    from torch import Tensor
 
     from hybridperf.tasks.data import Samples
 
-__all__ = ["MOST_CPU_PARAMETERS", "Chain", "Objective", "Probe", "Split", "Unit", "copied_to"]
+__all__ = [
+    "MOST_CPU_PARAMETERS",
+    "Chain",
+    "Objective",
+    "Probe",
+    "Split",
+    "Unit",
+    "copied_to",
+    "trial_pass",
+]
 
 MOST_CPU_PARAMETERS = 2**24  #: of a model that `Chain.probe` runs on the CPU
 
@@ -30,7 +40,7 @@ class Unit:
     """The smallest part of a model that is assigned to a pipeline stage as a whole."""
 
     name: str  #: prefix of the global names of its parameters
-    module: nn.Module  #: maps one tensor [batch, ...] to one; not in place
+    module: nn.Module  #: maps one tensor [batch, ...] to one, and does not change its input
     split: Mapping[str, Split] = field(default_factory=dict)
     #: linear layers that tensor parallelism splits, by their names inside ``module``
 
@@ -135,14 +145,31 @@ class Chain:
         For a model with more than `MOST_CPU_PARAMETERS`, such as those of cluster tasks, they are
         on the meta device, which needs no memory and no computation. Else they are on the CPU,
         where a pass takes milliseconds: meta tensors import parts of torch's compiler, which takes
-        seconds.
+        seconds. So are those of a larger model that reads the values of its activations, which meta
+        tensors have none of.
+
+        Raises:
+            UserError: as `Probe.boundaries`.
         """
         parameters = [p for unit in self.units for p in unit.module.parameters()]
         built = not any(parameter.is_meta for parameter in parameters)
         small = sum(parameter.numel() for parameter in parameters) <= MOST_CPU_PARAMETERS
-        device = torch.device("cpu" if built and small else "meta")
+        if built and small:
+            return self._copies("cpu")
+        probe = self._copies("meta")
+        if not built:
+            return probe
+        try:
+            _ = probe.boundaries
+        except RuntimeError:
+            return self._copies("cpu")
+        return probe
+
+    def _copies(self, device_type: str) -> Probe:
+        device = torch.device(device_type)
         copies = [copied_to(unit.module, device) for unit in self.units]
-        return Probe(copies, self.example(1)[0].to(device))
+        names = [unit.name for unit in self.units]
+        return Probe(names, copies, self.example(1)[0].to(device))
 
 
 @dataclass(frozen=True)
@@ -153,6 +180,7 @@ class Probe:
     relies on no buffer's values. They are made once, since copying takes longer than most trials.
     """
 
+    names: list[str]  #: of the units
     modules: list[nn.Module]
     inputs: Tensor  #: of the first unit, synthetic [1, ...]
 
@@ -161,14 +189,38 @@ class Probe:
         """One sample's activations [...] before each unit and after the last.
 
         They are meta tensors, without a batch dimension.
+
+        Raises:
+            UserError: as `trial_pass`.
         """
         outputs = self.inputs
         samples = [outputs[0].to("meta")]
         with torch.no_grad():
-            for module in self.modules:
-                outputs = module.eval()(outputs)
+            for name, module in zip(self.names, self.modules, strict=True):
+                outputs = trial_pass(name, module.eval(), outputs)
                 samples.append(outputs[0].to("meta"))
         return samples
+
+
+def trial_pass(name: str, module: nn.Module, inputs: Tensor) -> Tensor:
+    """Return what unit ``name``, of which ``module`` is a copy, makes of ``inputs`` [batch, ...].
+
+    Raises:
+        UserError: exit status 2 if that is not one tensor, or ``inputs`` have changed.
+    """
+    before = inputs._version  # noqa: SLF001 - counts changes in place, also without values
+    outputs: object = module(inputs)
+    if not isinstance(outputs, Tensor):
+        expected, found = "to return one tensor", f"{type(outputs).__name__}"
+        remedy = "let it return the tensor that the next unit takes"
+    elif inputs._version != before:  # noqa: SLF001
+        expected, found = "to leave its input as it is", "an operation in place on it"
+        remedy = "let its first operation return another tensor, as with inplace=False"
+    else:
+        return outputs
+    raise UserError(
+        f"unit {name!r}: expected its forward {expected}, found {found}; {remedy}.", ExitCode.USAGE
+    )
 
 
 def copied_to(module: nn.Module, device: torch.device) -> nn.Module:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
     from hybridperf_reference.engine.chain import Chain, Probe, Split, Unit
 
-__all__ = ["check_chain", "unused_parameters"]
+__all__ = ["check_chain"]
 
 
 def check_chain(chain: Chain, probe: Probe, task: Task, plan: ParallelPlan) -> None:
@@ -59,38 +59,6 @@ def check_chain(chain: Chain, probe: Probe, task: Task, plan: ParallelPlan) -> N
         device = probe.inputs.device
         for unit, (sample, after) in zip(chain.units, pairwise(probe.boundaries), strict=True):
             _check_split(unit, torch.zeros_like(sample, device=device), after, uses, plan)
-
-
-def unused_parameters(chain: Chain, probe: Probe) -> set[str]:
-    """Return the global names of trainable parameters that a backward pass gives no gradient.
-
-    A trial pass finds them. Where it cannot run, all names are returned.
-    """
-    outputs = chain.example(2)[0].to(probe.inputs.device)  # in training BatchNorm needs two
-    tried = [module.train() for module in probe.modules]
-    names = {
-        f"{unit.name}.{name}": parameter
-        for unit, module in zip(chain.units, tried, strict=True)
-        for name, parameter in module.named_parameters()
-        if parameter.requires_grad
-    }
-    try:
-        for module in tried:
-            outputs = module(outputs)
-    except RuntimeError:  # an operation without a meta kernel: any may be unused
-        return set(names)
-    # Read off the graph, as DistributedDataParallel does: a backward pass over two samples has
-    # crashed oneDNN's convolutions.
-    used, seen, nodes = set[int](), set[object](), [outputs.grad_fn]
-    while nodes:
-        node = nodes.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if (variable := getattr(node, "variable", None)) is not None:
-            used.add(id(variable))
-        nodes += [following for following, _ in node.next_functions]
-    return {name for name, parameter in names.items() if id(parameter) not in used}
 
 
 def _split_features(units: Sequence[Unit]) -> tuple[int, ...]:

@@ -11,7 +11,11 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from hybridperf_reference.engine.compilation import compiler_left_out
-from hybridperf_reference.engine.gradients import flattened, local_gradients
+from hybridperf_reference.engine.gradients import (
+    flattened,
+    local_gradients,
+    reach_all_parameters,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,6 +42,8 @@ class DataParallel:
     ``averaged_statistics`` surrounds whatever takes replicas for the same, such as an evaluation.
     """
 
+    reduces_in_backward = False  #: gradients, and so needs one of each parameter in every pass
+
     def __init__(self, plan: ParallelPlan, mesh: Mesh, timer: StepTimer) -> None:
         self._plan, self._mesh, self._timer = plan, mesh, timer
         self._stages: list[nn.Module] = []
@@ -45,6 +51,10 @@ class DataParallel:
     def wrap(self, stage: Stage, units: Sequence[Unit]) -> nn.Module:  # noqa: ARG002 - subclasses'
         """Return the module to call in place of ``stage``, which consists of ``units``."""
         self._stages.append(stage)
+        # torch's pipelines send gradients of inputs, and with zbv lose those of parameters that no
+        # path joins with the inputs'.
+        if self.reduces_in_backward or self._plan.pp > 1:
+            reach_all_parameters(stage)
         return stage
 
     def micro_batch(self, *, last: bool) -> Context:  # noqa: ARG002 - subclasses'
@@ -95,21 +105,24 @@ class DataParallel:
 class Overlapped(DataParallel):
     """All-reduce gradient buckets during the last backward pass of a step (Li et al. 2020)."""
 
-    def __init__(self, plan: ParallelPlan, mesh: Mesh, timer: StepTimer, unused: set[str]) -> None:
+    reduces_in_backward = True
+
+    def __init__(self, plan: ParallelPlan, mesh: Mesh, timer: StepTimer) -> None:
         super().__init__(plan, mesh, timer)
-        self._unused = unused
+        self._first: dict[nn.Module, list[nn.Parameter]] = {}  # of the first trained unit, by stage
 
     def wrap(self, stage: Stage, units: Sequence[Unit]) -> nn.Module:
         """Return ``stage`` in DistributedDataParallel, or itself if nothing in it is trainable."""
         super().wrap(stage, units)
-        if not any(parameter.requires_grad for parameter in stage.parameters()):
+        by_unit = ([p for p in u.module.parameters() if p.requires_grad] for u in units)
+        first = next(filter(None, by_unit), None)
+        if first is None:
             return stage
         with compiler_left_out():
             self._wrapped = DistributedDataParallel(
                 stage,
                 process_group=self._mesh.group("replicate"),
                 gradient_as_bucket_view=True,
-                find_unused_parameters=any(n in self._unused for n, _ in stage.named_parameters()),
                 **_NO_BUFFER_BROADCAST,
             )
         if self._plan.gradients == "bf16":
@@ -117,6 +130,7 @@ class Overlapped(DataParallel):
                 self._mesh.group("replicate"),
                 lambda group, bucket: _average_in_bf16(group, bucket),  # torch reads annotations
             )
+        self._first[self._wrapped] = first
         return self._wrapped
 
     def micro_batch(self, *, last: bool) -> Context:
@@ -126,14 +140,14 @@ class Overlapped(DataParallel):
     def timed_backward(self, module: nn.Module) -> Callable[[], Context]:
         """Return a factory of contexts that time a backward pass after its last gradient.
 
-        The gradient of the first parameter is computed last; from then on the backward pass only
-        waits for all-reduces.
+        The gradients of the first unit are computed last, but for those that are zero because a
+        pass did not use the parameter; from then on the backward pass only waits for all-reduces.
         """
-        if not isinstance(module, DistributedDataParallel):
+        if module not in self._first:
             return contextlib.nullcontext
         marks: list[object] = []
-        first = next(parameter for parameter in module.parameters() if parameter.requires_grad)
-        first.register_post_accumulate_grad_hook(lambda _: marks.append(self._timer.mark()))
+        for parameter in self._first[module]:
+            parameter.register_post_accumulate_grad_hook(lambda _: marks.append(self._timer.mark()))
 
         @contextlib.contextmanager
         def backward() -> Iterator[None]:
@@ -168,7 +182,7 @@ class Blocking(DataParallel):
 
     def after_backward(self) -> None:
         """Average the gradients of all stages of this rank over the replicas."""
-        own = [p for stage in self._stages for p in stage.parameters() if p.grad is not None]
+        own = [p for stage in self._stages for p in stage.parameters() if p.requires_grad]
         with self._timer.part("compute"), self._timer.part("exposed_communication"):
             narrow = torch.bfloat16 if self._plan.gradients == "bf16" else None
             self._average(local_gradients(own), narrow)

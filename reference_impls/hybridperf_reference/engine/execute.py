@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from hybridperf_reference.engine.gradients import add_zero_gradients
 from hybridperf_reference.engine.parallelize import finalize_gradients
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class StepByStep:
             self._streams.begin_step(step)
             self._passes.compute_gradients(step, inputs, targets, factor)
             with self._timer.part("compute"):
+                add_zero_gradients(self._update.parameters)
                 finalize_gradients(self._part, plan=self._plan, mesh=self._mesh)
             self._replicas.after_backward()
             with self._timer.action("update", step, 0, stage=self._first, part="optimizer"):

@@ -17,7 +17,7 @@ from numpy.random import SeedSequence
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 __all__ = [
     "GRADIENT_AVERAGES",
@@ -36,7 +36,6 @@ RANK: Final = 4  #: of PowerSGD's approximations
 class Pending:
     """The gradients of one step on their way through an all-reduce."""
 
-    given: tuple[bool, ...]  #: which parameters have a gradient on this replica
     buffer: Tensor  #: [element]
     work: dist.Work | None  #: None if there is nothing to send
     slot: int = 0  #: which of PowerSGD's memories
@@ -47,18 +46,17 @@ class Pending:
 class GradientAverage(Protocol):
     """A way to average the gradients of some parameters over the replicas.
 
-    A gradient may be None on some replicas, where it counts as zero; if it is on all of them, so is
-    the average. Averages have the parameters' shapes and types, and are bitwise identical on all
-    replicas, provided that their processors are alike.
+    Averages have the parameters' shapes and types, and are bitwise identical on all replicas,
+    provided that their processors are alike.
     """
 
     sent_bytes: int  #: handed to all-reduces so far
     uncompressed_bytes: int  #: of the gradients so far
 
-    def start(self, gradients: Sequence[Tensor | None]) -> Pending:
+    def start(self, gradients: Sequence[Tensor]) -> Pending:
         """Begin to average ``gradients`` [...], one for each parameter; they are not changed."""
 
-    def finish(self, pending: Pending) -> list[Tensor | None]:
+    def finish(self, pending: Pending) -> list[Tensor]:
         """Wait, and return the average of each gradient [...]."""
 
     def discard(self, pending: Pending) -> None:
@@ -83,28 +81,25 @@ class FlatAverage:
         self._parameters, self._group, self._sent_as = list(parameters), group, sent_as
         self.sent_bytes = self.uncompressed_bytes = 0
 
-    def start(self, gradients: Sequence[Tensor | None]) -> Pending:
+    def start(self, gradients: Sequence[Tensor]) -> Pending:
         """Start the all-reduce of ``gradients`` [...]."""
-        parts = _or_zeros(gradients, self._parameters)
-        given = tuple(gradient is not None for gradient in gradients)
-        buffer = _flat([*parts, _ones_where(given, parts)], self._sent_as)
-        self.uncompressed_bytes += sum(part.nbytes for part in parts)
+        buffer = _flat(gradients, self._sent_as)
+        self.uncompressed_bytes += sum(gradient.nbytes for gradient in gradients)
         self.sent_bytes += buffer.nbytes
-        return Pending(given, buffer, _start_sum(buffer, self._group))
+        return Pending(buffer, _start_sum(buffer, self._group))
 
-    def finish(self, pending: Pending) -> list[Tensor | None]:
+    def finish(self, pending: Pending) -> list[Tensor]:
         """Wait for the all-reduce, and return the averages [...]."""
         if pending.work is not None:
             pending.work.wait()
         sizes = [parameter.numel() for parameter in self._parameters]
         dtypes = [parameter.dtype for parameter in self._parameters]
         wide = pending.buffer.to(functools.reduce(torch.promote_types, dtypes, torch.float32))
-        *sums, present = wide.div_(self._group.size()).split([*sizes, len(sizes)])
-        means = [
-            total.view(parameter.shape).to(parameter.dtype)
-            for total, parameter in zip(sums, self._parameters, strict=True)
+        means = wide.div_(self._group.size()).split(sizes)
+        return [
+            mean.view(parameter.shape).to(parameter.dtype)
+            for mean, parameter in zip(means, self._parameters, strict=True)
         ]
-        return list(_where_present(means, pending.given, present))
 
     def discard(self, pending: Pending) -> None:
         """Do nothing: no step depends on an earlier one."""
@@ -122,7 +117,7 @@ class _Stack:
 
     def __init__(self, indices: list[int], shape: tuple[int, int], like: Tensor) -> None:
         self.indices, self.shape = indices, shape
-        self.on_device = torch.tensor(indices, device=like.device)
+        self.device = like.device
         self.dtype = torch.promote_types(like.dtype, torch.float32)
         self.left = (len(indices), shape[0], RANK)  #: shape of the factors P
         self.right = (len(indices), shape[1], RANK)  #: shape of the factors Q
@@ -154,7 +149,7 @@ class PowerSgd:
 
     Where a gradient is not finite on any replica, the averages of that step are not all finite, and
     residues and factors stay as they were. So they do after `discard`, for a step that is skipped
-    because of another stage, and for a parameter without a gradient on every replica.
+    because of another stage.
     """
 
     def __init__(
@@ -175,38 +170,35 @@ class PowerSgd:
         self._memories: list[_Memory | None] = [first] * (staleness + 1)  # never changed in place
         self.sent_bytes = self.uncompressed_bytes = 0
 
-    def start(self, gradients: Sequence[Tensor | None]) -> Pending:
+    def start(self, gradients: Sequence[Tensor]) -> Pending:
         """Start the all-reduce of P, and of the ``gradients`` [...] that are sent in full."""
         slot = self._step % len(self._memories)
         memory, self._memories[slot] = self._memories[slot], None
         assert memory is not None, "the step before whose residue this one takes is not finished"
         self._step += 1
-        parts = _or_zeros(gradients, self._parameters)
-        given = tuple(gradient is not None for gradient in gradients)
         corrected = [
-            torch.stack([parts[i].reshape(stack.shape) for i in stack.indices])
+            torch.stack([gradients[i].detach().reshape(stack.shape) for i in stack.indices])
             .to(residue.dtype)
             .add_(residue)
             for stack, residue in zip(self._stacks, memory.residues, strict=True)
         ]
         products = map(torch.bmm, corrected, memory.factors)
-        buffer = _flat([*(parts[i] for i in self._plain), _ones_where(given, parts), *products])
-        self.uncompressed_bytes += sum(part.nbytes for part in parts)
+        buffer = _flat([*(gradients[i] for i in self._plain), *products])
+        self.uncompressed_bytes += sum(gradient.nbytes for gradient in gradients)
         self.sent_bytes += buffer.nbytes
-        return Pending(
-            given, buffer, _start_sum(buffer, self._group), slot, memory, corrected=corrected
-        )
+        work = _start_sum(buffer, self._group)
+        return Pending(buffer, work, slot, memory, corrected=corrected)
 
-    def finish(self, pending: Pending) -> list[Tensor | None]:
+    def finish(self, pending: Pending) -> list[Tensor]:
         """Wait, all-reduce Q, keep what is left for a later step, and return the averages [...]."""
         memory, matrices = pending.memory, pending.corrected
         assert memory is not None
         if pending.work is not None:
             pending.work.wait()
         plain = [self._parameters[i] for i in self._plain]
-        sizes = [*(p.numel() for p in plain), len(pending.given)]
+        sizes = [parameter.numel() for parameter in plain]
         mean = pending.buffer / self._group.size()
-        *plain_means, present, products = mean.split([*sizes, mean.numel() - sum(sizes)])
+        *plain_means, products = mean.split([*sizes, mean.numel() - sum(sizes)])
         lefts = _unflat(products, [stack.left for stack in self._stacks], matrices)
         # QR returns orthonormal columns whatever the rank; Gram-Schmidt would divide by zero.
         bases = [torch.linalg.qr(left).Q for left in lefts]
@@ -219,16 +211,15 @@ class PowerSgd:
         rights = _unflat(flat, [stack.right for stack in self._stacks], matrices)
 
         finite = mean.isfinite().all() & flat.isfinite().all()  # the same on all replicas
-        kept = [(finite & (present[stack.on_device] > 0)).view(-1, 1, 1) for stack in self._stacks]
         residues = [
-            torch.where(keep, matrix.sub_(basis @ part.mT), residue)
-            for keep, matrix, basis, part, residue in zip(
-                kept, matrices, bases, own, memory.residues, strict=True
+            torch.where(finite, matrix.sub_(basis @ part.mT), residue)
+            for matrix, basis, part, residue in zip(
+                matrices, bases, own, memory.residues, strict=True
             )
         ]
         factors = [  # a column of zeros would stay one
-            torch.where(keep & (right != 0).any(dim=1, keepdim=True), right, factor)
-            for keep, right, factor in zip(kept, rights, memory.factors, strict=True)
+            torch.where(finite & (right != 0).any(dim=1, keepdim=True), right, factor)
+            for right, factor in zip(rights, memory.factors, strict=True)
         ]
         self._memories[pending.slot] = _Memory(residues, factors)
         pending.corrected = []
@@ -239,11 +230,10 @@ class PowerSgd:
         for stack, basis, right in zip(self._stacks, bases, rights, strict=True):
             for index, value in zip(stack.indices, basis @ right.mT, strict=True):
                 means[index] = value
-        shaped = [
+        return [
             value.reshape(parameter.shape).to(parameter.dtype)
             for value, parameter in zip(means, self._parameters, strict=True)
         ]
-        return list(_where_present(shaped, pending.given, present))
 
     def discard(self, pending: Pending) -> None:
         """Undo what `finish` kept, before the step that would take it starts."""
@@ -294,7 +284,7 @@ class PowerSgd:
     def _zeros(self, stack: _Stack) -> Tensor:
         """Return residues [matrix, row, column] of zero."""
         shape = (len(stack.indices), *stack.shape)
-        return torch.zeros(shape, dtype=stack.dtype, device=stack.on_device.device)
+        return torch.zeros(shape, dtype=stack.dtype, device=stack.device)
 
     def _draw(self, stack: _Stack, seed: int) -> Tensor:
         """Return the factors [matrix, column, rank] of the first step, the same on all replicas."""
@@ -303,13 +293,11 @@ class PowerSgd:
             state = SeedSequence([seed, index]).generate_state(1, uint64)
             generator = torch.Generator().manual_seed(int(state[0]))
             drawn.append(torch.randn(stack.right[1:], generator=generator))
-        return torch.stack(drawn).to(stack.on_device.device, stack.dtype)
+        return torch.stack(drawn).to(stack.device, stack.dtype)
 
     def _stacked(self, state: Mapping[str, Tensor], prefix: str) -> list[Tensor]:
         return [
-            torch.stack([state[f"{prefix}.{index}"] for index in stack.indices]).to(
-                stack.on_device.device
-            )
+            torch.stack([state[f"{prefix}.{index}"] for index in stack.indices]).to(stack.device)
             for stack in self._stacks
         ]
 
@@ -343,33 +331,6 @@ def low_rank_elements(parameter: Tensor) -> int:
         return parameter.numel()
     rows = len(parameter)
     return min(RANK * (rows + parameter.numel() // rows), parameter.numel())
-
-
-def _or_zeros(gradients: Sequence[Tensor | None], parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Return ``gradients`` [...], with zeros for those that are None."""
-    return [
-        torch.zeros_like(parameter) if gradient is None else gradient.detach()
-        for gradient, parameter in zip(gradients, parameters, strict=True)
-    ]
-
-
-def _ones_where(given: Sequence[bool], parts: Sequence[Tensor]) -> Tensor:
-    """Return 1 for each gradient that is ``given`` and 0 for others [parameter]."""
-    if not parts:
-        return torch.empty(0)
-    like = parts[0]
-    if all(given):  # copies nothing to the device
-        return like.new_ones(len(given))
-    return torch.tensor(given, dtype=like.dtype, device=like.device)
-
-
-def _where_present(
-    means: Iterable[Tensor], given: Sequence[bool], present: Tensor
-) -> Iterator[Tensor | None]:
-    """Yield each mean [...], or None if no replica has a gradient; ``present`` [parameter]."""
-    counts = [1.0] * len(given) if all(given) else present.tolist()
-    for mean, count in zip(means, counts, strict=True):
-        yield mean if count else None
 
 
 def _flat(tensors: Sequence[Tensor], dtype: torch.dtype | None = None) -> Tensor:

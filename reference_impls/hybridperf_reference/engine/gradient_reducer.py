@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from hybridperf_reference.engine.gradient_compression import GRADIENT_AVERAGES
+from hybridperf_reference.engine.gradients import add_zero_gradients, unused_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
 
@@ -25,23 +26,19 @@ _BUCKET_BYTES: Final = 8 * 2**20  # gloo and NCCL reach their bandwidth with mes
 class GradientReducer:
     """Average gradients bucket by bucket, from the last backward pass of a step on.
 
-    ``parameters`` are those of the stage, and ``unused`` the indices of those that get no gradient.
-    Buckets are in the order in which gradients are computed, as in DistributedDataParallel (Li et
-    al. 2020), and every replica starts them in that order. Several steps may be under way.
+    ``parameters`` are all trainable ones of the stage; the gradient of one that no pass of a step
+    used is zero. Buckets are in the order in which gradients are computed, as in
+    DistributedDataParallel (Li et al. 2020), and every replica starts them in that order. Several
+    steps may be under way.
     """
 
     def __init__(
-        self,
-        parameters: Sequence[Tensor],
-        unused: Collection[int],
-        plan: ParallelPlan,
-        mesh: Mesh,
-        seed: int,
+        self, parameters: Sequence[Tensor], plan: ParallelPlan, mesh: Mesh, seed: int
     ) -> None:
         self._parameters, group = parameters, mesh.group("replicate")
-        used = [number for number in range(len(parameters)) if number not in unused]
         # PowerSGD sends the factors of all matrices in one message.
-        self._buckets = [used] if plan.gradients == "powersgd" else _buckets(parameters, used)
+        whole = plan.gradients == "powersgd"
+        self._buckets = [[*range(len(parameters))]] if whole else _buckets(parameters)
         self._bucket_of = {n: index for index, bucket in enumerate(self._buckets) for n in bucket}
         build = GRADIENT_AVERAGES[plan.gradients]
         self._averages = [
@@ -49,7 +46,7 @@ class GradientReducer:
             for bucket in (self._buckets if group is not None else ())
             if group is not None
         ]
-        self._own: dict[int, list[Tensor | None]] = {}  # by step, of the only replica
+        self._own: dict[int, list[Tensor]] = {}  # by step, of the only replica
         self._pending: dict[int, list[Pending]] = {}  # by step, one for each bucket started
         self._taken: list[Pending] = []
         self._step: int | None = None  # whose last backward pass is under way
@@ -66,15 +63,17 @@ class GradientReducer:
         """Return the bytes of the gradients averaged so far."""
         return sum(average.uncompressed_bytes for average in self._averages)
 
-    def begin(self, step: int, weights: Sequence[Tensor]) -> None:
-        """Prepare for the last backward pass of ``step``, which computes with ``weights`` [...]."""
+    def begin(self, step: int, weights: Sequence[Tensor], outputs: Tensor) -> None:
+        """Prepare for the last backward pass of ``step``, from ``outputs`` [...] to ``weights``."""
         self._step, self._weights = step, weights
         self._pending[step] = []
         self._missing = [len(bucket) for bucket in self._buckets]
+        for number in unused_tensors(outputs, weights) if self._averages else ():
+            self.ready(number)
 
     def ready(self, number: int) -> None:
         """Start the buckets that are complete now that the gradient of parameter ``number`` is."""
-        if self._step is None or not self._averages or number not in self._bucket_of:
+        if self._step is None or not self._averages:
             return
         index = self._bucket_of[number]
         self._missing[index] -= 1
@@ -89,12 +88,12 @@ class GradientReducer:
             self._own[step] = self._collected(range(len(self._parameters)))
         self._step = None
 
-    def take(self, step: int) -> list[Tensor | None]:
-        """Wait for the averages of ``step`` and return them by parameter; None where unused."""
+    def take(self, step: int) -> list[Tensor]:
+        """Wait for the averages [...] of ``step`` and return them by parameter."""
         self._taken = self._pending.pop(step)
         if not self._averages:
             return self._own.pop(step)
-        averages: list[Tensor | None] = [None] * len(self._parameters)
+        averages = [*self._parameters]
         for bucket, average, each in zip(self._buckets, self._averages, self._taken, strict=True):
             for number, gradient in zip(bucket, average.finish(each), strict=True):
                 averages[number] = _in_layout(gradient, self._parameters[number])
@@ -130,27 +129,29 @@ class GradientReducer:
                 return
             started.append(self._averages[index].start(self._collected(self._buckets[index])))
 
-    def _collected(self, numbers: Sequence[int]) -> list[Tensor | None]:
+    def _collected(self, numbers: Sequence[int]) -> list[Tensor]:
         """Return the accumulated gradients of some parameters, and clear them."""
-        gradients = [self._weights[number].grad for number in numbers]
-        for number in numbers:
-            self._weights[number].grad = None
+        weights = [self._weights[number] for number in numbers]
+        add_zero_gradients(weights)
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        for weight in weights:
+            weight.grad = None
         return gradients
 
 
-def _in_layout(gradient: Tensor | None, parameter: Tensor) -> Tensor | None:
+def _in_layout(gradient: Tensor, parameter: Tensor) -> Tensor:
     """Return ``gradient`` in the memory layout of its parameter, which fused optimizers assume."""
-    if gradient is None or gradient.stride() == parameter.stride():
+    if gradient.stride() == parameter.stride():
         return gradient
     return torch.empty_like(parameter).copy_(gradient)
 
 
-def _buckets(parameters: Sequence[Tensor], used: Sequence[int]) -> list[list[int]]:
+def _buckets(parameters: Sequence[Tensor]) -> list[list[int]]:
     """Return indices of parameters in buckets, those computed last in the forward pass first."""
     buckets: list[list[int]] = []
     size_bytes = _BUCKET_BYTES
-    for number in reversed(used):
-        own_bytes = parameters[number].nbytes
+    for number, parameter in reversed([*enumerate(parameters)]):
+        own_bytes = parameter.nbytes
         if size_bytes + own_bytes > _BUCKET_BYTES:
             buckets.append([])
             size_bytes = 0

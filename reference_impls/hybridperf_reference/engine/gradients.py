@@ -1,9 +1,13 @@
-"""Gradients between the backward pass and the optimizer: partial sums, norm and clipping."""
+"""Gradients between the forward pass and the optimizer: of unused parameters, norm and clipping.
+
+Every trainable parameter takes part in every step: the gradient of one that no pass used is zero.
+So which parameters are reduced never depends on the data of a rank.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -13,20 +17,91 @@ from torch import (
 )
 
 from hybridperf_reference.engine.mesh import local_device
-from hybridperf_reference.engine.norms import is_dtensor, local_parts, tensor_norms
+from hybridperf_reference.engine.norms import is_dtensor, local_parts, tensor_norms, zeros_like
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from torch import nn
+    from torch.autograd.graph import Node
 
 __all__ = [
+    "add_zero_gradients",
     "clip_gradients",
     "flattened",
     "gradient_norm",
     "local_gradients",
+    "reach_all_parameters",
     "reduce_partial_gradients",
+    "unused_tensors",
 ]
+
+
+def unused_tensors(outputs: Tensor, tensors: Sequence[Tensor]) -> list[int]:
+    """Return the indices of ``tensors`` [...] that the graph of ``outputs`` [...] does not lead to.
+
+    They are leaves of the graph, or tensors beyond which it is not read.
+    """
+    inner = {tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None}
+    left = {id(tensor.grad_fn or tensor): number for number, tensor in enumerate(tensors)}
+    seen, edges = set[object](), [(outputs.grad_fn, 0)]
+    while edges and left:
+        further: list[tuple[Node | None, int]] = []
+        for node, _ in edges:
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            following = () if node in inner else node.next_functions
+            further += following
+            if not following:  # or else the node accumulates the gradient of a leaf
+                left.pop(id(node if node in inner else getattr(node, "variable", None)), None)
+        edges = further
+    return [*left.values()]
+
+
+def reach_all_parameters(module: nn.Module) -> None:
+    """Make every backward pass through ``module`` reach all of its trainable parameters.
+
+    Those that a forward pass did not use get a gradient of zeros, as does an input that it did not
+    use. So what is reduced during the backward pass is the same on all replicas, whatever their
+    data.
+    """
+    places = {  # FSDP2 replaces parameters for the duration of a pass
+        parameter: (part._parameters, name)  # noqa: SLF001 - looked up without a walk
+        for part in module.modules()
+        for name, parameter in part._parameters.items()  # noqa: SLF001
+        if parameter is not None and parameter.requires_grad
+    }
+
+    def reach(_: nn.Module, inputs: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
+        if not (torch.is_grad_enabled() and outputs.is_floating_point()):
+            return outputs
+        found = [registry[name] for registry, name in places.values()]
+        tensors = [each for each in (*found, *inputs) if each is not None and each.requires_grad]
+        unused = [tensors[number] for number in unused_tensors(outputs, tensors)]
+        return _Reach.apply(outputs, *unused) if unused else outputs
+
+    module.register_forward_hook(reach)
+
+
+class _Reach(torch.autograd.Function):
+    """The identity of ``outputs`` [...], with gradients of zeros for ``unused``."""
+
+    @staticmethod
+    def forward(context: Any, outputs: Tensor, *unused: Tensor) -> Tensor:
+        context.unused = unused
+        return outputs.clone()  # a view could not be detached in place, as pipelines do
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        return gradients[0], *(zeros_like(each) for each in context.unused)
+
+
+def add_zero_gradients(parameters: Iterable[Tensor]) -> None:
+    """Give each of ``parameters`` [...] that has no gradient one of zeros."""
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = zeros_like(parameter)
 
 
 def reduce_partial_gradients(parameters: Iterable[nn.Parameter]) -> None:

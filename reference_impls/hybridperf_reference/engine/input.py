@@ -214,10 +214,15 @@ class _Workers:
 
 
 class _Stream:
-    """What this rank reads of one split: by worker processes, itself, or through its tp group."""
+    """What this rank reads of one split: by worker processes, itself, or through its tp group.
+
+    An accelerator copies it from pinned memory on a stream of its own, beside the passes of earlier
+    batches.
+    """
 
     def __init__(self, device: torch.device, role: ReadingRole, *, ahead: bool) -> None:
         self._device, self._role = device, role
+        self._copying = None if device.type == "cpu" else torch.Stream(device)
         # What is in memory, every rank of a tp group reads itself.
         shares = ahead and role.needs_any and role.group is not None
         self._shared = TensorParallelInput(role.group) if shares and role.group else None
@@ -245,7 +250,7 @@ class _Stream:
         """Yield the parts [batch, ...] of each request, on the device.
 
         ``size_of`` returns how many samples a request asks for. ``timer`` receives the seconds
-        that reading takes, divided by the number of workers, and those of the transfer.
+        that reading takes, divided by the number of workers, and those of the copies.
         """
         shared, workers = self._shared, self._workers
         if shared is not None and self._receives:
@@ -257,11 +262,24 @@ class _Stream:
         for read in answers:
             if timer is not None:
                 timer.count("read", read.seconds / (workers.count if workers else 1))
-            with contextlib.nullcontext() if timer is None else timer.part("prepare"):
-                parts = tuple(part.to(self._device, non_blocking=True) for part in read.parts)
+            parts = self._copied(read.parts, timer)
             if shared is not None:
                 shared.send(parts)
             yield parts
+
+    def _copied(self, parts: Iterable[Tensor], timer: StepTimer | None) -> tuple[Tensor, ...]:
+        """Return ``parts`` [batch, ...] on the device."""
+        timed = contextlib.nullcontext() if timer is None else timer.part("prepare")
+        if self._copying is None:
+            with timed:
+                return tuple(part.to(self._device) for part in parts)
+        with self._copying, timed:
+            copied = tuple(part.pin_memory().to(self._device, non_blocking=True) for part in parts)
+        passes = torch.accelerator.current_stream(self._device)
+        passes.wait_stream(self._copying)
+        for part in copied:
+            part.record_stream(passes)  # until it has read them, no copy reuses their memory
+        return copied
 
     def close(self) -> None:
         """End the worker processes."""

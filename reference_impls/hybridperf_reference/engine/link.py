@@ -19,16 +19,16 @@ __all__ = ["Link"]
 
 
 class Link:
-    """Send tensors of one shape to the rank ``peer`` of ``group``, or receive them from it.
+    """Send tensors of one shape to the other rank of ``group``, or receive them from it.
 
     They cross in the form of ``codec``. One receive is posted ahead, so that a message can arrive
-    while this rank computes. At most ``most_sends`` messages are under way.
+    while this rank computes. At most ``most_sends`` messages are under way. The ``group`` of two
+    must serve nothing else, since whatever came after the receive would wait for it on NCCL.
     """
 
     def __init__(
         self,
         group: dist.ProcessGroup,
-        peer: int,
         shape: Sequence[int],
         dtype: torch.dtype,
         device: torch.device,
@@ -36,7 +36,8 @@ class Link:
         codec: LinkCodec,
         most_sends: int,
     ) -> None:
-        self._group, self._peer, self._most_sends = group, peer, most_sends
+        self._group, self._peer = group, 1 - dist.get_rank(group)
+        self._most_sends = most_sends
         self._shape, self._dtype, self._device = tuple(shape), dtype, device
         self._codec = codec
         self._posted: tuple[Tensor, dist.Work | None] | None = None

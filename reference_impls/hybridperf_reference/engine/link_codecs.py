@@ -130,6 +130,7 @@ class TopK:
     """Send the tenth of the values that is largest in magnitude, each with its index.
 
     At least one value is sent, each in fp32 with an index of 32 bits; the others arrive as zeros.
+    Of values with equal magnitudes in fp32 those with the lowest indices are sent, on any device.
     Values that are not finite count as the largest, so that fp16's loss scaling sees an overflow.
     """
 
@@ -144,9 +145,14 @@ class TopK:
         flat = values.detach().flatten()
         assert flat.numel() <= torch.iinfo(torch.int32).max, "an index has 32 bits"
         wire = self.wire(values.shape, values.dtype, values.device)
-        indices = flat.abs().topk(kept := wire.numel() // 2, sorted=False).indices
+        narrow = flat.float()
+        # As an integer, the bits of a magnitude are in its order; torch's topk leaves it open which
+        # of equal elements it returns, so that no two are equal here.
+        magnitudes = narrow.view(torch.int32).long().bitwise_and_(0x7FFFFFFF)
+        ranks = magnitudes.mul_(2**31).sub_(torch.arange(flat.numel(), device=flat.device))
+        indices = ranks.topk(kept := wire.numel() // 2, sorted=False).indices
         wire[:kept].copy_(indices)
-        wire[kept:].view(torch.float32).copy_(flat[indices])
+        wire[kept:].view(torch.float32).copy_(narrow[indices])
         return wire
 
     def decode(self, wire: Tensor, shape: Sequence[int], dtype: torch.dtype) -> Tensor:

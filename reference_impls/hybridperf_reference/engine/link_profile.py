@@ -183,7 +183,7 @@ def _there_and_back(
 
     def link(group: dist.ProcessGroup) -> Link:
         codec = LINK_CODECS["none"]
-        return Link(group, 1 - own, (elements,), values.dtype, device, codec=codec, most_sends=1)
+        return Link(group, (elements,), values.dtype, device, codec=codec, most_sends=1)
 
     away, home = (link(forth), link(back)) if own == 0 else (link(back), link(forth))
 

@@ -64,18 +64,21 @@ class Mesh:
         groups = (self.group(axis) for axis in ("replicate", "shard"))
         return [group for group in groups if group is not None]
 
-    @property
-    def pp_back_group(self) -> dist.ProcessGroup | None:
-        """Return the group in which a program's gradients travel between the stages.
+    def link_group(self, sender: int, receiver: int) -> dist.ProcessGroup:
+        """Return the group of two ranks in which a program's messages go from stage to stage.
 
-        NCCL executes the messages of one group in order, whichever way they go, and a program
-        promises no order between the two directions.
+        NCCL executes the operations of one group in the order in which a rank issues them, each
+        after the one before. A link posts a receive ahead, and whatever shared its group would wait
+        for a message that may itself wait: so every link has its own, and norms the pipeline's.
         """
-        return self.group("pp_back")
+        return self.groups[_link(sender, receiver)]
 
     @property
     def pp_group(self) -> dist.ProcessGroup | None:
-        """Return the process group of this replica's pipeline stages; None without a pipeline."""
+        """Return the process group of this replica's pipeline stages; None without a pipeline.
+
+        Operations on it are in one order on all stages: norms, predictions, torch's own runtimes.
+        """
         return self.group("pp")
 
     def barrier(self) -> None:
@@ -183,7 +186,7 @@ def build_mesh(plan: ParallelPlan, device: torch.device, groups: Groups | None =
     needed = {"shard"} if uses_fsdp(plan) else set()  # of whatever size, to slice the mesh by
     kept = [axis for axis, size in sizes.items() if size > 1 or axis in needed]
     parts = {axis: grid.movedim(n, -1).flatten(0, -2).tolist() for n, axis in enumerate(sizes)}
-    own = {axis: groups.own(parts[axis]) for axis in kept}
+    own = {axis: group for axis in kept if (group := groups.own(parts[axis])) is not None}
     axes = DeviceMesh.from_group(
         list(own.values()) if len(own) > 1 else own[kept[0]],
         device.type,
@@ -192,8 +195,33 @@ def build_mesh(plan: ParallelPlan, device: torch.device, groups: Groups | None =
     )
     own = {axis: group for axis, group in own.items() if sizes[axis] > 1}
     if plan.delays_or_compresses and plan.pp > 1:
-        own["pp_back"] = groups.own(parts["pp"], "pp_back")
+        own |= _link_groups(groups, parts["pp"], at["pp"])
     return Mesh(device, axes, at["dp"], at["pp"], at["tp"], own)
+
+
+def _link(sender: int, receiver: int) -> str:
+    """Return the name of the link from one stage to another."""
+    return f"pp {sender} to {receiver}"
+
+
+def _link_groups(
+    groups: Groups, pipelines: list[list[int]], own: int
+) -> dict[str, dist.ProcessGroup]:
+    """Return the groups of the links of stage ``own``; ``pipelines`` are the ranks of each.
+
+    A collective: all ranks make all groups, in one order, those too that they are not in.
+    """
+    found = {}
+    for backwards in (False, True):
+        for first in (0, 1):  # every second pair of stages, so that no rank is in two of them
+            firsts = range(first, len(pipelines[0]) - 1, 2)
+            pairs = [ranks[n : n + 2] for ranks in pipelines for n in firsts]
+            group = groups.own(pairs, "back" if backwards else "forth") if pairs else None
+            if group is not None:
+                stage = own if own in firsts else own - 1
+                ends = (stage + 1, stage) if backwards else (stage, stage + 1)
+                found[_link(*ends)] = group
+    return found
 
 
 class Groups:
@@ -204,10 +232,10 @@ class Groups:
     """
 
     def __init__(self) -> None:
-        self._made: dict[tuple[str, str], dist.ProcessGroup] = {}
+        self._made: dict[tuple[str, str], dist.ProcessGroup | None] = {}
 
-    def own(self, parts: list[list[int]], purpose: str = "") -> dist.ProcessGroup:
-        """Return the group of this rank among ``parts``, ranks that form a group each.
+    def own(self, parts: list[list[int]], purpose: str = "") -> dist.ProcessGroup | None:
+        """Return the group of this rank among ``parts``, ranks that form a group each, or None.
 
         A collective over all ranks, where there is none for the same parts and ``purpose``.
         """
@@ -216,8 +244,7 @@ class Groups:
             own: object = dist.group.WORLD
             if len(parts) > 1 or purpose:
                 own, _ = dist.new_subgroups_by_enumeration(parts)
-            assert isinstance(own, dist.ProcessGroup), "every rank is in one of them"
-            self._made[key] = own
+            self._made[key] = own if isinstance(own, dist.ProcessGroup) else None
         return self._made[key]
 
 

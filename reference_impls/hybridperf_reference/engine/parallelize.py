@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from hybridperf_reference.engine.batchnorm import apply_batch_norm, commit_statistics
-from hybridperf_reference.engine.check import unused_parameters
 from hybridperf_reference.engine.data_parallel import Blocking, DataParallel, Overlapped
 from hybridperf_reference.engine.gradients import reduce_partial_gradients
 from hybridperf_reference.engine.mesh import uses_fsdp
@@ -39,10 +40,8 @@ class Part:
     edges: tuple[Tensor, ...]  #: a sample [...] before each stage and after the last
 
 
-def build_data_parallel(
-    chain: Chain, probe: Probe, plan: ParallelPlan, mesh: Mesh, timer: StepTimer
-) -> DataParallel:
-    """Return the data-parallel strategy of ``plan``; to be called before units are changed."""
+def build_data_parallel(plan: ParallelPlan, mesh: Mesh, timer: StepTimer) -> DataParallel:
+    """Return the data-parallel strategy of ``plan``."""
     if plan.dp == 1:
         return DataParallel(plan, mesh, timer)
     if plan.sync == "blocking":
@@ -52,7 +51,7 @@ def build_data_parallel(
         from hybridperf_reference.engine.sharding import Sharded
 
         return Sharded(plan, mesh, timer)
-    return Overlapped(plan, mesh, timer, unused_parameters(chain, probe))
+    return Overlapped(plan, mesh, timer)
 
 
 def parallelize(
@@ -75,13 +74,17 @@ def parallelize(
     """
     held = [cuts[number] for number in plan.stages_of(mesh.pp_rank)]
     numbers = [number for cut in held for number in range(cut.start, cut.stop)]
-    boundaries = probe.boundaries
+    boundaries, where = probe.boundaries, probe.inputs.device
     for number in numbers:
         chain.units[number].module.to(mesh.device)
     drawing = [
         number
         for number in numbers
-        if draws_random_numbers(probe.modules[number], boundaries[number], probe.inputs.device)
+        if draws_random_numbers(
+            probe.names[number],
+            probe.modules[number],
+            torch.zeros(2, *boundaries[number].shape, dtype=boundaries[number].dtype, device=where),
+        )
     ]
     of_tokens: list[int] = []  # units that hold only some of a sample's tokens
     if plan.tp > 1:

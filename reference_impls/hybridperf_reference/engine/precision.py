@@ -44,7 +44,8 @@ def set_float32_math(*, tf32: bool) -> dict[str, object]:
     """Enable or disable TF32 for fp32 matrix products and convolutions; return the settings.
 
     torch's default for convolutions is TF32. cuDNN's autotuning is disabled, so that every run of a
-    plan uses the same kernels and the same order of summation.
+    plan uses the same kernels. On accelerators some of these, of convolutions, attention and
+    pooling, add in another order in every run; only on processors do runs agree to the bit.
     """
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32

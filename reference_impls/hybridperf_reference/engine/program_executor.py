@@ -57,7 +57,6 @@ class ProgramExecutor:
         update: Update,
         streams: RngStreams,
         *,
-        unused: set[str],
         replica_batch: int,
         seed: int,
     ) -> None:
@@ -69,7 +68,6 @@ class ProgramExecutor:
         self._predictor = StagePredictor(part, plan, mesh)
         has_replicas = mesh.group("replicate") is not None
         self.versions = WeightVersions(part.stage, self._gradient_ready if has_replicas else None)
-        self._unused = {n for n, name in enumerate(self.versions.names) if name in unused}
         self._is_first, self._is_last = mesh.pp_rank == 0, mesh.pp_rank == plan.pp - 1
         size = replica_batch // plan.microbatches
         self._links = self._build_links(size)
@@ -98,7 +96,7 @@ class ProgramExecutor:
         self.versions.restore(0, {})
         self._factors = {0: self._update.scale.factor}
         self._reducer = GradientReducer(
-            self.versions.parameters, self._unused, self._plan, self._mesh, self._seed
+            self.versions.parameters, self._plan, self._mesh, self._seed
         )
         self._counted = self._bytes()
 
@@ -179,24 +177,23 @@ class ProgramExecutor:
 
     def _build_links(self, size: int) -> dict[ActionKind, Link]:
         """Return this stage's links by the action that uses them, for ``size`` samples each."""
-        plan, stage = self._plan, self._mesh.pp_rank
-        if self._mesh.pp_group is None or self._mesh.pp_back_group is None:
-            return {}
-        forth, back = self._mesh.pp_group, self._mesh.pp_back_group
+        plan, mesh, stage = self._plan, self._mesh, self._mesh.pp_rank
         edges, own = self._part.edges, slice(stage, stage + 2)
         before, after = ((size, *edge.shape) for edge in edges[own])
         before_dtype, after_dtype = (edge.dtype for edge in edges[own])
         ends = {}
         if not self._is_first:
-            ends[ActionKind.RECEIVE_ACTIVATION] = (forth, stage - 1, before, before_dtype)
-            ends[ActionKind.SEND_GRADIENT] = (back, stage - 1, before, before_dtype)
+            forth, back = mesh.link_group(stage - 1, stage), mesh.link_group(stage, stage - 1)
+            ends[ActionKind.RECEIVE_ACTIVATION] = (forth, before, before_dtype)
+            ends[ActionKind.SEND_GRADIENT] = (back, before, before_dtype)
         if not self._is_last:
-            ends[ActionKind.SEND_ACTIVATION] = (forth, stage + 1, after, after_dtype)
-            ends[ActionKind.RECEIVE_GRADIENT] = (back, stage + 1, after, after_dtype)
+            forth, back = mesh.link_group(stage, stage + 1), mesh.link_group(stage + 1, stage)
+            ends[ActionKind.SEND_ACTIVATION] = (forth, after, after_dtype)
+            ends[ActionKind.RECEIVE_GRADIENT] = (back, after, after_dtype)
         return {
             kind: Link(
                 *end,
-                self._mesh.device,
+                mesh.device,
                 codec=LINK_CODECS[plan.links],
                 most_sends=most_sends(plan.pp),
             )
@@ -267,7 +264,7 @@ class ProgramExecutor:
             gradient = self._received.pop(ActionKind.RECEIVE_GRADIENT)
         self.versions.install(action.version)  # recomputation reads the weights again
         if action.microbatch == self._plan.microbatches - 1:
-            self._reducer.begin(action.step, self.versions.weights(action.version))
+            self._reducer.begin(action.step, self.versions.weights(action.version), outputs)
         with self._timer.action(
             "backward", action.step, action.microbatch, stage=self._mesh.pp_rank
         ):

@@ -16,6 +16,9 @@ from numpy import uint64
 from numpy.random import SeedSequence
 from torch.utils._python_dispatch import TorchDispatchMode  # has no public name
 
+from hybridperf_reference.engine.chain import trial_pass
+from hybridperf_reference.engine.gradients import unused_tensors
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -103,24 +106,26 @@ class RngStreams:
             generator.manual_seed(seed)
 
 
-def draws_random_numbers(trial: nn.Module, sample: Tensor, device: torch.device) -> bool:
-    """Return whether a training pass of ``trial`` draws from torch's generators.
+def draws_random_numbers(name: str, trial: nn.Module, inputs: Tensor) -> bool:
+    """Return whether training passes of unit ``name`` may draw from torch's generators.
 
-    It is a copy of a unit on ``device``, both from `Chain.probe`, and runs on zeros of the shape
-    of ``sample`` [...], one of its inputs without the batch dimension; if that fails, the result
-    is True.
+    ``trial`` is a copy of the unit, and a pass of ``inputs`` [batch, ...] tells. The result is True
+    too if that fails, or does not use all parameters: other inputs may go another way.
+
+    Raises:
+        UserError: as `trial_pass`.
     """
-    small = device.type == "cpu"
-    inputs = torch.zeros(2, *sample.shape, dtype=sample.dtype, device=device)
+    small = inputs.device.type == "cpu"
     draws: Any = contextlib.nullcontext() if small else _Draws()
     before = torch.get_rng_state()
     try:
-        with torch.random.fork_rng(devices=[]), torch.no_grad(), draws:
-            trial.train()(inputs)
+        with torch.random.fork_rng(devices=[]), torch.enable_grad(), draws:
+            outputs = trial_pass(name, trial.train(), inputs)
             drawn = not torch.equal(torch.get_rng_state(), before)
     except (RuntimeError, TypeError, ValueError):
         return True
-    return bool(drawn if small else draws.any)
+    trained = [parameter for parameter in trial.parameters() if parameter.requires_grad]
+    return bool(drawn if small else draws.any) or bool(unused_tensors(outputs, trained))
 
 
 class _Draws(TorchDispatchMode):

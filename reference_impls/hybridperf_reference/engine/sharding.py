@@ -17,6 +17,7 @@ from torch.distributed.fsdp import (
 )
 
 from hybridperf_reference.engine.data_parallel import DataParallel
+from hybridperf_reference.engine.gradients import reach_all_parameters
 from hybridperf_reference.engine.precision import (
     DTYPES,
     is_computed_narrow,
@@ -54,7 +55,7 @@ class Sharded(DataParallel):
 
     def wrap(self, stage: Stage, units: Sequence[Unit]) -> nn.Module:
         """Return ``stage`` with its units sharded by FSDP2, in place."""
-        super().wrap(stage, units)
+        self._stages.append(stage)
         axes, plan = self._mesh.axes, self._plan
         assert axes is not None
         offloads = plan.offload == "cpu"
@@ -85,6 +86,7 @@ class Sharded(DataParallel):
         for unit in units:
             # FSDP2 requires contiguous parameters; inputs of convolutions stay channels-last.
             module = unit.module.to(memory_format=torch.contiguous_format)
+            reach_all_parameters(module)  # FSDP2 reduces the gradients that there are
             shard(module, mp_policy=narrowed if unit in narrow else plain)
         shard(stage, mp_policy=plain)
         return stage
@@ -104,8 +106,8 @@ class Sharded(DataParallel):
 
     def after_backward(self) -> None:
         """Average the gradients of replicated parameters over replicas."""
-        gradients = [p.grad for p in self._replicated if p.grad is not None]
-        self._average(gradients, torch.bfloat16 if self._plan.gradients == "bf16" else None)
+        own = [p.grad for p in self._replicated if p.grad is not None]  # not of frozen ones
+        self._average(own, torch.bfloat16 if self._plan.gradients == "bf16" else None)
 
     def after_change(self) -> None:
         """Discard unsharded weights, which an evaluation leaves unless ``zero=3``."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hybridperf.log import keys
-from hybridperf_reference.engine.check import check_chain, unused_parameters
+from hybridperf_reference.engine.check import check_chain
 from hybridperf_reference.engine.checkpoint import Progress, load_checkpoint, save_checkpoint
 from hybridperf_reference.engine.compilation import leave_out_compiler
 from hybridperf_reference.engine.data_parallel import DataParallel
@@ -28,6 +28,7 @@ from hybridperf_reference.engine.update import Update
 from hybridperf_reference.engine.whole_model import WholeModel
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from hybridperf.plan import ParallelPlan
@@ -61,10 +62,8 @@ class Trainer:
         self._timer = StepTimer(mesh.device)
         if plan.delays_or_compresses:  # its executor averages gradients itself
             replicas = DataParallel(plan, mesh, self._timer)
-            unused = unused_parameters(chain, probe)
         else:
-            replicas = build_data_parallel(chain, probe, plan, mesh, self._timer)
-            unused = set()
+            replicas = build_data_parallel(plan, mesh, self._timer)
         self._streams = RngStreams(seed, plan, mesh)
         self._part = parallelize(
             chain,
@@ -79,7 +78,7 @@ class Trainer:
         self._update = Update(self._stage, task, plan, mesh)
         self._loss = BatchLoss(chain.objective, plan, mesh)
         self._replica_batch = task.training.global_batch_size // plan.dp
-        self._replicas, self._executor = replicas, self._build_executor(replicas, unused)
+        self._replicas, self._executor = replicas, self._build_executor(replicas)
         self._input = Input(chain.objective, mesh.device, reading_role(plan, mesh))
         self._steps = 0  # training steps so far
         self._samples = 0  # trained on since the last call of `statistics`
@@ -105,11 +104,11 @@ class Trainer:
         """Run two steps and an evaluation on synthetic samples, then restore the initial state.
 
         This allocates memory, connects process groups and compiles kernels before the clock starts.
-        Subsequent training is bitwise identical to training without it.
+        Subsequent training is identical to training without it: on processors bitwise.
         """
         parameters = [*self._stage.parameters()]
         with torch.no_grad():
-            before = [p.clone() for p in local_parts([*parameters, *self._stage.buffers()])]
+            before = _host_copies(local_parts([*parameters, *self._stage.buffers()]))
         optimizer, scale = self._update.optimizer, self._update.scale
         assert not optimizer.state, "a warm-up precedes training"
         factor, good_steps = scale.factor, scale.good_steps
@@ -271,7 +270,7 @@ class Trainer:
             | further
         )
 
-    def _build_executor(self, replicas: DataParallel, unused: set[str]) -> Executor:
+    def _build_executor(self, replicas: DataParallel) -> Executor:
         plan, part, batch = self._plan, self._part, self._replica_batch
         if plan.delays_or_compresses:
             return ProgramExecutor(
@@ -282,7 +281,6 @@ class Trainer:
                 self._timer,
                 self._update,
                 self._streams,
-                unused=unused,
                 replica_batch=batch,
                 seed=self._seed,
             )
@@ -312,6 +310,11 @@ class Trainer:
         """Record the passes of the end of the first block, for the next statistics."""
         if self._timeline_is_due:
             self._timer.record(recorded_steps(steps, self._plan))
+
+
+def _host_copies(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return copies of ``tensors`` [...] in the host's memory; the device may lack room for two."""
+    return [tensor.to("cpu", copy=True) for tensor in tensors]
 
 
 def _whole(tensor: Tensor, device: torch.device) -> Tensor:

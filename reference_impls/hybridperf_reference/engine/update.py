@@ -31,7 +31,7 @@ class Update:
 
     def __init__(self, stage: nn.Module, task: Task, plan: ParallelPlan, mesh: Mesh) -> None:
         self._task, self._mesh = task, mesh
-        self._parameters = [p for p in stage.parameters() if p.requires_grad]
+        self.parameters = [p for p in stage.parameters() if p.requires_grad]
         self.optimizer = build_optimizer(stage, task.optimizer)
         self.scale = LossScale(DTYPES[plan.precision])
         self._gradient_norm = torch.zeros(())
@@ -43,7 +43,7 @@ class Update:
         is also recorded where clipping or loss scaling needs it. The learning rate is that of
         ``step``. Return False if it is skipped because a gradient is not finite.
         """
-        config, parameters, stages = self._task.optimizer, self._parameters, self._mesh.pp_group
+        config, parameters, stages = self._task.optimizer, self.parameters, self._mesh.pp_group
         if self.scale.is_dynamic:
             self.scale.unscale(parameters, factor)
         if config.clip_norm:

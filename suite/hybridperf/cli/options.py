@@ -60,6 +60,12 @@ def add_run_arguments(parser: argparse.ArgumentParser, out: Path) -> None:
         action="store_true",
         help="keep the final weights of every run beside its log, for 'hybridperf rescore'",
     )
+    parser.add_argument(
+        "--publish-errors",
+        action="store_true",
+        help="publish what exceptions say, too, with words removed that look like secrets; it may "
+        "hold others (default: their types)",
+    )
     add_data_dir(parser)
     parser.add_argument("--org", default="local", help="organisation that submits (default: local)")
     parser.add_argument(

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from hybridperf.errors import ExitCode
+from hybridperf.findings import visible
 from hybridperf.report.terminal import table_text
 
 if TYPE_CHECKING:
@@ -15,12 +16,25 @@ if TYPE_CHECKING:
 
     from hybridperf.findings import Finding
 
-__all__ = ["print_json", "print_line", "print_table", "say_barred", "terminal_width"]
+__all__ = [
+    "print_json",
+    "print_line",
+    "print_stage",
+    "print_table",
+    "say_barred",
+    "terminal_width",
+]
 
 
 def print_line(text: str = "") -> None:
     """Print one line."""
     sys.stdout.write(f"{text}\n")
+
+
+def print_stage(text: str) -> None:
+    """Print to standard error, at once, what a command begins to do, so that no wait is silent."""
+    sys.stderr.write(f"hybridperf: {visible(text)}\n")
+    sys.stderr.flush()
 
 
 def print_json(value: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import UserError
@@ -31,8 +32,9 @@ def read_predictions(path: Path) -> NDArray[np.int64]:
 
     content = io.BytesIO(read_bounded(path, PREDICTIONS_CAP_BYTES))
     try:
-        classes = np.lib.format.read_array(content, allow_pickle=False)
-    except (ValueError, MemoryError, EOFError) as error:
+        with warnings.catch_warnings(action="error"):  # about headers of Python 2
+            classes = np.lib.format.read_array(content, allow_pickle=False)
+    except Exception as error:  # of Python's tokenizer, among others
         raise ValueError(f"no array of numbers: {error}") from error
     if classes.dtype.kind not in "iu":
         raise ValueError(f"an array of {classes.dtype}")

@@ -45,7 +45,6 @@ __all__ = [
 _RESULT: Final = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  #: of organisations and systems
 TASK_FILE: Final = "task.toml"  #: next to the logs of a user-defined task
-_DEEPEST: Final = 64  # folder below the one that is searched: a result lies five deep
 PUT_BACK: Final = "restore what the harness wrote"  #: remedy for changed sealed files
 
 
@@ -168,9 +167,9 @@ def folders_of_logs(
     """
     locked: list[Finding] = []
     folders: list[Path] = []
-    waiting = [(path, 0)]
+    waiting = [path]
     while waiting:
-        folder, depth = waiting.pop()
+        folder = waiting.pop()
         try:
             with os.scandir(folder) as entries:
                 has_logs, inside = False, []
@@ -184,8 +183,7 @@ def folders_of_logs(
             continue
         if has_logs and ".attempt" not in str(folder):
             folders.append(absolute(folder))
-        if depth < _DEEPEST:
-            waiting += [(each, depth + 1) for each in inside]
+        waiting += inside
     if barred is not None:
         barred += sorted(locked, key=lambda each: each.path)
     elif locked:

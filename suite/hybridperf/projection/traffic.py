@@ -70,16 +70,14 @@ def held_parameters(plan: PlanFields, unit: Unit) -> float:
 def gradient_bytes(plan: PlanFields, unit: Unit) -> float:
     """Return the bytes of the gradients of ``unit`` that a replica averages with the others.
 
-    With ``zero`` they are those that are scattered, with their padding. Plans that delay or
-    compress add a number for each tensor, which says whether it has a gradient.
+    With ``zero`` they are those that are scattered, with their padding.
     """
     each = _averaged_bytes(plan)
     if plan.zero:
         return each * _sharded_elements(unit, plan.tp, plan.shards, _leaves_normalization(plan))
-    marks = unit.tensors if plan.delays_or_compresses else 0
     if plan.gradients == "powersgd":
-        return float(FLOAT_BYTES * (unit.low_rank_elements + marks))
-    return each * (held_parameters(plan, unit) + marks)
+        return float(FLOAT_BYTES * unit.low_rank_elements)
+    return each * held_parameters(plan, unit)
 
 
 def _averaged_bytes(plan: PlanFields) -> int:

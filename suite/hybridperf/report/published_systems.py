@@ -45,12 +45,11 @@ def published_system(package: Package) -> Published | NotProjected:
     """Read the published result ``package``: what it ran on, and its steady throughput."""
     result = read_package(package)
     try:
-        side = side_of(result)
+        published = _published(result, side_of(result))
     except UserError as error:
         found = error.finding
         why = f"expected {found.expected}, found {found.found}" if found else str(error)
         return NotProjected(package.name, why)
-    published = _published(result, side)
     return NotProjected(package.name, published) if isinstance(published, str) else published
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,7 +22,7 @@ from hybridperf.log.reader import read_log
 from hybridperf.log.writer import LogWriter
 from hybridperf.run.atomic import canonical_json, write_atomically
 from hybridperf.run.ending import Ending, Outcome
-from hybridperf.run.folder import attempt_folder
+from hybridperf.run.folder import attempt_folder, output_file
 from hybridperf.run.imports import import_facts
 from hybridperf.run.kept import keep_model, remove_excess_weights, weights_sha256
 from hybridperf.run.launcher import launch
@@ -100,8 +101,9 @@ class Attempt:
 
         Raises:
             OSError: if the disk is full.
-            UserError: exit status 4 if the machine failed or the predictor was killed, 5 if
-                interrupted while the attempt can be resumed or is being rescored.
+            UserError: exit status 4 if the machine failed, a rank failed before the clock started
+                or the predictor was killed, 5 if interrupted while the attempt can be resumed or is
+                being rescored.
         """
         Path(self.spec.folder).mkdir()
         self.spec.work.mkdir()
@@ -175,8 +177,8 @@ class Attempt:
         """Seal the attempt, which has ended, unless it can be resumed.
 
         Raises:
-            UserError: exit status 4 if the machine failed, 5 if the attempt was interrupted and can
-                be resumed.
+            UserError: exit status 4 if the machine or, before the clock started, a rank failed, 5
+                if the attempt was interrupted and can be resumed.
         """
         spec = self.spec
         if problem := _remove_refused_files(spec):
@@ -185,6 +187,8 @@ class Attempt:
             self._note_machine_failed()
             again = "nothing is published; give the same command again to make it anew"
             raise UserError(f"{self._name} failed: {ending.reason}; {again}.", ExitCode.ENVIRONMENT)
+        if ending.outcome is Outcome.UNSTARTED:
+            raise self._withdrawn(ending.reason)
         if ending.outcome is Outcome.INTERRUPTED and (epoch := resumable_epoch(spec)) is not None:
             what = f"{self._name} was {ending.reason} after epoch {epoch}"
             again = "give the same command again to continue"
@@ -194,6 +198,21 @@ class Attempt:
             facts = import_facts(self.imported, ("hybridperf", spec.trainer))
             write_atomically(spec.imports, canonical_json(facts))
         return self._score_and_seal(ending)
+
+    def _withdrawn(self, reason: str) -> UserError:
+        """Remove the attempt, whose clock did not start, and return the error that says so.
+
+        Nothing is gained by that: the next attempt has the same seed.
+        """
+        printed = output_file(self.surroundings.package, self.spec.attempt)
+        with contextlib.suppress(FileNotFoundError):
+            self.spec.output.replace(printed)
+        shutil.rmtree(self.spec.folder)
+        what = f"{self._name} ended before its clock started, and does not count: {reason}"
+        again = "mend that and give the same command again"
+        return UserError(
+            f"{what}; what the ranks printed is in {printed}; {again}.", ExitCode.ENVIRONMENT
+        )
 
     def _score_and_seal(self, ending: Ending) -> Sealed:
         """Rescore the model, and make the attempt part of its result.

@@ -16,6 +16,7 @@ import resource
 import runpy
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.run.descendants import adopt_orphans, end_descendants
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 PARENT_VARIABLE: Final = "HYBRIDPERF_PARENT"  #: environment variable: expected parent process id
-SANDBOX_VARIABLE: Final = "HYBRIDPERF_SANDBOX"  #: environment variable: `Policy` as JSON
+SANDBOX_VARIABLE: Final = "HYBRIDPERF_SANDBOX"  #: environment variable: file of a `Policy`
 _PR_SET_PDEATHSIG: Final = 1
 _OF_TRAINERS: Final = {"train", "predict"}
 _IMPORTS_TORCH: Final = re.compile(rb"^\s*(?:import|from) torch\b", re.MULTILINE)
@@ -65,7 +66,7 @@ def main() -> None:
     """
     if policy := os.environ.pop(SANDBOX_VARIABLE, None):
         _stay_outside()
-        enter_sandbox(Policy.from_json(policy))
+        enter_sandbox(Policy.read(Path(policy)))
     die_with_parent()
     package, _, name = sys.argv[1].rpartition(".")
     if name in _OF_TRAINERS:

@@ -23,16 +23,19 @@ __all__ = [
     "first_failure",
     "read_output",
     "tells_of_lost_peer",
+    "without_text",
 ]
 
 
 class Outcome(enum.StrEnum):
-    """The outcome of an attempt; all but one are sealed and numbered."""
+    """The outcome of an attempt; all but two are sealed and numbered."""
 
     SUCCESS = "success"
     TARGET_MISSED = "target_missed"  #: ended at the task's last epoch, below the target
     INTERRUPTED = "interrupted"  #: stopped by the user, or by the end of the harness
     CRASHED = "crashed"  #: a rank failed or was killed
+    #: a rank failed before the clock started, as by a typo; not sealed, and its seed is kept
+    UNSTARTED = "unstarted"
     SILENT = "silent"  #: some rank made no progress for too long
     OVER_BUDGET = "over_budget"  #: initialisation, training or ending took too long
     #: the machine failed: memory or disk ran out, or it stopped; not sealed, and made again
@@ -69,6 +72,8 @@ _ERROR: Final = re.compile(
     rf"{_RANK}(?!Traceback )([^\s\[].*)",
     re.MULTILINE,
 )
+_FAILED: Final = " failed: "  #: between who and the exception, or an exit status
+_TYPE: Final = re.compile(r"[A-Za-z_][\w.]{0,99}(?=:|$)|exit status -?\d+$")
 _LOST_PEER: Final = re.compile(
     r"connection (?:was )?(?:closed|reset)|broken pipe|peer", re.IGNORECASE
 )
@@ -99,8 +104,17 @@ def explain_crash(output: str, status: int) -> str:
     # The root cause raises first; errors of other ranks about the lost peer come later.
     errors = [line for line in _ERROR.findall(output) if "ChildFailedError" not in line]
     if errors:
-        return f"{who} failed: {visible(errors[0].strip())[:300].rstrip('.')}"
-    return f"{who} ended before its run did" if code == 0 else f"{who} failed: exit status {code}"
+        return f"{who}{_FAILED}{visible(errors[0].strip())[:300].rstrip('.')}"
+    return f"{who} ended before its run did" if code == 0 else f"{who}{_FAILED}exit status {code}"
+
+
+def without_text(reason: str) -> str:
+    """Return the ``reason`` of a crash with the type of its exception, but without its text."""
+    who, failed, said = reason.partition(_FAILED)
+    if not failed:
+        return reason
+    stated = _TYPE.match(said)
+    return f"{who}{failed}{stated[0] if stated else 'an exception'}"
 
 
 def tells_of_lost_peer(reason: str) -> bool:

@@ -18,7 +18,7 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.run.provenance import package_folder
+from hybridperf.run.provenance import top_folder
 from hybridperf.untrusted import MODULE_CAP_BYTES, open_bounded
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def import_facts(files: Mapping[str, str], packages: Iterable[str]) -> dict[str,
 
     ``files`` are their paths by name, as ranks state them; ``packages`` are hashed whole.
     """
-    own = [os.path.realpath(package_folder(package)) for package in packages]
+    own = [os.path.realpath(top_folder(package)) for package in packages]
     library = [os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
     elsewhere = {}
     for name, path in sorted(files.items()):

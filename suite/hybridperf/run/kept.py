@@ -10,9 +10,10 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.evidence.tensors import read_tensors
-from hybridperf.log.package import predictions_name
+from hybridperf.log.package import NAME, predictions_name
 from hybridperf.run.atomic import write_atomically
 from hybridperf.run.provenance import code_facts, file_sha256
+from hybridperf.run.scratch import remove_folder
 from hybridperf.run.spec import weights_parts
 from hybridperf.tasks.data import data_contents
 from hybridperf.tasks.tensors import accepted_tensors, tensor_values
@@ -28,6 +29,7 @@ __all__ = ["another_model", "keep_model", "remove_excess_weights", "weights_sha2
 
 _NUMBER_BYTES: Final = 8  #: of the widest type of tensors
 _MARGIN_BYTES: Final = 2**20  #: of a file, for names and shapes
+_MOST_PARTS: Final = 1000  #: whose names and hashes the manifest lists
 
 
 def weights_sha256(spec: RunSpec) -> dict[str, str]:
@@ -38,9 +40,16 @@ def weights_sha256(spec: RunSpec) -> dict[str, str]:
 def remove_excess_weights(spec: RunSpec) -> str:
     """Remove final weights that are too large to be read and copied; return what was removed.
 
-    In the closed division the task's tensors say how large they can be.
+    In the closed division the task's tensors say how large they can be. Too many parts, or parts
+    with long names, would make a manifest that nobody reads.
     """
     parts = weights_parts(spec.weights)
+    odd = next((path.name for path in parts if not NAME.fullmatch(path.name)), None)
+    if odd is not None or len(parts) > _MOST_PARTS:
+        remove_folder(spec.weights)
+        if odd is not None:
+            return f"the trainer saved weights in {odd!r:.80}, which is no name of a part"
+        return f"the trainer saved weights in {len(parts)} files, and {_MOST_PARTS} is the most"
     size = sum(path.lstat().st_size for path in parts)
     values = tensor_values(spec.task()) if spec.division == "closed" else None
     most, why = WEIGHTS_CAP_BYTES, f"in the {spec.division} division"
@@ -49,7 +58,7 @@ def remove_excess_weights(spec: RunSpec) -> str:
         why = f"for the {values} numbers of the task's model"
     if size <= most:
         return ""
-    shutil.rmtree(spec.weights)
+    remove_folder(spec.weights)
     return f"the trainer saved {size} bytes of weights, and {most} is the most {why}"
 
 

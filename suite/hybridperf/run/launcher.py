@@ -6,7 +6,9 @@ in `launcher_of`.
 
 from __future__ import annotations
 
-import compileall
+import atexit
+import dataclasses
+import functools
 import os
 import subprocess
 import sys
@@ -16,13 +18,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from hybridperf.run import child, local_ranks
 from hybridperf.run.channel import CHANNEL_VARIABLE
-from hybridperf.run.provenance import package_folder
+from hybridperf.run.provenance import top_folder
 from hybridperf.run.sandbox import clean_environment, policy_of
+from hybridperf.run.scratch import Scratch
 from hybridperf.run.spec import NODE_VARIABLE, RUN_VARIABLE
 from hybridperf.system.cpu import probe_processor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from hybridperf.run.spec import RunSpec
 
@@ -31,8 +34,11 @@ __all__ = [
     "LocalLauncher",
     "RankCommand",
     "TorchrunLauncher",
+    "bytecode_folder",
+    "child_environment",
     "launch",
     "launcher_of",
+    "local_command",
     "predictor_environment",
     "python_command",
 ]
@@ -57,14 +63,20 @@ class LocalLauncher:
     """Start the ranks of one machine without torchrun, which saves an import of torch."""
 
     def rank_command(self, spec: RunSpec, node: int) -> RankCommand:
-        """Return the trainer's module for one rank, else `local_ranks` with its arguments."""
+        """Return the command that runs the trainer's ``train`` on all ranks."""
         del node  # always 0
-        ranks = spec.parallel_plan().ranks
-        if ranks == 1:
-            # any free port: no other rank connects to the store
-            environment = local_ranks.rank_environment(0, ranks, port=0)
-            return RankCommand([f"{spec.trainer}.train"], environment)
-        return RankCommand([local_ranks.__name__, str(ranks), spec.trainer])
+        return local_command(spec, f"{spec.trainer}.train", spec.parallel_plan().ranks)
+
+
+def local_command(spec: RunSpec, module: str, ranks: int, *arguments: str) -> RankCommand:
+    """Return the command that runs ``module`` of the trainer of ``spec`` on ``ranks`` ranks here.
+
+    It starts the module itself for one rank, else `local_ranks`.
+    """
+    if ranks == 1:
+        # any free port: no other rank connects to the store
+        return RankCommand([module, *arguments], local_ranks.rank_environment(0, ranks, port=0))
+    return RankCommand([local_ranks.__name__, str(ranks), spec.trainer, module, *arguments])
 
 
 class TorchrunLauncher:
@@ -105,51 +117,90 @@ def launch(
     ``channel`` is where they find the harness, and ``scratch`` the folder for their temporary
     files if they run in a sandbox.
     """
-    ranks = spec.parallel_plan().ranks // spec.nodes
     command = launcher_of(spec).rank_command(spec, node)
-    own = {**command.environment, CHANNEL_VARIABLE: channel}
-    environment = _environment(spec, own, ranks, node)
-    if spec.sandboxed and scratch is not None:
-        _compile(spec.trainer)
-        policy = policy_of(spec, writable=(spec.work, scratch), ranks=ranks)
-        environment = clean_environment(environment, scratch)
-        environment[child.SANDBOX_VARIABLE] = policy.as_json()
+    command = dataclasses.replace(
+        command, environment={**command.environment, CHANNEL_VARIABLE: channel}
+    )
+    ranks = spec.parallel_plan().ranks // spec.nodes
     with spec.output_of(node).open("ab") as output:
         return subprocess.Popen(
             python_command(spec, child.__name__, *command.module),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env=child_environment(
+                spec,
+                command,
+                ranks,
+                scratch,
+                node=node,
+                writable=(spec.work,),
+                readable=(Path(channel.partition("@")[2]),),
+            ),
             cwd=scratch if spec.sandboxed else None,  # the harness's may not be readable
             start_new_session=True,  # Ctrl-C reaches only the harness, which ends all ranks
         )
 
 
+def child_environment(
+    spec: RunSpec,
+    command: RankCommand,
+    ranks: int,
+    scratch: Path | None,
+    *,
+    node: int = 0,
+    writable: Iterable[Path] = (),
+    readable: Iterable[Path] = (),
+) -> dict[str, str]:
+    """Return the variables of the process that carries out ``command`` of ``ranks`` ranks here.
+
+    Where it runs in a sandbox, they name its policy. It may then write to ``writable`` and the
+    folder ``scratch``, beside which is the file of the policy, and read ``readable`` too.
+    """
+    environment = _environment(spec, command.environment, ranks, node)
+    if not spec.sandboxed or scratch is None:
+        return environment
+    policy = policy_of(
+        spec,
+        writable=(*writable, scratch),
+        readable=(*readable, bytecode_folder()),
+        ranks=ranks,
+    )
+    own = {child.SANDBOX_VARIABLE: str(policy.write(scratch.parent))}
+    return clean_environment(environment, scratch) | own
+
+
 def python_command(spec: RunSpec, module: str, *arguments: str) -> list[str]:
     """Return the command that runs ``module``; in a sandbox, isolated from the user's settings."""
+    python = [sys.executable, "-X", f"pycache_prefix={bytecode_folder()}"]
     if not spec.sandboxed:
-        return [sys.executable, "-m", module, *arguments]
-    top = package_folder(spec.trainer)
-    for _ in spec.trainer.split("."):
-        top = top.parent
+        return [*python, "-m", module, *arguments]
     # In the harness's own order, so that both run the same code; but its first place, the folder
     # that it was started in or by, may hold files with names of modules.
     first, *others = [path or str(Path.cwd()) for path in sys.path]
-    start = f"import sys; sys.path[:] = {[*others, first, str(top)]!r}; "
-    start += f"from {module} import main; main()"
-    return [sys.executable, "-I", "-c", start, *arguments]
+    places = [*others, first, str(top_folder(spec.trainer).parent)]
+    start = f"import sys; sys.path[:] = {places!r}; from {module} import main; main()"
+    return [*python, "-I", "-c", start, *arguments]
+
+
+@functools.cache
+def bytecode_folder() -> Path:
+    """Return where processes of this command find what Python compiled; it ends with the command.
+
+    It begins empty, since a file beside a source may hold other code than that. Only processes
+    outside of the sandbox write to it.
+    """
+    temporary = Scratch()
+    atexit.register(temporary.close)
+    folder = temporary.path / "bytecode"
+    folder.mkdir()
+    return folder
 
 
 def predictor_environment(spec: RunSpec, scratch: Path) -> dict[str, str]:
     """Return the environment variables of predictors, which may use all cores."""
     environment = _environment(spec, {}, ranks=1, node=0)
     return clean_environment(environment, scratch) if spec.sandboxed else environment
-
-
-def _compile(trainer: str) -> None:
-    """Compile the trainer's code, whose processes cannot write what they compile."""
-    compileall.compile_dir(package_folder(trainer), quiet=2)
 
 
 def _environment(spec: RunSpec, own: Mapping[str, str], ranks: int, node: int) -> dict[str, str]:
@@ -164,4 +215,5 @@ def _environment(spec: RunSpec, own: Mapping[str, str], ranks: int, node: int) -
         RUN_VARIABLE: str(spec.path),
         NODE_VARIABLE: f"{node} {os.getpid()}",
         child.PARENT_VARIABLE: str(os.getpid()),
+        "PYTHONPYCACHEPREFIX": str(bytecode_folder()),  # of what these processes start
     }

@@ -17,11 +17,12 @@ import socket
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.run.child import become_module, die_with_parent, import_torch
 from hybridperf.run.descendants import adopt_orphans, end_descendants
-from hybridperf.run.launcher import predictor_environment, python_command
+from hybridperf.run.launcher import bytecode_folder, predictor_environment, python_command
 from hybridperf.run.processes import end_tree
 from hybridperf.run.sandbox import policy_of
 from hybridperf.run.scratch import Scratch
@@ -29,8 +30,6 @@ from hybridperf.run.spec import RUN_VARIABLE
 from hybridperf.system.landlock import Policy, enter_sandbox
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hybridperf.run.spec import RunSpec
 
 __all__ = ["PredictorServer", "Scoring", "main"]
@@ -57,9 +56,9 @@ class PredictorServer:
         assert self._process is not None
         order = {"path": str(spec.path), "output": str(spec.output), "trainer": spec.predictor}
         if spec.sandboxed:
-            readable = (spec.path, spec.weights)
-            writable = (spec.scoring, self._scratch)
-            order["policy"] = policy_of(spec, writable=writable, readable=readable).as_json()
+            readable = (spec.path, spec.weights, bytecode_folder())
+            policy = policy_of(spec, writable=(spec.scoring, self._scratch), readable=readable)
+            order["policy"] = str(policy.write(self._scratch.parent))
         with contextlib.suppress(OSError):  # it has ended, which `Scoring.poll` notices
             self._socket.send(json.dumps(order).encode())
         return Scoring(self, self._process, self._socket)
@@ -164,7 +163,7 @@ def _predict(order: dict[str, Any]) -> None:
     os.dup2(output, 2)
     os.close(output)
     if policy := order.get("policy"):
-        enter_sandbox(Policy.from_json(policy))
+        enter_sandbox(Policy.read(Path(policy)))
     become_module(f"{order['trainer']}.predict", {RUN_VARIABLE: order["path"]})
 
 

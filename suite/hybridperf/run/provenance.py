@@ -5,13 +5,26 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.machinery
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hybridperf
 
-__all__ = ["code_facts", "code_hashes", "file_sha256", "package_folder", "packages_sha256"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "code_facts",
+    "code_hashes",
+    "compiled_folders",
+    "file_sha256",
+    "package_folder",
+    "packages_sha256",
+    "top_folder",
+]
 
 _COMPILED = "__pycache__"  #: folders that Python writes itself
 
@@ -34,7 +47,7 @@ def code_facts(trainer: str) -> dict[str, object]:
         "version": hybridperf.__version__,
         "suite_sha256": _folder_sha256(folder),
         "trainer": trainer,
-        "trainer_sha256": _folder_sha256(package_folder(trainer)),
+        "trainer_sha256": _folder_sha256(top_folder(trainer)),
         "commit": _commit(folder),
         "packages_sha256": packages_sha256(),
     }
@@ -83,14 +96,43 @@ def package_folder(package: str) -> Path:
     return Path(origin).parent
 
 
+def top_folder(package: str) -> Path:
+    """Return the folder of the package that holds ``package``, or its own if none does.
+
+    Raises:
+        ModuleNotFoundError: if there is no such package.
+    """
+    folder = package_folder(package)
+    return folder.parents[package.count(".") - 1] if "." in package else folder
+
+
+def compiled_folders(folder: Path) -> list[Path]:
+    """Return the folders below ``folder`` that hold what Python has compiled."""
+    return [each for each in _folders(folder) if each.name == _COMPILED and each != folder]
+
+
 def _folder_sha256(folder: Path) -> str:
-    """Return one hash of the names and contents of all files below ``folder``."""
+    """Return one hash of the names and contents of all files below ``folder``.
+
+    Only what Python has compiled is left out, which no process of a run reads.
+    """
+    compiled = set(compiled_folders(folder))
     digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        if _COMPILED in path.parts or not path.is_file():
-            continue
-        digest.update(f"{path.relative_to(folder).as_posix()} {file_sha256(path)}\n".encode())
+    for path in sorted(each for parent in _folders(folder) for each in parent.iterdir()):
+        if path.is_file() and not (path.parent in compiled and path.suffix == ".pyc"):
+            digest.update(f"{path.relative_to(folder).as_posix()} {file_sha256(path)}\n".encode())
     return digest.hexdigest()
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    """Yield ``folder`` and all below it, however deep, and once each that links lead to."""
+    left, entered = [folder], set()
+    while left:
+        each = left.pop()
+        if (real := os.path.realpath(each)) not in entered:
+            entered.add(real)
+            yield each
+            left.extend(sorted((path for path in each.iterdir() if path.is_dir()), reverse=True))
 
 
 def _commit(folder: Path) -> str | None:

@@ -48,6 +48,7 @@ class RunRequest:
     division: Division = "closed"
     overrides: tuple[tuple[str, object], ...] = ()
     keep_weights: bool = False  #: keep the final weights beside each log
+    publish_errors: bool = False  #: publish the texts of exceptions, too
     nodes: Nodes = field(default_factory=Nodes)
     mode: Mode = "sandboxed"  #: open: the trainer reads the data, and may write the log itself
 

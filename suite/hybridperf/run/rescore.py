@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import signal
 import time
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from hybridperf.run.ending import explain_crash, read_output
 from hybridperf.run.evaluation import Shuffle, read_predictions
 from hybridperf.run.kept import another_model
 from hybridperf.run.prediction import INPUTS, PREDICTIONS
+from hybridperf.run.scratch import remove_folder
 from hybridperf.tasks.data import load
 from hybridperf.untrusted import number
 
@@ -96,7 +96,7 @@ def _prepare(spec: RunSpec, held_out: Samples) -> Shuffle | None:
     import numpy as np
 
     if spec.scoring.exists():
-        shutil.rmtree(spec.scoring)
+        remove_folder(spec.scoring)
     spec.scoring.mkdir()
     if spec.mode == "open":  # the predictor reads the data set itself
         return None

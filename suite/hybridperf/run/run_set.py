@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from typing import TYPE_CHECKING, Protocol
 
 from hybridperf.errors import ExitCode, UserError
@@ -36,6 +35,7 @@ from hybridperf.run.provenance import code_hashes
 from hybridperf.run.request import package_of
 from hybridperf.run.resume import resumable_epoch, same_request
 from hybridperf.run.sandbox import mode_of, sandbox_facts
+from hybridperf.run.scratch import remove_folder
 from hybridperf.run.seeds import draw_seed
 from hybridperf.run.signals import stop_on_signals
 from hybridperf.run.spec import RunSpec
@@ -110,12 +110,12 @@ def _carry_out(
     for number in left_behind(package):
         begun = (attempt_folder(package, number) / "run.json").exists()
         if not begun or number in sealed_before:
-            shutil.rmtree(attempt_folder(package, number))
+            remove_folder(attempt_folder(package, number))
             continue
         attempt = Attempt.left_behind(number, around)
         if attempt.failed_with_machine:
             again.append((attempt.spec.seed, attempt.spec.retries + 1))
-            shutil.rmtree(attempt.spec.folder)
+            remove_folder(attempt_folder(package, number))
             continue
         sealed = _settle(number, request, task, around, observer)
         observer.sealed(sealed)
@@ -157,6 +157,7 @@ def _carry_out(
             rendezvous=peers.rendezvous(),
             provenance=provenance,
             keep_weights=request.keep_weights,
+            publish_errors=request.publish_errors,
             mode=mode_of(task, request.mode, request.nodes.count),
             sandbox=sandbox_facts(request.mode, request.nodes.count),
             projection=projection,

@@ -1,10 +1,13 @@
 """The sandbox of ranks and predictors: what they may read, write and connect to.
 
-They read the interpreter, the libraries and the trainer's package, but neither results nor, if the
-harness hands samples over, the task's data; they write folders of their own. One rank has no TCP,
+They read the interpreter, the libraries and the trainer's package, but neither results, nor what
+Python has compiled of trainer and harness, nor, if the harness hands samples over, the task's data;
+they write folders of their own. One rank has no TCP,
 several have the ports that the kernel assigns. From Landlock's ABI 6 on, signals and abstract
 sockets end at its border. Where users may make namespaces, network and ``/dev/shm`` are the run's
-own; else UDP and ``/dev/shm`` are not restricted. Accelerators never are.
+own, of other files only what they may read is there, and modes, times and attributes of those
+cannot be changed; else UDP, ``/dev/shm``, attributes and sockets in the file system are not
+restricted. Accelerators never are.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.run.provenance import package_folder
+from hybridperf.run.provenance import compiled_folders, top_folder
 from hybridperf.system import toolkit
 from hybridperf.system.landlock import Policy, landlock_abi, why_no_landlock
 from hybridperf.system.namespaces import why_no_namespaces
@@ -41,7 +44,7 @@ _DEVICES: Final = (
 )
 _VARIABLES: Final = {
     *("PATH", "LD_LIBRARY_PATH", "LANG", "LANGUAGE", "TZ", "CC", "CXX", "SLURM_JOB_ID"),
-    *("ROCM_PATH", *toolkit.VARIABLES),
+    *("PYTHONPYCACHEPREFIX", "ROCM_PATH", *toolkit.VARIABLES),
 }
 _PREFIXES: Final = (
     *("LC_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ONEDNN_", "DNNL_", "ATEN_"),
@@ -86,34 +89,32 @@ def policy_of(
     """
     hands_over = spec.mode == "sandboxed"
     data = [path.resolve() for path in _data(spec)]
-    denied = [Path(spec.folder).resolve().parent, *(data if hands_over else ())]
-    tops = [_top_folder(package) for package in (spec.trainer, spec.predictor)]
+    suite = Path(__file__).parents[1]
+    tops = {suite, *map(top_folder, (spec.trainer, spec.predictor))}
+    compiled = [path.resolve() for top in tops for path in compiled_folders(top)]
+    denied = [Path(spec.folder).resolve().parent, *compiled, *(data if hands_over else ())]
     roots = {
         *(Path(each) for each in (*_SYSTEM, *_interpreter(), *sys.path[1:])),
         *(Path(each) for each in os.environ.get("LD_LIBRARY_PATH", "").split(":") if each),
-        Path(__file__).parents[1],
         *tops,
+        Path(sys.executable),
     }
+    roots = {root for root in roots if root.is_absolute() and root.exists()}
     allowed, listed = set[Path](), {top.parent.resolve() for top in tops}
     for root in roots:
-        if root.is_absolute() and root.exists():
-            _carve(root.resolve(), denied, allowed, listed)
+        _carve(root.resolve(), denied, allowed, listed)
     task = Path(spec.folder, spec.task_path).resolve()
     devices = (path for name in _DEVICES for path in Path("/dev").glob(name))
+    own = () if hands_over else data
+    visible = (*roots, Path(spec.folder, spec.task_path), *readable, *own)
     return Policy(
-        readable=_texts({*allowed, task, *readable, *(() if hands_over else data)}),
+        readable=_texts({*allowed, task, *readable, *own}),
         listed=_texts(listed),
         writable=_texts(writable),
         devices=_texts(devices),
         ports=_assigned_ports() if ranks > 1 else None,
-        namespaces=spec.sandbox.get("namespaces") is True,
+        visible=_texts(visible) if spec.sandbox.get("namespaces") is True else None,
     )
-
-
-def _top_folder(package: str) -> Path:
-    """Return the folder of the package that holds ``package``, or of itself if none does."""
-    folder = package_folder(package)
-    return folder.parents[package.count(".") - 1] if "." in package else folder
 
 
 def clean_environment(environment: Mapping[str, str], scratch: Path) -> dict[str, str]:

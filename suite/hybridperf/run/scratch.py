@@ -6,14 +6,16 @@ A harness holds a lock on a file in its folder, which the kernel releases howeve
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import itertools
 import os
-import shutil
+import secrets
 import tempfile
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Scratch"]
+__all__ = ["Scratch", "remove_folder"]
 
 _PREFIX: Final = "hybridperf_"
 _LOCK: Final = "lock"
@@ -37,8 +39,39 @@ class Scratch:
 
     def close(self) -> None:
         """Remove the folder."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove_folder(self.path)
         os.close(self._lock)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove ``folder`` with all that is in it, however deep it is, whatever its modes are.
+
+    What a trainer leaves may be deeper than Python's stack and longer than any path may be, so
+    folders are moved to the top before they are emptied. Links are not followed.
+
+    Raises:
+        OSError: if something cannot be removed.
+    """
+    if folder.is_symlink():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+    new = (f"{folder}/.{secrets.token_hex(8)}_{number}" for number in itertools.count())
+    folder.chmod(0o700)
+    while entries := list(os.scandir(folder)):
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry)  # noqa: PTH108 - of many, and not a path yet
+                continue
+            Path(entry.path).chmod(0o700)
+            with os.scandir(entry) as children:
+                for child in children:
+                    if child.is_dir(follow_symlinks=False):
+                        Path(child.path).chmod(0o700)  # else its owner cannot move it
+                        os.rename(child, next(new))  # noqa: PTH104 - as above
+                    else:
+                        os.unlink(child)  # noqa: PTH108 - as above
+            os.rmdir(entry)  # noqa: PTH106 - as above
+    folder.rmdir()
 
 
 def _sweep(parent: Path) -> None:
@@ -49,6 +82,6 @@ def _sweep(parent: Path) -> None:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if folder.lstat().st_uid == os.geteuid():
-                    shutil.rmtree(folder, ignore_errors=True)
+                    remove_folder(folder)
             finally:
                 os.close(lock)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import stat
 from dataclasses import dataclass
 from hashlib import sha256
@@ -15,9 +14,10 @@ from hybridperf.log.package import result_names
 from hybridperf.log.reader import read_log
 from hybridperf.log.writer import LogClock, LogWriter
 from hybridperf.run.atomic import canonical_json, write_atomically
-from hybridperf.run.ending import Outcome
+from hybridperf.run.ending import Outcome, without_text
 from hybridperf.run.folder import add_hashes, output_file
 from hybridperf.run.provenance import code_facts, file_sha256
+from hybridperf.run.scratch import remove_folder
 from hybridperf.system.privacy import Guard
 from hybridperf.tasks.data import check_data
 
@@ -74,7 +74,8 @@ def seal(
         UserError: exit status 3 if a file that was sealed before has changed.
     """
     guard = Guard.of_this_machine()
-    published = dataclasses.replace(ending, reason=guard.redacted(ending.reason))
+    reason = ending.reason if spec.publish_errors else without_text(ending.reason)
+    published = dataclasses.replace(ending, reason=guard.redacted(reason))
     closed = _closed_log(spec, published)
     log_sha256 = sha256(closed).hexdigest()
     if not ending.outcome.completed and spec.output.exists():
@@ -89,7 +90,7 @@ def seal(
         digests[str(kept["path"])] = str(kept["sha256"])
     add_hashes(package, digests, sealed)
     write_atomically(text, closed)  # the seal: last, so that a sealed attempt is complete
-    shutil.rmtree(spec.folder)
+    remove_folder(Path(spec.folder))
     return Sealed(spec.attempt, spec.seed, ending, rescoring, text)
 
 
@@ -193,6 +194,6 @@ def _kind(path: Path) -> str:
 
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        remove_folder(path)
     else:
         path.unlink()

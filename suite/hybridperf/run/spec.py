@@ -73,6 +73,7 @@ class RunSpec:
     #: first entry of the log: the attempt before and the commitment to all seeds
     provenance: dict[str, object] = field(default_factory=dict)
     keep_weights: bool = False  #: keep the final weights beside the log
+    publish_errors: bool = False  #: publish the texts of exceptions, too
     resumed: int | None = None  #: epoch of the checkpoint from which the run was resumed
     retries: int = 0  #: attempts at this seed that failed with the machine before
     mode: Mode = "open"

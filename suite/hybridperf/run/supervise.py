@@ -186,6 +186,9 @@ def supervise(
     status = process.returncode
     if outcome is Outcome.CRASHED and (failure := machine.failure(status, reason, output)):
         outcome, reason = Outcome.ENVIRONMENT, failure
+    refused = watch.problem or server.problem
+    if outcome is Outcome.CRASHED and not refused and watch.started_s is None and not resumed_at:
+        outcome = Outcome.UNSTARTED
     return watch.ending(outcome, reason)
 
 

@@ -1,27 +1,35 @@
-"""Ask a trainer about a task: a module of its own answers as JSON, in a process, and is cached."""
+"""Ask a trainer about a task: a module of its own answers as JSON, and the answer is cached.
+
+It runs in a process, in the sandbox of a run, but for the data, which it may read: no clock runs.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import os
 import re
 import subprocess
-import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import ExitCode, UserError, missing_package
 from hybridperf.findings import Finding
+from hybridperf.log.writer import LogClock
+from hybridperf.plan import ParallelPlan
 from hybridperf.run import child
 from hybridperf.run.atomic import canonical_json, write_atomically
+from hybridperf.run.launcher import child_environment, local_command, python_command
 from hybridperf.run.provenance import code_hashes, package_folder
+from hybridperf.run.sandbox import sandbox_facts
+from hybridperf.run.scratch import Scratch
+from hybridperf.run.spec import RunSpec
 from hybridperf.system.software import torch_folder
 from hybridperf.untrusted import read_object, reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from hybridperf.tasks.task import Task
 
@@ -41,17 +49,12 @@ def answers(trainer: str, module: str) -> bool:
 
 
 def answer(
-    task: Task,
-    module: str,
-    path: Path,
-    *arguments: str,
-    before: Sequence[str] = (),
-    environment: Mapping[str, str] | None = None,
+    task: Task, module: str, path: Path, *arguments: str, ranks: int = 1
 ) -> dict[str, object]:
     """Run ``module`` of the task's trainer with ``path``, the file of ``task``; return its answer.
 
-    It writes a JSON object to the file that is its second argument. ``before`` precedes the module:
-    what starts it on several ranks.
+    It runs on ``ranks`` ranks of this machine, and writes a JSON object to the file that is its
+    second argument.
 
     Raises:
         UserError: exit status 4 if there is no PyTorch or no such module, or if it fails.
@@ -63,15 +66,19 @@ def answer(
         remedy = f"write {module}.py in the task's trainer, as docs/planning.md says"
         finding = Finding(f"trainer.{module}", f"the module {name}", "none", remedy, task.name)
         raise UserError(finding, ExitCode.ENVIRONMENT)
-    with tempfile.TemporaryDirectory(prefix="hybridperf_answer_") as folder:
-        out = Path(folder) / "answer.json"
-        started = (*before, name, str(path.absolute()), str(out), *arguments)
+    with contextlib.closing(Scratch()) as temporary:
+        scratch = temporary.path / "scratch"
+        scratch.mkdir()
+        out = scratch / "answer.json"
+        spec = _spec(task, path, temporary.path / module)
+        command = local_command(spec, name, ranks, str(path.absolute()), str(out), *arguments)
         done = subprocess.run(
-            [sys.executable, "-m", child.__name__, *started],
+            python_command(spec, child.__name__, *command.module),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env={**os.environ, **(environment or {}), child.PARENT_VARIABLE: str(os.getpid())},
+            env=child_environment(spec, command, ranks, scratch),
+            cwd=scratch if spec.sandboxed else None,
             check=False,
         )
         if done.returncode:
@@ -81,6 +88,25 @@ def answer(
             return read_object(out)
         except (OSError, ValueError) as error:
             raise _refuse(task, module, reason(error)) from error
+
+
+def _spec(task: Task, path: Path, folder: Path) -> RunSpec:
+    """Return a run in ``folder`` that is never made, in whose sandbox the trainer answers."""
+    return RunSpec(
+        folder=str(folder),
+        attempt=0,
+        task_path=str(path.absolute()),
+        trainer=task.trainer,
+        overrides={},
+        plan=str(ParallelPlan()),
+        seed=0,
+        org="",
+        platform="",
+        division="open",
+        clock=LogClock(),
+        mode="open",
+        sandbox=sandbox_facts("sandboxed", 1),
+    )
 
 
 def _cause(printed: str) -> str:

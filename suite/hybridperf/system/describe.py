@@ -63,7 +63,11 @@ def describe(root: Path = Path("/"), nodes: int = 1) -> dict[str, object]:
 
 
 def describe_with_torch(nodes: int = 1) -> dict[str, object]:
-    """Return `describe` with the build configuration of PyTorch added; takes seconds."""
+    """Return `describe` with the build configuration of PyTorch added; takes seconds.
+
+    Raises:
+        UserError: as `torch_build`.
+    """
     description = describe(nodes=nodes)
     machine = cast("dict[str, object]", description["hybridperf"])
     machine["torch_build"] = torch_build()

@@ -1,6 +1,8 @@
 """Landlock, the sandbox of the Linux kernel that needs no privileges: what a process may touch.
 
-Source: landlock(7), and Documentation/userspace-api/landlock.rst of the kernel.
+What Landlock does not restrict, namespaces hide, and a filter of system calls keeps from changing
+limits and priorities of other processes. Source: landlock(7), seccomp(2), and
+Documentation/userspace-api/landlock.rst of the kernel.
 """
 
 from __future__ import annotations
@@ -10,10 +12,15 @@ import errno
 import functools
 import json
 import os
+import struct
+import sys
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hybridperf.system.namespaces import enter_namespaces
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Policy", "enter_sandbox", "landlock_abi", "why_no_landlock"]
 
@@ -22,6 +29,7 @@ _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _VERSION: Final = 1
 _BENEATH, _PORT = 1, 2  # kinds of rules
 _NO_NEW_PRIVILEGES: Final = 38  # prctl(2)
+_SET_FILTER, _NO_SLOWER = 1, 1 << 2  # seccomp(2); the flag leaves speculation on before Linux 5.16
 _CAPABILITIES_3: Final = 0x20080522  #: version of capset(2)
 _EXECUTE, _WRITE, _READ, _LIST = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _MAKE_CHARACTER, _MAKE_BLOCK = 1 << 6, 1 << 11
@@ -33,6 +41,31 @@ _FILE_RIGHTS: Final = _EXECUTE | _WRITE | _READ | _TRUNCATE | _IOCTL  #: others 
 _RIGHTS: Final = {1: (1 << 13) - 1, 2: 1 << 13, 3: _TRUNCATE, 5: _IOCTL}
 _NETWORK_ABI, _SCOPE_ABI = 4, 6
 
+# The system calls that change another process of the same user, by machine: its number in an
+# audit, that of seccomp, and by the number of each call, which arguments are what where it means
+# the caller. They are, in this order: prlimit, setpriority, sched_setscheduler, _setparam and
+# _setattr, and ioprio_set. Affinity is not among them, since libraries set that of their own
+# threads by number.
+_ZERO: Final = ((0, 0),)
+_OWN_ONLY: Final = {
+    "x86_64": (
+        0xC000003E,
+        317,
+        {302: _ZERO, 141: ((0, 0), (1, 0)), **dict.fromkeys((144, 142, 314), _ZERO)}
+        | {251: ((0, 1), (1, 0))},
+    ),
+    "aarch64": (
+        0xC00000B7,
+        277,
+        {261: _ZERO, 140: ((0, 0), (1, 0)), **dict.fromkeys((119, 118, 274), _ZERO)}
+        | {30: ((0, 1), (1, 0))},
+    ),
+}
+_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06  # bpf(4)
+_ALLOWED, _REFUSED = 0x7FFF0000, 0x00050000 | errno.EPERM
+_X32: Final = 0x40000000  #: numbers from here on are of another interface
+_NUMBER_AT, _MACHINE_AT, _ARGUMENTS_AT = 0, 4, 16  # bytes in seccomp_data
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -43,16 +76,20 @@ class Policy:
     writable: tuple[str, ...]  #: folders with all that is in them
     devices: tuple[str, ...]
     ports: tuple[int, int] | None  #: TCP ports from and to which it may connect and bind
-    namespaces: bool = False  #: whether it has a network and shared memory of its own
+    #: files and folders that are there at all; None: it has no files, network and shared memory of
+    #: its own
+    visible: tuple[str, ...] | None = None
 
-    def as_json(self) -> str:
-        """Return the policy as JSON."""
-        return json.dumps(asdict(self))
+    def write(self, folder: Path) -> Path:
+        """Write the policy to a file in ``folder``; return the file."""
+        path = folder / "policy.json"
+        path.write_text(json.dumps(asdict(self)))
+        return path
 
     @classmethod
-    def from_json(cls, text: str) -> Policy:
-        """Return the policy that `as_json` made into ``text``."""
-        values = json.loads(text)
+    def read(cls, path: Path) -> Policy:
+        """Return the policy that `write` wrote to ``path``."""
+        values = json.loads(path.read_text())
         lists = {name: tuple(each) for name, each in values.items() if isinstance(each, list)}
         return cls(**values | lists)
 
@@ -101,8 +138,9 @@ def enter_sandbox(policy: Policy) -> None:
     Raises:
         OSError: if the kernel refuses.
     """
-    if policy.namespaces:
-        enter_namespaces()
+    if policy.visible is not None:
+        folders = filter(os.path.isdir, policy.devices)
+        enter_namespaces(policy.visible, (*policy.writable, *folders))
     abi = landlock_abi()
     rights = sum(right for since, right in _RIGHTS.items() if since <= abi)
     attributes = _Ruleset(
@@ -124,9 +162,30 @@ def enter_sandbox(policy: Policy) -> None:
         for port in (0, *range(policy.ports[0], policy.ports[1] + 1)):
             _checked(_call(_ADD, ruleset, _PORT, ctypes.byref(_Port(_BIND | _CONNECT, port)), 0))
     _checked(_LIBC.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
+    _keep_to_itself()
     _drop_capabilities()
     _checked(_call(_RESTRICT, ruleset, 0))
     os.close(ruleset)
+
+
+def _keep_to_itself() -> None:
+    """Refuse to change limits, priority and scheduling of other processes, by a filter."""
+    known = _OWN_ONLY.get(os.uname().machine)
+    if known is None or sys.maxsize < 2**32:
+        return
+    machine, seccomp, calls = known
+    # An instruction: what to do, how many to skip if true, and if not, and a number.
+    steps = [(_LOAD, 0, 0, _MACHINE_AT), (_EQUAL, 1, 0, machine), (_RETURN, 0, 0, _REFUSED)]
+    steps += [(_LOAD, 0, 0, _NUMBER_AT), (_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _REFUSED)]
+    for number, arguments in calls.items():
+        for argument, own in arguments:
+            steps += [(_LOAD, 0, 0, _NUMBER_AT), (_EQUAL, 0, 3, number)]
+            steps += [(_LOAD, 0, 0, _ARGUMENTS_AT + 8 * argument), (_EQUAL, 1, 0, own)]
+            steps += [(_RETURN, 0, 0, _REFUSED)]
+    steps += [(_RETURN, 0, 0, _ALLOWED)]
+    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+    header = struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(program))
+    _checked(_call(seccomp, _SET_FILTER, _NO_SLOWER, header))
 
 
 def _drop_capabilities() -> None:

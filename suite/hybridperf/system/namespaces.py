@@ -1,11 +1,14 @@
-"""Namespaces of the Linux kernel, without privileges: network and shared memory of one's own.
+"""Namespaces of the Linux kernel, without privileges: own files, network and shared memory.
 
 What a process sends over the loopback interface, or leaves in ``/dev/shm``, reaches only processes
-of the same namespaces, and ends with them. Source: user_namespaces(7), network_namespaces(7).
+of the same namespaces, and ends with them. Files and sockets that it need not see are not there,
+and of files that it sees neither content, mode, times nor attributes can be changed.
+Source: user_namespaces(7), mount_namespaces(7), mount_setattr(2), network_namespaces(7).
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import functools
@@ -15,42 +18,106 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["enter_namespaces", "why_no_namespaces"]
 
 _NEW: Final = 0x10000000 | 0x00020000 | 0x40000000 | 0x08000000  #: users, mounts, network, IPC
-_RECURSIVE, _SLAVE = 1 << 14, 1 << 19  # mount(2); a slave gets what is mounted later
-_NO_SET_USER, _NO_DEVICES, _NO_EXECUTION = 2, 4, 8
+_BIND, _RECURSIVE, _SLAVE = 1 << 12, 1 << 14, 1 << 19  # mount(2); a slave gets later mounts
+_SET_ATTRIBUTES, _READ_ONLY, _BELOW = 442, 1, 0x8000  # mount_setattr(2), of every architecture
+_HERE: Final = -100  #: AT_FDCWD
+_NO_EXECUTION: Final = 8
+_HARMLESS: Final = 2 | 4 | _NO_EXECUTION  #: no set-user-id programs, no devices
 _SET_FLAGS, _UP = 0x8914, 0x41  # netdevice(7): SIOCSIFFLAGS; IFF_UP and IFF_RUNNING
+_OF_KERNEL: Final = {"/dev", "/proc", "/sys"}  #: always visible
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - where the C library keeps it
 _TIMEOUT_S: Final = 60
 _PROBE: Final = (
     "import sys; sys.path[:] = {path!r}; "
-    "from hybridperf.system.namespaces import enter_namespaces; enter_namespaces()"
+    "from hybridperf.system.namespaces import enter_namespaces; enter_namespaces(())"
 )
 
 
-def enter_namespaces() -> None:
-    """Give this process, and all that it starts, network and shared memory of their own.
+def enter_namespaces(visible: Iterable[str] = ("/",), writable: Iterable[str] = ()) -> None:
+    """Give this process, and all that it starts, files, network and shared memory of their own.
 
-    Of network there is the loopback interface alone; shared memory is as large as before. Users
-    and their rights to files stay as they are. The process must have one thread.
+    Of the top folders it sees those in ``visible``, and of the others what is in ``visible``; only
+    the folders ``writable`` can be changed. Of network there is the loopback interface alone;
+    shared memory is as large as before. Users and their rights to files stay as they are. The
+    process must have one thread.
 
     Raises:
         OSError: if the kernel refuses.
     """
     user, group, stats = os.geteuid(), os.getegid(), os.statvfs(_SHARED_MEMORY)
+    folder = Path.cwd()
     _checked(_LIBC.unshare(_NEW))
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
-    _mount(b"none", b"/", None, _RECURSIVE | _SLAVE, None)
+    _mount(b"none", "/", None, _RECURSIVE | _SLAVE, None)
+    changed = [os.path.realpath(path) for path in writable if _is_writable(path)]
+    _hide({*visible, *changed})
+    for path in changed:  # each as a mount of its own, whose attributes differ
+        _mount(os.fsencode(path), path, None, _BIND | _RECURSIVE, None)
+    _set_read_only("/", read_only=True)
+    for path in changed:
+        _set_read_only(path, read_only=False)
     options = f"mode=1777,size={stats.f_blocks * stats.f_frsize}"
-    flags = _NO_SET_USER | _NO_DEVICES | _NO_EXECUTION
-    _mount(b"tmpfs", _SHARED_MEMORY.encode(), b"tmpfs", flags, options.encode())
+    _mount(b"tmpfs", _SHARED_MEMORY, b"tmpfs", _HARMLESS, options.encode())
+    with contextlib.suppress(FileNotFoundError):  # hidden
+        os.chdir(folder)  # as it is now: what is below the new mounts is the old one
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sh22x", b"lo", _UP))
+
+
+def _hide(visible: Iterable[str]) -> None:
+    """Mount an empty folder over every top folder that is not ``visible``, with what is in it."""
+    links: dict[str, str] = {}
+    shown = {_traced(path, links) for path in visible if os.path.exists(path)}  # noqa: PTH110 - of many, on the way to a run
+    if "/" in shown:
+        return
+    with os.scandir("/") as children:
+        tops = [each.path for each in children if each.is_dir(follow_symlinks=False)]
+    for top in sorted(set(tops) - shown - _OF_KERNEL):
+        inside = [path for path in sorted(shown) if path.startswith(f"{top}/")]
+        least = [path for path in inside if not _within(path, set(inside) - {path})]
+        opened = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in least}
+        _mount(b"tmpfs", top, b"tmpfs", _HARMLESS, b"mode=755")
+        for path, descriptor in opened.items():
+            source = f"/proc/self/fd/{descriptor}"
+            place = Path(path)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            # What a file, a socket or a device is mounted over can be any file.
+            place.mkdir() if os.path.isdir(source) else place.touch()  # noqa: PTH112 - a descriptor
+            _mount(source.encode(), path, None, _BIND | _RECURSIVE, None)
+            os.close(descriptor)
+        for link, target in links.items():
+            if link.startswith(f"{top}/") and not _within(link, least):
+                Path(link).parent.mkdir(parents=True, exist_ok=True)
+                Path(link).symlink_to(target)
+
+
+def _traced(path: str, links: dict[str, str]) -> str:
+    """Return where ``path`` leads to, and add the symbolic links on the way to ``links``."""
+    place, left = "/", path.split("/")[::-1]
+    while left:
+        part = left.pop()
+        step = os.path.normpath(os.path.join(place, part))  # noqa: PTH118 - of many, on the way to a run
+        if os.path.islink(step):  # noqa: PTH114 - as above
+            links[step] = os.readlink(step)  # noqa: PTH115 - as above
+            place = "/" if links[step].startswith("/") else place
+            left.extend(links[step].split("/")[::-1])
+        else:
+            place = step
+    return place
+
+
+def _within(path: str, folders: Iterable[str]) -> bool:
+    return any(path.startswith(f"{folder}/") for folder in folders)
 
 
 @functools.cache
@@ -59,15 +126,31 @@ def why_no_namespaces() -> str:
     command = [sys.executable, "-I", "-c", _PROBE.format(path=sys.path)]
     try:
         tried = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
+            command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S, cwd="/"
         )
     except (OSError, subprocess.TimeoutExpired) as error:  # of memory, processes or time too little
         return f"none could be tried: {type(error).__name__}"
     return tried.stderr.strip().rpartition("\n")[2] if tried.returncode else ""
 
 
-def _mount(what: bytes, where: bytes, kind: bytes | None, flags: int, data: bytes | None) -> None:
-    _checked(_LIBC.mount(what, where, kind, ctypes.c_ulong(flags), data))
+def _mount(what: bytes, where: str, kind: bytes | None, flags: int, data: bytes | None) -> None:
+    _checked(_LIBC.mount(what, os.fsencode(where), kind, ctypes.c_ulong(flags), data))
+
+
+def _is_writable(path: str) -> bool:
+    """Return whether there is a ``path`` whose mount can be written."""
+    try:
+        return not os.statvfs(path).f_flag & os.ST_RDONLY
+    except FileNotFoundError:
+        return False
+
+
+def _set_read_only(path: str, *, read_only: bool) -> None:
+    """Make all mounts at and below ``path`` read-only, or not."""
+    set_and_cleared = (_READ_ONLY, 0) if read_only else (0, _READ_ONLY)
+    attributes = (ctypes.c_uint64 * 4)(*set_and_cleared)
+    arguments = (_HERE, os.fsencode(path), _BELOW, ctypes.byref(attributes))
+    _checked(_LIBC.syscall(ctypes.c_long(_SET_ATTRIBUTES), *arguments, ctypes.c_size_t(32)))
 
 
 def _checked(result: int) -> None:

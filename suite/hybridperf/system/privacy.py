@@ -49,16 +49,19 @@ _FORBIDDEN = re.compile(
     | (?<![0-9a-z])(?:[0-9a-f]{12}|[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{64})(?![0-9a-z])  # hex IDs
     | \w@\w                                                # user@host
     | secret | passw(?:or)?d | credential | bearer\b | api[_-]?key | private[ _-]key
+    | (?:key | pwd | auth | \bsig | token | signature | serial)["']?[=:]\S         # and its value
     | \bAKIA[0-9A-Z]{12} | \bgh[a-z]_\w{8} | \bgithub_pat_ | \bhf_\w{8} | \bsk-\w{8} | \beyJ\w{8}
+    | \bxox[a-z]-\w | \bgl[a-z]{2,5}-\w{8} | \bnpm_\w{8} | \bdo[a-z]_v1_\w | \bAIza[\w-]{8}
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-# The end of a word after which a secret follows, and words that may stand between them.
+# The end of a word after which a secret or a name follows, and words that may stand between them.
 _ANNOUNCES = re.compile(
-    r"(?:bearer|basic|passw(?:or)?d|passphrase|secret|token|credentials?|key|cookie|auth)[\"']?[:=]?$",
+    r"(?:bearer|basic|passw(?:or)?d|pwd|passphrase|secret|token|credentials?|key|cookie|auth|sig"
+    r"|signature|log(?:in|on|ged)|user(?:name)?|account|serial)[\"']?[:=]?$",
     re.IGNORECASE,
 )
-_BETWEEN = {"=", ":", "is", "was", "->"}
+_BETWEEN = {"=", ":", "is", "was", "->", "as", "in", "on", "number", "no.", "No."}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import Finding
 from hybridperf.system import files, toolkit
 from hybridperf.system.privacy import Guard, allowed_environment
 
@@ -154,8 +156,14 @@ def torch_release() -> TorchRelease:
 def torch_build() -> dict[str, object]:
     """Query the build configuration of PyTorch in a subprocess; takes seconds, then cached.
 
-    Returns an empty dictionary if PyTorch cannot be imported.
+    Returns an empty dictionary if PyTorch is not installed.
+
+    Raises:
+        UserError: exit status 4 if PyTorch does not answer: a description without its answers
+            would be that of another system.
     """
+    if torch_folder() is None:
+        return {}
     more = "\n".join(
         f'    "{name}": query({call}),' for name, call in toolkit.TORCH_QUERIES.items()
     )
@@ -170,10 +178,27 @@ def torch_build() -> dict[str, object]:
             stdin=subprocess.DEVNULL,
         )
         values = json.loads(done.stdout.splitlines()[-1])
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
-        return {}
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+        found = _without_command(error)
+        remedy = "give the same command again; if that fails too, install PyTorch again"
+        finding = Finding("system.torch", "an answer of PyTorch about its build", found, remedy)
+        raise UserError(finding, ExitCode.ENVIRONMENT) from error
     guard = Guard.of_this_machine()
     return {key: guard.scrub(value) for key, value in values.items()}
+
+
+def _without_command(error: Exception) -> str:
+    """Say in a few words why a query has no answer, as the message of ``error`` does in many."""
+    match error:
+        case subprocess.TimeoutExpired():
+            return f"none within {error.timeout:g} s"
+        case subprocess.CalledProcessError(returncode=code) if code < 0:
+            return f"a process killed by signal {-code}"
+        case subprocess.CalledProcessError(stderr=printed):
+            return (printed or "").strip().rpartition("\n")[2][:200] or "none"
+        case OSError():
+            return f"no process: {error.strerror}"
+    return "something else"
 
 
 def _constants(source: str) -> dict[str, object]:

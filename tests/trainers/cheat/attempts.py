@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gzip
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["ATTEMPTS", "LEFT", "WHISPERS", "try_all"]
+__all__ = ["ATTEMPTS", "HIDDEN", "LEFT", "WHISPERS", "try_all"]
 
 LEFT: Final = Path("/dev/shm/hybridperf_cheat")  #: for the next run
 
@@ -80,6 +81,22 @@ def _connect_abstract() -> None:
         connection.connect("\0" + os.environ["CHEAT_NAME"])
 
 
+def _ask_daemon() -> None:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(os.environ["CHEAT_SOCKET"])
+        assert connection.recv(6) == b"labels"
+
+
+def _change_times() -> None:
+    status = Path(__file__).stat()
+    os.utime(__file__, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _compiled() -> Path:
+    tag = sys.implementation.cache_tag
+    return Path(__file__).parent / f"__pycache__/attempts.{tag}.pyc"
+
+
 def _add_module() -> None:
     (Path(sys.prefix) / "lib/sitecustomize.py").write_text("")
 
@@ -125,6 +142,8 @@ ATTEMPTS: Final[Mapping[str, Callable[[], object]]] = {
     "writes the harness's memory": lambda: os.open(f"/proc/{_harness()}/mem", os.O_RDWR),
     "reads the harness's environment": lambda: Path(f"/proc/{_harness()}/environ").read_bytes(),
     "takes the harness's files": lambda: Path(f"/proc/{_harness()}/fd/0").read_bytes(),
+    "reads what Python compiled of it": lambda: _compiled().read_bytes(),
+    "prepares code for the next run": lambda: Path(str(sys.pycache_prefix), "mine").mkdir(),
     "changes its own code": lambda: os.open(__file__, os.O_WRONLY),
     "changes the harness's code": lambda: Path(sys.modules["hybridperf"].__path__[0], "x").touch(),
     "adds a module that starts with every Python": _add_module,
@@ -132,8 +151,24 @@ ATTEMPTS: Final[Mapping[str, Callable[[], object]]] = {
     "connects to another process": _connect,
     "listens for another process": lambda: socket.create_server(("127.0.0.1", 0)),
     "connects to an abstract socket": _connect_abstract,
+    "limits the harness": lambda: resource.prlimit(_harness(), resource.RLIMIT_NOFILE),
+    "slows the harness": lambda: os.setpriority(os.PRIO_PROCESS, _harness(), 1),
+    "slows all of the user's processes": lambda: os.setpriority(os.PRIO_USER, 0, 1),
+    "has the harness run last": lambda: os.sched_setscheduler(
+        _harness(), os.SCHED_IDLE, os.sched_param(0)
+    ),
 }
 
+#: what fails where the run has files of its own
+HIDDEN: Final[Mapping[str, Callable[[], object]]] = {
+    "asks a daemon at a socket's path": _ask_daemon,
+    "changes the mode of its code": lambda: Path(__file__).chmod(Path(__file__).stat().st_mode),
+    "changes the times of its code": _change_times,
+    "adds an attribute to its code": lambda: os.setxattr(__file__, "user.hybridperf", b""),
+    "gives its code away": lambda: os.chown(__file__, os.geteuid(), -1),
+    "changes the mode of a sealed log": lambda: (_result() / "result_0.txt").chmod(0o644),
+    "looks what there is": lambda: (_result() / "result_0.txt").stat(),
+}
 
 #: what may succeed, and reaches nobody
 WHISPERS: Final[Mapping[str, Callable[[], object]]] = {
@@ -145,7 +180,7 @@ WHISPERS: Final[Mapping[str, Callable[[], object]]] = {
 def try_all() -> dict[str, str]:
     """Make every attempt; return the name of the exception that stopped each, or ``""``."""
     found = {}
-    for name, attempt in {**ATTEMPTS, **WHISPERS}.items():
+    for name, attempt in {**ATTEMPTS, **HIDDEN, **WHISPERS}.items():
         try:
             attempt()
         except Exception as error:

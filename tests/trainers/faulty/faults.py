@@ -54,6 +54,14 @@ def strike(fault: str, run: TimedRun) -> None:
         with (run.work / "filler").open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(4096))
+    elif fault == "deep folder":
+        folder = os.open(run.work, os.O_RDONLY)
+        for _ in range(2500):
+            os.mkdir("aa", dir_fd=folder)
+            inner = os.open("aa", os.O_RDONLY, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        os.close(os.open("file", os.O_CREAT, dir_fd=folder))
     elif fault == "share memory":
         memory = SharedMemory(create=True, size=2**23)
         assert memory.buf is not None

@@ -12,6 +12,8 @@ from tests.trainers.nearest.memory import SHARES, Memory
 
 if __name__ == "__main__":
     fault, memory = chosen(), Memory()
+    if fault == "typo":
+        memory.image  # type: ignore[attr-defined]  # noqa: B018 - which is called images
     first = os.environ.get("RANK", "0") == "0"
     with TimedRun.join() as run:
         if fault == "init":
@@ -50,5 +52,10 @@ if __name__ == "__main__":
                 path.symlink_to(os.environ["VICTIM"])
         if fault == "large weights":
             os.truncate(weights_part(weights_folder(run.work), 0), 2**40)
+        if fault == "many parts":
+            for part in range(20_000):
+                weights_part(weights_folder(run.work), part).touch()
+        if fault == "a part with a long name":
+            (weights_folder(run.work) / f"part_{'a' * 100}.safetensors").touch()
         if fault == "linger":
             time.sleep(3600)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,6 +29,7 @@ from hybridperf.run.participant import participate
 from hybridperf.run.projected import is_projectable, projection_source, with_projected_cuts
 from hybridperf.run.request import RunRequest, package_of, require_valid
 from hybridperf.run.run_set import make_run_set
+from hybridperf.run.sandbox import sandbox_facts
 from hybridperf.score.metrics import row_of
 from hybridperf.system.describe import describe
 from hybridperf.tasks.data.folder import export_data_folder
@@ -130,6 +132,7 @@ def _project(options: argparse.Namespace, request: RunRequest) -> ExitCode:
         found = f"--nodes {request.nodes.count}"
         remedy = "use hybridperf plan with the --system that the nodes are"
         raise UserError(Finding("run.dry_run", expected, found, remedy), ExitCode.USAGE)
+    _warn_of_trainer(request, quiet=options.format == "json")
     setting = setting_of(
         request.task_path, task, system=HERE, devices=plan.ranks, precision=plan.precision
     )
@@ -204,10 +207,20 @@ def make_runs(
         )
         if hint := _projection_hint(package, request):
             print_line(hint)
+    _warn_of_trainer(request, quiet=quiet)
     with ProgressReporter(quiet=quiet) as progress:
         for _ in make_run_set(request, progress, coordinator):
             pass
     return package
+
+
+def _warn_of_trainer(request: RunRequest, *, quiet: bool) -> None:
+    """Say in one line, before the trainer starts, that it runs in no sandbox although it should."""
+    facts = sandbox_facts(request.mode, request.nodes.count)
+    if request.mode == "sandboxed" and facts["kind"] == "none":
+        whose = "the trainer runs with your permissions, so run only one that you trust"
+        stream = sys.stderr if quiet else sys.stdout
+        stream.write(f"no sandbox, since {facts['reason']}: {whose}\n")
 
 
 def request_of(options: argparse.Namespace) -> RunRequest:
@@ -234,6 +247,7 @@ def request_of(options: argparse.Namespace) -> RunRequest:
         system=options.system,
         division=options.division,
         keep_weights=options.keep_weights,
+        publish_errors=options.publish_errors,
         overrides=tuple(overrides.items()),
     )
 
