@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -129,6 +131,8 @@ def test_a_result_that_no_ruleset_knows_has_no_place_and_no_score(
 
 def _as_nobody(*arguments: str) -> tuple[int, str, str]:
     """Execute a command as a user who may read only what all may; return status and output."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        main(arguments)  # imports what the other user may not be able to read
     out, err = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
