@@ -11,7 +11,7 @@ from hybridperf.score.compare import Comparison, compare
 from hybridperf.score.official import Official, official_of, official_score
 from hybridperf.score.score import score_result
 from hybridperf.score.validity import Validity
-from tests.packages import BUBBLE, EPOCHS, EXPOSED, write_result
+from tests.packages import BUBBLE, EPOCHS, EXPOSED, VALID, write_result
 from tests.score.made_up_round import log_lines, write_round
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ SLOW_S = [20.0, 21.0, 22.0, 23.0, 24.0]
 
 def _official(root: Path, **how: Any) -> Official:
     result = read_result(write_result(root, **how))
-    return official_score(result, score_result(result), None)
+    return official_score(result, score_result(result), VALID, None)
 
 
 def _compare(root: Path, a: dict[str, Any], b: dict[str, Any]) -> Comparison:
