@@ -48,7 +48,7 @@ def print_verdict(verdict: Verdict, *, verbose: bool) -> None:
             if result.outcome is outcome:
                 _print_result(result)
     count = len(verdict.logs)
-    word = "valid" if verdict.valid else "INVALID"
+    word = "INVALID" if not verdict.valid else "not judged" if verdict.unreadable else "valid"
     logs = f"{count} log{'s' if count != 1 else ''} checked"
     _print_sentence(f"{visible(verdict.path)}: {word} by {verdict.ruleset}, {logs}")
 
