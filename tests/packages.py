@@ -16,6 +16,7 @@ from hybridperf.log.writer import TOKEN, LogClock, LogWriter
 from hybridperf.rules.mlperf.ruleset import load_ruleset
 from hybridperf.run.attempt import write_head
 from hybridperf.run.spec import RunSpec
+from hybridperf.score.validity import Judgement, Validity
 from hybridperf.tasks.registry import task_path
 from hybridperf.tasks.task import Block
 
@@ -31,6 +32,7 @@ TASK = "resnet/laptop"
 EPOCHS = 8  #: after so many a made-up run reaches the target
 START_MS = 1_790_000_000_000
 DAY_MS = 86_400_000  #: from the start of one run to that of the next
+VALID = Validity(Judgement.VALID)  #: what the rules say of a result where that is no matter
 RATE, BUBBLE, EXPOSED = 900.0, 0.1, 0.05
 #: what every made-up block tracks; the rate is not that of its clock
 

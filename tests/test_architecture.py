@@ -34,6 +34,7 @@ MAY_IMPORT = {
         "score.rcp_of_result",
         "score.rcp_set",
         "score.scaling",
+        "score.validity",
         "system",
         "tasks",
     },

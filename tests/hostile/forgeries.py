@@ -121,7 +121,7 @@ FORGERIES = [
         "result.durations",
     ),
     Forgery("five runs made up out of one", "self-reported", same_times, "result.durations"),
-    Forgery("another's runs", "self-reported", copy_for_another, "result.copies"),
+    Forgery("another's runs", "self-reported", copy_for_another, "result.disputed"),
     Forgery(
         "a time stamp edited, and its log sealed anew",
         "self-reported",

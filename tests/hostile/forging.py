@@ -128,6 +128,8 @@ def _renumber(package: Package, number: int) -> None:
 
 def copy_for_another(package: Package) -> None:
     """Publish another's runs under a name of one's own."""
+    edit = functools.partial(change, key=keys.SUBMISSION_ORG)
+    every_log(lambda bodies: edit(bodies, value="victim"))(package)
     (package.root / package.org).rename(package.root / "victim")
     other = package.root / "victim"
     own = package.root / package.org
@@ -138,8 +140,7 @@ def copy_for_another(package: Package) -> None:
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(path.read_bytes())
-    edit = functools.partial(change, key=keys.SUBMISSION_ORG, value="acme")
-    every_log(lambda bodies: edit(bodies))(package)
+    every_log(lambda bodies: edit(bodies, value="acme"))(package)
 
 
 def draw_seed(package: Package) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.log import keys
-from hybridperf.log.package import TASK_FILE, result_names
+from hybridperf.log.package import TASK_FILE, Package, result_names
 from hybridperf.rules.check import check_path
 from hybridperf.rules.mlperf.ruleset import load_ruleset
 from hybridperf.rules.reading import READING
@@ -15,6 +16,7 @@ from hybridperf.score.rcp_points import Reference
 from hybridperf.score.scaling import CLAIM
 from hybridperf.tasks.registry import task_path
 from tests.evidence import chain, keep_models
+from tests.messages.case import permissions_kept
 from tests.packages import (
     TASK,
     change,
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from hybridperf.log.package import Package
     from hybridperf.rules.explain import Example
     from hybridperf.score.rcp_set import RcpSets
 
@@ -49,7 +50,8 @@ def is_found(rule: str, example: Example, *, ours: bool, mended: bool, root: Pat
     says = runs[:1] if mended else runs
     if ours:
         _put_into_own(_given(example, root), example, lines, like, says)
-        return any(each.rule == rule for each in check_path(root).findings)
+        with permissions_kept():
+            return any(each.rule == rule for each in check_path(root).findings)
     write_submission(root)
     references: RcpSets | None = None
     if "epochs of the reference" in example.given:
@@ -207,25 +209,38 @@ def _new_line(before: str, key: str) -> str:
     return json.dumps(json.loads(before) | {"key": key, "event_type": line(key)["event_type"]})
 
 
+def _claim(package: Package) -> None:
+    """Let the logs of a result name its folder."""
+    for number in range(5):
+        edit = functools.partial(change, key=keys.SUBMISSION_PLATFORM, value=package.system)
+        edit_log(package, number, edit)
+
+
 def _put_files(
     root: Path, lines: list[str], like: list[str], other: Callable[[], object] | None = None
 ) -> None:
     """Make, rename or remove files, as the lines of an example name them."""
     for nth, text in enumerate(lines):
         name, _, target = text.partition(" -> ")
+        name, _, access = name.partition(", which ")
         name, _, original = name.partition(", a copy of ")
+        original, _, claimed = original.partition(" with logs ")
         name, _, own = name.partition(", of ")
         name, _, size = name.partition(" (")
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         old = root / like[nth] if nth < len(like) else None
         if path.exists():
+            if access:
+                path.chmod(0 if access == "nobody may read" else 0o644)
             continue
         if target:
             path.symlink_to(target)
         elif original:
             shutil.copytree(root / original, path)
             shutil.copy(*(root / "acme/systems" / f"{each}.json" for each in ("laptop", "desk")))
+            if claimed:
+                _claim(Package(root, "acme", "desk", TASK.replace("/", "-")))
         elif own:
             assert other is not None
             other()

@@ -13,8 +13,8 @@ import pytest
 
 from hybridperf.log import keys
 from hybridperf.log.reader import read_log
-from hybridperf.report.board import read_entries
 from hybridperf.report.evidence import attempts_of
+from hybridperf.report.judged import read_entries
 from hybridperf.run.checkpoints import (
     begin_checkpoint,
     checkpoint_folder,

@@ -10,8 +10,8 @@ from hybridperf.log.rounds import find_packages, read_package
 from hybridperf.score.compare import Comparison, compare
 from hybridperf.score.official import Official, official_of, official_score
 from hybridperf.score.score import score_result
-from hybridperf.score.validity import Validity
-from tests.packages import BUBBLE, EPOCHS, EXPOSED, write_result
+from hybridperf.score.validity import Judgement, Validity
+from tests.packages import BUBBLE, EPOCHS, EXPOSED, VALID, write_result
 from tests.score.made_up_round import log_lines, write_round
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ SLOW_S = [20.0, 21.0, 22.0, 23.0, 24.0]
 
 def _official(root: Path, **how: Any) -> Official:
     result = read_result(write_result(root, **how))
-    return official_score(result, score_result(result), None)
+    return official_score(result, score_result(result), VALID, None)
 
 
 def _compare(root: Path, a: dict[str, Any], b: dict[str, Any]) -> Comparison:
@@ -125,13 +125,13 @@ def _of_round(
     root: Path,
     edition: str,
     system: dict[str, Any] | None = None,
-    validity: Validity | None = None,
+    validity: Validity = VALID,
 ) -> Official:
     facts = {"division": "closed", "number_of_nodes": "1"} | (system or {})
     logs = [log_lines(100.0 + 10 * number) for number in range(5)]
     folder = write_round(root / f"training_results_v{edition}", logs, facts=facts)
     (package,) = find_packages(folder)
-    return official_of(read_package(package), validity=validity)
+    return official_of(read_package(package), validity)
 
 
 def test_there_is_no_scaling_efficiency_from_one_accelerator_to_another(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_an_invalid_log_is_not_said_to_have_missed_the_target(tmp_path: Path) ->
         1: "mlperf.keys: expected eval_samples exactly once, found none",
         3: "mlperf.target: expected eval_accuracy at least 0.72 once at least, found 0.5",
     }
-    validity = Validity("mlperf-training-2.0.0", 5, errors)
+    validity = Validity(Judgement.VALID, "", "mlperf-training-2.0.0", 5, errors)
     broken = _of_round(tmp_path, "2.0", validity=validity)
 
     assert compare(broken, broken).notes[:2] == (

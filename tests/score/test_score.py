@@ -16,6 +16,7 @@ from tests.packages import (
     DAY_MS,
     EPOCHS,
     EXPOSED,
+    VALID,
     change,
     edit_log,
     edit_manifest,
@@ -33,7 +34,7 @@ def _score(root: Path, **how: Any) -> ResultScore:
 
 
 def _row(root: Path, **how: Any) -> dict[str, object]:
-    return row_of(official_of(read_result(write_result(root, **how))))
+    return row_of(official_of(read_result(write_result(root, **how)), VALID))
 
 
 def test_a_result_says_what_was_run(tmp_path: Path) -> None:
@@ -162,7 +163,7 @@ def test_fewer_than_three_runs_have_no_score(tmp_path: Path, count: int) -> None
 def test_a_result_without_runs_is_scored_as_nothing(tmp_path: Path) -> None:
     package = write_result(tmp_path, times_s=[])
 
-    official = official_of(read_result(package))
+    official = official_of(read_result(package), VALID)
 
     assert official.score.runs == ()
     assert row_of(official)["attempts"] == 0
@@ -264,7 +265,7 @@ def test_hostile_statistics_do_not_overflow(tmp_path: Path, value: object) -> No
     for number in range(5):
         edit_log(package, number, replace)
 
-    official = official_of(read_result(package))
+    official = official_of(read_result(package), VALID)
 
     samples_per_s = official.score.steady_samples_per_s
     assert (

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hybridperf.log.rounds import find_packages, read_package
-from hybridperf.report.judged import judged, judged_score
+from hybridperf.report.judged import judged_entries, judged_scores
 from hybridperf.score.metrics import row_of
 from hybridperf.score.official import Official, official_of, official_score
 from hybridperf.score.rcp_of_result import convergence_of
@@ -66,18 +66,18 @@ def _scored(rounds: Path, edition: str) -> dict[Name, Scored]:
         name = Name(package.org, package.system, package.benchmark)
         files = [run.log.path.rpartition("/")[2] for run in result.runs]
         validity = official_validity(edition, name, files)
-        published = official_of(result, validity=validity)
+        published = official_of(result, validity)
         score, division = published.score, published.division
         total = mlperf_benchmark(score.benchmark, edition).total
         # The official tool counts as its flag says; we choose by what the logs hold.
-        by_tool = official_score(result, score, points, "compat").verdict
+        by_tool = official_score(result, score, validity, points, "compat").verdict
         verdicts = {
             flag: convergence_of(result, score, division, key, points, "compat")
             if total
             else by_tool
             for flag, key in ((False, "epoch_num"), (True, total))
         }
-        by_rules = official_score(result, score, points, "rules", validity).verdict
+        by_rules = official_score(result, score, validity, points, "rules").verdict
         found[name] = Scored(published, verdicts, by_tool, by_rules)
     return found
 
@@ -153,8 +153,8 @@ def test_by_our_own_verdicts_the_same_results_have_a_score(rounds: Path, edition
         for row in rows(f"v{edition}_scores.csv")
     }
     wrong, seen = list[object](), 0
-    for package in find_packages(rounds / f"training_results_v{edition}"):
-        found = judged_score(package)
+    packages = find_packages(rounds / f"training_results_v{edition}")
+    for package, found in zip(packages, judged_scores(packages), strict=True):
         row = by_name[Name(package.org, package.system, package.benchmark)]
         valid = len(found.score.runs) - len(found.validity.errors or ())
         if not _same(found.minutes, row["official_minutes"]):
@@ -171,11 +171,11 @@ def test_by_our_own_verdicts_the_same_results_have_a_score(rounds: Path, edition
 
 def test_what_is_kept_of_a_log_is_enough_for_its_score(rounds: Path) -> None:
     (package, *_) = find_packages(rounds / "training_results_v4.0")
-    result, validity = judged(package)
-    whole = official_of(read_package(package), validity=validity)
+    (entry,) = judged_entries([package])
+    whole = official_of(read_package(package), entry.official.validity)
 
-    assert row_of(official_of(result, validity=validity)) == row_of(whole)
-    assert sum(len(run.log.entries) for run in result.runs) < 5_000
+    assert row_of(entry.official) == row_of(whole)
+    assert sum(len(run.log.entries) for run in entry.result.runs) < 5_000
 
 
 @pytest.mark.exhaustive

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.cli.printing import print_json, print_line, print_table, terminal_width
 from hybridperf.errors import ExitCode
-from hybridperf.findings import visible
+from hybridperf.findings import UNREADABLE, visible
 from hybridperf.report.terminal import wrapped
 from hybridperf.rules.explain import explain, explain_all
 from hybridperf.rules.verdict import RULESET, Outcome
@@ -48,7 +48,7 @@ def print_verdict(verdict: Verdict, *, verbose: bool) -> None:
             if result.outcome is outcome:
                 _print_result(result)
     count = len(verdict.logs)
-    word = "valid" if verdict.valid else "INVALID"
+    word = "INVALID" if not verdict.valid else "not judged" if verdict.unreadable else "valid"
     logs = f"{count} log{'s' if count != 1 else ''} checked"
     _print_sentence(f"{visible(verdict.path)}: {word} by {verdict.ruleset}, {logs}")
 
@@ -76,8 +76,10 @@ def _print_by_rule(findings: Iterable[Finding]) -> None:
     for finding in findings:
         by_rule[finding.severity, finding.rule].append(finding)
     for (severity, rule), here in sorted(by_rule.items()):
-        _print_sentence(f"{severity} {rule} {here[0].sentence}")
-        if len(here) > 1:
+        shown = len(here) if rule == UNREADABLE else 1
+        for finding in here[:shown]:
+            _print_sentence(f"{severity} {rule} {finding.sentence}")
+        if len(here) > shown:
             places = len({finding.path for finding in here})
             files = f"{places} file{'s' if places != 1 else ''}"
             print_line(f"{_INDENT}{len(here) - 1} more of {rule}, in {files}; --verbose shows all")
@@ -92,8 +94,9 @@ def _print_result(result: ResultVerdict) -> None:
     if result.why:
         _print_sentence(f"{_INDENT}{visible(result.why)[:_MOST_CHARACTERS]}")
     if result.ruleset == RULESET:
-        lacks = f"; {result.trust.lacks}" if result.trust.lacks else ""
-        _print_sentence(f"{_INDENT}{result.trust.words}{lacks}")
+        trust = result.trust
+        more = "".join(f"; {words}" for words in (trust.unverified, trust.lacks) if words)
+        _print_sentence(f"{_INDENT}{trust.words}{more}")
 
 
 def _print_sentence(text: str) -> None:

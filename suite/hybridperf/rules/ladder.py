@@ -67,10 +67,18 @@ def trust_of(result: Result, task: Task | None, findings: Sequence[Finding]) -> 
             lacks = f"{rung.name} takes {lacks}"
             break
         reached = rung
+    proofs, unverified = [reached.names(evidence)], []
     # A signature or time stamp on what is not chained would lend it a trust that it has not.
-    proofs = [reached.names(evidence)]
-    proofs += _sealed_by(result) if reached.name not in {SELF_REPORTED, "log-verified"} else []
-    return Trust(reached.name, "; ".join(filter(None, proofs)), visible(lacks))
+    if reached.name not in {SELF_REPORTED, "log-verified"}:
+        proofs += _sealed_by(result)
+        signature = signature_of(result)
+        if signature is not None and signature.good and not signature.verified:
+            unverified.append(f"signature not verified here: {signature.problem}")
+    if reached.name not in {SELF_REPORTED, "log-verified", "chained"}:
+        unverified += _not_recounted(evidence)
+    return Trust(
+        reached.name, "; ".join(filter(None, proofs)), visible(lacks), "; ".join(unverified)
+    )
 
 
 def signature_of(result: Result) -> Signature | None:
@@ -164,8 +172,6 @@ def _lacks_rescoring(evidence: Evidence) -> str:
         reached = stop is not None and stop.metadata.get("status") == "success"
         if reached and number(run.fact("rescoring", "quality"), task.quality.target, 1) is None:
             return f"a final model that reaches the target when scored again, and {which} has none"
-        if labels_here(task, run.fact("data_sha256")) is None:
-            return f"the data of {which}, to count predictions again, which this machine lacks"
     return ""
 
 
@@ -185,6 +191,16 @@ def _lacks_models(run: SealedRun) -> str:
     if handed_over[1:] and number(run.fact("rescoring", "earlier", "quality"), 0, 1) is None:
         return "the score of an earlier model, drawn at random after the run"
     return ""
+
+
+def _not_recounted(evidence: Evidence) -> list[str]:
+    """Return that predictions could not be counted again, if this machine lacks their data."""
+    task = evidence.task
+    assert task is not None  # a lower rung has asked for it
+    for run in evidence.completed:
+        if labels_here(task, run.fact("data_sha256")) is None:
+            return [f"not recounted here: the data of {task.name} is not on this machine"]
+    return []
 
 
 def _sandbox(run: SealedRun) -> str:
@@ -216,7 +232,7 @@ def _confirmed_by(evidence: Evidence) -> tuple[list[str], str]:
             problem = "a re-run by another organisation than the result's own"
         elif statement.subject != subject_of(result.package):
             problem = f"a re-run of this result, and that by {name} is of another"
-        elif not signed.good:
+        elif not (signed.good and signed.verified):
             problem = f"a signature, and of that by {name} {signed.problem}"
         elif statement.problem:
             problem = f"a re-run that confirms it, and of that by {name} {statement.problem}"
@@ -258,7 +274,7 @@ RUNGS: Final = (
         "trainer and predictor in a named sandbox, the suite's own predictor (closed division), "
         "the task's model, weights handed over on the clock before each verdict, of which the last "
         "and one drawn at random are scored again, a bound on the time by the suite's own table of "
-        "units, and kept predictions that reach the target when counted again",
+        "units, and kept predictions that the harness counted and that reach the target",
         "a cheating trainer under an honest operator",
         _lacks_rescoring,
         _sandbox_names,

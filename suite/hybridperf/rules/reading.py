@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.findings import Finding, Severity
+from hybridperf.findings import UNREADABLE, Finding, Severity
 from hybridperf.log.lines import A_LOG, PUT_IT_THERE
 from hybridperf.log.package import PUT_BACK
 
@@ -37,6 +37,13 @@ READING: Final = {  # by rule id
         "The log is a text file that can be read, of at most 64 MiB, with lines of a log in it.",
         "HybridPerf rules, section 2: what a log is",
         PUT_IT_THERE,
+        ours=True,
+        rounds=True,
+    ),
+    UNREADABLE: Reading(
+        "This machine can read every file and folder; else a result is not judged.",
+        "HybridPerf rules, section 3: what is judged",
+        "get permission to read it",
         ours=True,
         rounds=True,
     ),
@@ -81,6 +88,12 @@ READING: Final = {  # by rule id
         "No run of a result stands in another result that is checked with it.",
         "HybridPerf rules, section 8: runs are independent",
         "remove what was copied; every result is made of runs of its own",
+        ours=True,
+    ),
+    "result.disputed": Reading(
+        "No run of a result stands in another result of equal right.",
+        "HybridPerf rules, section 8: runs are independent",
+        "sign the original with 'hybridperf sign', or remove the copy",
         ours=True,
     ),
     "mlperf.line": Reading(
@@ -146,4 +159,5 @@ def unreadable_log(log: Log) -> list[Finding]:
     """Return the findings of an unreadable or empty log; an empty list for other logs."""
     if not log.entries and not log.findings:
         return [Finding("log.file", A_LOG, "no such line", PUT_IT_THERE, log.path)]
-    return log.findings if any(each.rule == "log.file" for each in log.findings) else []
+    barred = any(each.rule in {"log.file", UNREADABLE} for each in log.findings)
+    return log.findings if barred else []

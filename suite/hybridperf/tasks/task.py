@@ -237,9 +237,7 @@ class Task:
     closed: dict[str, Bound]  #: hyperparameters that the closed division may change
     reference: ReferenceRuns | None = None
     parallel: Parallel = Parallel()
-    tensors_sha256: tuple[
-        str, ...
-    ] = ()  #: of a user's own model: see `accepted_tensors`
+    tensors_sha256: tuple[str, ...] = ()  #: of a user's own model: see `accepted_tensors`
     sha256: str = field(default="", kw_only=True)  #: SHA-256 of the task file
 
     def __post_init__(self) -> None:

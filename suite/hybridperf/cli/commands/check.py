@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.cli.options import add_format, add_jobs
-from hybridperf.cli.printing import print_json, print_line
+from hybridperf.cli.printing import print_json, print_line, say_barred
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.rules.check import RULESET
 from hybridperf.rules.mlperf.choose import choose_ruleset
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from hybridperf.rules.verdict import Verdict
 
-__all__ = ["EXAMPLES", "add_arguments", "execute"]
+__all__ = ["EXAMPLES", "add_arguments", "execute", "named_ruleset"]
 
 EXAMPLES: Final = """\
 hybridperf check runs
@@ -73,8 +73,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
-    """Print the findings and a summary, or the rules; exit status 3 if anything is invalid."""
-    ruleset = None if options.ruleset is None else _ruleset(options.ruleset)
+    """Print the findings and a summary, or the rules; exit status 3 if anything is invalid.
+
+    Exit status 4 if a file or folder cannot be read.
+    """
+    ruleset = None if options.ruleset is None else named_ruleset(options.ruleset)
     if options.rules or options.explain is not None:
         from hybridperf.cli.check_screen import print_rule, print_rules
 
@@ -96,7 +99,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
     for warning in warnings:
         sys.stderr.write(f"hybridperf: {warning}\n")
     _print(verdict, options)
-    return ExitCode.OK if verdict.valid else ExitCode.INVALID
+    return say_barred(verdict.unreadable) or (ExitCode.OK if verdict.valid else ExitCode.INVALID)
 
 
 def _print(verdict: Verdict, options: argparse.Namespace) -> None:
@@ -116,8 +119,12 @@ def _print(verdict: Verdict, options: argparse.Namespace) -> None:
         print_verdict(verdict, verbose=options.verbose)
 
 
-def _ruleset(text: str) -> str | Path:
-    """Return the known ruleset or the file that ``text`` names."""
+def named_ruleset(text: str) -> str | Path:
+    """Return the known ruleset or the file that ``text`` names.
+
+    Raises:
+        UserError: exit status 2 if it names neither.
+    """
     known = known_rulesets()
     if text in known:
         return text

@@ -11,8 +11,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from hybridperf.findings import Finding, Severity, visible
+from hybridperf.findings import UNREADABLE, Finding, Severity, visible
 from hybridperf.log import keys
+from hybridperf.log.package import locked_files
 from hybridperf.log.published import read_published_log
 from hybridperf.log.rounds import find_packages, published_runs, read_package
 from hybridperf.log.submission import submissions_of
@@ -105,10 +106,12 @@ def check_round(
         raise nothing_to_check(path)
     if path.is_file():
         return _check_log(path, load_ruleset(ruleset), mode)
-    packages = find_packages(path)
-    if not packages:
+    barred: list[Finding] = []
+    packages = find_packages(path, barred)
+    if not packages and not barred:
         raise nothing_to_check(path)
-    return check_packages([(each, ruleset) for each in packages], mode, str(path), jobs, references)
+    sources = [(each, ruleset) for each in packages]
+    return check_packages(sources, mode, str(path), jobs, references, barred)
 
 
 def check_packages(
@@ -117,14 +120,17 @@ def check_packages(
     path: str,
     jobs: int = 1,
     references: RcpSets | None = None,
+    barred: Iterable[Finding] = (),
 ) -> Verdict:
     """Check results, each by a ruleset of its own; ``path`` says what was checked.
 
-    Every log is read once, and of few results at a time.
+    Every log is read once, and of few results at a time. ``barred`` are findings on folders that
+    cannot be read.
     """
     results: list[ResultVerdict] = []
 
     def found() -> Iterator[Finding]:
+        yield from barred
         check = partial(_check, mode=mode, references=references)
         for result, findings in parallel_map(check, packages, jobs):
             results.append(result)
@@ -188,14 +194,16 @@ def judge_result(
     for run in runs:
         here = [each for each in checker if each.path == run.log.path]
         judged.take(run, [] if strictly else [*judge(run.log, ruleset), *here])
-    if not judged.known:
-        return judged.verdict([], [], None), []
     paths = {log.path for log in judged.logs}
+    locked = list(locked_files(package, [path.rpartition("/")[2] for path in paths]))
+    if not judged.known:
+        locked += [each for each in judged.findings if each.rule == UNREADABLE]
+        return judged.verdict([], locked, None), locked
     if strictly:
         found = [*check_result_strictly(strictly, ruleset), *checker]
     else:
-        found = judged.findings
-        found += [each for each in checker if each.path not in paths]
+        others = [each for each in checker if each.path not in paths]
+        found = judged.findings = [*judged.findings, *locked, *others]
     benchmark = ruleset.benchmarks[judged.known]
     whole = [finding for finding in found if finding.path not in paths]
     verdict = judged.verdict(found, whole, (benchmark.runs, benchmark.most_missed))
@@ -234,7 +242,7 @@ class _Judged:
         """Return the verdict on the result; ``whole`` are findings that are in no single log."""
         logs = self.logs
         if runs is None:
-            logs = [replace(log, outcome=Outcome.NOT_JUDGED, why="") for log in logs]
+            logs = [replace(log, outcome=Outcome.NOT_JUDGED, why="", rule="") for log in logs]
         elif findings is not self.findings:
             logs = [self._strictly(log, findings) for log in logs]
         package, name = self._package, self._ruleset.name

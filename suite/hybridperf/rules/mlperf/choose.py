@@ -31,7 +31,7 @@ def choose_ruleset(path: Path) -> str:
     """
     top = Path(os.path.realpath(path))  # tolerates symbolic link loops
     inside = [*top.parents, top]
-    packages = find_packages(path) if path.is_dir() else []
+    packages = find_packages(path, []) if path.is_dir() else []
     names = {folder.name for folder in inside} | {package.root.name for package in packages}
     rounds = sorted(name for name in names if ROUND.fullmatch(name))
     if rounds:

@@ -40,6 +40,7 @@ class _Targets:
     """What is to be checked, and by which rulesets."""
 
     logs: list[tuple[Path, str | Path]] = field(default_factory=list)
+    barred: list[Finding] = field(default_factory=list)  #: folders that cannot be read
     ours: list[Package] = field(default_factory=list)
     rounds: list[tuple[Package, str | Path]] = field(default_factory=list)
 
@@ -74,14 +75,15 @@ def check_targets(
         for path, source in targets.logs
     ]
     named = ", ".join(map(str, paths))
-    if targets.ours:
+    if targets.ours or not (targets.rounds or verdicts):
         verdicts.append(check_results(targets.ours, named, jobs))
     if targets.rounds:
         verdicts.append(
             check_packages(targets.rounds, mode or "as-published", named, jobs, references)
         )
     verdict = verdicts[0] if len(verdicts) == 1 else _merged(verdicts, named)
-    if not verdict.judged:
+    verdict = replace(verdict, findings=(*targets.barred, *verdict.findings))
+    if not verdict.judged and not verdict.unreadable:
         raise _does_not_fit(verdict, named)
     warnings = list(_warnings(targets.rounds))
     if mode == "strict" and references is None and _tests_convergence(targets):
@@ -143,7 +145,8 @@ def _targets(paths: Sequence[Path], ruleset: str | Path | None) -> _Targets:
         if path.is_file():
             targets.logs.append((path, ruleset or choose_ruleset(path)))
             continue
-        if not (packages := find_packages(path)):
+        packages = find_packages(path, targets.barred)
+        if not packages and not targets.barred:
             raise nothing_to_check(path)
         chosen = choose_ruleset(path) if ruleset is None else ruleset
         for package in packages:
@@ -162,7 +165,7 @@ def _targets(paths: Sequence[Path], ruleset: str | Path | None) -> _Targets:
 
 
 def _refuse_rounds(path: Path) -> None:
-    packages = find_packages(path) if path.is_dir() else []
+    packages = find_packages(path, []) if path.is_dir() else []
     name = next(filter(None, map(round_of, packages)), "")
     if name:
         found, remedy = f"{RULESET} for {name}", "leave --ruleset out, or name that of the round"
