@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.cli.printing import print_json, print_line, terminal_width
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding
 from hybridperf.parallel_map import parallel_map
 from hybridperf.projection.rounds import Published, project_rounds
 from hybridperf.projection.scaling_curves import scaling_curves
@@ -39,15 +38,15 @@ def validate_on_rounds(path: Path, *, as_json: bool, jobs: int) -> ExitCode:
     projected = project_rounds(each for each in found if isinstance(each, Published))
     left_out = [each for each in found if isinstance(each, NotProjected)]
     if not projected:
-        finding = Finding(
+        raise UserError.of(
             "plan.rounds",
             "folders training_results_v<round> with results of BERT or ResNet on two numbers of "
             "devices of one submitter",
             f"{len(packages)} results of these benchmarks" if packages else "none",
             "unpack rounds that MLCommons published",
             path=str(path),
+            exit_code=ExitCode.ENVIRONMENT,
         )
-        raise UserError(finding, ExitCode.ENVIRONMENT)
     if as_json:
         print_json(round_projections_json(projected, left_out))
     else:

@@ -246,8 +246,7 @@ def _number(word: str) -> int | None:
 
 
 def _refuse(text: str, expected: str, found: str, remedy: str = "correct it") -> UserError:
-    finding = Finding("plan.text", expected, found, remedy, path=f"plan {text!r}")
-    return UserError(finding, ExitCode.USAGE)
+    return UserError.of("plan.text", expected, found, remedy, path=f"plan {text!r}")
 
 
 @dataclass(frozen=True, slots=True)

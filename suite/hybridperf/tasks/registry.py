@@ -8,8 +8,8 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final
 
-from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding, visible
+from hybridperf.errors import UserError
+from hybridperf.findings import visible
 from hybridperf.spelling import did_you_mean
 from hybridperf.tasks.schema import build
 from hybridperf.tasks.task import Task, out_of_bounds
@@ -26,7 +26,8 @@ __all__ = [
     "tensor_values",
 ]
 
-_ROOT = Path(__file__).parent
+_ROOT: Final = Path(__file__).parent
+_TENSORS: Final = _ROOT / "tensors.toml"
 
 
 def task_names() -> list[str]:
@@ -71,13 +72,12 @@ def task_path(name: str) -> Path:
     """
     names = task_names()
     if name not in names:
-        found = Finding(
+        raise UserError.of(
             "task.unknown",
             "the name of a task",
             repr(name),
             f"{did_you_mean(name, names, most=3)} 'hybridperf list' shows all".lstrip(),
         )
-        raise UserError(found, ExitCode.USAGE)
     return _ROOT / f"{name}.toml"
 
 
@@ -108,19 +108,14 @@ def parse_task(content: bytes, path: str) -> Task:
     table["sha256"] = hashlib.sha256(content).hexdigest()
     task = build(Task, table, path=visible(path))
     for expected, found in out_of_bounds(task):
-        finding = Finding("task.bounds", expected, found, "correct it", path=visible(path))
-        raise UserError(finding, ExitCode.USAGE)
+        raise UserError.of("task.bounds", expected, found, "correct it", path=visible(path))
     return task
 
 
 def _refuse(path: str, found: str) -> UserError:
-    finding = Finding(
+    return UserError.of(
         "task.file", "a TOML file of UTF-8 text", found, "correct it", path=visible(path)
     )
-    return UserError(finding, ExitCode.USAGE)
-
-
-_TENSORS: Final = Path(__file__).with_name("tensors.toml")
 
 
 def accepted_tensors(task: Task) -> tuple[str, ...]:

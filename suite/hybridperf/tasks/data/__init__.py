@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding
+from hybridperf.errors import UserError
 from hybridperf.tasks.data.cifar import Cifar10
 from hybridperf.tasks.data.digits import Digits
 from hybridperf.tasks.data.pictures import Pictures
@@ -142,5 +141,5 @@ def _source(data: Data) -> DataSource:
     """
     if data.name not in _SOURCES:
         expected, remedy = f"data.name to be one of {', '.join(_SOURCES)}", "name one in the task"
-        raise UserError(Finding("data.name", expected, repr(data.name), remedy), ExitCode.USAGE)
+        raise UserError.of("data.name", expected, repr(data.name), remedy)
     return _SOURCES[data.name]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding
 from hybridperf.tasks.data.samples import DataSource, Samples, Splits, check_sha256, refuse_data
 
 if TYPE_CHECKING:
@@ -31,13 +30,13 @@ class Digits(DataSource):
         """
         spec = importlib.util.find_spec("sklearn")
         if spec is None or not spec.submodule_search_locations:
-            finding = Finding(
+            raise UserError.of(
                 "data.missing",
                 "the package scikit-learn, which carries the handwritten digits",
                 "no such package",
                 "install it with 'pip install scikit-learn'",
+                exit_code=ExitCode.ENVIRONMENT,
             )
-            raise UserError(finding, ExitCode.ENVIRONMENT)
         return [Path(spec.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")]
 
     def check(self, data: Data) -> str:

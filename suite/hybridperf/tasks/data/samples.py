@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding
 from hybridperf.run.atomic import canonical_json, write_atomically
 from hybridperf.untrusted import read_object
 
@@ -148,8 +147,14 @@ def require_counts(data: Data, splits: Splits) -> Splits:
 def refuse_data(data: Data, expected: str, found: str, remedy: str = "") -> UserError:
     """Return the error, of exit status 4, for samples that are not those that ``data`` states."""
     remedy = remedy or f"reinstall {data.source.partition(',')[0]}"
-    finding = Finding("data.file", expected, found, remedy, path=f"data set {data.name}")
-    return UserError(finding, ExitCode.ENVIRONMENT)
+    return UserError.of(
+        "data.file",
+        expected,
+        found,
+        remedy,
+        path=f"data set {data.name}",
+        exit_code=ExitCode.ENVIRONMENT,
+    )
 
 
 DATA_VARIABLE: Final = "HYBRIDPERF_DATA"  #: environment variable: path of the folder

@@ -39,8 +39,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding
+from hybridperf.errors import UserError
 from hybridperf.run.atomic import canonical_json, write_atomically
 from hybridperf.tasks.data.samples import (
     DataSource,
@@ -143,8 +142,7 @@ def _text(data: Data) -> Text:
         UserError: exit status 2 if the task has none.
     """
     if data.text is None:
-        finding = Finding("data.text", "a table [data.text]", "none", "add it to the task")
-        raise UserError(finding, ExitCode.USAGE)
+        raise UserError.of("data.text", "a table [data.text]", "none", "add it to the task")
     return data.text
 
 
