@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise  # a bug, not a missing package
         return _refuse(missing_package(package))
     except OSError as error:
-        reason = UserError.of(
+        refusal = UserError.of(
             "file",
             "files and folders that can be used",
             error.strerror or str(error),
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             path=str(error.filename or ""),
             exit_code=ExitCode.ENVIRONMENT,
         )
-        return _refuse(reason)
+        return _refuse(refusal)
     return status
 
 
