@@ -13,10 +13,10 @@ from hybridperf.system import toolkit
 from hybridperf.system.accelerators import Accelerators, probe_accelerators
 from hybridperf.system.host import (
     Adapter,
-    Memory,
+    HostMemory,
+    HostSurroundings,
     Processor,
     Storage,
-    Surroundings,
     probe_memory,
     probe_network,
     probe_processor,
@@ -45,11 +45,11 @@ class Machine(TypedDict):
     """The measured description; unknown values are None or empty, names include units."""
 
     processor: Processor
-    memory: Memory
+    memory: HostMemory
     storage: Storage
     accelerators: Accelerators
     network: list[Adapter]
-    surroundings: Surroundings
+    surroundings: HostSurroundings
     software: Software
 
 

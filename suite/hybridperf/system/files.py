@@ -15,10 +15,10 @@ __all__ = [
     "cpu_list",
     "fields",
     "group_limits",
+    "integer",
     "link_name",
     "size_bytes",
     "text",
-    "whole_number",
 ]
 
 _SIZE = re.compile(r"(\d{1,15})\s*([KMG]?)")
@@ -34,7 +34,7 @@ def text(path: Path) -> str:
     return content.decode(errors="replace").replace("\0", " ").strip()
 
 
-def whole_number(path: Path) -> int | None:
+def integer(path: Path) -> int | None:
     """Return the whole number in the file; None if there is none."""
     found = re.fullmatch(r"-?\d{1,19}", text(path))
     return int(found[0]) if found else None
@@ -98,7 +98,7 @@ def group_limits(root: Path = Path("/")) -> GroupLimits:
         size
         for folder in _groups(root, "memory")
         for name in ("memory.max", "memory.limit_in_bytes")
-        if (size := whole_number(folder / name)) and size < _UNLIMITED_BYTES
+        if (size := integer(folder / name)) and size < _UNLIMITED_BYTES
     ]
     return GroupLimits(min(cpus, default=None), min(memory, default=None))
 

@@ -24,12 +24,12 @@ __all__ = [
     "Adapter",
     "Cache",
     "Disk",
-    "Memory",
+    "HostMemory",
+    "HostSurroundings",
     "NumaNode",
     "OtherProcesses",
     "Processor",
     "Storage",
-    "Surroundings",
     "available_bytes",
     "only_cores",
     "probe_memory",
@@ -94,11 +94,11 @@ def probe_processor(root: Path = Path("/")) -> Processor:
     allowed = set(files.cpu_list(status.get("Cpus_allowed_list", ""))) & set(online) or set(online)
     cores = {cpu: files.text(_topology(cpus, cpu, "thread_siblings_list")) for cpu in online}
     known = all(cores.values())
-    packages = {files.whole_number(_topology(cpus, cpu, "physical_package_id")) for cpu in online}
+    packages = {files.integer(_topology(cpus, cpu, "physical_package_id")) for cpu in online}
     usable = len({cores[cpu] for cpu in allowed}) if known else len(allowed)
     if quota := files.group_limits(root).cpus:
         usable = min(usable, max(1, int(quota)))
-    clock_khz = files.whole_number(cpus / f"cpu{online[0]}/cpufreq/cpuinfo_max_freq")
+    clock_khz = files.integer(cpus / f"cpu{online[0]}/cpufreq/cpuinfo_max_freq")
     return Processor(
         model=_model(files.fields(info)),
         architecture=files.text(root / "proc/sys/kernel/arch") or platform.machine(),
@@ -136,7 +136,7 @@ def _caches(cpus: Path, online: Iterable[int]) -> list[Cache]:
     found = set()
     for cpu in online:
         for folder in files.children(cpus / f"cpu{cpu}/cache", "index[0-9]*"):
-            level = files.whole_number(folder / "level")
+            level = files.integer(folder / "level")
             size = files.size_bytes(folder / "size")
             kind = {"Data": "d", "Instruction": "i"}.get(files.text(folder / "type"), "")
             if level and size:
@@ -195,7 +195,7 @@ class OtherProcesses:
         return time.monotonic(), busy_s, own_s
 
 
-class Memory(TypedDict):
+class HostMemory(TypedDict):
     """Sizes in bytes; None where unknown."""
 
     size_bytes: int | None
@@ -203,10 +203,10 @@ class Memory(TypedDict):
     swap_bytes: int | None
 
 
-def probe_memory(root: Path = Path("/")) -> Memory:
+def probe_memory(root: Path = Path("/")) -> HostMemory:
     """Describe the memory from /proc and /sys below ``root``."""
     size, limit = _meminfo(root, "MemTotal"), files.group_limits(root).memory_bytes
-    return Memory(
+    return HostMemory(
         size_bytes=size,
         usable_bytes=min((n for n in (size, limit) if n is not None), default=None),
         swap_bytes=_meminfo(root, "SwapTotal"),
@@ -261,7 +261,7 @@ def probe_storage(root: Path = Path("/"), folder: Path | None = None) -> Storage
     disks = [
         Disk(kind=_disk_kind(path), model=_disk_model(path), size_bytes=sectors * _SECTOR_BYTES)
         for path in files.children(root / "sys/block")
-        if not _NOT_A_DISK.match(path.name) and (sectors := files.whole_number(path / "size"))
+        if not _NOT_A_DISK.match(path.name) and (sectors := files.integer(path / "size"))
     ]
     disks.sort(key=lambda disk: (disk["size_bytes"], disk["model"], disk["kind"]))
     mounts = files.text(root / "proc/self/mountinfo")
@@ -273,7 +273,7 @@ def _disk_kind(disk: Path) -> str:
         return "virtual"
     if disk.name.startswith("nvme"):
         return "NVMe"
-    rotational = files.whole_number(disk / "queue/rotational")
+    rotational = files.integer(disk / "queue/rotational")
     return {0: "SSD", 1: "HDD"}.get(rotational, "") if rotational is not None else ""
 
 
@@ -323,16 +323,16 @@ def probe_network(root: Path = Path("/")) -> list[Adapter]:
 def _adapter_kind(path: Path) -> str:
     if (path / "wireless").exists():
         return "wireless"
-    return _KINDS.get(files.whole_number(path / "type") or 0, "")
+    return _KINDS.get(files.integer(path / "type") or 0, "")
 
 
 def _speed(path: Path) -> int | None:
-    megabits = files.whole_number(path / "speed")
+    megabits = files.integer(path / "speed")
     # Drivers report -1 or 0 for an unknown speed.
     return megabits * 1_000_000 if megabits is not None and megabits > 0 else None
 
 
-class Surroundings(TypedDict):
+class HostSurroundings(TypedDict):
     """Operating system, container and virtual machine; unknown values are empty."""
 
     operating_system: str
@@ -363,11 +363,11 @@ _HYPERVISORS = (
 )
 
 
-def probe_surroundings(root: Path = Path("/")) -> Surroundings:
+def probe_surroundings(root: Path = Path("/")) -> HostSurroundings:
     """Describe the operating system from the files below ``root``."""
     clock = root / "sys/devices/system/clocksource/clocksource0/current_clocksource"
     virtual = _virtual(files.fields(files.text(root / "proc/cpuinfo")))
-    return Surroundings(
+    return HostSurroundings(
         operating_system=_operating_system(root),
         kernel=files.text(root / "proc/sys/kernel/osrelease"),
         clock_source=files.text(clock),
