@@ -21,9 +21,12 @@ from hybridperf_reference.engine.partition import chain_units, stage_slices
 from hybridperf_reference.engine.program_executor import ProgramExecutor
 from hybridperf_reference.engine.reading import reading_role
 from hybridperf_reference.engine.rng import RngStreams
-from hybridperf_reference.engine.time_breakdown import time_breakdown
-from hybridperf_reference.engine.timeline import gather_timeline, recorded_steps
-from hybridperf_reference.engine.timing import StepTimer
+from hybridperf_reference.engine.timing import (
+    StepTimer,
+    gather_timeline,
+    recorded_steps,
+    time_breakdown,
+)
 from hybridperf_reference.engine.update import Update
 from hybridperf_reference.engine.whole_model import WholeModel
 
