@@ -11,10 +11,10 @@ from hybridperf.plan.actions import Action, ActionKind
 from hybridperf.plan.program import rank_program
 from hybridperf.plan.program_check import most_sends
 from hybridperf_reference.engine.batchnorm import commit_statistics
+from hybridperf_reference.engine.executor import StagePredictor
 from hybridperf_reference.engine.gradient_reducer import GradientReducer
 from hybridperf_reference.engine.link import Link
 from hybridperf_reference.engine.link_codecs import LINK_CODECS, LinkKey
-from hybridperf_reference.engine.predict_stages import StagePredictor
 from hybridperf_reference.engine.weight_versions import WeightVersions
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from hybridperf_reference.engine.check import check_chain
 from hybridperf_reference.engine.checkpoint import Progress, load_checkpoint, save_checkpoint
 from hybridperf_reference.engine.compilation import leave_out_compiler
 from hybridperf_reference.engine.data_parallel import DataParallel
-from hybridperf_reference.engine.execute import Executor, Passes, StepByStep
+from hybridperf_reference.engine.executor import Executor, Passes, StepByStep, WholeModel
 from hybridperf_reference.engine.input import Input
 from hybridperf_reference.engine.loss import BatchLoss
 from hybridperf_reference.engine.norms import is_dtensor, local_parts
@@ -28,7 +28,6 @@ from hybridperf_reference.engine.timing import (
     time_breakdown,
 )
 from hybridperf_reference.engine.update import Update
-from hybridperf_reference.engine.whole_model import WholeModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

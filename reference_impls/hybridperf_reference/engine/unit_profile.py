@@ -22,6 +22,7 @@ import torch.distributed as dist
 from hybridperf.plan import ParallelPlan
 from hybridperf.projection.units import UnitTimes
 from hybridperf_reference.engine.data_parallel import DataParallel
+from hybridperf_reference.engine.executor import WholeModel
 from hybridperf_reference.engine.loss import BatchLoss
 from hybridperf_reference.engine.mesh import Mesh
 from hybridperf_reference.engine.optim import build_optimizer
@@ -29,7 +30,6 @@ from hybridperf_reference.engine.parallelize import finalize_gradients, parallel
 from hybridperf_reference.engine.rng import RngStreams
 from hybridperf_reference.engine.timing import StepTimer
 from hybridperf_reference.engine.update import Update
-from hybridperf_reference.engine.whole_model import WholeModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
