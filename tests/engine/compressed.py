@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from hybridperf_reference.engine.link_codecs import LINK_CODECS, LinkKey
+from hybridperf_reference.engine.link import LINK_CODECS, LinkKey
 from hybridperf_reference.engine.optim import build_optimizer, learning_rate
 from hybridperf_reference.engine.partition import chain_units, stage_slices
 from hybridperf_reference.engine.precision import set_float32_math

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hybridperf.plan.fields import FIELDS
-from hybridperf_reference.engine.link_codecs import LINK_CODECS, LinkCodec, LinkKey
+from hybridperf_reference.engine.link import LINK_CODECS, LinkCodec, LinkKey
 
 KEY = LinkKey(seed=7, step=3, microbatch=5, boundary=1, gradient=False)
 SHAPES = [(4, 6, 5, 7), (2, 9, 12), (8, 10), (3, 5, 2, 2, 2), (1, 1), (0, 3, 2, 2)]

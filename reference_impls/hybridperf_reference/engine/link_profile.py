@@ -12,8 +12,7 @@ import torch
 import torch.distributed as dist
 
 from hybridperf.projection.profile import Transfer
-from hybridperf_reference.engine.link import Link
-from hybridperf_reference.engine.link_codecs import LINK_CODECS, LinkKey
+from hybridperf_reference.engine.link import LINK_CODECS, Link, LinkKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hybridperf.projection.profile import Communication
-    from hybridperf_reference.engine.link_codecs import LinkCodec
+    from hybridperf_reference.engine.link import LinkCodec
 
 __all__ = ["measure_averaging_work", "measure_transfers"]
 

@@ -18,8 +18,7 @@ from hybridperf.plan.program_check import most_sends
 from hybridperf_reference.engine.batchnorm import commit_statistics
 from hybridperf_reference.engine.executor import StagePredictor
 from hybridperf_reference.engine.gradient_reducer import GradientReducer
-from hybridperf_reference.engine.link import Link
-from hybridperf_reference.engine.link_codecs import LINK_CODECS, LinkKey
+from hybridperf_reference.engine.link import LINK_CODECS, Link, LinkKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
