@@ -34,7 +34,7 @@ from hybridperf.run.access import TrainingData
 from hybridperf.tasks.data import Samples
 from hybridperf.tasks.task import Block
 from hybridperf_reference.engine.chain import Chain, Unit
-from hybridperf_reference.engine.gradient_compression import low_rank_elements
+from hybridperf_reference.engine.gradient_reducer import low_rank_elements
 from hybridperf_reference.engine.mesh import Groups, build_mesh
 from hybridperf_reference.engine.partition import parameter_groups
 from hybridperf_reference.engine.trainer import Trainer
