@@ -48,6 +48,9 @@ class Pending:
 class GradientAverage(Protocol):
     """A way to average the gradients of some parameters over the replicas.
 
+    Communication has two halves, so that it can run beside other work: `start` begins it and
+    `finish` completes it. All replicas call both in the same order.
+
     Averages have the parameters' shapes and types, and are bitwise identical on all replicas,
     provided that their processors are alike.
     """

@@ -93,7 +93,11 @@ class LinkKey(NamedTuple):
 
 
 class LinkCodec(Protocol):
-    """A form in which a tensor is sent; the bytes on the link are those of the encoded tensor."""
+    """A form in which a tensor is sent; the bytes on the link are those of the encoded tensor.
+
+    No codec keeps state between calls: an error that is carried over to the next micro-batch would
+    be added to other samples (Rudakov et al. 2024 find that it hurts, too).
+    """
 
     def wire(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return an uninitialized tensor to receive into, for values of this shape and type."""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from hybridperf_reference.engine.batchnorm import apply_batch_norm, commit_statistics
+from hybridperf_reference.engine.chain import Stage
 from hybridperf_reference.engine.data_parallel import Blocking, DataParallel, Overlapped
 from hybridperf_reference.engine.gradients import reduce_partial_gradients
 from hybridperf_reference.engine.mesh import uses_fsdp
 from hybridperf_reference.engine.precision import DTYPES, apply_precision
 from hybridperf_reference.engine.recompute import apply_recompute
 from hybridperf_reference.engine.rng import draws_random_numbers
-from hybridperf_reference.engine.stage import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
