@@ -29,11 +29,10 @@ from hybridperf.tasks.data import load
 from hybridperf.tasks.registry import read_task
 from hybridperf.tasks.task import Block
 from hybridperf_reference.engine.compilation import leave_out_compiler
-from hybridperf_reference.engine.input import Input
+from hybridperf_reference.engine.input import Input, ReadingRole
 from hybridperf_reference.engine.link_profile import measure_averaging_work, measure_transfers
 from hybridperf_reference.engine.mesh import join_ranks, own_rank
 from hybridperf_reference.engine.precision import set_float32_math
-from hybridperf_reference.engine.reading import ReadingRole
 from hybridperf_reference.engine.timing import StepTimer
 from hybridperf_reference.engine.unit_profile import UnitProfiler, mean_of_ranks, most_of_ranks
 from hybridperf_reference.models import chain_of

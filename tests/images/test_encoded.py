@@ -14,8 +14,7 @@ from hybridperf.tasks.data import Samples
 from hybridperf.tasks.data.pictures import EncodedImage
 from hybridperf.tasks.registry import find_task
 from hybridperf.tasks.task import Block
-from hybridperf_reference.engine.input import Input
-from hybridperf_reference.engine.reading import ReadingRole
+from hybridperf_reference.engine.input import Input, ReadingRole
 from hybridperf_reference.engine.timing import StepTimer
 
 pytest.importorskip("torchvision")
