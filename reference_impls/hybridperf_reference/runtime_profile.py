@@ -36,7 +36,7 @@ from hybridperf.tasks.task import Block
 from hybridperf_reference.engine.chain import Chain, Unit
 from hybridperf_reference.engine.gradient_reducer import low_rank_elements
 from hybridperf_reference.engine.mesh import Groups, build_mesh
-from hybridperf_reference.engine.partition import parameter_groups
+from hybridperf_reference.engine.parallelize import parameter_groups
 from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.engine.unit_profile import (
     UnitProfiler,

@@ -29,7 +29,7 @@ from hybridperf.projection.units import Unit, UnitTable, unit_columns
 from hybridperf.tasks.registry import find_task, read_task, task_names
 from hybridperf_reference.engine.batchnorm import is_batch_norm
 from hybridperf_reference.engine.gradient_reducer import low_rank_elements
-from hybridperf_reference.engine.partition import forward_flops, parameter_groups
+from hybridperf_reference.engine.parallelize import forward_flops, parameter_groups
 from hybridperf_reference.engine.precision import is_computed_narrow
 from hybridperf_reference.models import chain_of
 

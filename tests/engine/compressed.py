@@ -12,7 +12,7 @@ from torch.func import functional_call
 from hybridperf_reference.engine.chain import Stage
 from hybridperf_reference.engine.link import LINK_CODECS, LinkKey
 from hybridperf_reference.engine.optim import build_optimizer, learning_rate
-from hybridperf_reference.engine.partition import chain_units, stage_slices
+from hybridperf_reference.engine.parallelize import chain_units, stage_slices
 from hybridperf_reference.engine.precision import set_float32_math
 from tests.engine.families import SEED
 from tests.engine.law import BLOCKS, block_data, read_rows

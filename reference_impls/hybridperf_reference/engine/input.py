@@ -1,4 +1,4 @@
-"""The samples that a rank needs: who reads them, ahead of time by worker processes if reading is slow."""
+"""The samples that a rank needs, and which ranks read them, by worker processes if that is slow."""
 
 from __future__ import annotations
 

@@ -16,8 +16,12 @@ from hybridperf_reference.engine.executor import Executor, Passes, StepByStep, W
 from hybridperf_reference.engine.input import Input, reading_role
 from hybridperf_reference.engine.loss import BatchLoss
 from hybridperf_reference.engine.norms import is_dtensor, local_parts
-from hybridperf_reference.engine.parallelize import build_data_parallel, parallelize
-from hybridperf_reference.engine.partition import chain_units, stage_slices
+from hybridperf_reference.engine.parallelize import (
+    build_data_parallel,
+    chain_units,
+    parallelize,
+    stage_slices,
+)
 from hybridperf_reference.engine.program_executor import ProgramExecutor
 from hybridperf_reference.engine.rng import RngStreams
 from hybridperf_reference.engine.timing import (
