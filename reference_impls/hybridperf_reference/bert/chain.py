@@ -20,10 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hybridperf.tasks.schema import build
-from hybridperf_reference.bert.characters import MaskedCharacters
-from hybridperf_reference.bert.pairs import SegmentPairs
+from hybridperf_reference.bert.objective import MaskedCharacters, SegmentPairs
 from hybridperf_reference.engine.chain import Chain, Unit
-from hybridperf_reference.transformer.layer import SPLIT, EncoderLayer
+from hybridperf_reference.transformer import SPLIT, EncoderLayer
 
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Task

@@ -1,4 +1,4 @@
-"""Cut a chain into stages, and apply a plan's methods to them, in the order in which they compose."""
+"""Cut a chain into stages, and apply a plan's methods in the order in which they compose."""
 
 from __future__ import annotations
 

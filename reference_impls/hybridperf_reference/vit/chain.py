@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hybridperf.tasks.schema import build
 from hybridperf_reference.engine.chain import Chain, Unit
 from hybridperf_reference.images.objective import image_example, image_objective
-from hybridperf_reference.transformer.layer import SPLIT, Attention, EncoderLayer, FeedForward
+from hybridperf_reference.transformer import SPLIT, Attention, EncoderLayer, FeedForward
 
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
