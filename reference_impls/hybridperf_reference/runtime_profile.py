@@ -44,7 +44,7 @@ from hybridperf_reference.engine.unit_profile import (
     median_of_means,
     most_of_ranks,
 )
-from hybridperf_reference.images.classifier import ImageClassifier
+from hybridperf_reference.images.objective import ImageClassifier
 from hybridperf_reference.models import chain_of
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from hybridperf_reference.engine.timing import StepTimer
 pytest.importorskip("torchvision")
 pytest.importorskip("PIL.Image")
 
-from hybridperf_reference.images.encoded import EncodedImages
+from hybridperf_reference.images.objective import EncodedImages
 from tests.images.jpegs import Rows, encoded, encoded_samples
 
 if TYPE_CHECKING:
