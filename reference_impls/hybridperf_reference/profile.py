@@ -138,7 +138,9 @@ def profile_on(
     times = [mean_of_ranks(each, device) for each in measured]
     together_s = next(_step_s(each) for each in times if each.microbatch == middle)
     train = partial(profiler.step, middle, marked=False)
-    transfers = measure_transfers(device, _middle(chain), train) if ranks > 1 else []
+    boundaries = chain.probe().boundaries  # a pipeline may be cut at floating-point ones
+    cut = next(each for each in boundaries[len(boundaries) // 2 :] if each.is_floating_point())
+    transfers = measure_transfers(device, cut, train) if ranks > 1 else []
     sharded = UnitProfiler(
         chain_of(task, 0, build), task, device, precision=precision, contiguous=True
     )
@@ -165,12 +167,6 @@ def profile_on(
         runtimes = _measure_runtimes(chain, task, profile.network(ranks), device, steps)
         profile = replace(profile, runtimes=tuple(runtimes))
     return None if own_rank() else profile
-
-
-def _middle(chain: Chain) -> Tensor:
-    """Return one sample's activations [...] where a pipeline may be cut, as a meta tensor."""
-    boundaries = chain.probe().boundaries
-    return next(each for each in boundaries[len(boundaries) // 2 :] if each.is_floating_point())
 
 
 def _reading_s(
@@ -428,11 +424,10 @@ class _Model:
         )
 
     def _build(self, task: Task) -> Chain:
-        units = tuple(map(Unit, task.units, self.kind.modules()))
-        return Chain(units, _Noise(task), self._example)
+        def example(batch: int) -> tuple[Tensor, Tensor]:
+            return torch.randn(batch, self.kind.features), torch.zeros(batch, dtype=torch.int64)
 
-    def _example(self, batch: int) -> tuple[Tensor, Tensor]:
-        return torch.randn(batch, self.kind.features), torch.zeros(batch, dtype=torch.int64)
+        return Chain(tuple(map(Unit, task.units, self.kind.modules())), _Noise(task), example)
 
 
 class _Side:

@@ -199,7 +199,9 @@ class TopK:
     def wire(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return an uninitialized tensor [2 x kept] to receive into."""
         del dtype  # fp32 for all
-        return torch.empty(2 * _kept(math.prod(shape)), dtype=torch.int32, device=device)
+        size = math.prod(shape)
+        kept = max(1, size // _KEPT_SHARE) if size else 0
+        return torch.empty(2 * kept, dtype=torch.int32, device=device)
 
     def encode(self, values: Tensor, key: LinkKey) -> Tensor:
         """Return indices and values as a tensor [2 x kept], for ``values`` [...]."""
@@ -239,7 +241,3 @@ def _channel_dim(shape: Sequence[int]) -> int:
 
 def _scale_bytes(shape: Sequence[int], size: int) -> int:
     return 4 * shape[_channel_dim(shape)] if size else 0
-
-
-def _kept(size: int) -> int:
-    return max(1, size // _KEPT_SHARE) if size else 0

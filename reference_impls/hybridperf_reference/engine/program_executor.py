@@ -70,7 +70,9 @@ class ProgramExecutor:
         self._timer, self._update, self._streams = timer, update, streams
         self._predictor = StagePredictor(part, plan, mesh)
         has_replicas = mesh.group("replicate") is not None
-        self.versions = WeightVersions(part.stage, self._gradient_ready if has_replicas else None)
+        self.versions = WeightVersions(
+            part.stage, (lambda number: self._reducer.ready(number)) if has_replicas else None
+        )
         self._is_first, self._is_last = mesh.pp_rank == 0, mesh.pp_rank == plan.pp - 1
         size = replica_batch // plan.microbatches
         self._links = self._build_links(size)
@@ -276,9 +278,6 @@ class ProgramExecutor:
         if not self._is_first:
             sent = torch.zeros_like(inputs) if inputs.grad is None else inputs.grad
             self._outgoing[ActionKind.SEND_GRADIENT] = sent.contiguous()
-
-    def _gradient_ready(self, number: int) -> None:
-        self._reducer.ready(number)
 
     def _apply(self, action: Action) -> None:
         """Wait for the averaged gradients of a step, and apply them as of that step."""

@@ -180,7 +180,11 @@ def time_breakdown(
         if not apart:
             del part["exposed_communication"]
         seconds = {f"{name}_s": round(value, 6) for name, value in part.items()}
-        stages.append(_place(rank, plan) | seconds)
+        at = coordinates(plan, rank)
+        place: dict[str, float] = {"replica": at["dp"], "stage": at["pp"]}
+        if plan.tp > 1:
+            place["tensor"] = at["tp"]
+        stages.append(place | seconds)
     stages.sort(key=lambda each: [each.get(axis, 0) for axis in ("replica", "stage", "tensor")])
     return {
         "stages": stages,
@@ -201,13 +205,6 @@ def _share(seconds: float, total_s: float) -> float | None:
 def _rate(samples: int, seconds: float) -> float | None:
     """Return samples per second, or None if no time was measured."""
     return round(samples / seconds, 3) if seconds > 0 else None
-
-
-def _place(rank: int, plan: ParallelPlan) -> dict[str, float]:
-    """Return the mesh coordinates of ``rank``, by their names in the log."""
-    at = coordinates(plan, rank)
-    place: dict[str, float] = {"replica": at["dp"], "stage": at["pp"]}
-    return place | {"tensor": at["tp"]} if plan.tp > 1 else place
 
 
 def recorded_steps(steps: range, plan: ParallelPlan) -> range:

@@ -33,7 +33,6 @@ from hybridperf_reference.engine.timing import (
 from hybridperf_reference.engine.update import Update
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from hybridperf.plan import ParallelPlan
@@ -113,7 +112,11 @@ class Trainer:
         """
         parameters = [*self._stage.parameters()]
         with torch.no_grad():
-            before = _host_copies(local_parts([*parameters, *self._stage.buffers()]))
+            # In the host's memory: the device may lack room for two.
+            before = [
+                part.to("cpu", copy=True)
+                for part in local_parts([*parameters, *self._stage.buffers()])
+            ]
         optimizer, scale = self._update.optimizer, self._update.scale
         assert not optimizer.state, "a warm-up precedes training"
         factor, good_steps = scale.factor, scale.good_steps
@@ -150,7 +153,8 @@ class Trainer:
         read = self._input.train(data, own, self._timer, self._steps)
         batches = self._timer.each("input", read)
         if remaining:
-            self._record(remaining)
+            if self._timeline_is_due:  # of the end of the first block, for the next statistics
+                self._timer.record(recorded_steps(remaining, self._plan))
             self._executor.train(remaining, ((inputs, targets) for _, inputs, targets in batches))
         self._steps = max(self._steps, steps.stop)
         self._samples += len(remaining) * self._task.training.global_batch_size
@@ -310,16 +314,6 @@ class Trainer:
         own = f"replica.{self._mesh.replica}.tensor.{self._mesh.tp_rank}"
         buffers = self._stage.named_buffers()
         return {f"{own}.{name}": each for name, each in buffers if each.is_floating_point()}
-
-    def _record(self, steps: range) -> None:
-        """Record the passes of the end of the first block, for the next statistics."""
-        if self._timeline_is_due:
-            self._timer.record(recorded_steps(steps, self._plan))
-
-
-def _host_copies(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Return copies of ``tensors`` [...] in the host's memory; the device may lack room for two."""
-    return [tensor.to("cpu", copy=True) for tensor in tensors]
 
 
 def _whole(tensor: Tensor, device: torch.device) -> Tensor:
