@@ -17,7 +17,7 @@ from hybridperf_reference.images.objective import image_example, image_objective
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
 
-__all__ = ["BasicBlock", "Bottleneck", "Shape", "resnet_chain"]
+__all__ = ["BasicBlock", "Bottleneck", "ResnetShape", "resnet_chain"]
 
 
 class Bottleneck(nn.Module):
@@ -74,7 +74,7 @@ def _downsample(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ResnetShape:
     """The dimensions of a ResNet, from the task's ``[model]`` table."""
 
     channels: int
@@ -91,9 +91,9 @@ def resnet_chain(task: Task) -> Chain:
     """Build the task's ResNet: a stem, residual blocks and a head.
 
     Raises:
-        UserError: exit status 2 if the task's ``[model]`` table does not fit `Shape`.
+        UserError: exit status 2 if the task's ``[model]`` table does not fit `ResnetShape`.
     """
-    shape = build(Shape, task.model, path=task.name, at="model")
+    shape = build(ResnetShape, task.model, path=task.name, at="model")
     kind = {"bottleneck": Bottleneck, "basic": BasicBlock}[shape.block]
     units = [Unit("stem", _stem(shape))]
     channels = shape.width
@@ -115,7 +115,7 @@ def resnet_chain(task: Task) -> Chain:
     )
 
 
-def _stem(shape: Shape) -> nn.Sequential:
+def _stem(shape: ResnetShape) -> nn.Sequential:
     large = shape.stem == "large"
     size, stride = (7, 2) if large else (3, 1)
     layers = OrderedDict[str, nn.Module](
