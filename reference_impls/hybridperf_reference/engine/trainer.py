@@ -33,6 +33,7 @@ from hybridperf_reference.engine.timing import (
 from hybridperf_reference.engine.update import Update
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from hybridperf.plan import ParallelPlan
@@ -112,11 +113,7 @@ class Trainer:
         """
         parameters = [*self._stage.parameters()]
         with torch.no_grad():
-            # In the host's memory: the device may lack room for two.
-            before = [
-                part.to("cpu", copy=True)
-                for part in local_parts([*parameters, *self._stage.buffers()])
-            ]
+            before = _host_copies(local_parts([*parameters, *self._stage.buffers()]))
         optimizer, scale = self._update.optimizer, self._update.scale
         assert not optimizer.state, "a warm-up precedes training"
         factor, good_steps = scale.factor, scale.good_steps
@@ -314,6 +311,11 @@ class Trainer:
         own = f"replica.{self._mesh.replica}.tensor.{self._mesh.tp_rank}"
         buffers = self._stage.named_buffers()
         return {f"{own}.{name}": each for name, each in buffers if each.is_floating_point()}
+
+
+def _host_copies(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return copies of ``tensors`` [...] in the host's memory; the device may lack room for two."""
+    return [tensor.to("cpu", copy=True) for tensor in tensors]
 
 
 def _whole(tensor: Tensor, device: torch.device) -> Tensor:
