@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import sys
 import tempfile
-import time
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +28,7 @@ from hybridperf.plan import ParallelPlan
 from hybridperf.projection.profile import Profile
 from hybridperf.projection.search import Work
 from hybridperf.projection.units import load_units
+from hybridperf.system.cpu import OtherProcesses
 from hybridperf.tasks.registry import find_task
 from tests.performance.launch import run_ranks
 
@@ -121,27 +120,6 @@ def table(starts: Sequence[Sequence[Pair]]) -> str:
     return "\n".join([*lines, "", f"{summary} ({len(errors)} pairs, {len(starts)} starts)."])
 
 
-class Others:
-    """The processor time that other processes use while this one and its children measure."""
-
-    def __init__(self) -> None:
-        self._start_s, self._busy_s, self._own_s = self._read()
-
-    def share(self) -> float:
-        """Return their share of the time of all processors since the start."""
-        now_s, busy_s, own_s = self._read()
-        others_s = busy_s - self._busy_s - (own_s - self._own_s)
-        return others_s / ((now_s - self._start_s) * (psutil.cpu_count() or 1))
-
-    @staticmethod
-    def _read() -> tuple[float, float, float]:
-        times = psutil.cpu_times()
-        usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-        own_s = sum(usage.ru_utime + usage.ru_stime for usage in usages)
-        busy_s = sum(times) - times.idle - times.iowait - times.guest - times.guest_nice
-        return time.perf_counter(), busy_s, own_s
-
-
 def main() -> ExitCode:
     """Measure the tasks that the command line names, by default all, and print their table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -155,7 +133,7 @@ def main() -> ExitCode:
     for _ in range(_STARTS):
         pairs = []
         for task in options.tasks:
-            others = Others()
+            others = OtherProcesses()
             own = measure(task, ASKED["plans"])
             if (share := others.share()) > _MOST_SHARE:
                 print_line(f"{task}: others used {share:.0%} of the processors' time meanwhile")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
@@ -29,7 +29,7 @@ FORWARD_S, UPDATE_S = 1e-3, 1e-4
 CATALOGUE = ("--system", "a100-sxm", "--precision", "bf16")
 
 
-def profile_of(path: Path, ranks: int, precision: str = "fp32") -> Profile:
+def profile_of(path: Path, ranks: int, precision: str = "fp32", **_: object) -> Profile:
     """Return a profile whose larger micro-batches take less time a sample."""
     task = read_task(path)
     share = 1 / len(task.units)
@@ -114,6 +114,10 @@ def test_other_methods_stand_apart(hybridperf: Callable[..., Finished]) -> None:
             "--devices 8 --system a100-sxm --measure 3",
             "expected --system here with --measure, found 'a100-sxm'; drop one of them.",
         ),
+        (
+            "--devices 8 --system a100-sxm --remeasure",
+            "expected --system here with --remeasure, found 'a100-sxm'; drop one of them.",
+        ),
         ("--devices 8 --system a100-sxm --set optimizer.lrr=1", "did you mean optimizer.lr?"),
         (
             "--devices 17 --system a100-sxm",
@@ -189,8 +193,34 @@ def test_measured_steps_decide(
     done = hybridperf("plan", "resnet/laptop", "--devices", "2", "--measure", "3", "--json")
 
     plans = json.loads(done.out)["equivalent"]["plans"]
-    assert [each["measured_step_s"] for each in plans] == [1 / 3, 1 / 2, 1.0, None, None]
-    assert [str(each.plan) for each in asked] == [each["plan"] for each in plans[2::-1]]
+    # One order: plans that were measured to be slower come after what is projected.
+    assert [each["measured_step_s"] for each in plans] == [None, None, 1 / 3, 1 / 2, 1.0]
+    assert max(each["step_s"] for each in plans[:2]) < 1 / 3
+    assert [str(each.plan) for each in asked] == [each["plan"] for each in plans[:1:-1]]
+    # What takes long is said as it begins, where standard output is redirected, too.
+    stages = [f"hybridperf: training 20 steps under {each.plan}" for each in asked]
+    assert done.err.splitlines() == stages
+
+
+def test_profiles_are_asked_for_as_the_command_says(
+    hybridperf: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, object]] = []
+
+    def profile(path: Path, ranks: int, precision: str, **options: Any) -> Profile:
+        options.pop("say")("measuring")
+        asked.append(options)
+        return profile_of(path, ranks, precision)
+
+    monkeypatch.setattr(planning, "measure_profile", profile)
+    for words in ((), ("--remeasure",), ("--busy",)):
+        done = hybridperf("plan", "resnet/laptop", "--devices", "1", *words, "--json")
+
+        assert done.err == "hybridperf: measuring\n"
+    assert asked == [
+        {"remeasure": remeasure, "busy_too": busy}
+        for remeasure, busy in ((False, False), (True, False), (False, True))
+    ]
 
 
 @pytest.mark.usefixtures("profiled")

@@ -81,6 +81,21 @@ def test_steps_that_were_measured_decide(
     assert measured.time_to_target_s(first) == pytest.approx(300 * 0.015)
 
 
+def test_a_measured_plan_stands_where_its_step_says(shown: Shown) -> None:
+    first, second = shown.equivalent.best
+    slower = dataclasses.replace(shown, measured_s={str(first.plan): 0.015})
+    faster = dataclasses.replace(shown, measured_s={str(second.plan): 0.009})
+
+    assert slower.in_order(shown.equivalent) == [second, first]
+    assert slower.why_second() == (
+        f"{FIRST} takes 3 ms (25.0%) longer as measured than {second.plan} as projected."
+    )
+    assert faster.in_order(shown.equivalent) == [second, first]
+    assert faster.why_second() == (
+        f"{FIRST} takes 1 ms (11.1%) longer as projected than {second.plan} as measured."
+    )
+
+
 def test_other_plans_stand_apart_without_a_time_to_target(
     shown: Shown, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

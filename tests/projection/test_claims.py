@@ -29,7 +29,7 @@ BLOCKING, OVERLAPPED, DELAYED = "dp=8,sync=blocking", "dp=8", "dp=8,staleness=1"
 GROPIPE: Final = tuple(
     f"dp={8 // stages},pp={stages},microbatches={count},staleness=1,flush=off"
     for stages in (2, 4)
-    for count in (4, 8)
+    for count in (1, 2, 4, 8)
 )
 FLUSHED: Final = tuple(plan.removesuffix(",staleness=1,flush=off") for plan in GROPIPE)
 
@@ -70,8 +70,16 @@ def test_delaying_the_all_reduce_without_a_pipeline_gains_what_can_be_gained(
 
 @pytest.mark.parametrize("task", [RESNET, RESNET_152, VGG])
 @pytest.mark.parametrize("place", [NVLINK, PCIE, OLD_PCIE], ids=lambda place: place[0])
-def test_the_pipeline_adds_nothing_to_the_delay(place: Place, task: str) -> None:
-    assert _step_s(place, task, *GROPIPE) > _step_s(place, task, DELAYED)
+def test_a_pipeline_makes_the_delay_slower_with_one_exception(place: Place, task: str) -> None:
+    delayed_s = _step_s(place, task, DELAYED)
+
+    longer = {plan: _step_s(place, task, plan) / delayed_s - 1 for plan in GROPIPE}
+
+    # Half the stages have twice the samples in a pass, whose layers take as long beside them.
+    faster = longer.pop(GROPIPE[0])
+    assert (faster < 0) == ((place, task) == (OLD_PCIE, RESNET_152))
+    assert faster > -0.05
+    assert min(longer.values()) > 0.005
 
 
 @pytest.mark.parametrize("task", [RESNET, RESNET_152])
@@ -99,16 +107,19 @@ def test_over_nvlink_little_can_be_gained() -> None:
 
 
 @pytest.mark.parametrize("place", [NVLINK, PCIE, OLD_PCIE], ids=lambda place: place[0])
-def test_a_flush_in_each_step_loses_what_the_groups_gain(place: Place) -> None:
-    gains = _gain(place, VGG, *GROPIPE), _gain(place, VGG, *FLUSHED)
+@pytest.mark.parametrize("count", [4, 8])
+def test_a_flush_in_each_step_loses_what_the_groups_gain(place: Place, count: int) -> None:
+    def gain(task: str, plans: tuple[str, ...]) -> float:
+        return _gain(place, task, *(plan for plan in plans if f"microbatches={count}" in plan))
 
-    assert gains[1] < 0 < gains[0]
-    for task in (RESNET, RESNET_152):
-        assert _gain(place, task, *FLUSHED) < _gain(place, task, *GROPIPE)
+    assert gain(VGG, FLUSHED) < 0
+    assert gain(VGG, GROPIPE) > (-0.05 if place == NVLINK else 0)  # where there is little to gain
+    for task in (RESNET, RESNET_152, VGG):
+        assert gain(task, FLUSHED) < gain(task, GROPIPE)
 
 
 def test_most_weights_of_vgg_are_in_the_last_stage() -> None:
-    projection = project_on("a100-pcie", VGG, "fp16", GROPIPE[0], 512)
+    projection = project_on("a100-pcie", VGG, "fp16", GROPIPE[2], 512)
     last = load_units(VGG).units[projection.cuts[-1] :]
 
     assert sum(unit.parameters for unit in last) / load_units(VGG).parameters > 0.94

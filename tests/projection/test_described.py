@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from hybridperf.errors import ExitCode, UserError
 from hybridperf.projection.described import described_links
 
 SXM, PCIE = "NVIDIA A100 SXM 80 GB", "NVIDIA A100 PCIe 80 GB"
@@ -81,6 +82,18 @@ def test_the_device_decides_on_links_of_its_own() -> None:
     assert rack.between == rack.inside
     assert own.inside == own.between
     assert own.inside.bytes_per_s == pytest.approx(0.92 * 10 * 12.5e9)
+
+
+@pytest.mark.parametrize("host", ["PCIe 4.0x16", ""])
+def test_an_accelerator_that_is_not_known_is_refused(host: str) -> None:
+    with pytest.raises(UserError) as refused:
+        described_links({"accelerator_host_interconnect": host}, "TPU", 8)
+
+    assert str(refused.value) == (
+        "expected an accelerator of system/catalog.toml, or one with network adapters of its own, "
+        "found 'TPU'; add it to the catalogue with its links."
+    )
+    assert refused.value.exit_code is ExitCode.ENVIRONMENT
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_more_micro_batches_than_are_simulated_cost_as_if_they_were(
             text += ",sync=blocking"
         few = projected(text, SLOW, timing=lambda _: times)
         with monkeypatch.context() as patch:
-            patch.setattr(module, "fewer_microbatches", lambda plan, **_: plan)
+            patch.setattr(module, "settling_plans", lambda plan: [plan])
             all_of_them = projected(text, SLOW, timing=lambda _: times)
         assert few.step_s == pytest.approx(all_of_them.step_s, rel=0.005), text
         assert few.exposed_s == pytest.approx(all_of_them.exposed_s, rel=0.02, abs=0.5), text

@@ -29,8 +29,9 @@ SAMPLE_S = 3e-3
 def _seconds(devices: int, batch: int, micro_batches: int = 1) -> float:
     """Return the seconds of a step by the model's own law, with `SAMPLE_S` for a sample."""
     message_bytes = BERT.parameters * BERT.gradient_bytes
-    work = batch / devices + micro_batches * BERT.half_batch
-    return SAMPLE_S * work + averaging_s(message_bytes, devices, 8, LINKS)
+    layers_s = micro_batches * 3 * BERT.layers * 26e-6  # of an A100
+    samples_s = SAMPLE_S * batch / devices
+    return samples_s + layers_s + averaging_s(message_bytes, devices, 8, LINKS)
 
 
 def _published(devices: int, batch: int, *, micro_batches: int = 1, **changes: object) -> Published:
@@ -76,6 +77,17 @@ def test_systems_that_follow_the_model_are_projected_exactly() -> None:
     assert [each.error for each in found] == [pytest.approx(0, abs=1e-12)] * 3
 
 
+def test_layers_take_as_long_as_the_generation_of_the_device_says() -> None:
+    results = [_published(8, 448), _published(1024, 4096)]
+
+    def samples_per_s(device: str) -> float:
+        return project_rounds([replace(each, device=device) for each in results])[0].samples_per_s
+
+    names = ("NVIDIA H100 SXM", "NVIDIA GB200", "NVIDIA A100 SXM 80 GB", "Habana Gaudi")
+    hopper, blackwell, ampere, other = map(samples_per_s, names)
+    assert hopper > blackwell > ampere == other
+
+
 def test_a_published_result_that_is_slower_is_projected_too_fast() -> None:
     slow = _published(64, 3072)
     slow = replace(slow, samples_per_s=slow.samples_per_s / 2)
@@ -114,7 +126,7 @@ def test_what_a_later_round_repeats_is_projected_once() -> None:
     assert len(project_rounds([*results, *again])) == 1
 
 
-def test_links_that_cannot_be_as_slow_leave_a_tenth_of_the_step_for_computing() -> None:
+def test_links_that_cannot_be_as_slow_leave_a_tenth_of_the_step_for_samples() -> None:
     slow = Links(Link(1e-6, 1e6), Link(1e-6, 1e6))
     results = [_published(8, 448, links=slow), _published(64, 3072, links=slow)]
 

@@ -124,13 +124,19 @@ def _project(plan: ParallelPlan, work: Work) -> Projection:
 
 
 def _exhaustive(case: Case) -> list[float]:
-    """Return the steps of all plans that fit, of several recomputations the fastest, in order."""
+    """Return the steps of all plans that fit, of several recomputations the fastest, in order.
+
+    Plans whose compression gains nothing are left out.
+    """
     work, config = case.work, case.candidates.config
     steps = []
     for _, _, valid in _valid(case):
         plans = (dataclasses.replace(valid, recompute=each) for each in RECOMPUTED)
         fitting = [plan for plan in plans if not plan.check(config) and _fits(plan, work)]
-        steps += [min(_project(plan, work).step_s for plan in fitting)] if fitting else []
+        found = [_project(plan, work) for plan in fitting]
+        fastest = min(found, key=lambda each: each.step_s, default=None)
+        if fastest is not None and work.gains(fastest):
+            steps.append(fastest.step_s)
     return sorted(steps)
 
 
@@ -152,6 +158,20 @@ def test_it_finds_the_best_of_all_plans(name: str) -> None:
     assert [each.step_s for each in ranking.best] == pytest.approx(_distinct(every)[:most])
     assert ranking.left == 0
     assert ranking.projected < len(every) / 2  # it does not look at all
+
+
+def test_compression_that_gains_nothing_is_left_out() -> None:
+    instant = CASES["other-methods"]._replace(network=Network(8, Link(0.0, 1e30)))
+    slow = instant._replace(network=Network(1, Link(1e-5, 1e8), Link(1e-5, 1e7)))
+
+    without, with_it = (
+        [each.plan for each in search(case.candidates, case.work, most=5).best]
+        for case in (instant, slow)
+    )
+
+    assert without
+    assert all((plan.gradients, plan.links) == ("fp32", "none") for plan in without)
+    assert any((plan.gradients, plan.links) != ("fp32", "none") for plan in with_it)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -22,6 +23,19 @@ TASK = "vit/laptop"
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture(autouse=True)
+def others(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the shares of the processors that others use in each attempt; the last one stays."""
+    shares = [0.0]
+
+    class Others:
+        def share(self) -> float:
+            return shares.pop(0) if len(shares) > 1 else shares[0]
+
+    monkeypatch.setattr(profiles, "OtherProcesses", Others)
+    return shares
 
 
 def test_a_profile_of_two_ranks_is_measured_and_cached(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,6 +64,55 @@ def test_a_profile_of_two_ranks_is_measured_and_cached(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(profiles, "_measured", None)  # to be called no more
     assert measure_profile(task_path(TASK), 2) == profile
+
+
+def test_a_profile_that_others_disturb_is_measured_again(
+    others: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiles, "_measured", _fixed)
+    others[:] = [0.43, 0.05]
+    said: list[str] = []
+
+    measure_profile(task_path(TASK), 1, say=said.append)
+
+    assert said == [
+        "vit/laptop: measuring units and links on 1 ranks, for up to minutes",
+        "vit/laptop: other processes used 43% of the processors meanwhile",
+        "vit/laptop: measuring units and links on 1 ranks, for up to minutes, attempt 2 of 3",
+    ]
+    assert cached_profile(find_task(TASK), 1) is not None
+
+
+def test_a_busy_machine_is_refused_unless_told_and_never_cached(
+    others: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiles, "_measured", _fixed)
+    others[:] = [0.9, 0.8, 0.7]
+
+    with pytest.raises(UserError) as refused:
+        measure_profile(task_path(TASK), 1)
+
+    assert refused.value.exit_code is ExitCode.ENVIRONMENT
+    assert str(refused.value) == (
+        "vit/laptop: expected other processes to use at most 10% of the processors while units "
+        "are measured, found 70% in the last of 3 attempts; end them, or name a plan or a "
+        "--system; hybridperf plan --busy uses such a profile."
+    )
+    assert measure_profile(task_path(TASK), 1, busy_too=True) == _fixed()
+    assert cached_profile(find_task(TASK), 1) is None
+
+
+def test_a_profile_is_measured_again_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiles, "_measured", _fixed)
+    measure_profile(task_path(TASK), 1)
+    newer = dataclasses.replace(_fixed(), date="2026-02-03T04:05:06+00:00")
+    monkeypatch.setattr(profiles, "_measured", lambda *_: newer)
+
+    assert measure_profile(task_path(TASK), 1).date == _fixed().date
+    assert measure_profile(task_path(TASK), 1, remeasure=True).date == newer.date
+    kept = cached_profile(find_task(TASK), 1)
+    assert kept is not None
+    assert kept.date == newer.date
 
 
 @pytest.mark.parametrize("fact", ["torch", "processor", "trainer_sha256", "task_sha256"])

@@ -50,28 +50,33 @@ class Shown:
     samples_to_target: float | None  #: of the task's reference runs at this batch size
     measured_s: dict[str, float] = field(default_factory=dict)  #: steps by plan, where measured
 
+    def step_s(self, projection: Projection) -> float:
+        """Return the seconds of a step: as measured, else as projected."""
+        return self.measured_s.get(str(projection.plan), projection.step_s)
+
     def in_order(self, ranking: Ranking) -> list[Projection]:
-        """Return the best plans of ``ranking``: the measured ones first, then by their steps."""
-        return sorted(
-            ranking.best,
-            key=lambda each: (
-                str(each.plan) not in self.measured_s,
-                self.measured_s.get(str(each.plan), each.step_s),
-            ),
-        )
+        """Return the best plans of ``ranking``, by the best that is known of their steps."""
+        return sorted(ranking.best, key=self.step_s)
 
     def why_second(self) -> str | None:
         """Return why the second of the equivalent plans lost, if there is one, as a sentence."""
         first, second = (*self.in_order(self.equivalent)[:2], None, None)[:2]
         if first is None or second is None:
             return None
-        steps = [self.measured_s.get(str(each.plan)) for each in (first, second)]
-        if steps[0] is None or steps[1] is None:
+        measured = [str(each.plan) in self.measured_s for each in (first, second)]
+        if not any(measured):
             return why_slower(second, first)
-        more_s, projected_s = steps[1] - steps[0], second.step_s - first.step_s
-        longer = f"{duration(more_s)} ({more_s / steps[0]:.1%}) longer as measured"
+        more_s = self.step_s(second) - self.step_s(first)
+        longer = f"{duration(more_s)} ({more_s / self.step_s(first):.1%}) longer"
+        if not all(measured):
+            kinds = ["measured" if each else "projected" for each in measured]
+            return f"{second.plan} takes {longer} as {kinds[1]} than {first.plan} as {kinds[0]}."
+        projected_s = second.step_s - first.step_s
         kind = "longer" if projected_s >= 0 else "shorter"
-        return f"{second.plan} takes {longer}; projected was {duration(abs(projected_s))} {kind}."
+        return (
+            f"{second.plan} takes {longer} as measured; projected was "
+            f"{duration(abs(projected_s))} {kind}."
+        )
 
     def time_to_target_s(self, projection: Projection) -> float | None:
         """Return the time to train to the target without evaluations, if it is known.
@@ -80,8 +85,7 @@ class Shown:
         """
         if self.samples_to_target is None or not projection.plan.equivalent:
             return None
-        step_s = self.measured_s.get(str(projection.plan), projection.step_s)
-        return self.samples_to_target / self.global_batch_size * step_s
+        return self.samples_to_target / self.global_batch_size * self.step_s(projection)
 
 
 def print_plans(shown: Shown) -> None:
@@ -110,12 +114,14 @@ def print_plans(shown: Shown) -> None:
     others = shown.in_order(shown.other)
     _print_table(shown, others, width)
     if others and best:
-        ratio = others[0].step_s / best[0].step_s - 1
+        ratio = shown.step_s(others[0]) / shown.step_s(best[0]) - 1
         more = f"{abs(ratio):.1%} {'longer' if ratio > 0 else 'shorter'} than"
+        both = {str(each.plan) for each in (others[0], best[0])} <= shown.measured_s.keys()
+        known = "measured" if both else "projected"
         compared = "as long as" if abs(ratio) < _ALIKE else more
         print_line()
         say(
-            f"A step of {others[0].plan} is projected to be {compared} {best[0].plan}; how many "
+            f"A step of {others[0].plan} is {known} to be {compared} {best[0].plan}; how many "
             "samples it takes to the target only runs can tell."
         )
 

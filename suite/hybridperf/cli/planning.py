@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from hybridperf.cli.plan_screen import Shown
+from hybridperf.cli.printing import print_stage
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.plan import TrainingConfig
@@ -119,11 +120,14 @@ def setting_of(
     devices: int,
     precision: str = "fp32",
     memory_gb: float | None = None,
+    remeasure: bool = False,
+    busy_too: bool = False,
 ) -> Setting:
     """Return ``task``, of the file at ``path``, on ``devices`` of ``system``.
 
     Each has ``memory_gb`` of memory if given. Of this machine, units and links are measured, which
-    takes up to minutes, unless they have been.
+    takes up to minutes, unless they have been; ``remeasure`` and ``busy_too`` are those of
+    `measure_profile`.
 
     Raises:
         UserError: exit status 2 if the system is not known, 4 if the units of a task of one's own
@@ -132,7 +136,9 @@ def setting_of(
     units = units_of(path)
     timing: UnitTiming
     if system == HERE:
-        profile = measure_profile(path, devices, precision)
+        profile = measure_profile(
+            path, devices, precision, remeasure=remeasure, busy_too=busy_too, say=print_stage
+        )
         timing, source = profile.times, f"a profile of {profile.date[:10]}"
         network = profile.network(devices) if devices > 1 else _ALONE
         kind, device_bytes = usable_devices().kind, device_memory_bytes(devices)

@@ -124,7 +124,7 @@ class _CountedStep:
             loss_s=0.0,
             update_s=(0.0,) * len(flops),
         )
-        few, more = fewer_microbatches(plan), fewer_microbatches(plan, rounds=1)
+        few, more = fewer_microbatches(plan), fewer_microbatches(plan, rounds=4)
         added = more.microbatches - few.microbatches
         rounds = (plan.microbatches - few.microbatches) / added if added else 0.0
         #: programs of fewer micro-batches, and how often each counts; rounds take the same time

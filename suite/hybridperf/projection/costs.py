@@ -7,6 +7,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hybridperf.projection.collectives import Cost, all_gather, all_reduce, reduce_scatter
+from hybridperf.projection.compression import gradient_compression_s, link_codec_s
 from hybridperf.projection.hops import stage_hops, when_received
 from hybridperf.projection.runtime_work import averaging_runtime, pass_runtime
 from hybridperf.projection.simulate import Bucket, Costs
@@ -43,7 +44,9 @@ class PlanCosts:
     costs: Costs
     passes_exposed_s: tuple[float, ...]  #: by rank, in the passes of one micro-batch
     update_exposed_s: tuple[float, ...]  #: by rank, in an update
-    runtime_s: tuple[float, ...]  #: by rank, in an update: what its runtime adds to averaging
+    runtime_s: tuple[
+        float, ...
+    ]  #: by rank, in an update: what its runtime and compression add to averaging
 
 
 class _UnitCost(NamedTuple):
@@ -80,9 +83,14 @@ def plan_costs(
     loss = [0.0] * (len(each) - 1) + [times.loss_s]
     runtime = network.runtime(pass_runtime(plan))
     pass_s = runtime.pass_s if runtime else 0.0
-    forward_s = tuple(one.forward_s + pass_s for one in passes)
+    codecs_s = [link_codec_s(plan, times, stages, stage) for stage in range(len(each))]
+    forward_s = tuple(
+        one.forward_s + coding_s + pass_s
+        for one, (coding_s, _) in zip(passes, codecs_s, strict=True)
+    )
     backward_s = tuple(
-        one.backward_s + last + pass_s for one, last in zip(passes, loss, strict=True)
+        one.backward_s + last + coding_s + pass_s
+        for one, last, (_, coding_s) in zip(passes, loss, codecs_s, strict=True)
     )
     updates, exposed, runtime_s = zip(
         *(_update(plan, times, network, stages, each, rank, gathers=shards_once) for rank in ranks),
@@ -230,6 +238,7 @@ def _update(
         exposed += all_reduce(sum(unit.gradient_bytes for unit in costs) / 2, group).seconds
     exposed += _small_averages_s(plan, network, stages, own)
     runtime_s = _averaging_work_s(plan, network, stages, rank)
+    runtime_s += gradient_compression_s(plan, times, (stages.table.units[n] for n in own))
     return seconds + exposed + runtime_s, exposed, runtime_s
 
 

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import Finding, visible
 from hybridperf.projection.link import Link
 from hybridperf.projection.system import find_link
+from hybridperf.system.catalog import known_accelerators
 from hybridperf.tasks.schema import build
 
 if TYPE_CHECKING:
@@ -78,6 +81,10 @@ def described_links(description: Mapping[str, object], device: str, devices_per_
 
     ``device`` is the catalogue's name of the accelerator, or what the untrusted ``description``
     calls it. What a description leaves open is assumed as ``systems.toml`` says.
+
+    Raises:
+        UserError: exit status 4 if the catalogue has no such ``device``, and the description does
+            not say that it has network adapters of its own.
     """
     assumed, node = _assumed(), _assumed().device.get(device)
     interconnect = _text(description, "accelerator_interconnect")
@@ -86,6 +93,11 @@ def described_links(description: Mapping[str, object], device: str, devices_per_
         if own is not None:
             link = _link(own.count * own.gb_per_s * assumed.achieved_share)
             return Links(link, link)
+    if not any(device == each.name for each in known_accelerators()):
+        expected = "an accelerator of system/catalog.toml, or one with network adapters of its own"
+        remedy = "add it to the catalogue with its links"
+        finding = Finding("projection.device", expected, f"{visible(device)!r:.60}", remedy)
+        raise UserError(finding, ExitCode.ENVIRONMENT)
     inside = find_link(node.inside if node else _pcie(description)).link()
     if node is not None and node.spans_nodes:
         return Links(inside, inside)

@@ -2,14 +2,14 @@
 
 The forward pass of a unit over b samples takes::
 
-    t(b) = (b + h) (max(F / A, E / B) + E / B)
+    t(b) = b (max(F / A, E / B) + E / B) + n l
 
 with F its FLOPs for a sample, E the bytes of the activations that it keeps, A and B the FLOP/s and
 bytes/s that the device achieves. Matrix products and convolutions come first, limited by arithmetic
 or by the memory that they write to, then normalisation and activation functions, which read and
-write memory alone. h is what passes take beside (kernels too small for the device, their launches)
-as samples of the model: its layers times ``layer_flops`` over its FLOPs. A backward pass computes
-twice as much. ``devices.toml`` has the shares of peaks, with sources.
+write memory alone. Each of its n layers takes l beside (kernels too small for the device, their
+launches), by the device's generation and the precision. A backward pass takes twice as long.
+``devices.toml`` has the shares of peaks and l, with sources.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import tomllib
 from dataclasses import dataclass
+from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +27,7 @@ from hybridperf.projection.units import UnitTimes
 from hybridperf.tasks.schema import build, build_rows
 
 if TYPE_CHECKING:
-    from hybridperf.projection.units import UnitTable, UnitTiming
+    from hybridperf.projection.units import Unit, UnitTable, UnitTiming
     from hybridperf.system.catalog import Accelerator
 
 __all__ = ["PublishedDevice", "device_throughput", "device_timing", "published_devices"]
@@ -64,8 +65,16 @@ class _Achieved:
     arithmetic: float
     arithmetic_fp32: float
     memory: float
-    layer_flops: float
-    layer_source: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """What passes of a layer take beside their samples, on the devices of a generation."""
+
+    devices: tuple[str, ...]
+    half_us: float  #: in 16 bits
+    single_us: float  #: in 32 bits
+    source: str
 
 
 def device_timing(device: Accelerator, units: UnitTable, precision: str) -> UnitTiming:
@@ -92,18 +101,23 @@ def device_timing(device: Accelerator, units: UnitTable, precision: str) -> Unit
     for unit in units.units:
         memory_s = unit.kept_elements * _BYTES[precision] / bytes_per_s
         sample_s.append(max(unit.forward_flops / flops_per_s, memory_s) + memory_s)
-    half_batch = _layers(units) * achieved.layer_flops / units.forward_flops
+    layer_s = _layer_s(device.name, precision)
+    layers_s = [_layers(unit) * layer_s for unit in units.units]
     loss_bytes = _LOSS_PASSES * units.units[-1].output_elements * _FP32_BYTES
+    single = device.peak_tflops.get("fp32", peak)
+    codec_flop_s = 1 / (single * _TERA * achieved.arithmetic_fp32)
     update_s = tuple(unit.parameters * _UPDATE_BYTES / bytes_per_s for unit in units.units)
 
     def times(microbatch: int) -> UnitTimes:
-        forward_s = tuple((microbatch + half_batch) * each for each in sample_s)
+        forward_s = tuple(map(add, (microbatch * each for each in sample_s), layers_s))
         return UnitTimes(
             microbatch=microbatch,
             forward_s=forward_s,
             backward_s=tuple(_BACKWARD * each for each in forward_s),
             loss_s=microbatch * loss_bytes / bytes_per_s,
             update_s=update_s,
+            codec_byte_s=1 / bytes_per_s,
+            codec_flop_s=codec_flop_s,
         )
 
     return times
@@ -127,9 +141,22 @@ def published_devices() -> tuple[PublishedDevice, ...]:
     return build_rows(PublishedDevice, rows, path=_FILE.name, at="published")
 
 
-def _layers(units: UnitTable) -> int:
+def _layers(unit: Unit) -> int:
     """Return the number of layers with weights."""
-    return sum(_LAYERS.get(unit.name.partition(".")[0], 1) for unit in units.units)
+    return _LAYERS.get(unit.name.partition(".")[0], 1)
+
+
+def _layer_s(device: str, precision: str) -> float:
+    """Return the seconds of a layer's forward pass beside its samples."""
+    rows = {name: row for row in _layer_rows() for name in row.devices}
+    row = rows.get(device, rows["others"])
+    return (row.half_us if _BYTES[precision] < _FP32_BYTES else row.single_us) / 1e6
+
+
+@functools.cache
+def _layer_rows() -> tuple[_Layer, ...]:
+    rows = tomllib.loads(_FILE.read_text(encoding="utf-8"))["layer"]
+    return build_rows(_Layer, rows, path=_FILE.name, at="layer")
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import add
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hybridperf.plan.actions import ActionKind
 from hybridperf.plan.program import rank_program
@@ -14,11 +14,11 @@ from hybridperf.projection.memory import Memory, memory_bytes
 from hybridperf.projection.partition import stage_cuts
 from hybridperf.projection.simulate import Timeline, simulate
 from hybridperf.projection.stages import Stages
-from hybridperf.projection.steps import fewer_microbatches, simulated_steps
+from hybridperf.projection.steps import settled_round, settling_plans, simulated_steps
 from hybridperf.projection.traffic import sent_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from hybridperf.plan import ParallelPlan
     from hybridperf.projection.link import Network
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from hybridperf.projection.units import UnitTable, UnitTiming
 
 __all__ = ["Projection", "project"]
+
+_MOST_OFF: Final = 2e-3  #: of a step that is extrapolated, the most that rounds to come may differ
+_ROUNDING: Final = 1e-9  #: of a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,40 +82,32 @@ def project(
 
     Replicas and ranks of a tp group do the same at the same time, so one pipeline is simulated,
     with no more micro-batches than a steady state needs; with all of them for a timeline.
+
+    Raises:
+        ArithmeticError: if a part of the step is negative, which is an error of the projection.
     """
     cuts = stage_cuts(plan, units.units) if cuts is None else cuts
     stages = Stages(plan, units, cuts)
     microbatch = global_batch_size // (plan.dp * plan.microbatches)
     priced = plan_costs(plan, units, timing(microbatch), network, cuts, clips=clips)
-    short = _simulated(fewer_microbatches(plan), priced.costs)
-    step_s, waits_s = short.step_s, list(short.exposed_s)
-    if short.plan.microbatches < plan.microbatches:
-        longer = _simulated(fewer_microbatches(plan, rounds=1), priced.costs)
-        more = longer.plan.microbatches - short.plan.microbatches
-        rounds = (plan.microbatches - short.plan.microbatches) / more
-        step_s += rounds * (longer.step_s - short.step_s)
-        waits_s = [
-            fewer + rounds * (more - fewer)
-            for fewer, more in zip(short.exposed_s, longer.exposed_s, strict=True)
-        ]
-    step_s = max(step_s, busiest_s(plan, priced.costs))
+    steady = _steady(plan, priced.costs) if not with_timeline else _simulated(plan, priced.costs)
+    step_s = max(steady.step_s, busiest_s(plan, priced.costs))
     hidden_s = [  # exposed, but part of what the simulation takes for passes and updates
         plan.microbatches * passes + update
         for passes, update in zip(priced.passes_exposed_s, priced.update_exposed_s, strict=True)
     ]
+    busy_s = (_compute_s(plan, priced.costs, rank) - hidden_s[rank] for rank in range(plan.pp))
     return Projection(
         plan=plan,
         cuts=tuple(cuts),
         step_s=step_s,
         samples_per_s=global_batch_size / step_s,
-        busy_s=tuple(
-            _compute_s(plan, priced.costs, rank) - hidden for rank, hidden in enumerate(hidden_s)
-        ),
-        exposed_s=tuple(map(add, waits_s, hidden_s)),
+        busy_s=_parts(busy_s, step_s),
+        exposed_s=_parts(map(add, steady.exposed_s, hidden_s), step_s),
         averaging_s=tuple(map(add, priced.update_exposed_s, priced.runtime_s)),
         memory=memory_bytes(plan, units, cuts, microbatch, optimizer),
         sent_bytes=sent_bytes(stages, microbatch),
-        timeline=_simulated(plan, priced.costs).timeline if with_timeline else None,
+        timeline=steady.timeline if with_timeline else None,
     )
 
 
@@ -120,6 +115,14 @@ def _compute_s(plan: ParallelPlan, costs: Costs, rank: int) -> float:
     """Return the seconds of the passes and the update of ``rank`` in a step."""
     passes_s = sum(costs.forward_s[s] + costs.backward_s[s] for s in plan.stages_of(rank))
     return plan.microbatches * passes_s + costs.update_s[rank]
+
+
+def _parts(parts_s: Iterable[float], step_s: float) -> tuple[float, ...]:
+    """Return the parts of a step by rank, without the rounding errors of those that are zero."""
+    found = tuple(parts_s)
+    if min(found) < -_ROUNDING * step_s:
+        raise ArithmeticError(f"a step of {step_s} s has a part of {min(found)} s")
+    return tuple(max(0.0, each) for each in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,24 @@ class _Steady:
     step_s: float
     exposed_s: tuple[float, ...]  #: by rank
     timeline: Timeline
+
+
+def _steady(plan: ParallelPlan, costs: Costs) -> _Steady:
+    """Return the steady state of ``plan``, simulated with as few micro-batches as show it."""
+    _, measured = simulated_steps(plan)
+    for fewer in settling_plans(plan):
+        found = _simulated(fewer, costs)
+        rounds = (plan.microbatches - fewer.microbatches) / plan.pp
+        if not rounds:
+            break
+        more = settled_round(found.timeline, fewer, measured[-1])
+        if more is None:
+            continue
+        step_s = found.step_s + rounds * more.seconds
+        if rounds * more.spread_s <= _MOST_OFF * step_s:
+            exposed_s = map(add, found.exposed_s, (rounds * each for each in more.exposed_s))
+            return _Steady(plan, step_s, tuple(exposed_s), found.timeline)
+    return found
 
 
 def _simulated(plan: ParallelPlan, costs: Costs) -> _Steady:

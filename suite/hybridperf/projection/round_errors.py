@@ -63,7 +63,7 @@ def worst_decile(results: Sequence[Projected]) -> list[Projected]:
 def in_halves(results: Sequence[Projected]) -> tuple[list[Projected], list[Projected]]:
     """Return the results of every other submitter in the order of names, and all others.
 
-    The projection knows neither half: the errors of one show what to expect of the other.
+    What is fitted to one half shows by the errors of the other what to expect of others.
     """
     names = sorted({each.result.submitter for each in results})
     first = set(names[::2])

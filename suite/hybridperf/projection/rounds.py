@@ -2,12 +2,13 @@
 
 A step of data parallelism on a device takes::
 
-    t = c (b + k h) + r
+    t = b c + k l + r
 
-with b samples of the device in k micro-batches (gradient accumulation), h the benchmark's
-``half_batch``, c the seconds of a sample and r those of averaging gradients. The smallest system of
-a submitter, device and round gives c; r follows from the links of either system. Nothing is fitted
-on what is projected.
+with b samples of the device in k micro-batches (gradient accumulation), c the seconds of a sample,
+l those that passes take beside their samples (kernels too small for the device, their launches),
+and r those of averaging gradients. The smallest system of a submitter, device and round gives c; r
+follows from the links of either system; l is that of each layer, by the device's generation, which
+``rounds.toml`` has.
 
 Averaging is hierarchical: inside of each node, then among the devices of the same place on all
 nodes, each over its part of the node's adapters. It is not hidden behind the backward pass:
@@ -21,7 +22,7 @@ import functools
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from hybridperf.projection.collectives import all_reduce
 from hybridperf.projection.link import Group
@@ -43,8 +44,9 @@ __all__ = [
 ]
 
 _FILE: Final = Path(__file__).with_suffix(".toml")
-#: of a step, least share that computes: the links of the base cannot have been as slow as assumed
+#: of a step, least share of its samples: the base cannot have been as slow as assumed beside them
 _LEAST_SHARE: Final = 0.1
+_PASSES: Final = 3  #: by the time of a forward pass: a backward pass takes twice as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,7 @@ class Benchmark:
 
     parameters: int
     gradient_bytes: int  #: of one parameter
-    half_batch: float  #: samples
-    source: str
+    layers: int  #: with weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +131,15 @@ def _projected(results: Sequence[Published]) -> list[Projected]:
     fewest = min(each.devices for each in results)
     smallest = [each for each in results if each.devices == fewest]
     base = max(smallest, key=lambda each: each.samples_per_s)
-    sample_s = max(base.step_s - _averaging_s(base), _LEAST_SHARE * base.step_s) / _work(base)
+    samples_s = max(base.step_s - _fixed_s(base), _LEAST_SHARE * base.step_s)
+    sample_s = samples_s * base.devices / base.batch_size
     larger = sorted((each for each in results if each.devices > fewest), key=_order)
     return [
-        Projected(each, base, each.batch_size / (sample_s * _work(each) + _averaging_s(each)))
+        Projected(
+            each,
+            base,
+            each.batch_size / (sample_s * each.batch_size / each.devices + _fixed_s(each)),
+        )
         for each in larger
     ]
 
@@ -148,14 +154,25 @@ def _averaging_s(result: Published) -> float:
     return averaging_s(message_bytes, result.devices, result.devices_per_node, result.links)
 
 
-def _work(result: Published) -> float:
-    """Return a device's samples of a step, and those that its passes take as long as beside."""
-    half_batch = projectable_benchmarks()[result.benchmark].half_batch
-    return result.batch_size / result.devices + result.micro_batches * half_batch
+def _fixed_s(result: Published) -> float:
+    """Return the seconds of a step that do not depend on the samples of a device."""
+    layers, by_device = projectable_benchmarks()[result.benchmark].layers, _layer_us()
+    layer_s = by_device.get(result.device, by_device["others"]) / 1e6
+    return result.micro_batches * _PASSES * layers * layer_s + _averaging_s(result)
 
 
 @functools.cache
 def projectable_benchmarks() -> Mapping[str, Benchmark]:
     """Return the benchmarks whose results are projected, by name."""
-    table = tomllib.loads(_FILE.read_text(encoding="utf-8"))
-    return {name: build(Benchmark, row, path=_FILE.name, at=name) for name, row in table.items()}
+    rows = _table()["benchmark"].items()
+    return {name: build(Benchmark, row, path=_FILE.name, at=name) for name, row in rows}
+
+
+def _layer_us() -> Mapping[str, float]:
+    """Return the microseconds of a layer's forward pass beside its samples, by accelerator."""
+    return cast("Mapping[str, float]", _table()["layer_us"])
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(_FILE.read_text(encoding="utf-8"))

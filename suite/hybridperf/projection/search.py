@@ -15,13 +15,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import UserError
+from hybridperf.plan.fields import FIELDS
 from hybridperf.projection.bounds import GroupBounds, plan_at_least_s
 from hybridperf.projection.candidates import RECOMPUTED, Layout
 from hybridperf.projection.costs import plan_costs
 from hybridperf.projection.memory import memory_bytes
 from hybridperf.projection.project import project
 from hybridperf.projection.projected_cuts import projected_cuts
-from hybridperf.projection.steps import fewer_microbatches, simulated_steps
+from hybridperf.projection.steps import settling_plans, simulated_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,7 +38,9 @@ __all__ = ["Ranking", "Work", "cut_again", "groups", "search"]
 
 _SAME: Final = 1e-9  #: relative difference of steps below which two plans count as one
 _PARTITIONS: Final = 20  #: that are simulated to cut a pipeline again, about
-_ACTIONS: Final = 12  #: passes and messages of a stage, simulated twice: to extrapolate
+_LEAST_GAIN: Final = 1e-3  #: of a step, by each compression of a plan that counts
+_DEFAULTS: Final = FIELDS["gradients"].default, FIELDS["links"].default
+_ACTIONS: Final = 10  #: six passes and messages of a stage, of which some are simulated again
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,16 @@ class Work:
             clips=self.clips,
             with_timeline=with_timeline,
         )
+
+    def gains(self, projection: Projection) -> bool:
+        """Return whether a step takes longer without each compression of the projected plan.
+
+        That is so of plans without compression.
+        """
+        plan, cuts = projection.plan, projection.cuts
+        plain = {replace(plan, gradients=_DEFAULTS[0]), replace(plan, links=_DEFAULTS[1])} - {plan}
+        enough_s = projection.step_s * (1 + _LEAST_GAIN)
+        return all(self.project(each, cuts).step_s > enough_s for each in plain)
 
     def cut(self, plan: ParallelPlan) -> ParallelPlan:
         """Return ``plan`` with the cuts with which its step is projected to be shortest.
@@ -259,7 +272,9 @@ class _Search:
         self._budget -= actions
         self._ranking.projected += 1
         cuts = plan.cuts or self._bounds.by_flops(plan.pipeline_stages)
-        self._keep(self._work.project(plan, cuts))
+        projection = self._work.project(plan, cuts)
+        if projection.step_s < self._slowest_wanted_s and self._work.gains(projection):
+            self._keep(projection)
 
     def _keep(self, projection: Projection) -> None:
         """Add ``projection`` to the best, unless a plainer plan is projected alike."""
@@ -277,7 +292,7 @@ class _Search:
 def _actions(plan: ParallelPlan) -> int:
     """Return about how many actions the simulation of ``plan`` has."""
     steps, _ = simulated_steps(plan)
-    microbatches = fewer_microbatches(plan, rounds=1).microbatches
+    microbatches = next(settling_plans(plan)).microbatches
     return _ACTIONS * len(steps) * plan.pipeline_stages * microbatches
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from hybridperf.plan.actions import Action
 
-__all__ = ["Bucket", "Costs", "Hop", "Receives", "Timeline", "simulate"]
+__all__ = ["PASSES", "Bucket", "Costs", "Hop", "Receives", "Timeline", "simulate"]
 
 
 class Hop(NamedTuple):
@@ -80,8 +80,18 @@ class Timeline:
     programs: tuple[Sequence[Action], ...]  #: by rank
     start_s: tuple[list[float], ...]  #: by rank and action
     end_s: tuple[list[float], ...]
-    exposed_s: tuple[dict[int, float], ...]  #: by rank and step
-    idle_s: tuple[dict[int, float], ...]
+    exposed_at_s: tuple[dict[int, float], ...]  #: by rank and action
+    idle_s: tuple[dict[int, float], ...]  #: by rank and step
+
+    @property
+    def exposed_s(self) -> tuple[dict[int, float], ...]:
+        """Return the exposed communication of each rank and step."""
+        found: tuple[dict[int, float], ...] = tuple({} for _ in self.programs)
+        for program, waits, by_step in zip(self.programs, self.exposed_at_s, found, strict=True):
+            for at, seconds in waits.items():
+                step = program[at].step
+                by_step[step] = by_step.get(step, 0.0) + seconds
+        return found
 
     @property
     def makespan_s(self) -> float:
@@ -161,8 +171,8 @@ class _Simulation:
         while at < count:
             kind, step, _, _, stage = program[at]
             began = now
-            if owed[rank] and kind in _PASSES:
-                now += self._spend_owed(rank, step)
+            if owed[rank] and kind in PASSES:
+                now += self._spend_owed(rank, at)
             if kind is _FORWARD:
                 now += forward_s[stage]
             elif kind is _BACKWARD:
@@ -200,7 +210,7 @@ class _Simulation:
                 if arrival > now:
                     idle = sent - now if sent > now else 0.0
                     self.idle[rank][step] += idle
-                    self.exposed[rank][step] += arrival - now - idle
+                    self.exposed[rank][at] += arrival - now - idle
                     self._spend_waiting(rank, arrival - now)
                     now = arrival
                 now += hop.decode_s
@@ -214,12 +224,12 @@ class _Simulation:
                     break
                 self._reduce(rank, step, stage, now)
             elif kind is _AWAIT:
-                now = self._await(rank, step, now)
+                now = self._await(rank, at, now)
             elif kind is _UPDATE:
                 if costs.clip_s is not None and not self._all_are_ready(rank, step, now):
                     break
-                began = self._await(rank, step, now)
-                now = self._clip(rank, step, began) + self._spend_owed(rank, step)
+                began = self._await(rank, at, now)
+                now = self._clip(rank, at, began) + self._spend_owed(rank, at)
                 now += costs.update_s[rank]
             started(began)
             ended(now)
@@ -259,21 +269,25 @@ class _Simulation:
             self.worked[rank, step] += bucket.seconds * self.costs.averaging_work
         self.reducer_free[self.turns[rank]] = self.averaged[rank, step] = free
 
-    def _await(self, rank: int, step: int, now: float) -> float:
-        """Return when the gradients of ``step`` are averaged that ``rank`` has started so far."""
+    def _await(self, rank: int, at: int, now: float) -> float:
+        """Return when the gradients are averaged that ``rank`` has started so far.
+
+        Those are of the step of its action ``at``.
+        """
+        step = self.programs[rank][at].step
         averaged = self.averaged.get((rank, step), now)
         self.owed[rank] += self.worked.pop((rank, step), 0.0)
         if averaged <= now:
             return now
-        self.exposed[rank][step] += averaged - now
+        self.exposed[rank][at] += averaged - now
         self._spend_waiting(rank, averaged - now)
         return averaged
 
-    def _spend_owed(self, rank: int, step: int) -> float:
+    def _spend_owed(self, rank: int, at: int) -> float:
         """Charge ``rank`` the processor time that it owes to communication, and return it."""
         seconds, self.owed[rank] = self.owed[rank], 0.0
         if seconds:
-            self.exposed[rank][step] += seconds
+            self.exposed[rank][at] += seconds
         return seconds
 
     def _spend_waiting(self, rank: int, seconds: float) -> None:
@@ -294,13 +308,14 @@ class _Simulation:
                     heappush(self.runnable, (time, other))
         return True
 
-    def _clip(self, rank: int, step: int, now: float) -> float:
+    def _clip(self, rank: int, at: int, now: float) -> float:
         """Return when ``rank`` knows the norm of the whole gradient; ``now`` without clipping."""
         if self.costs.clip_s is None:
             return now
+        step = self.programs[rank][at].step
         latest = max(self.ready[step].values())
         self.idle[rank][step] += latest - now
-        self.exposed[rank][step] += self.costs.clip_s
+        self.exposed[rank][at] += self.costs.clip_s
         self._spend_waiting(rank, latest - now)
         return latest + self.costs.clip_s
 
@@ -316,4 +331,4 @@ _RECEIVE_GRADIENT = ActionKind.RECEIVE_GRADIENT
 _REDUCE = ActionKind.REDUCE
 _AWAIT = ActionKind.AWAIT
 _UPDATE = ActionKind.UPDATE
-_PASSES = frozenset({_FORWARD, _BACKWARD, _BACKWARD_INPUT, _BACKWARD_WEIGHT})
+PASSES = frozenset({_FORWARD, _BACKWARD, _BACKWARD_INPUT, _BACKWARD_WEIGHT})

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.errors import UserError
 from hybridperf.findings import visible
 from hybridperf.log import keys
-from hybridperf.log.rounds import read_package
+from hybridperf.log.rounds import edition_of, read_package
 from hybridperf.projection.described import described_links
 from hybridperf.projection.rounds import Published, projectable_benchmarks
 from hybridperf.score.scaling import side_of
-from hybridperf.score.score import edition_of
 from hybridperf.system.catalog import find_accelerator
 from hybridperf.system.counts import accelerators_per_node
 from hybridperf.untrusted import COUNT_CAP, whole
@@ -46,12 +45,11 @@ def published_system(package: Package) -> Published | NotProjected:
     """Read the published result ``package``: what it ran on, and its steady throughput."""
     result = read_package(package)
     try:
-        side = side_of(result)
+        published = _published(result, side_of(result))
     except UserError as error:
         found = error.finding
         why = f"expected {found.expected}, found {found.found}" if found else str(error)
         return NotProjected(package.name, why)
-    published = _published(result, side)
     return NotProjected(package.name, published) if isinstance(published, str) else published
 
 

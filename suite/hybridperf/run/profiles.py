@@ -10,11 +10,12 @@ from hybridperf.findings import Finding
 from hybridperf.projection.profile import Profile
 from hybridperf.run.trainer_answers import answer, cache, cache_place, made_with
 from hybridperf.system.accelerators import probe_accelerators
-from hybridperf.system.cpu import probe_processor
+from hybridperf.system.cpu import OtherProcesses, probe_processor
 from hybridperf.tasks.registry import read_task
 from hybridperf.untrusted import read_object
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from hybridperf.tasks.task import Task
@@ -25,26 +26,57 @@ _SIZES: Final = 5
 _LARGEST: Final = 64  #: samples of a micro-batch that is measured; larger ones are extrapolated
 _STEPS: Final = 25  #: of each micro-batch
 _KIND: Final = "profiles"
+_MOST_OTHERS: Final = 0.1  #: of the processors' time, what other processes may use meanwhile
+_ATTEMPTS: Final = 3
 
 
-def measure_profile(path: Path, ranks: int, precision: str = "fp32") -> Profile:
+def measure_profile(
+    path: Path,
+    ranks: int,
+    precision: str = "fp32",
+    *,
+    remeasure: bool = False,
+    busy_too: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> Profile:
     """Return the profile of the task at ``path`` with ``ranks`` on this machine, cached.
 
     It is measured, which takes seconds to minutes, unless the cache has one of the same task,
-    machine, PyTorch and code.
+    machine, PyTorch and code; with ``remeasure`` in any case. Where other processes use the
+    processors meanwhile, it is measured again, a few times. A profile that they have slowed is
+    returned with ``busy_too`` only, and never cached. ``say`` is told of each stage in a line.
 
     Raises:
         UserError: exit status 4 if the trainer has no module for it, or ranks fail or leave no
-            valid profile.
+            valid profile, or other processes use the processors.
     """
     task = read_task(path)
-    if found := cached_profile(task, ranks, precision):
+    if not remeasure and (found := cached_profile(task, ranks, precision)):
         return found
-    profile = dataclasses.replace(
-        _measured(path, task, ranks, precision), made_with=_made_with(task)
+    for attempt in range(1, _ATTEMPTS + 1):
+        again = f", attempt {attempt} of {_ATTEMPTS}" if attempt > 1 else ""
+        say(f"{task.name}: measuring units and links on {ranks} ranks, for up to minutes{again}")
+        others = OtherProcesses()
+        profile = _measured(path, task, ranks, precision)
+        share = others.share()
+        if share <= _MOST_OTHERS:
+            profile = dataclasses.replace(profile, made_with=_made_with(task))
+            cache(_place(task, ranks, precision), profile.as_table())
+            return profile
+        say(f"{task.name}: other processes used {share:.0%} of the processors meanwhile")
+        if busy_too:
+            return profile
+    raise UserError(
+        Finding(
+            "profile.busy",
+            f"other processes to use at most {_MOST_OTHERS:.0%} of the processors while units are "
+            "measured",
+            f"{share:.0%} in the last of {_ATTEMPTS} attempts",
+            "end them, or name a plan or a --system; hybridperf plan --busy uses such a profile",
+            task.name,
+        ),
+        ExitCode.ENVIRONMENT,
     )
-    cache(_place(task, ranks, precision), profile.as_table())
-    return profile
 
 
 def cached_profile(task: Task, ranks: int, precision: str = "fp32") -> Profile | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.cli.options import add_format, add_jobs, add_overrides, whole_number
 from hybridperf.cli.plan_screen import plans_json, print_plans
 from hybridperf.cli.planning import HERE, setting_of
-from hybridperf.cli.printing import print_json
+from hybridperf.cli.printing import print_json, print_stage
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.plan.fields import FIELDS
@@ -79,8 +79,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_number,
         default=0,
         metavar="N",
-        help=f"train {_MEASURED_STEPS} steps under each of the first N plans here, and rank these "
-        "by what was measured",
+        help=f"train {_MEASURED_STEPS} steps under each of the first N plans here, and rank by "
+        "what was measured where it was",
+    )
+    parser.add_argument(
+        "--remeasure",
+        action="store_true",
+        help="measure units and links of this machine again, though they have been",
+    )
+    parser.add_argument(
+        "--busy",
+        action="store_true",
+        help="use units and links as measured, and do not keep them, where other processes use the "
+        "processors meanwhile (default: measure again, then refuse)",
     )
     parser.add_argument(
         "--validate",
@@ -107,9 +118,10 @@ def execute(options: argparse.Namespace) -> ExitCode:
     if options.task is None or options.devices is None:
         reason = "expected a task with --devices N, or --validate or --curves"
         raise UserError(f"{reason}; see 'hybridperf plan --help'.", ExitCode.USAGE)
-    if options.measure and options.system != HERE:
-        reason = f"expected --system {HERE} with --measure, found {options.system!r:.60}"
-        raise UserError(f"{reason}; drop one of them.", ExitCode.USAGE)
+    for option in ("measure", "remeasure", "busy"):
+        if getattr(options, option) and options.system != HERE:
+            reason = f"expected --system {HERE} with --{option}, found {options.system!r:.60}"
+            raise UserError(f"{reason}; drop one of them.", ExitCode.USAGE)
     if options.system == HERE and options.devices > (most := usable_devices().count):
         expected, remedy = f"at most {most}, which are here", "lower it, or name a --system"
         finding = Finding("plan.devices", expected, f"--devices {options.devices}", remedy)
@@ -125,6 +137,8 @@ def execute(options: argparse.Namespace) -> ExitCode:
         devices=options.devices,
         precision=options.precision,
         memory_gb=options.memory_gb,
+        remeasure=options.remeasure,
+        busy_too=options.busy,
     )
     wanted = max(options.top, options.measure)
     equivalent = setting.ranking("equivalent", wanted)
@@ -165,6 +179,7 @@ def _measured(
             division="open",  # nothing is published, so no bounds of the closed one hold
             overrides=tuple(overrides.items()),
         )
+        print_stage(f"training {_MEASURED_STEPS} steps under {each.plan}")
         steps[str(each.plan)] = measure_steps(request, _MEASURED_STEPS).step_s
     return steps
 
