@@ -14,7 +14,7 @@ from hybridperf.tasks.registry import task_path
 from hybridperf_reference import predict
 from hybridperf_reference.engine.mesh import build_mesh
 from hybridperf_reference.engine.trainer import Trainer
-from hybridperf_reference.images.classifier import ImageClassifier
+from hybridperf_reference.images.objective import ImageClassifier
 from hybridperf_reference.models import chain_of
 from tests.run_spec import run_spec
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from hybridperf.log.sums import SUMS
 from hybridperf.plan import ParallelPlan
+from hybridperf_reference.engine.chain import Stage
 from hybridperf_reference.engine.checkpoint import (
     CheckpointError,
     Progress,
@@ -21,7 +22,6 @@ from hybridperf_reference.engine.checkpoint import (
     save_checkpoint,
 )
 from hybridperf_reference.engine.optim import build_optimizer
-from hybridperf_reference.engine.stage import Stage
 from tests.engine.checkpoint_worlds import CASES, MODELS, PLANS, STEPS, main
 from tests.engine.families import FAMILIES
 from tests.engine.ranks import start_ranks, wait_for_ranks

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hybridperf.plan.fields import FIELDS
-from hybridperf_reference.engine.link_codecs import LINK_CODECS, LinkCodec, LinkKey
+from hybridperf_reference.engine.link import LINK_CODECS, LinkCodec, LinkKey
 from tests.tiers import grid
 
 KEY = LinkKey(seed=7, step=3, microbatch=5, boundary=1, gradient=False)

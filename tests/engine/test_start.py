@@ -11,7 +11,7 @@ import pytest
 
 from hybridperf.tasks.registry import find_task
 from hybridperf_reference.engine import chain
-from hybridperf_reference.engine.partition import forward_flops
+from hybridperf_reference.engine.parallelize import forward_flops
 from hybridperf_reference.models import chain_of
 from tests.engine.odd_models import CLASSES, ODD, WIDTH
 

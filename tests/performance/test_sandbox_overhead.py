@@ -30,7 +30,7 @@ from hybridperf.run.timed_run import sealed_weights
 from hybridperf.system.landlock import why_no_landlock
 from hybridperf.tasks.data import load
 from hybridperf.tasks.registry import find_task, task_path
-from hybridperf_reference.engine.stage import Stage
+from hybridperf_reference.engine.chain import Stage
 from hybridperf_reference.models import chain_of
 from tests.performance.launch import run_ranks
 from tests.performance.pairing import interval

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from hybridperf.run.spec import weights_folder, weights_part
 from hybridperf.run.timed_run import TimedRun
-from hybridperf_reference.engine.stage import Stage
+from hybridperf_reference.engine.chain import Stage
 from hybridperf_reference.models import chain_of
 from tests.trainers.nearest.memory import SHARES, Memory
 

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+import torch
+import torch.distributed as dist
+
+from hybridperf_reference.engine.data_parallel import unwrapped
 from hybridperf_reference.engine.gradients import add_zero_gradients
 from hybridperf_reference.engine.parallelize import finalize_gradients
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from hybridperf.plan import ParallelPlan
     from hybridperf_reference.engine.data_parallel import DataParallel
+    from hybridperf_reference.engine.loss import BatchLoss
     from hybridperf_reference.engine.mesh import Mesh
     from hybridperf_reference.engine.parallelize import Part
     from hybridperf_reference.engine.rng import RngStreams
     from hybridperf_reference.engine.timing import StepTimer
     from hybridperf_reference.engine.update import Update
 
-__all__ = ["Executor", "Passes", "StepByStep"]
+__all__ = ["Executor", "Passes", "StagePredictor", "StepByStep", "WholeModel"]
 
 
 class Executor(Protocol):
@@ -144,3 +149,72 @@ class StepByStep:
     def bytes_sent(self) -> dict[str, int]:
         """Return nothing: torch does not count them."""
         return {}
+
+
+class WholeModel:
+    """Run the whole model on this rank."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: BatchLoss,
+        plan: ParallelPlan,
+        replicas: DataParallel,
+        timer: StepTimer,
+    ) -> None:
+        self._module, self._loss, self._plan = module, loss, plan
+        self._replicas, self._timer = replicas, timer
+        self._timed_backward = replicas.timed_backward(module)
+
+    def compute_gradients(
+        self, step: int, inputs: Tensor | None, targets: Tensor | None, scale: float
+    ) -> None:
+        """Accumulate gradients over micro-batches of ``inputs`` and ``targets`` [batch, ...]."""
+        assert inputs is not None, "this rank holds the first stage"
+        assert targets is not None, "this rank holds the last stage"
+        with self._timer.part("waiting"):  # replicas may sum the numbers of their targets
+            self._loss.begin_step(targets, scale)
+        count = self._plan.microbatches
+        pairs = zip(inputs.chunk(count), targets.chunk(count), strict=True)
+        for number, (some_inputs, some_targets) in enumerate(pairs):
+            with self._replicas.micro_batch(last=number == count - 1):
+                with self._timer.action("forward", step, number):
+                    loss = self._loss(self._module(some_inputs), some_targets)
+                with self._timer.action("backward", step, number), self._timed_backward():
+                    loss.backward()
+
+    def predict(self, inputs: Tensor | None, samples: int) -> Tensor | None:
+        """Return the outputs [batch, ...] for ``inputs`` [batch, ...]."""
+        del samples  # as many as inputs
+        assert inputs is not None, "this rank holds the first stage"
+        outputs: Tensor = unwrapped(self._module)(inputs)
+        return outputs
+
+
+class StagePredictor:
+    """Pass samples through the stages of a pipeline, one stage after the other."""
+
+    def __init__(self, part: Part, plan: ParallelPlan, mesh: Mesh) -> None:
+        self._mesh, self._edges = mesh, part.edges
+        numbers = plan.stages_of(mesh.pp_rank)
+        self._modules = dict(zip(numbers, map(unwrapped, part.modules), strict=True))
+        self._holders = {s: rank for rank in range(plan.pp) for s in plan.stages_of(rank)}
+        self._last = plan.pipeline_stages - 1
+
+    def predict(self, inputs: Tensor | None, samples: int) -> Tensor | None:
+        """Return outputs for ``inputs``, both [batch, ...], on the last stage's rank, else None.
+
+        ``inputs`` are those of ``samples`` samples; only the rank of the first stage needs them.
+        """
+        values, own, group = inputs, self._mesh.pp_rank, self._mesh.pp_group
+        for number, module in self._modules.items():
+            edge = self._edges[number]
+            if number > 0 and self._holders[number - 1] != own:
+                shape = (samples, *edge.shape)
+                values = torch.empty(shape, dtype=edge.dtype, device=self._mesh.device)
+                dist.recv(values, group=group, group_src=self._holders[number - 1])
+            values = module(values)
+            if number < self._last and self._holders[number + 1] != own:
+                assert values is not None
+                dist.send(values, group=group, group_dst=self._holders[number + 1])
+        return values if self._last in self._modules else None

@@ -1,14 +1,9 @@
-"""Time the units of a model by marks in whole training steps, as the engine runs them.
-
-A unit that runs alone finds its weights and inputs in other caches than in training: the sum of
-such times differs from a step's by up to 40 %. Here the step is the engine's own and unbroken.
-Marks are taken as each unit's forward pass ends and as each boundary's gradient arrives, so the
-times between them tile the step.
-"""
+"""Time the units of a model in whole training steps, and what ranks send each other."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import statistics
 import time
 from dataclasses import dataclass, field, replace
@@ -20,8 +15,11 @@ import torch
 import torch.distributed as dist
 
 from hybridperf.plan import ParallelPlan
+from hybridperf.projection.profile import Transfer
 from hybridperf.projection.units import UnitTimes
 from hybridperf_reference.engine.data_parallel import DataParallel
+from hybridperf_reference.engine.executor import WholeModel
+from hybridperf_reference.engine.link import LINK_CODECS, Link, LinkKey
 from hybridperf_reference.engine.loss import BatchLoss
 from hybridperf_reference.engine.mesh import Mesh
 from hybridperf_reference.engine.optim import build_optimizer
@@ -29,21 +27,30 @@ from hybridperf_reference.engine.parallelize import finalize_gradients, parallel
 from hybridperf_reference.engine.rng import RngStreams
 from hybridperf_reference.engine.timing import StepTimer
 from hybridperf_reference.engine.update import Update
-from hybridperf_reference.engine.whole_model import WholeModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor
 
+    from hybridperf.projection.profile import Communication
     from hybridperf.tasks.task import Task
     from hybridperf_reference.engine.chain import Chain
+    from hybridperf_reference.engine.link import LinkCodec
 
-__all__ = ["Marks", "UnitProfiler", "mean_of_ranks", "median_of_means", "most_of_ranks"]
+__all__ = [
+    "Marks",
+    "UnitProfiler",
+    "mean_of_ranks",
+    "measure_averaging_work",
+    "measure_transfers",
+    "median_of_means",
+    "most_of_ranks",
+]
 
 _WARM_UP_STEPS: Final = 3
-_FEWEST: Final = 3  # steps measured
-_GROUP: Final = 5  # steps of a mean
+_FEWEST_STEPS: Final = 3  # steps measured
+_GROUP_STEPS: Final = 5  # steps of a mean
 _UPDATES: Final = 7  # of each unit's parameters alone, to divide the whole update's time
 
 
@@ -61,6 +68,11 @@ class Marks:
 
 class UnitProfiler:
     """Times the units of ``chain`` in training steps of one rank without parallelism.
+
+    A unit that runs alone finds its weights and inputs in other caches than in training: the sum of
+    such times differs from a step's by up to 40 %. Here the step is the engine's own and unbroken.
+    Marks are taken as each unit's forward pass ends and as each boundary's gradient arrives, so the
+    times between them tile the step.
 
     ``precision`` is that of a plan. With ``contiguous`` parameters are so, as FSDP requires.
     ``clock`` gives seconds on the CPU; on an accelerator device events are recorded. Weights stay
@@ -137,7 +149,7 @@ class UnitProfiler:
                     marked.append(marks)
                 else:
                     whole_s.append(seconds)
-            if len(marked) >= _FEWEST and elapsed_s > most_s:
+            if len(marked) >= _FEWEST_STEPS and elapsed_s > most_s:
                 break
         self._timer.collect()
         return self.times(microbatch, marked, median_of_means(whole_s))
@@ -158,7 +170,7 @@ class UnitProfiler:
 
     def seconds(self, marks: Marks) -> float:
         """Return the seconds of the whole step that left ``marks``."""
-        self._synchronize()
+        _synchronize(self._mesh.device)
         return self._timer.seconds(marks.begin, marks.end)
 
     def _example(self, microbatch: int) -> tuple[Tensor, Tensor]:
@@ -242,7 +254,7 @@ class UnitProfiler:
             for _ in range(_UPDATES):
                 optimizer.step()
                 marks.append(self._timer.mark())
-            self._synchronize()
+            _synchronize(self._mesh.device)
             # The median leaves out the first update, which makes the optimizer's state.
             seconds.append(
                 statistics.median(self._timer.seconds(*pair) for pair in pairwise(marks))
@@ -252,10 +264,6 @@ class UnitProfiler:
         self._shares = [each / whole if whole else 0.0 for each in seconds]
         return self._shares
 
-    def _synchronize(self) -> None:
-        if self._mesh.device.type != "cpu":
-            torch.accelerator.synchronize(self._mesh.device)
-
 
 def median_of_means(seconds: Sequence[float]) -> float:
     """Return the median of the means of every few of ``seconds``.
@@ -263,8 +271,8 @@ def median_of_means(seconds: Sequence[float]) -> float:
     Unlike their median it has what steps take longer now and then, and unlike their mean it leaves
     out what happens once.
     """
-    starts = range(0, max(1, len(seconds) - _GROUP + 1), _GROUP)
-    return statistics.median(statistics.mean(seconds[at : at + _GROUP]) for at in starts)
+    starts = range(0, max(1, len(seconds) - _GROUP_STEPS + 1), _GROUP_STEPS)
+    return statistics.median(statistics.mean(seconds[at : at + _GROUP_STEPS]) for at in starts)
 
 
 def most_of_ranks(seconds: float, device: torch.device) -> float:
@@ -287,3 +295,205 @@ def mean_of_ranks(times: UnitTimes, device: torch.device) -> UnitTimes:
     count = len(times.forward_s)
     forward, backward, update = (tuple(means[at : at + count]) for at in range(0, 3 * count, count))
     return UnitTimes(times.microbatch, forward, backward, loss_s, update)
+
+
+_CPU_SIZES: Final = 7  # of messages, from 1 KiB to 4 MiB
+_ACCELERATOR_SIZES: Final = 10  # to 256 MiB: smaller ones do not fill such links
+_TIMES: Final = 15
+_WARM_UP: Final = 3
+_TURNS: Final = 7  # processes slow down and recover
+_FEW: Final = 5  # times in a turn, or after a step
+_COMPUTED_S: Final = 0.02  # so long at least is computed beside an all-reduce
+_TRIED_ELEMENTS: Final = 2**18  # of an all-reduce that says how many take as long
+_MOST_TIMES: Final = 64  # as many elements
+_ELEMENT_BYTES: Final = 4
+_CODED_SAMPLES: Final = (4, 32)
+_KEY: Final = LinkKey(0, 0, 0, 0, gradient=False)  # uncompressed messages do not depend on it
+
+
+def measure_transfers(
+    device: torch.device, boundary: Tensor, train: Callable[[], object]
+) -> list[Transfer]:
+    """Time messages between pairs of ranks, and collectives of groups of each size.
+
+    A collective over all ranks. Groups are of consecutive ranks; all groups of a size communicate
+    at the same time, as those of a plan do, and all ranks encode and decode at the same time. What
+    they encode is as at ``boundary``, one sample's activations [...] on the meta device. ``train``
+    trains a step, which leaves in the caches what it does before they encode in training. Times are
+    means over ranks, of each one's median.
+    """
+    world = dist.get_world_size()
+    powers = range(_CPU_SIZES if device.type == "cpu" else _ACCELERATOR_SIZES)
+    found = []
+    for ranks in range(2, world + 1):
+        if world % ranks:
+            continue
+        group, _ = dist.new_subgroups(ranks)
+        assert isinstance(group, dist.ProcessGroup), "every rank is in one of them"
+        kinds: dict[Communication, Callable[[int], Callable[[], None]]] = {
+            "all_reduce": partial(_all_reduce, group, device),
+            "reduce_scatter": partial(_reduce_scatter, group, device),
+            "all_gather": partial(_all_gather, group, device),
+        }
+        if ranks == 2:
+            back, _ = dist.new_subgroups(ranks)
+            assert isinstance(back, dist.ProcessGroup), "as above"
+            kinds["send"] = partial(_there_and_back, group, back, device)
+        for kind, of_size in kinds.items():
+            trips = 2 if kind == "send" else 1
+            times = []
+            for size in (1024 * 4**power for power in powers):
+                # A collective of parts has equal ones.
+                elements = size // _ELEMENT_BYTES // ranks * ranks
+                seconds, worked_s = _mean(_seconds(of_size(elements), device), device)
+                times.append((elements * _ELEMENT_BYTES, seconds / trips, worked_s / trips))
+            found.append(Transfer(kind, ranks, tuple(times)))
+    return [*found, *_codecs(device, boundary, train)]
+
+
+def measure_averaging_work(device: torch.device, compute: Callable[[], object]) -> float:
+    """Return for which share of the seconds of an all-reduce it keeps its ranks from computing.
+
+    A collective. With c, a and b the seconds of computing, of an all-reduce of all ranks that takes
+    half as long, and of both at once, that is (b - c) / a: sending and receiving take a processor,
+    which on the CPU is one that computes where ranks compute on all of them. It is more than 1
+    where both at once take longer than one after the other, since they share caches. Beside
+    computing an all-reduce takes longer than alone: of one that alone takes as long as c, some is
+    left when its ranks have computed, and that did not keep them from it.
+    """
+    group = dist.group.WORLD
+    assert group is not None, "ranks have joined"
+    step_s, reduce_s = (
+        _mean(_seconds(each, device), device)[0]
+        for each in (compute, _all_reduce(group, device, _TRIED_ELEMENTS))
+    )
+    steps = math.ceil(_COMPUTED_S / step_s)
+    count = round(min(steps * step_s / 2 / reduce_s, _MOST_TIMES) * _TRIED_ELEMENTS)
+    values = torch.zeros(max(1, count), device=device)
+
+    def compute_all() -> None:
+        for _ in range(steps):
+            compute()
+
+    def both() -> None:
+        work = dist.all_reduce(values, group=group, async_op=True)
+        compute_all()
+        _wait(work)
+
+    each = (compute_all, _all_reduce(group, device, values.numel()), both)
+    shares = []
+    for _ in range(_TURNS):
+        compute_s, reduce_s, both_s = (
+            _mean(_seconds(one, device, _FEW), device)[0] for one in each
+        )
+        shares.append((both_s - compute_s) / reduce_s)
+    return max(statistics.median(shares), 0.0)
+
+
+def _codecs(
+    device: torch.device, boundary: Tensor, train: Callable[[], object]
+) -> Iterator[Transfer]:
+    """Time encoding and decoding, one after the other, of what stages send, each after a step."""
+    kinds: tuple[Communication, ...] = ("bf16", "int8", "topk")
+    for kind in kinds:
+        codec, times = LINK_CODECS[kind], []
+        for samples in _CODED_SAMPLES:
+            values = torch.randn(samples, *boundary.shape, device=device)
+            if values.dim() == 4 and not boundary.is_contiguous():
+                values = values.contiguous(memory_format=torch.channels_last)
+
+            def code(values: Tensor = values, codec: LinkCodec = codec) -> None:
+                codec.decode(codec.encode(values, _KEY), values.shape, values.dtype)
+
+            found = _seconds(code, device, _FEW, before=train)
+            times.append((values.nbytes, *_mean(found, device)))
+        yield Transfer(kind, 2, tuple(times))
+
+
+def _seconds(
+    communicate: Callable[[], object],
+    device: torch.device,
+    times: int = _TIMES,
+    *,
+    before: Callable[[], object] = lambda: None,
+) -> tuple[float, float]:
+    """Return the median seconds of ``communicate``, and the mean of the processor's seconds.
+
+    ``before`` is called each time before it, and not timed.
+    """
+    seconds, worked_s = [], []
+    for _ in range(_WARM_UP + times):
+        before()
+        _synchronize(device)
+        start, start_worked = time.perf_counter(), time.process_time()
+        communicate()
+        _synchronize(device)
+        seconds.append(time.perf_counter() - start)
+        worked_s.append(time.process_time() - start_worked)
+    return statistics.median(seconds[_WARM_UP:]), statistics.fmean(worked_s[_WARM_UP:])
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
+
+
+def _mean(values: tuple[float, float], device: torch.device) -> tuple[float, float]:
+    """Return the means over all ranks."""
+    totals = torch.tensor(values, device=device)
+    dist.all_reduce(totals)
+    seconds, worked_s = (totals / dist.get_world_size()).tolist()
+    return seconds, worked_s
+
+
+def _there_and_back(
+    forth: dist.ProcessGroup, back: dist.ProcessGroup, device: torch.device, elements: int
+) -> Callable[[], None]:
+    """Return what sends a message from the first rank of a pair to the second, and one back."""
+    own = dist.get_rank(forth)
+    values = torch.zeros(elements, device=device)
+
+    def link(group: dist.ProcessGroup) -> Link:
+        codec = LINK_CODECS["none"]
+        return Link(group, (elements,), values.dtype, device, codec=codec, most_sends=1)
+
+    away, home = (link(forth), link(back)) if own == 0 else (link(back), link(forth))
+
+    def exchange() -> None:
+        if own == 0:
+            away.send(values, _KEY)
+            home.receive(another=False)
+        else:
+            home.receive(another=False)
+            away.send(values, _KEY)
+        away.drain()
+
+    return exchange
+
+
+def _all_reduce(
+    group: dist.ProcessGroup, device: torch.device, elements: int
+) -> Callable[[], None]:
+    values = torch.zeros(elements, device=device)
+    return lambda: _wait(dist.all_reduce(values, group=group, async_op=True))
+
+
+def _reduce_scatter(
+    group: dist.ProcessGroup, device: torch.device, elements: int
+) -> Callable[[], None]:
+    whole = torch.zeros(elements, device=device)
+    own = torch.zeros(elements // dist.get_world_size(group), device=device)
+    return lambda: _wait(dist.reduce_scatter_tensor(own, whole, group=group, async_op=True))
+
+
+def _all_gather(
+    group: dist.ProcessGroup, device: torch.device, elements: int
+) -> Callable[[], None]:
+    whole = torch.zeros(elements, device=device)
+    own = torch.zeros(elements // dist.get_world_size(group), device=device)
+    return lambda: _wait(dist.all_gather_into_tensor(whole, own, group=group, async_op=True))
+
+
+def _wait(work: dist.Work | None) -> None:
+    if work is not None:
+        work.wait()

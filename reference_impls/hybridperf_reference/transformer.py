@@ -1,8 +1,4 @@
-"""A Transformer encoder layer (Vaswani et al. 2017), with post-norm or pre-norm.
-
-Query, key and value are separate linear layers: a split backward pass accumulates wrong gradients
-for a single layer whose output is chunked in three (pytorch#170277).
-"""
+"""A Transformer encoder layer (Vaswani et al. 2017), with post-norm or pre-norm."""
 
 from __future__ import annotations
 
@@ -29,7 +25,11 @@ SPLIT: Final[Mapping[str, Split]] = {
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention without a mask."""
+    """Multi-head self-attention without a mask.
+
+    Query, key and value are separate linear layers: a split backward pass accumulates wrong
+    gradients for a single layer whose output is chunked in three (pytorch#170277).
+    """
 
     def __init__(self, hidden: int, heads: int, dropout: float) -> None:
         super().__init__()
