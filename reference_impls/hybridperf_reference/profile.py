@@ -42,17 +42,14 @@ from hybridperf_reference.runtime_profile import measure_runtimes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from torch import Tensor
-
     from hybridperf.projection.units import UnitTimes
     from hybridperf.tasks.task import Task
-    from hybridperf_reference.engine.chain import Chain, Objective
+    from hybridperf_reference.engine.chain import Objective
     from hybridperf_reference.models import Build
 
 __all__ = ["main", "measure", "profile_on"]
 
 _BATCHES = 15
-_WARM_UP = 3
 
 
 def main(build: Build | None = None) -> None:
@@ -113,10 +110,7 @@ def profile_on(
     times = [mean_of_ranks(each, device) for each in measured]
     together_s = next(_step_s(each) for each in times if each.microbatch == middle)
     train = partial(profiler.step, middle, marked=False)
-    transfers = measure_transfers(device, _middle(chain), train) if ranks > 1 else []
-    sharded = UnitProfiler(
-        chain_of(task, 0, build), task, device, precision=precision, contiguous=True
-    )
+    transfers = measure_transfers(device) if ranks > 1 else []
     input_s, target_s = _reading_s(task, chain.objective, device, train)
     profile = Profile(
         task=task.name,
@@ -132,7 +126,6 @@ def profile_on(
         transfers=tuple(transfers),
         input_s=input_s,
         target_s=target_s,
-        stretch_of_shards=_stretch_of_shards(profiler, sharded, device, middle),
     )
     if ranks > 1:
         work = measure_averaging_work(device, train)
@@ -140,12 +133,6 @@ def profile_on(
         runtimes = measure_runtimes(chain, task, profile.network(ranks), device, steps)
         profile = replace(profile, runtimes=tuple(runtimes))
     return None if own_rank() else profile
-
-
-def _middle(chain: Chain) -> Tensor:
-    """Return one sample's activations [...] where a pipeline may be cut, as a meta tensor."""
-    boundaries = chain.probe().boundaries
-    return next(each for each in boundaries[len(boundaries) // 2 :] if each.is_floating_point())
 
 
 def _reading_s(
@@ -176,21 +163,6 @@ def _reading_s(
         found.append(statistics.median(seconds) / count)
     inputs_s, targets_s = found
     return inputs_s, targets_s
-
-
-def _stretch_of_shards(
-    profiler: UnitProfiler, contiguous: UnitProfiler, device: torch.device, microbatch: int
-) -> float:
-    """Return how many times as long a step takes with ``contiguous`` parameters; a collective."""
-    seconds: tuple[list[float], list[float]] = [], []
-    for number in range(_WARM_UP + _BATCHES):
-        for own, each in zip(seconds, (profiler, contiguous), strict=True):
-            most_of_ranks(0.0, device)  # all begin together
-            step_s = most_of_ranks(each.seconds(each.step(microbatch, marked=False)), device)
-            if number >= _WARM_UP:
-                own.append(step_s)
-    plain_s, contiguous_s = map(statistics.median, seconds)
-    return contiguous_s / plain_s
 
 
 def _step_s(times: UnitTimes) -> float:

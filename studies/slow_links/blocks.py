@@ -7,10 +7,10 @@ import tomllib
 from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.projection.profile import Profile
+from hybridperf.projection.profile import Communication, Profile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -126,12 +126,27 @@ def read_profiles(path: Path) -> dict[tuple[str, int, float], list[Profile]]:
         if AVERAGING_WORK in line
     }
     for line in (each for each in lines if PROFILE in each):
-        profile = Profile.from_table(line[PROFILE])
+        profile = Profile.from_table(_as_read_now(line[PROFILE]))
         for (turn, rate), share in shares.items():
             if turn == _turn(line):
                 own = replace(profile, averaging_work=share)
                 found[profile.task, profile.ranks, rate].append(own)
     return dict(found)
+
+
+def _as_read_now(profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recorded profile without what profiles no longer have.
+
+    They had times of codecs, the processor's seconds of each message, and by how much contiguous
+    parameters make passes longer.
+    """
+    transfers = [
+        transfer | {"times": [time[:2] for time in transfer["times"]]}
+        for transfer in profile["transfers"]
+        if transfer["kind"] in get_args(Communication)
+    ]
+    left = {key: value for key, value in profile.items() if key != "stretch_of_shards"}
+    return left | {"transfers": transfers}
 
 
 def ranks_profiled(path: Path, task: str, repetition: int) -> set[int]:

@@ -63,16 +63,12 @@ _COMMUNICATION_BOUND: Final = 0.5  # share of a step in which the link is busy
 def network(profile: Profile, rate_mbit_per_s: float, ranks: int, links: MeasuredLinks) -> Network:
     """Return two machines, each with half of ``ranks``, joined by a link of this rate; 0: any.
 
-    Inside a machine it is that which nothing limits. A message over the link is work of its sender
-    and of its receiver, half as much as that of an all-reduce, by which a rank does both.
+    Inside a machine it is that which nothing limits.
     """
     own, measured = ranks // len(ADDRESSES), profile.network()
     (inside, inside_ring), (between, ring) = (
         _fitted(rate, links[rate]) for rate in (0.0, rate_mbit_per_s)
     )
-    send_work, half = measured.send_work, profile.averaging_work / 2
-    if own == 1 and half:  # all messages take the link
-        send_work = Link(half * between.latency_s, between.bytes_per_s / half)
     return replace(
         measured,
         devices_per_node=own,
@@ -80,7 +76,6 @@ def network(profile: Profile, rate_mbit_per_s: float, ranks: int, links: Measure
         between=replace(between, shared_by=own),
         inside_collectives=inside_ring,
         between_collectives=replace(ring, shared_by=own),
-        send_work=send_work,
     )
 
 
@@ -105,8 +100,8 @@ def _fitted(
     (send_s, send_byte_s), (ring_s, ring_byte_s) = fitted["send"], fitted["all_reduce"]
     # An all-reduce of two ranks has two steps, and each rank sends all bytes once.
     return (
-        Link(send_s, 1 / send_byte_s, burst_bytes=burst_bytes),
-        Link(ring_s / 2, 1 / ring_byte_s, burst_bytes=burst_bytes),
+        Link(send_s, 1 / send_byte_s),
+        Link(ring_s / 2, 1 / ring_byte_s),
     )
 
 

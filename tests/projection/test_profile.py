@@ -27,12 +27,9 @@ def _times(microbatch: int, forward_s: float, update_s: float = 2e-3) -> UnitTim
 
 
 def _profile(**changes: Any) -> Profile:
-    sends = tuple((size, 20e-6 + size / 4e9, 5e-6 + size / 9e9) for size in SIZES)
+    sends = tuple((size, 20e-6 + size / 4e9) for size in SIZES)
     reduces = {
-        ranks: tuple(
-            (size, 2 * (ranks - 1) * (50e-6 + size / ranks / 1e9), 9e-6 + size / 8e9)
-            for size in SIZES
-        )
+        ranks: tuple((size, 2 * (ranks - 1) * (50e-6 + size / ranks / 1e9)) for size in SIZES)
         for ranks in (2, 4)
     }
     profile = Profile(
@@ -61,7 +58,7 @@ def test_a_profile_is_the_same_after_json() -> None:
         RuntimeWork("sharded", 1e-4, 2e-4, 3e-6, 4e-10),
         RuntimeWork("program", pass_s=1e-4),
     )
-    profile = _profile(input_s=1e-5, target_s=2e-6, stretch_of_shards=1.2, runtimes=runtimes)
+    profile = _profile(input_s=1e-5, target_s=2e-6, runtimes=runtimes)
 
     assert Profile.from_table(json.loads(json.dumps(profile.as_table()))) == profile
 
@@ -84,10 +81,6 @@ def test_reading_counts_in_the_first_unit_and_the_loss() -> None:
 
     assert reading.forward_s == pytest.approx((plain.forward_s[0] + 8e-5, plain.forward_s[1]))
     assert reading.loss_s == pytest.approx(plain.loss_s + 1.6e-5)
-
-
-def test_times_know_what_the_layout_of_shards_costs() -> None:
-    assert _profile(stretch_of_shards=1.2).times(20).stretch_of_shards == 1.2
 
 
 def test_a_network_knows_the_runtimes() -> None:
@@ -113,25 +106,6 @@ def test_links_give_back_the_measured_times(ranks: int) -> None:
     assert network.inside.send_s(1e6) == pytest.approx(20e-6 + 1e6 / 4e9)
     found = all_reduce(1e6, network.group(ranks, 1)).seconds
     assert found == pytest.approx(2 * (ranks - 1) * (50e-6 + 1e6 / ranks / 1e9))
-
-
-def test_messages_take_the_processor_where_ranks_compute_on_all_cores() -> None:
-    crowded, roomy = _profile().network(2), _profile(cores=8).network(2)
-
-    assert crowded.send_work is not None
-    assert crowded.send_work.send_s(1e6) == pytest.approx(5e-6 + 1e6 / 9e9)
-    assert roomy.send_work is None
-
-
-def test_each_of_two_ranks_does_half_of_what_a_codec_takes() -> None:
-    plain = _profile()
-    coding = tuple((size, 8e-5 + size / 2e9, 0.0) for size in SIZES)
-    profile = dataclasses.replace(plain, transfers=(*plain.transfers, Transfer("int8", 2, coding)))
-
-    assert plain.network().codec_work == ()
-    ((links, work),) = profile.network().codec_work
-    assert links == "int8"
-    assert work.send_s(1e6) == pytest.approx(4e-5 + 1e6 / 4e9)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +142,7 @@ def test_no_key_may_be_missing(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "time", [[1], [8, 1.0], [0, 1.0, 0], [8, -1.0, 0], [8, 0, 0], ["8", 1.0, 0], [8, 1.0, "0"], 3]
+    "time", [[1], [8, 1.0, 0], [0, 1.0], [8, -1.0], [8, 0], ["8", 1.0], [8, "1"], 3]
 )
 def test_wrong_points_of_transfers_are_refused(time: object) -> None:
     table = json.loads(json.dumps(_profile().as_table()))

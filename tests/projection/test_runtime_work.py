@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +15,6 @@ from hybridperf.projection.runtime_work import (
     pass_runtime,
 )
 from tests.projection.tables import FAST, equal_units, plain, timing_of
-
-if TYPE_CHECKING:
-    from hybridperf.projection.units import UnitTimes
 
 TABLE = equal_units(4)
 TIMING = timing_of(TABLE)  # 1 s and 2 s in each unit
@@ -86,19 +82,6 @@ def test_each_plan_has_its_runtimes(plan: str, averages: str | None, passes: str
 )
 def test_their_work_makes_steps_longer(plan: str, added_s: float) -> None:
     assert _added_s(plan) == pytest.approx(added_s)
-
-
-def test_passes_with_shards_take_as_long_as_their_layout_does() -> None:
-    def times(microbatch: int) -> UnitTimes:
-        return replace(TIMING(microbatch), stretch_of_shards=1.5)
-
-    def step_s(text: str) -> float:
-        plan = ParallelPlan.parse(text)
-        found = project(plan, TABLE, times, FAST, global_batch_size=64, optimizer="sgd")
-        return found.step_s
-
-    assert step_s("dp=2") == pytest.approx(12.0)
-    assert step_s("dp=2,zero=1") == pytest.approx(18.0)
 
 
 def test_work_is_fitted_to_steps_of_models() -> None:

@@ -48,10 +48,7 @@ def test_a_profile_of_two_ranks_is_measured_and_cached(monkeypatch: pytest.Monke
     assert [times.microbatch for times in profile.unit_times] == [1, 2]
     assert min(min(t.forward_s + t.backward_s + t.update_s) for t in profile.unit_times) > 0
     sizes = {each.kind: len(each.times) for each in profile.transfers}
-    assert sizes == {
-        **dict.fromkeys(("send", "all_reduce", "reduce_scatter", "all_gather"), 7),
-        **dict.fromkeys(("bf16", "int8", "topk"), 2),
-    }
+    assert sizes == dict.fromkeys(("send", "all_reduce", "reduce_scatter", "all_gather"), 7)
     assert profile.network().inside.bytes_per_s > 1e6
     works = {work.name: work for work in profile.runtimes}
     assert works.keys() == {*RUNTIMES}
@@ -59,7 +56,6 @@ def test_a_profile_of_two_ranks_is_measured_and_cached(monkeypatch: pytest.Monke
     assert profile.input_s > 0
     assert profile.contention > 0
     assert 0 <= profile.averaging_work < 10
-    assert profile.stretch_of_shards > 0
     assert cached_profile(find_task(TASK), 2) == profile
 
     monkeypatch.setattr(profiles, "_measured", None)  # to be called no more

@@ -62,9 +62,9 @@ class Marks:
 class UnitProfiler:
     """Times the units of ``chain`` in training steps of one rank without parallelism.
 
-    ``precision`` is that of a plan. With ``contiguous`` parameters are so, as FSDP requires.
-    ``clock`` gives seconds on the CPU; on an accelerator device events are recorded. Weights stay
-    as they are: steps have the learning rate 0.
+    ``precision`` is that of a plan. ``clock`` gives seconds on the CPU; on an
+    accelerator device events are recorded. Weights stay as they are: steps have the learning rate
+    0.
     """
 
     def __init__(
@@ -74,7 +74,6 @@ class UnitProfiler:
         device: torch.device,
         *,
         precision: str = "fp32",
-        contiguous: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         plan, mesh = ParallelPlan.parse(f"precision={precision}"), Mesh(device, None)
@@ -93,8 +92,6 @@ class UnitProfiler:
             streams=self._streams,
         )
         (model,) = self._part.modules
-        if contiguous:
-            model.to(memory_format=torch.contiguous_format)
         self._model = model.train()
         loss = BatchLoss(chain.objective, plan, mesh)
         self._passes = WholeModel(model, loss, plan, replicas, self._timer)

@@ -5,8 +5,7 @@ With W ranks, N nodes, k ranks on each of them, n bytes, latency a and bandwidth
 ===================  ===============================================  ==========================
 all-reduce           seconds                                          bytes sent by each rank
 ===================  ===============================================  ==========================
-ring                 2 (W - 1) (a + n / (W b)), less what a link's    2 (W - 1) / W n
-                     burst takes
+ring                 2 (W - 1) (a + n / (W b))                        2 (W - 1) / W n
 tree                 2 ceil(log2 W) a + 2 n / b                       2 n
 hierarchical         2 (k - 1) (a + n / (k b)) in the node and        2 (k - 1) / k n
                      2 (N - 1) (a + n / (k N b)) between nodes        + 2 (N - 1) / N n / k
@@ -96,9 +95,7 @@ def _ring(message_bytes: float, group: Group) -> Cost:
     latency_s, bytes_per_s = _slowest(group, 1.0)
     steps = 2 * (group.ranks - 1)
     sent_bytes = steps * message_bytes / group.ranks
-    burst_bytes = (group.between or group.inside).burst_bytes
-    slowed_bytes = max(0.0, sent_bytes - burst_bytes)
-    return Cost(steps * latency_s + slowed_bytes / bytes_per_s, sent_bytes)
+    return Cost(steps * latency_s + sent_bytes / bytes_per_s, sent_bytes)
 
 
 def _tree(message_bytes: float, group: Group) -> Cost:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hybridperf.projection.collectives import Cost, all_gather, all_reduce, reduce_scatter
 from hybridperf.projection.compression import gradient_compression_s, link_codec_s
-from hybridperf.projection.hops import stage_hops, when_received
+from hybridperf.projection.hops import stage_hops
 from hybridperf.projection.runtime_work import averaging_runtime, pass_runtime
 from hybridperf.projection.simulate import Bucket, Costs
 from hybridperf.projection.stages import Stages, axis_stride
@@ -108,7 +108,6 @@ def plan_costs(
         update_s=updates,
         turns=_turns(plan, network),
         clip_s=_clip_s(plan, network) if clips or plan.precision == "fp16" else None,
-        receives=when_received(plan, network),
         averaging_work=network.averaging_work,
     )
     by_rank = tuple(
@@ -123,10 +122,9 @@ def _unit_costs(
     """Yield the costs of the units of ``stage``."""
     tensor = network.group(plan.tp, axis_stride(plan, "tp"))
     shard, replicate = stages.replica_groups(network)
-    stretch = times.stretch_of_shards if plan.zero else 1.0
     for number in stages.units[stage]:
         unit = stages.table.units[number]
-        share = stretch * _tp_share(plan, unit)
+        share = _tp_share(plan, unit)
         compute_s, repeats = times.forward_s[number] * share, number in stages.recomputed
         forward_s = backward_s = again_s = 0.0
         if plan.tp > 1:

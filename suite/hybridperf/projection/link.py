@@ -18,14 +18,12 @@ class Link:
     """A link in one direction: a message takes ``latency_s`` plus its bytes by the bandwidth.
 
     Hockney's model (1994), also written alpha + n x beta. Of ``shared_by`` devices that send at the
-    same time each has its share of the bandwidth. Where a token bucket limits the link (tc-tbf(8)),
-    ``burst_bytes`` after a pause take no time.
+    same time each has its share of the bandwidth.
     """
 
     latency_s: float
     bytes_per_s: float
     shared_by: int = 1
-    burst_bytes: float = 0.0
 
     @property
     def own_bytes_per_s(self) -> float:
@@ -33,12 +31,8 @@ class Link:
         return self.bytes_per_s / self.shared_by
 
     def send_s(self, message_bytes: float) -> float:
-        """Return the seconds from the start of a send to its arrival, while all that share send.
-
-        The link was idle before.
-        """
-        slowed_bytes = max(0.0, message_bytes - self.burst_bytes)
-        return self.latency_s + slowed_bytes / self.own_bytes_per_s
+        """Return the seconds from the start of a send to its arrival, while all that share send."""
+        return self.latency_s + message_bytes / self.own_bytes_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +67,8 @@ class Network:
     library: Library = "nccl"
     inside_collectives: Link | None = None
     between_collectives: Link | None = None
-    send_work: Link | None = None
-    #: of the seconds of a message, those that the processor of either rank works; None: none
     averaging_work: float = 0.0
     #: seconds by which computing beside an all-reduce takes longer, over its own
-    codec_work: tuple[tuple[str, Link], ...] = ()
-    #: by the plan's ``links``: seconds of encoding, or of decoding, by bytes of fp32
     runtimes: tuple[RuntimeWork, ...] = ()  #: what the trainer's software adds, where it is known
 
     def runtime(self, name: str | None) -> RuntimeWork | None:

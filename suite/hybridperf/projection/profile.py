@@ -19,38 +19,26 @@ if TYPE_CHECKING:
 
 __all__ = ["Communication", "Profile", "Transfer"]
 
-Communication = Literal[
-    "send", "all_reduce", "reduce_scatter", "all_gather", "bf16", "int8", "topk"
-]
+Communication = Literal["send", "all_reduce", "reduce_scatter", "all_gather"]
 
 Item = TypeVar("Item")
 
-_CODECS: Final = frozenset({"bf16", "int8", "topk"})
 _MOST_S: Final = 10**6  #: of any time in a profile
 _TEXT_CAP: Final = 1000  #: characters
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Measured times of one kind of communication in groups of ``ranks``, all groups at once.
-
-    The forms of ``links`` are kinds, too: of encoding and decoding a message of so many bytes.
-    """
+    """Measured times of one kind of communication in groups of ``ranks``, all groups at once."""
 
     kind: Communication
     ranks: int  #: of a group; 2 for ``send``
-    times: tuple[tuple[int, float, float], ...]
-    #: bytes of a message, or of the whole tensor of a collective; its median seconds; and those
-    #: for which it keeps a processor of each rank busy
+    times: tuple[tuple[int, float], ...]
+    #: bytes of a message, or of the whole tensor of a collective; and its median seconds
 
     def line(self) -> tuple[float, float]:
         """Return the seconds of an empty message, and the seconds of each byte."""
-        return fit_line([(size, seconds) for size, seconds, _ in self.times])
-
-    def work(self) -> Link:
-        """Return the seconds of a processor of each rank, in the form of a link's."""
-        # A clock that is too coarse to see any work has seen less than a microsecond.
-        return _link(*fit_line([(size, max(worked_s, 1e-6)) for size, _, worked_s in self.times]))
+        return fit_line(self.times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +58,6 @@ class Profile:
     transfers: tuple[Transfer, ...]
     input_s: float = 0.0  #: of reading the inputs of a sample, where no worker process does it
     target_s: float = 0.0  #: of reading the targets of a sample
-    stretch_of_shards: float = 1.0
-    #: seconds of a step with parameters laid out as FSDP requires, over those as the model has them
     averaging_work: float = 0.0
     #: seconds by which steps beside an all-reduce take longer, over those that it takes alone
     runtimes: tuple[RuntimeWork, ...] = ()  #: of the trainer, in groups of all ranks
@@ -90,7 +76,6 @@ class Profile:
             found,
             forward_s=(first + self.input_s * microbatch, *others),
             loss_s=found.loss_s + self.target_s * microbatch,
-            stretch_of_shards=self.stretch_of_shards,
         )
 
     def _on_line(self, microbatch: int) -> UnitTimes:
@@ -125,8 +110,7 @@ class Profile:
     def network(self, group_ranks: int = 2) -> Network:
         """Return the links between the ranks, for collectives of groups of ``group_ranks``.
 
-        Groups of a size that was not measured get the links of the nearest one that was. Where
-        ranks compute on all cores, messages beside it take the time of their own work.
+        Groups of a size that was not measured get the links of the nearest one that was.
 
         Raises:
             ValueError: if the profile is of one rank.
@@ -134,17 +118,12 @@ class Profile:
         (sends,) = (each for each in self.transfers if each.kind == "send")
         reduces = [each for each in self.transfers if each.kind == "all_reduce"]
         nearest = min(reduces, key=lambda each: abs(each.ranks - group_ranks))
-        crowded = self.library == "gloo" and self.cores < self.ranks * (self.threads + 1)
         return Network(
             devices_per_node=self.ranks,
             inside=_link(*sends.line()),
             library=self.library,
             inside_collectives=_ring_link(nearest),
-            send_work=sends.work() if crowded else None,
             averaging_work=self.averaging_work,
-            codec_work=tuple(
-                (each.kind, _half(each.line())) for each in self.transfers if each.kind in _CODECS
-            ),
             runtimes=self.runtimes,
         )
 
@@ -187,19 +166,10 @@ class Profile:
             transfers=tuple(transfers),
             input_s=_seconds("input_s", table.get("input_s")),
             target_s=_seconds("target_s", table.get("target_s")),
-            stretch_of_shards=_seconds(
-                "stretch_of_shards", table.get("stretch_of_shards"), RATIO_CAP
-            ),
             averaging_work=_seconds("averaging_work", table.get("averaging_work"), RATIO_CAP),
             runtimes=tuple(_list(table, "runtimes", _runtime)),
             made_with={_text("made_with", k): _text(k, v) for k, v in facts.items()},
         )
-
-
-def _half(line: tuple[float, float]) -> Link:
-    """Return what one of two ranks does of the work that takes as long as ``line``."""
-    latency_s, byte_s = line
-    return _link(latency_s / 2, byte_s / 2)
 
 
 def _link(latency_s: float, byte_s: float) -> Link:
@@ -237,15 +207,15 @@ def _unit_times(at: str, value: object, units: int) -> UnitTimes:
 def _transfer(at: str, value: object) -> Transfer:
     table = _table(at, value)
 
-    def point(where: str, values: object) -> tuple[int, float, float]:
-        if isinstance(values, list) and len(values) == 3:
+    def point(where: str, values: object) -> tuple[int, float]:
+        if isinstance(values, list) and len(values) == 2:
             size, seconds = whole(values[0], 1, COUNT_CAP), _seconds(where, values[1])
             if size is not None and seconds > 0:
-                return size, seconds, _seconds(where, values[2])
-        raise ValueError(f"{where}: expected bytes, seconds and seconds of a processor")
+                return size, seconds
+        raise ValueError(f"{where}: expected bytes and seconds")
 
     times = _list(table, "times", point)
-    if len({size for size, _, _ in times}) < 2:
+    if len({size for size, _ in times}) < 2:
         raise ValueError(f"{at}.times: expected two sizes or more")
     kind = _one_of(table, "kind", get_args(Communication))
     return Transfer(cast("Communication", kind), _whole(table, "ranks", DEVICES_CAP), tuple(times))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from hybridperf.plan.actions import Action
 
-__all__ = ["PASSES", "Bucket", "Costs", "Hop", "Receives", "Timeline", "simulate"]
+__all__ = ["PASSES", "Bucket", "Costs", "Hop", "Timeline", "simulate"]
 
 
 class Hop(NamedTuple):
@@ -23,17 +23,6 @@ class Hop(NamedTuple):
     wire: str
     occupied_s: float  #: for which the wire takes no other message
     latency_s: float  #: from then to its arrival
-    encode_s: float = 0.0  #: work of the rank that sends, before
-    decode_s: float = 0.0  #: work of the rank that receives, after
-    burst_s: float = 0.0  #: of what a wire that was idle is occupied, it takes so much less
-    work_s: float = 0.0  #: of the processor of either rank, meanwhile
-
-
-class Receives(NamedTuple):
-    """When a rank asks for messages: as it waits for one, for that and those that come next."""
-
-    ahead: int  #: so many of those that come next
-    in_turn: bool  #: what asks for a message follows what its rank has sent before
 
 
 class Bucket(NamedTuple):
@@ -59,7 +48,6 @@ class Costs:
     #: of adding up the gradient's norm over the ranks, which all wait for; None without clipping
     turns: tuple[int, ...] = ()
     #: by rank: those of the same number average gradients in turns; empty: none waits for another
-    receives: Receives | None = None  #: if messages start only once they are asked for
     averaging_work: float = 0.0
     #: seconds by which passes beside an average take longer, over its own; more than 1 if both at
     #: once take longer than one after the other
@@ -112,8 +100,8 @@ def simulate(programs: Sequence[Sequence[Action]], costs: Costs) -> Timeline:
 
     Messages arrive in the order in which they are sent, while the rank that sends goes on. Buckets
     of gradients are averaged one after another beside the passes, from the last backward pass of
-    their stage on. Both also take processor time, which a rank spends while it waits; what is left
-    makes its next pass or update take longer.
+    their stage on, which also takes processor time: a rank spends it while it waits, and what is
+    left makes its next pass or update take longer.
 
     Raises:
         ValueError: if the programs deadlock.
@@ -137,10 +125,6 @@ class _Simulation:
         # Messages as (arrival, when they were sent): activations by the stage that receives them,
         # gradients by its complement, which counts from the end of the list.
         self.boxes: list[deque[tuple[float, float]]] = [deque() for _ in range(2 * stages)]
-        self.sent: list[deque[tuple[float, Hop]]] = [deque() for _ in self.boxes]
-        self.asked: list[deque[float]] = [deque() for _ in self.boxes]  # for what is not sent yet
-        self.asked_counts = [0] * len(self.boxes)
-        self.taken_counts = [0] * len(self.boxes)
         self.waiting: dict[int, int] = {}  # rank, by index of the box it waits at
         self.wire_free = defaultdict[str, float](float)
         hops = [hop.wire for hop in (*costs.activations, *costs.gradients) if hop is not None]
@@ -184,36 +168,19 @@ class _Simulation:
                 if hop.wire in self.shared and runnable and runnable[0][0] < now:
                     heappush(runnable, (now, rank))  # others may take the wire before
                     break
-                now += hop.encode_s
-                owed[rank] += hop.work_s
-                box = stage + 1 if forth else ~(stage - 1)
-                if costs.receives is None:
-                    self._transmit(box, hop, now, now)
-                else:
-                    self.sent[box].append((now, hop))
-                    self._match(box)
+                self._transmit(stage + 1 if forth else ~(stage - 1), hop, now)
             elif kind is _RECEIVE_ACTIVATION or kind is _RECEIVE_GRADIENT:
-                forth = kind is _RECEIVE_ACTIVATION
-                box = stage if forth else ~stage
-                back = costs.gradients[stage] if forth else costs.activations[stage]
-                if costs.receives is not None:
-                    assert back is not None, "it comes from another rank"
-                    self._ask(box, now, costs.receives, back.wire)
+                box = stage if kind is _RECEIVE_ACTIVATION else ~stage
                 if not boxes[box]:
                     self.waiting[box] = rank
                     break
                 arrival, sent = boxes[box].popleft()
-                self.taken_counts[box] += 1
-                hop = costs.activations[stage - 1] if forth else costs.gradients[stage + 1]
-                assert hop is not None, "it has been sent"
-                owed[rank] += hop.work_s
                 if arrival > now:
                     idle = sent - now if sent > now else 0.0
                     self.idle[rank][step] += idle
                     self.exposed[rank][at] += arrival - now - idle
                     self._spend_waiting(rank, arrival - now)
                     now = arrival
-                now += hop.decode_s
             elif kind is _BACKWARD_INPUT:
                 now += costs.input_s[stage]
             elif kind is _BACKWARD_WEIGHT:
@@ -236,30 +203,14 @@ class _Simulation:
             at += 1
         self.now[rank], self.position[rank] = now, at
 
-    def _transmit(self, box: int, hop: Hop, sent: float, start: float) -> None:
-        """Have a message that was ``sent`` take its wire from ``start`` on, or as it gets free."""
-        free = self.wire_free[hop.wire]
-        self.wire_free[hop.wire] = free = max(start, free) + hop.occupied_s
-        arrival = max(start, free - hop.burst_s) + hop.latency_s
+    def _transmit(self, box: int, hop: Hop, sent: float) -> None:
+        """Have a message take its wire from when it is ``sent`` on, or as the wire gets free."""
+        self.wire_free[hop.wire] = free = max(sent, self.wire_free[hop.wire]) + hop.occupied_s
+        arrival = free + hop.latency_s
         self.boxes[box].append((arrival, sent))
         if box in self.waiting:
             receiver = self.waiting.pop(box)
             heappush(self.runnable, (max(self.now[receiver], arrival), receiver))
-
-    def _ask(self, box: int, now: float, receives: Receives, back: str) -> None:
-        """Ask for the next messages of ``box``; ``back`` is the wire to their sender."""
-        new = self.taken_counts[box] + 1 + receives.ahead - self.asked_counts[box]
-        heard = max(now, self.wire_free[back]) if receives.in_turn else now
-        self.asked_counts[box] += new
-        self.asked[box].extend([heard] * new)
-        self._match(box)
-
-    def _match(self, box: int) -> None:
-        """Start the messages of ``box`` that are sent and asked for."""
-        sent, asked = self.sent[box], self.asked[box]
-        while sent and asked:
-            (when, hop), heard = sent.popleft(), asked.popleft()
-            self._transmit(box, hop, when, max(when, heard))
 
     def _reduce(self, rank: int, step: int, stage: int, now: float) -> None:
         """Start the buckets of ``stage``, whose last backward pass of ``step`` ends ``now``."""

@@ -172,7 +172,6 @@ class UnitTimes:
     backward_s: tuple[float, ...]  #: by unit
     loss_s: float  #: of the loss with its backward pass
     update_s: tuple[float, ...]  #: by unit: its share of the optimizer's step
-    stretch_of_shards: float = 1.0  #: of passes whose parameters are laid out as FSDP requires
     codec_byte_s: float = 0.0  #: of memory that compression reads or writes; 0 where it is measured
     codec_flop_s: float = 0.0  #: likewise
 
