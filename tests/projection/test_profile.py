@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from typing import Any
 
 import pytest
@@ -111,24 +112,24 @@ def test_links_give_back_the_measured_times(ranks: int) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "expected"),
     [
-        ("ranks", 0, "ranks: expected a whole number from 1"),
-        ("ranks", True, "ranks: expected a whole number"),
-        ("library", "mpi", "library: expected one of nccl, gloo"),
-        ("task", "x" * 1001, "task: expected text of at most 1000 characters"),
-        ("contention", "1", "contention: expected a number"),
+        ("ranks", 0, "`int` >= 1 - at `$.ranks`"),
+        ("ranks", True, "`int`, got `bool` - at `$.ranks`"),
+        ("library", "mpi", "mpi' - at `$.library`"),
+        ("task", "x" * 1001, "length <= 1000 - at `$.task`"),
+        ("contention", "1", "`float`, got `str` - at `$.contention`"),
         ("unit_times", [], "unit_times: expected increasing micro-batches"),
-        ("unit_times", [1], "unit_times: expected an object"),
+        ("unit_times", [1], "`object`, got `int` - at `$.unit_times"),
         ("transfers", [], "transfers: expected sends and all-reduces"),
         ("unit_names", ["one"], "unit_times.forward_s: expected 1 numbers"),
-        ("runtimes", [{"name": "mpi"}], "name: expected one of blocking, "),
-        ("runtimes", [{"name": "sharded", "step_s": -1.0}], "runtimes.step_s: expected a number"),
-        ("made_with", {"torch": 2}, "torch: expected text"),
+        ("runtimes", [{"name": "mpi"}], "name: expected one of blocking, .*found 'mpi'"),
+        ("runtimes", [{"name": "sharded", "step_s": -1.0}], "`float` >= 0.0 - at `$.runtimes"),
+        ("made_with", {"torch": 2}, "`str`, got `int` - at `$.made_with"),
     ],
 )
 def test_wrong_values_are_refused_by_name(key: str, value: object, expected: str) -> None:
     table = json.loads(json.dumps(_profile().as_table())) | {key: value}
 
-    with pytest.raises(ValueError, match=expected):
+    with pytest.raises(ValueError, match=re.sub(r"[$\[]", r"\\\g<0>", expected)):
         Profile.from_table(table)
 
 
@@ -148,5 +149,5 @@ def test_wrong_points_of_transfers_are_refused(time: object) -> None:
     table = json.loads(json.dumps(_profile().as_table()))
     table["transfers"][0]["times"][0] = time
 
-    with pytest.raises(ValueError, match="times: expected"):
+    with pytest.raises(ValueError, match=r"times\[0\]"):
         Profile.from_table(table)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.plan.schedules import SCHEDULES
 from hybridperf.projection.fit import fit_plane
+from hybridperf.projection.units import Seconds  # noqa: TC001 - msgspec reads it
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,11 +29,11 @@ class RuntimeWork:
     """Seconds of a rank that a runtime adds, such as hooks, copies and Python between kernels."""
 
     name: str  #: of `RUNTIMES`
-    step_s: float = 0.0  #: to each step
-    unit_s: float = 0.0  #: for each unit whose gradients are averaged
-    tensor_s: float = 0.0  #: for each of its parameters
-    byte_s: float = 0.0  #: for each byte of them
-    pass_s: float = 0.0  #: to each pass of a micro-batch through a stage
+    step_s: Seconds = 0.0  #: to each step
+    unit_s: Seconds = 0.0  #: for each unit whose gradients are averaged
+    tensor_s: Seconds = 0.0  #: for each of its parameters
+    byte_s: Seconds = 0.0  #: for each byte of them
+    pass_s: Seconds = 0.0  #: to each pass of a micro-batch through a stage
 
     def averaging_s(self, units: Sequence[Unit], often: float = 1.0) -> float:
         """Return the seconds of averaging the gradients of ``units``, so ``often`` in a step."""
