@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from hybridperf.plan import SCHEDULES, ParallelPlan
 from hybridperf.projection import units as unit_tables
-from hybridperf.projection.runtime_work import (
+from hybridperf.projection.fit import (
     RUNTIMES,
     RuntimeWork,
     averaging_runtime,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hybridperf.plan.fields import PlanFields
-    from hybridperf.projection.link import Network
+    from hybridperf.projection.network import Network
     from hybridperf.projection.units import UnitTimes
     from hybridperf.tasks.task import Task
     from hybridperf_reference.engine.mesh import Mesh

@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from hybridperf.projection.collectives import all_reduce
-from hybridperf.projection.link import Group
+from hybridperf.projection.network import Group, all_reduce
 from hybridperf.tasks.schema import build
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from hybridperf.plan import ParallelPlan
 from hybridperf.plan.fields import FIELDS
 from hybridperf.projection.fit import fit_line
-from hybridperf.projection.link import Link, Network
+from hybridperf.projection.network import Link, Network
 from hybridperf.projection.search import Work
-from hybridperf.projection.steps import simulated_steps
+from hybridperf.projection.simulate import simulated_steps
 from hybridperf.projection.units import load_units
 from hybridperf.tasks.registry import find_task
 from studies.slow_links.blocks import COMPARISONS, LADDER, METHODS

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from hybridperf.projection.collectives import all_reduce
+from hybridperf.projection.fit import RuntimeWork
+from hybridperf.projection.network import all_reduce
 from hybridperf.projection.profile import Profile, Transfer
-from hybridperf.projection.runtime_work import RuntimeWork
 from hybridperf.projection.units import UnitTimes
 
 SIZES = [1024 * 4**power for power in range(6)]

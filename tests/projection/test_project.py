@@ -10,10 +10,8 @@ import pytest
 
 from hybridperf.plan import SCHEDULES, ParallelPlan
 from hybridperf.projection import project as module
-from hybridperf.projection.bounds import plan_at_least_s
-from hybridperf.projection.collectives import all_reduce
-from hybridperf.projection.costs import plan_costs
-from hybridperf.projection.link import Link, Network
+from hybridperf.projection.costs import plan_at_least_s, plan_costs
+from hybridperf.projection.network import Link, Network, all_reduce
 from hybridperf.projection.project import Projection, project
 from hybridperf.projection.traffic import parameter_gathers
 from hybridperf.projection.units import UnitTimes

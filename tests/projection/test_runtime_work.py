@@ -7,13 +7,8 @@ from dataclasses import replace
 import pytest
 
 from hybridperf.plan import ParallelPlan
+from hybridperf.projection.fit import RuntimeWork, averaging_runtime, fit_work, pass_runtime
 from hybridperf.projection.project import project
-from hybridperf.projection.runtime_work import (
-    RuntimeWork,
-    averaging_runtime,
-    fit_work,
-    pass_runtime,
-)
 from tests.projection.tables import FAST, equal_units, plain, timing_of
 
 TABLE = equal_units(4)

@@ -9,21 +9,29 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pytest
 
 from hybridperf.plan import ParallelPlan, TrainingConfig
-from hybridperf.projection.bounds import GroupBounds, plan_at_least_s
-from hybridperf.projection.candidates import RECOMPUTED, Candidates, Methods
-from hybridperf.projection.costs import plan_costs
-from hybridperf.projection.link import Link, Network
+from hybridperf.projection.costs import plan_at_least_s, plan_costs
 from hybridperf.projection.memory import memory_bytes
+from hybridperf.projection.network import Link, Network
 from hybridperf.projection.partition import stage_cuts
-from hybridperf.projection.search import Ranking, Work, cut_again, groups, search
+from hybridperf.projection.search import (
+    RECOMPUTED,
+    Candidates,
+    GroupBounds,
+    Methods,
+    Ranking,
+    Work,
+    cut_again,
+    groups,
+    search,
+)
 from hybridperf.projection.units import UnitTimes, load_units
 from hybridperf.tasks.registry import find_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hybridperf.projection.candidates import Layout, Pipeline
     from hybridperf.projection.project import Projection
+    from hybridperf.projection.search import Layout, Pipeline
     from hybridperf.projection.units import UnitTable
 
 ONE_NODE: Final = Network(8, Link(5e-6, 2e9))

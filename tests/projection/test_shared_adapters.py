@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.projection.link import Link, Network
+from hybridperf.projection.network import Link, Network
 from hybridperf.projection.project import project
 from hybridperf.projection.units import Unit, UnitTable, UnitTimes
 from tests.projection.tables import plain

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.projection.link import Link, Network
-from hybridperf.projection.project import project
-from hybridperf.projection.runtime_work import RuntimeWork
-from hybridperf.projection.stated import stated
+from hybridperf.projection.fit import RuntimeWork
+from hybridperf.projection.network import Link, Network
+from hybridperf.projection.project import project, stated
 from hybridperf.report.gantt import read_timeline
 from hybridperf.untrusted import LINE_CAP_BYTES
 from tests.projection.tables import FAST, equal_units, timing_of

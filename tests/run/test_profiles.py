@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hybridperf.errors import ExitCode, UserError
+from hybridperf.projection.fit import RUNTIMES
 from hybridperf.projection.profile import Profile
-from hybridperf.projection.runtime_work import RUNTIMES
 from hybridperf.projection.units import UnitTimes, load_units
 from hybridperf.run import profiles
 from hybridperf.run.profiles import cached_profile, measure_profile

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import msgspec
 
-from hybridperf.projection.fit import fit_line
-from hybridperf.projection.link import Library, Link, Network
-from hybridperf.projection.runtime_work import RUNTIMES, RuntimeWork
+from hybridperf.projection.fit import RUNTIMES, RuntimeWork, fit_line
+from hybridperf.projection.network import Library, Link, Network
 from hybridperf.projection.units import MOST_S, Seconds, UnitTimes
 from hybridperf.untrusted import COUNT_CAP, DEVICES_CAP, RATIO_CAP
 

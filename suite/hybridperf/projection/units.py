@@ -179,9 +179,7 @@ class UnitTimes:
     backward_s: tuple[Seconds, ...]  #: by unit
     loss_s: Seconds  #: of the loss with its backward pass
     update_s: tuple[Seconds, ...]  #: by unit: its share of the optimizer's step
-    codec_byte_s: Seconds = (
-        0.0  #: of memory that compression reads or writes; 0 where units are
-    )
+    codec_byte_s: Seconds = 0.0  #: of memory that compression reads or writes; 0 where units are
     codec_flop_s: Seconds = 0.0  #: likewise
 
 
