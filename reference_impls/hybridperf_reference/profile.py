@@ -130,8 +130,8 @@ def profile_on(
     if ranks > 1:
         work = measure_averaging_work(device, train)
         profile = replace(profile, averaging_work=work)
-        runtimes = measure_runtimes(chain, task, profile.network(ranks), device, steps)
-        profile = replace(profile, runtimes=tuple(runtimes))
+        pass_s, bucket_s = measure_runtimes(chain, task, profile.network(ranks), device, steps)
+        profile = replace(profile, pass_s=pass_s, bucket_s=bucket_s)
     return None if own_rank() else profile
 
 

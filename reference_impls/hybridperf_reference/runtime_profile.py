@@ -22,13 +22,6 @@ from torch.nn import functional
 
 from hybridperf.plan import SCHEDULES, ParallelPlan
 from hybridperf.projection import units as unit_tables
-from hybridperf.projection.fit import (
-    RUNTIMES,
-    RuntimeWork,
-    averaging_runtime,
-    fit_work,
-    pass_runtime,
-)
 from hybridperf.projection.search import Work
 from hybridperf.run.access import TrainingData
 from hybridperf.tasks.data import Samples
@@ -48,11 +41,10 @@ from hybridperf_reference.images.classifier import ImageClassifier
 from hybridperf_reference.models import chain_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from hybridperf.plan.fields import PlanFields
     from hybridperf.projection.network import Network
     from hybridperf.projection.units import UnitTimes
     from hybridperf.tasks.task import Task
@@ -136,8 +128,6 @@ class _Holder(nn.Module):
         return values + functional.pad(total.view(1), (0, values.shape[-1] - 1))
 
 
-# Numbers of units, of tensors and of bytes that do not grow together, beside the task's own.
-_SIZES: Final = (_Size(2, 1, 16), _Size(8, 1, 16), _Size(8, 4, 16))
 _MOST_PARAMETERS: Final = 2**26
 # Of pipelines: messages that are next to nothing, and such as those of small models.
 _STAGED: Final = (_Size(8, 1, 16), _Size(8, 1, 256, samples=64))
@@ -145,12 +135,13 @@ _STAGED: Final = (_Size(8, 1, 16), _Size(8, 1, 256, samples=64))
 
 def measure_runtimes(
     chain: Chain, task: Task, network: Network, device: torch.device, steps: int
-) -> list[RuntimeWork]:
-    """Time small models on all ranks, and return what each runtime adds to what is projected.
+) -> tuple[float, float]:
+    """Time small models on all ranks, and return what software adds to what is projected.
 
-    The optimizer is that of ``task``, the parameters of one of the models are like those of its
-    ``chain``. ``network`` is that between the ranks. In each turn no more than ``steps`` are
-    measured. A collective.
+    These are the seconds of each pass of a pipeline, and of each collective that averages
+    gradients: medians over schedules, and over ways to average. The optimizer is that of ``task``,
+    the parameters of one of the models are like those of its ``chain``. ``network`` is that between
+    the ranks, and adds nothing yet. In each turn no more than ``steps`` are measured. A collective.
     """
     steps = min(steps, _MOST_STEPS)
     ranks = dist.get_world_size()
@@ -158,7 +149,7 @@ def measure_runtimes(
     count = _MICROBATCHES * ranks
     averages = [f"dp={ranks},{text}" for text in _AVERAGING]
     pipelined = [f"pp={ranks},microbatches={count},{text}" for text in _PIPELINES]
-    averaging = _sides(task, device, steps, [*_SIZES, _Parameters.of(chain)], averages)
+    averaging = _sides(task, device, steps, [_Parameters.of(chain)], averages)
     pipelines = _sides(task, device, steps, staged, pipelined)
     for _ in range(_TURNS):
         for sides in (averaging, pipelines):
@@ -166,25 +157,11 @@ def measure_runtimes(
                 times = model.times()
                 for side in own:
                     side.measure(times, network)
-    return [
-        *(
-            fit_work(name, [(side.model.table.units, side.added_s) for side in own])
-            for name, own in _by_runtime(averaging, averaging_runtime)
-        ),
-        *(
-            RuntimeWork(name, pass_s=max(0.0, statistics.median(side.added_pass_s for side in own)))
-            for name, own in _by_runtime(pipelines, pass_runtime)
-        ),
-    ]
-
-
-def _by_runtime(
-    sides: Sequence[_Side], runtime: Callable[[PlanFields], str | None]
-) -> Iterator[tuple[str, list[_Side]]]:
-    """Yield each runtime that plans of ``sides`` have, with these sides."""
-    for name in RUNTIMES:
-        if own := [side for side in sides if runtime(side.plan) == name]:
-            yield name, own
+    pass_s, bucket_s = (
+        max(0.0, statistics.median(side.added_each_s for side in sides))
+        for sides in (pipelines, averaging)
+    )
+    return pass_s, bucket_s
 
 
 def _sides(
@@ -288,17 +265,15 @@ class _Side:
         self._trainer = Trainer(model.chain(), self._task, plan, mesh, 0)
         self._trainer.warm_up()
         self._added_s: list[float] = []
-        self._passes_in_turn = 1.0
+        self._count = 1.0
 
     @property
-    def added_s(self) -> float:
-        """Return by how much a step is longer than projected."""
-        return statistics.median(self._added_s)
+    def added_each_s(self) -> float:
+        """Return by how much a step is longer than projected, for each pass or collective.
 
-    @property
-    def added_pass_s(self) -> float:
-        """Return the same for each pass of a pipeline, of those that follow one another."""
-        return self.added_s / self._passes_in_turn
+        Of passes, those count that follow one another.
+        """
+        return statistics.median(self._added_s) / self._count
 
     def measure(self, times: UnitTimes, network: Network) -> None:
         """Train some steps, and project them from ``times``; a collective."""
@@ -315,9 +290,9 @@ class _Side:
         measured_s = most_of_ranks(median_of_means(steps_s), self._mesh.device)
         projected_s = self._projected_s(times, network)
         self._added_s.append(measured_s - projected_s)
-        if name := pass_runtime(self.plan):
-            longer = replace(network, runtimes=(RuntimeWork(name, pass_s=1.0),))
-            self._passes_in_turn = self._projected_s(times, longer) - projected_s
+        pipeline = self.plan.pp > 1
+        longer = replace(network, pass_s=1.0) if pipeline else replace(network, bucket_s=1.0)
+        self._count = self._projected_s(times, longer) - projected_s
 
     def _projected_s(self, times: UnitTimes, network: Network) -> float:
         work = Work.of_task(self._task, self.model.table, lambda _: times, network)

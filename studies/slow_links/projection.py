@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hybridperf.plan import ParallelPlan
 from hybridperf.plan.fields import FIELDS
-from hybridperf.projection.fit import fit_line
 from hybridperf.projection.network import Link, Network
+from hybridperf.projection.profile import fit_line
 from hybridperf.projection.search import Work
 from hybridperf.projection.simulate import simulated_steps
 from hybridperf.projection.units import load_units
@@ -141,7 +141,7 @@ def _as_one_rank(
     """Return ``plan`` without its pipelines, and by how much longer its units then take."""
     whole = replace(plan, pp=1, schedule=None, flush=FIELDS["flush"].default)
     free, measured = Link(0.0, 1e15), profile.network()
-    alone = Network(plan.pp, free, free, runtimes=measured.runtimes)
+    alone = Network(plan.pp, free, free, pass_s=measured.pass_s, bucket_s=measured.bucket_s)
     together = max(1, profile.ranks // len(ADDRESSES))  # took turns on a processor in the profile
     work_s = sum(_projected(plan, profile, alone, input_s).busy_s) / together
     # A message from one rank of a processor to another keeps it busy all the time.
@@ -184,12 +184,11 @@ def _projected(
     with_timeline: bool = False,
 ) -> Projection:
     profile = replace(profile, input_s=0.0, target_s=0.0)  # those of a step are given
-    runtimes = tuple(replace(each, pass_s=stretch * each.pass_s) for each in between.runtimes)
     return Work.of_task(
         find_task(profile.task),
         load_units(profile.task),
         lambda size: _stretched(profile.times(size), stretch, input_s / plan.microbatches),
-        replace(between, runtimes=runtimes),
+        replace(between, pass_s=stretch * between.pass_s),
     ).project(plan, with_timeline=with_timeline)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from hybridperf.projection.fit import RuntimeWork
 from hybridperf.projection.network import all_reduce
 from hybridperf.projection.profile import Profile, Transfer
 from hybridperf.projection.units import UnitTimes
@@ -55,11 +54,7 @@ def _profile(**changes: Any) -> Profile:
 
 
 def test_a_profile_is_the_same_after_json() -> None:
-    runtimes = (
-        RuntimeWork("sharded", 1e-4, 2e-4, 3e-6, 4e-10),
-        RuntimeWork("program", pass_s=1e-4),
-    )
-    profile = _profile(input_s=1e-5, target_s=2e-6, runtimes=runtimes)
+    profile = _profile(input_s=1e-5, target_s=2e-6, pass_s=3e-4, bucket_s=1e-3)
 
     assert Profile.from_table(json.loads(json.dumps(profile.as_table()))) == profile
 
@@ -82,15 +77,6 @@ def test_reading_counts_in_the_first_unit_and_the_loss() -> None:
 
     assert reading.forward_s == pytest.approx((plain.forward_s[0] + 8e-5, plain.forward_s[1]))
     assert reading.loss_s == pytest.approx(plain.loss_s + 1.6e-5)
-
-
-def test_a_network_knows_the_runtimes() -> None:
-    work = RuntimeWork("blocking", 1e-4)
-    network = _profile(runtimes=(work,)).network()
-
-    assert network.runtime("blocking") is work
-    assert network.runtime("sharded") is None
-    assert network.runtime(None) is None
 
 
 def test_extrapolated_times_are_positive() -> None:
@@ -121,8 +107,7 @@ def test_links_give_back_the_measured_times(ranks: int) -> None:
         ("unit_times", [1], "`object`, got `int` - at `$.unit_times"),
         ("transfers", [], "transfers: expected sends and all-reduces"),
         ("unit_names", ["one"], "unit_times.forward_s: expected 1 numbers"),
-        ("runtimes", [{"name": "mpi"}], "name: expected one of blocking, .*found 'mpi'"),
-        ("runtimes", [{"name": "sharded", "step_s": -1.0}], "`float` >= 0.0 - at `$.runtimes"),
+        ("bucket_s", -1.0, "`float` >= 0.0 - at `$.bucket_s`"),
         ("made_with", {"torch": 2}, "`str`, got `int` - at `$.made_with"),
     ],
 )

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hybridperf.projection.fit import averaging_runtime, pass_runtime
 from hybridperf.projection.network import Cost, all_gather, all_reduce, reduce_scatter
 from hybridperf.projection.simulate import Bucket, Costs, Hop
 from hybridperf.projection.traffic import (
@@ -34,10 +33,10 @@ if TYPE_CHECKING:
     from hybridperf.projection.network import Group, Network
     from hybridperf.projection.units import Unit, UnitTable, UnitTimes
 
-__all__ = ["PlanCosts", "busiest_s", "plan_at_least_s", "plan_costs", "stage_hops"]
+__all__ = ["PlanCosts", "busiest_s", "plan_at_least_s", "plan_costs"]
 
 
-def stage_hops(
+def _stage_hops(
     plan: ParallelPlan, network: Network, stages: Stages, microbatch: int, *, forth: bool
 ) -> tuple[Hop | None, ...]:
     """Return the message of each stage to the next one, or to the one before."""
@@ -107,8 +106,8 @@ def plan_costs(
     in_pass = plan.zero > 0 and not shards_once
     passes = [_passes(plan, own, network, in_pass=in_pass) for own in each]
     loss = [0.0] * (len(each) - 1) + [times.loss_s]
-    runtime = network.runtime(pass_runtime(plan))
-    pass_s = runtime.pass_s if runtime else 0.0
+    pass_s = network.pass_s if plan.pp > 1 else 0.0
+    buckets = _buckets(plan, network, each, in_pass=in_pass)
     codecs_s = [link_codec_s(plan, times, stages, stage) for stage in range(len(each))]
     forward_s = tuple(
         one.forward_s + coding_s + pass_s
@@ -119,7 +118,10 @@ def plan_costs(
         for one, last, (_, coding_s) in zip(passes, loss, codecs_s, strict=True)
     )
     updates, exposed, runtime_s = zip(
-        *(_update(plan, times, network, stages, each, rank, gathers=shards_once) for rank in ranks),
+        *(
+            _update(plan, times, network, stages, each, buckets, rank, gathers=shards_once)
+            for rank in ranks
+        ),
         strict=True,
     )
     costs = Costs(
@@ -128,9 +130,9 @@ def plan_costs(
         # The first stage needs no gradient of its inputs: torch leaves all to the other half.
         input_s=(0.0, *(one / 2 for one in backward_s[1:])),
         weight_s=(backward_s[0], *(one / 2 for one in backward_s[1:])),
-        activations=stage_hops(plan, network, stages, times.microbatch, forth=True),
-        gradients=stage_hops(plan, network, stages, times.microbatch, forth=False),
-        buckets=_buckets(plan, network, each, in_pass=in_pass),
+        activations=_stage_hops(plan, network, stages, times.microbatch, forth=True),
+        gradients=_stage_hops(plan, network, stages, times.microbatch, forth=False),
+        buckets=buckets,
         update_s=updates,
         turns=_turns(plan, network),
         clip_s=_clip_s(plan, network) if clips or plan.precision == "fp16" else None,
@@ -236,6 +238,7 @@ def _update(
     network: Network,
     stages: Stages,
     each: Sequence[Sequence[_UnitCost]],
+    buckets: Sequence[Sequence[Bucket]],
     rank: int,
     *,
     gathers: bool,
@@ -261,7 +264,7 @@ def _update(
         group = network.group(plan.dp, axis_stride(plan, "dp"))
         exposed += all_reduce(sum(unit.gradient_bytes for unit in costs) / 2, group).seconds
     exposed += _small_averages_s(plan, network, stages, own)
-    runtime_s = _averaging_work_s(plan, network, stages, rank)
+    runtime_s = _averaging_work_s(plan, network, stages, buckets, rank)
     runtime_s += gradient_compression_s(plan, times, (stages.table.units[n] for n in own))
     return seconds + exposed + runtime_s, exposed, runtime_s
 
@@ -288,19 +291,25 @@ def _small_averages_s(
     return seconds
 
 
-def _averaging_work_s(plan: ParallelPlan, network: Network, stages: Stages, rank: int) -> float:
-    """Return the seconds that averaging gradients adds to a step of ``rank``, beside collectives.
+def _averaging_work_s(
+    plan: ParallelPlan,
+    network: Network,
+    stages: Stages,
+    buckets: Sequence[Sequence[Bucket]],
+    rank: int,
+) -> float:
+    """Return the seconds that software adds to the collectives that average gradients of ``rank``.
 
-    Half of FSDP's are those of gathering parameters, as often as it does, and half of scattering.
+    FSDP gathers the parameters of each unit as often as passes need them, and scatters gradients.
     """
-    if (work := network.runtime(averaging_runtime(plan))) is None:
-        return 0.0
-    often = 1.0
+    count = float(sum(len(buckets[stage]) for stage in plan.stages_of(rank)))
     if plan.zero:
         gathers = sum(parameter_gathers(plan, rank)) / plan.stages
         scatters = plan.microbatches if plan.zero >= 2 and plan.pp == 1 else 1
-        often = (gathers + scatters) / 2
-    return work.averaging_s([stages.table.units[n] for n in stages.units_of(rank)], often)
+        count = len(stages.units_of(rank)) * (gathers + scatters)
+    elif plan.gradients == "powersgd":  # both factors
+        count *= 2
+    return count * network.bucket_s if plan.dp > 1 else 0.0
 
 
 def _buckets(

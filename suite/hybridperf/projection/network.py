@@ -38,8 +38,6 @@ from hybridperf.tasks.schema import build_rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hybridperf.projection.fit import RuntimeWork
-
 __all__ = [
     "ALL_REDUCES",
     "Algorithm",
@@ -118,11 +116,8 @@ class Network:
     between_collectives: Link | None = None
     averaging_work: float = 0.0
     #: seconds by which computing beside an all-reduce takes longer, over its own
-    runtimes: tuple[RuntimeWork, ...] = ()  #: what the trainer's software adds, where it is known
-
-    def runtime(self, name: str | None) -> RuntimeWork | None:
-        """Return the work of the runtime ``name``; None if it is not known, or there is none."""
-        return next((each for each in self.runtimes if each.name == name), None)
+    pass_s: float = 0.0  #: that the trainer's software adds to each pass of a pipeline
+    bucket_s: float = 0.0  #: and to each collective that averages gradients
 
     def group(self, ranks: int, stride: int) -> Group:
         """Return the group of ``ranks`` whose global ranks are ``stride`` apart.

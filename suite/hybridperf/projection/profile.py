@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import msgspec
+import numpy as np
 
-from hybridperf.projection.fit import RUNTIMES, RuntimeWork, fit_line
 from hybridperf.projection.network import Library, Link, Network
 from hybridperf.projection.units import MOST_S, Seconds, UnitTimes
 from hybridperf.untrusted import COUNT_CAP, DEVICES_CAP, RATIO_CAP
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["Communication", "Profile", "Transfer"]
+__all__ = ["Communication", "Profile", "Transfer", "fit_line"]
 
 Communication = Literal["send", "all_reduce", "reduce_scatter", "all_gather"]
 
@@ -62,7 +62,8 @@ class Profile:
     target_s: Seconds = 0.0  #: of reading the targets of a sample
     averaging_work: _Ratio = 0.0
     #: seconds by which steps beside an all-reduce take longer, over those that it takes alone
-    runtimes: tuple[RuntimeWork, ...] = ()  #: of the trainer, in groups of all ranks
+    pass_s: Seconds = 0.0  #: that the trainer's software adds to each pass of a pipeline
+    bucket_s: Seconds = 0.0  #: and to each collective that averages gradients
     made_with: dict[_Text, _Text] = field(default_factory=dict)
     #: what it holds for: hashes and names of the task, the machine, torch and the trainer's code
 
@@ -126,7 +127,8 @@ class Profile:
             library=self.library,
             inside_collectives=_ring_link(nearest),
             averaging_work=self.averaging_work,
-            runtimes=self.runtimes,
+            pass_s=self.pass_s,
+            bucket_s=self.bucket_s,
         )
 
     def as_table(self) -> dict[str, object]:
@@ -157,9 +159,6 @@ class Profile:
             raise ValueError("transfers: expected each kind and number of ranks once")
         if any(len({size for size, _ in each.times}) < 2 for each in found.transfers):
             raise ValueError("transfers.times: expected two sizes or more")
-        if unknown := [each.name for each in found.runtimes if each.name not in RUNTIMES]:
-            expected = ", ".join(RUNTIMES)
-            raise ValueError(f"runtimes.name: expected one of {expected}, found {unknown[0]!r:.40}")
         return found
 
 
@@ -175,3 +174,23 @@ def _ring_link(reduces: Transfer) -> Link:
     latency_s, byte_s = reduces.line()
     steps = 2 * (reduces.ranks - 1)
     return _link(latency_s / steps, byte_s * reduces.ranks / steps)
+
+
+def fit_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return the intercept and the slope of a line through ``points`` (x, y), neither negative.
+
+    The squares of relative errors are least, so that small messages count as much as large ones.
+
+    Raises:
+        ValueError: if there are fewer than two different x, or a y that is not positive.
+    """
+    x, y = np.array(points, dtype=np.float64).T
+    if len(set(x.tolist())) < 2 or (y <= 0).any():
+        raise ValueError("expected two different sizes or more, all with positive times")
+    columns = np.stack([1 / y, x / y], axis=1)
+    (intercept, slope), *_ = np.linalg.lstsq(columns, np.ones_like(y), rcond=None)
+    if intercept >= 0 and slope >= 0:
+        return float(intercept), float(slope)
+    # With one of them 0, the other minimises the same sum.
+    alone = columns.sum(axis=0) / (columns**2).sum(axis=0)
+    return (0.0, float(alone[1])) if intercept < 0 else (float(alone[0]), 0.0)
