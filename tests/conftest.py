@@ -6,41 +6,23 @@ searched for garbage, and torch computes in one thread beside other tests.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
-import platform
-import struct
 import sys
 from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.tiers import is_in_part, part
+
 gc.disable()  # until all tests are collected: importing torch and others leaves no garbage
 
 _BESIDE_OTHERS: Final = "PYTEST_XDIST_WORKER" in os.environ
 
-_SLICE_NS: Final = 100_000_000  #: the longest that Linux grants; usual are some milliseconds
-_SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274}  #: number of the call, which libc lacks
-
-
-def _compute_in_long_slices() -> None:
-    """Let this process, and those that it starts, compute for 100 ms before others do.
-
-    Ranks of all workers share few processors. Under `SCHED_BATCH` a thread that wakes up preempts
-    no other one; else gloo's threads poll for locks that those hold. Linux since 6.12 grants slices
-    of other lengths: files of the engine's tests took 8 to 13 % less processor time.
-    """
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    if call := _SCHED_SETATTR.get(platform.machine()):
-        # size, policy, flags, nice, priority, runtime, deadline, period: sched_setattr(2)
-        fields = struct.pack("=IIQiIQQQ", 48, os.SCHED_BATCH, 0, 0, 0, _SLICE_NS, 0, 0)
-        ctypes.CDLL(None).syscall(call, 0, fields, 0)  # where it is refused, slices stay usual
-
-
 if _BESIDE_OTHERS and hasattr(os, "SCHED_BATCH"):
-    _compute_in_long_slices()
+    # A thread that wakes up preempts no other one; else gloo's poll for locks that those hold.
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 # How long an example takes says how busy the machine is, not whether the law holds.
 settings.register_profile(
@@ -53,33 +35,46 @@ _LONGEST: Final = (
     "tests/engine/test_transparency.py",
     "tests/run/test_nodes.py",
     "tests/engine/test_law.py",
-    "tests/engine/test_odd_models.py",
     "tests/engine/test_nccl_order.py",
     "tests/engine/test_checkpoint.py",
+    "tests/engine/test_odd_models.py",
+    "tests/test_rerun_of_a_run.py",
+    "tests/engine/test_projected_bytes.py",
+    "tests/test_walk.py",
+    "tests/docs/test_your_model.py",
     "tests/rules/mlperf/test_mutants.py",
-    "tests/hostile/test_large.py",
+    "tests/rules/mlperf/test_all_rounds.py",
     "tests/run/test_ranks_that_fail.py",
     "tests/run/test_resume.py",
-    "tests/test_walk.py",
-    "tests/test_rerun_of_a_run.py",
     "tests/run/test_harness_that_ends.py",
-    "tests/docs/test_your_model.py",
+    "tests/docs/test_your_framework.py",
+    "tests/engine/test_sharded_optimizers.py",
+    "tests/engine/test_gradient_compression.py",
+    "tests/hostile/test_large.py",
     "tests/hostile/test_hostile.py",
     "tests/cli/test_prepare.py",
     "tests/engine/test_input.py",
-    "tests/cli/test_rescore.py",
+    "tests/engine/test_start.py",
     "tests/run/test_hostile_trainers.py",
-    "tests/test_pytest_plugin.py",
-    "tests/docs/test_your_framework.py",
-    "tests/rules/mlperf/test_all_rounds.py",
-    "tests/run/test_stopped.py",
     "tests/images/test_cifar10.py",
     "tests/rules/test_laws.py",
+    "tests/test_pytest_plugin.py",
+    "tests/run/test_stopped.py",
+    "tests/cli/test_rescore.py",
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests of the longest files first."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--part``, with which many runs share what one would take too long for."""
+    parser.addoption("--part", type=part, metavar="K/N", help="run part K, from 0, of N parts")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out other parts, and put the tests of the longest files first."""
+    if share := config.getoption("part"):
+        others = [item for item in items if not is_in_part(item.nodeid, *share)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if is_in_part(item.nodeid, *share)]
     places = {name: place for place, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
 

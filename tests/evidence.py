@@ -114,9 +114,26 @@ def keep_models(package: Package) -> None:
             model={"count": 104, "values": 514155, "sha256": accepted_tensors(task)[0]},
             predictor={"package": "hybridperf_reference", "sha256": "b" * 64},
             predictions={"path": name, "sha256": hashlib.sha256(content).hexdigest()},
-            rescoring={"problem": "", "quality": share, "reported": share, "tolerance": 0.0034},
+            rescoring={
+                "problem": "",
+                "quality": share,
+                "reported": share,
+                "tolerance": 0.0034,
+                "earlier": {"epoch": 1, "quality": 0.5, "reported": 0.5},
+            },
         )
+        edit_log(package, number, hand_over)
     state_sandbox(package, "sandboxed", LANDLOCK)
+
+
+def hand_over(bodies: list[str]) -> None:
+    """State that ranks handed over weights in every evaluation."""
+    for index in range(len(bodies) - 1, -1, -1):
+        entry = json.loads(bodies[index])
+        if entry["key"] == keys.EVAL_STOP:
+            own = {"key": keys.WEIGHTS, "value": {"ranks": 1, "bytes": 2_000_000}}
+            own |= {"event_type": "POINT_IN_TIME"}
+            bodies.insert(index, json.dumps(entry | own))
 
 
 def state_sandbox(package: Package, mode: str | None, sandbox: dict[str, Any] | None) -> None:

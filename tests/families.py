@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hybridperf.tasks.registry import find_task
-from hybridperf_reference.engine.partition import forward_flops
+from hybridperf_reference.engine.parallelize import forward_flops
 from hybridperf_reference.models import chain_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from torch import nn
 
 from hybridperf.tasks.data import load
 from hybridperf.tasks.registry import find_task
-from hybridperf_reference.engine.stage import Stage
+from hybridperf_reference.engine.chain import Stage
 from hybridperf_reference.models import chain_of
 from tests.families import LAPTOP
 

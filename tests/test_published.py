@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import functools
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from hybridperf.log.package import find_results, read_result
+from hybridperf.log.sums import SUMS
+from hybridperf.report.board import boards
 from hybridperf.report.build import build_report
+from hybridperf.report.judged import read_entries
 from hybridperf.rules.check import check_path
 from hybridperf.score.score import score_result
-from hybridperf.tasks.data import check_data
 from hybridperf.tasks.registry import find_task
 from studies.methods.__main__ import METHODS
 
@@ -47,13 +51,62 @@ def test_every_published_result_has_all_its_runs() -> None:
 
 
 def test_reports_are_what_submissions_make(tmp_path: Path) -> None:
-    for name in {score.benchmark for score in published()}:
-        data = find_task(name).data
-        if check_data(data) != data.sha256:  # then evidence of its results is not counted again
-            pytest.skip(f"{name} was trained on another edition of its data than this machine has")
-    built = build_report(SUBMISSIONS, tmp_path)
+    build_report(SUBMISSIONS, tmp_path)
 
+    _assert_as_published(tmp_path)
+
+
+# Stands for a base install on a machine without OpenSSH.
+_BARE = """
+import importlib.abc, sys
+from pathlib import Path
+class Gone(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "sklearn", "pandas", "pyarrow", "datasets"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Gone())
+from hybridperf.report.build import build_report
+build_report(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+def test_reports_do_not_depend_on_what_is_installed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _BARE, str(SUBMISSIONS), str(tmp_path)]
+    subprocess.run(command, env=os.environ | {"PATH": str(tmp_path)}, check=True)
+
+    _assert_as_published(tmp_path)
+
+
+def _assert_as_published(folder: Path) -> None:
+    built = list(folder.iterdir())
     names = sorted(path.name for path in (ROOT / "reports").iterdir())
     assert names == sorted(path.name for path in built)
     for path in built:
         assert path.read_bytes() == (ROOT / "reports" / path.name).read_bytes(), path.name
+
+
+def _places(root: Path) -> dict[str, str]:
+    return {
+        row.entry.result.package.name: str(row.entry.official.place)
+        for board in boards(read_entries(root))
+        for row in board.rows
+        if row.entry.official.place is not None
+    }
+
+
+def test_a_copy_of_all_submissions_takes_no_place_from_them(tmp_path: Path) -> None:
+    places = _places(SUBMISSIONS)
+    root = shutil.copytree(SUBMISSIONS, tmp_path / "submissions")
+    shutil.copytree(root / "hybridperf", root / "zeta")
+
+    assert len(places) >= 33
+    assert _places(root) == places
+
+
+def test_every_submission_is_signed_by_its_listed_key() -> None:
+    entries = read_entries(SUBMISSIONS)
+
+    assert all((entry.result.package.folder / f"{SUMS}.sig").is_file() for entry in entries)
+    evidence = [entry.official.trust.evidence for entry in entries if entry.valid]
+    assert len(evidence) >= 33
+    assert all("signed by ED25519 SHA256:" in each for each in evidence)

@@ -71,11 +71,11 @@ def run_pytest(folder: Path, *arguments: str | Path) -> subprocess.CompletedProc
     [
         (),
         STRICT,
-        ("-n", "2"),
+        pytest.param(("-n", "2"), marks=pytest.mark.exhaustive),
         ("-p", "no:benchmark"),
-        ("-p", "no:cacheprovider"),
-        ("--benchmark-skip",),
-        ("--benchmark-disable",),
+        pytest.param(("-p", "no:cacheprovider"), marks=pytest.mark.exhaustive),
+        pytest.param(("--benchmark-skip",), marks=pytest.mark.exhaustive),
+        pytest.param(("--benchmark-disable",), marks=pytest.mark.exhaustive),
     ],
     ids=" ".join,
 )
@@ -99,6 +99,7 @@ def test_a_fixture_asked_for_during_a_test_is_skipped_too(project: Path) -> None
     assert "1 skipped" in done.stdout
 
 
+@pytest.mark.exhaustive
 def test_benchmarks_that_are_not_ours_are_reported_as_ever(project: Path) -> None:
     source = "def test_sum(benchmark):\n    assert benchmark(sum, (1, 2)) == 3\n"
     (project / "test_user.py").write_text(source, encoding="utf-8")
@@ -175,7 +176,9 @@ def test_benchmark_shows_times_to_train_and_publishes_them(measured: Path) -> No
     assert "leaderboard: file://" in shown
 
 
-@pytest.mark.parametrize(("factor", "status"), [(1.0, 0), (0.5, 1)])
+@pytest.mark.parametrize(
+    ("factor", "status"), [pytest.param(1.0, 0, marks=pytest.mark.exhaustive), (0.5, 1)]
+)
 def test_times_are_compared_with_saved_ones(measured: Path, factor: float, status: int) -> None:
     (saved,) = measured.glob("saved/*/*_base.json")
     times = json.loads((measured / "times.json").read_text())

@@ -28,7 +28,10 @@ TASK = "vgg/laptop"
 RUNS, TARGET = 3, 0.15  # the fewest that have a time to train; a tenth is chance
 MOST_RERUNS = 3
 
-pytestmark = pytest.mark.skipif(bool(why_no_landlock()), reason=why_no_landlock() or "none")
+pytestmark = [
+    pytest.mark.exhaustive,  # six runs of the reference trainer; tests/cli/test_rerun.py has none
+    pytest.mark.skipif(bool(why_no_landlock()), reason=why_no_landlock() or "none"),
+]
 
 
 def git(repository: Path, *arguments: str) -> str:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from hybridperf.run.prediction import Prediction
-from hybridperf_reference.engine.input import Input
+from hybridperf_reference.engine.chain import Stage
+from hybridperf_reference.engine.input import Input, ReadingRole
 from hybridperf_reference.engine.mesh import local_device
 from hybridperf_reference.engine.precision import DTYPES, apply_precision, set_float32_math
-from hybridperf_reference.engine.reading import ReadingRole
-from hybridperf_reference.engine.stage import Stage
 from hybridperf_reference.models import chain_of
 
 if TYPE_CHECKING:

@@ -12,39 +12,58 @@ import json
 import os
 import statistics
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional
 
 from hybridperf.errors import UserError
-from hybridperf.plan import ParallelPlan
+from hybridperf.plan import SCHEDULES, ParallelPlan
 from hybridperf.plan.fields import FIELDS
+from hybridperf.projection import units as unit_tables
 from hybridperf.projection.profile import Profile
+from hybridperf.projection.search import Work
 from hybridperf.run.access import TrainingData
-from hybridperf.tasks.data import load
+from hybridperf.tasks.data import Samples, load
 from hybridperf.tasks.registry import read_task
 from hybridperf.tasks.task import Block
+from hybridperf_reference.engine.chain import Chain, Unit
 from hybridperf_reference.engine.compilation import leave_out_compiler
-from hybridperf_reference.engine.input import Input
-from hybridperf_reference.engine.link_profile import measure_averaging_work, measure_transfers
-from hybridperf_reference.engine.mesh import join_ranks, own_rank
+from hybridperf_reference.engine.gradient_reducer import low_rank_elements
+from hybridperf_reference.engine.input import Input, ReadingRole
+from hybridperf_reference.engine.mesh import Groups, build_mesh, join_ranks, own_rank
+from hybridperf_reference.engine.parallelize import parameter_groups
 from hybridperf_reference.engine.precision import set_float32_math
-from hybridperf_reference.engine.reading import ReadingRole
+from hybridperf_reference.engine.profile import (
+    UnitProfiler,
+    mean_of_ranks,
+    measure_averaging_work,
+    measure_transfers,
+    median_of_means,
+    most_of_ranks,
+)
 from hybridperf_reference.engine.timing import StepTimer
-from hybridperf_reference.engine.unit_profile import UnitProfiler, mean_of_ranks, most_of_ranks
+from hybridperf_reference.engine.trainer import Trainer
+from hybridperf_reference.images.objective import ImageClassifier
 from hybridperf_reference.models import chain_of
-from hybridperf_reference.runtime_profile import measure_runtimes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from numpy.typing import NDArray
+
+    from hybridperf.projection.network import Network
     from hybridperf.projection.units import UnitTimes
     from hybridperf.tasks.task import Task
     from hybridperf_reference.engine.chain import Objective
+    from hybridperf_reference.engine.mesh import Mesh
     from hybridperf_reference.models import Build
 
 __all__ = ["main", "measure", "profile_on"]
@@ -130,7 +149,7 @@ def profile_on(
     if ranks > 1:
         work = measure_averaging_work(device, train)
         profile = replace(profile, averaging_work=work)
-        pass_s, bucket_s = measure_runtimes(chain, task, profile.network(ranks), device, steps)
+        pass_s, bucket_s = _measure_runtimes(chain, task, profile.network(ranks), device, steps)
         profile = replace(profile, pass_s=pass_s, bucket_s=bucket_s)
     return None if own_rank() else profile
 
@@ -167,6 +186,252 @@ def _reading_s(
 
 def _step_s(times: UnitTimes) -> float:
     return sum(times.forward_s) + sum(times.backward_s) + times.loss_s + sum(times.update_s)
+
+
+_TURNS: Final = 3  # of which the median is taken: processes slow down and recover
+_MOST_STEPS: Final = 10  # that are measured in a turn
+_FIRST: Final = 3  # step that is measured first: a delayed plan is steady then
+_MICROBATCHES: Final = 4  # for each rank of a pipeline
+_AVERAGING: Final = (
+    *("sync=blocking", "sync=overlapped", "zero=1", "staleness=1"),
+    "gradients=powersgd",
+)
+_PIPELINES: Final = (
+    *(f"schedule={name}" for name in SCHEDULES),
+    "staleness=1",
+    "staleness=1,flush=off",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """Of a model: equal units, each of so many linear layers with so many features."""
+
+    units: int
+    layers: int
+    features: int
+    samples: int = 8  #: of a micro-batch
+
+    def modules(self) -> list[nn.Module]:
+        """Return the units of a new model of this size."""
+        return [
+            nn.Sequential(*(nn.Linear(self.features, self.features) for _ in range(self.layers)))
+            for _ in range(self.units)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameters:
+    """Of a model: units that hold parameters like ``tensors``, by unit."""
+
+    tensors: tuple[tuple[Tensor, ...], ...]
+    features: int = 16
+    samples: int = 8
+
+    @classmethod
+    def of(cls, chain: Chain) -> _Parameters:
+        """Return those of the first units of ``chain``, as many as are no more than 2**26."""
+        seen: set[Tensor] = set()
+        units: list[tuple[Tensor, ...]] = []
+        count = 0
+        for unit in chain.units:
+            own = [each for each in unit.module.parameters() if each.requires_grad]
+            new = tuple(each.detach() for each in own if each not in seen)
+            count += sum(each.numel() for each in new)
+            if units and count > _MOST_PARAMETERS:
+                break
+            seen.update(own)
+            units.append(new)
+        return cls(tuple(units))
+
+    def modules(self) -> list[nn.Module]:
+        """Return the units of a new model that holds such parameters."""
+        return [_Holder(own) for own in self.tensors]
+
+
+class _Holder(nn.Module):
+    """Adds up the parameters that it holds: their gradients are nearly all that is computed."""
+
+    def __init__(self, like: Sequence[Tensor]) -> None:
+        super().__init__()
+        self._held = nn.ParameterList(nn.Parameter(torch.zeros_like(each)) for each in like)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return ``values`` [sample, feature], to whose first feature the sum is added."""
+        if not self._held:
+            return values
+        total = torch.stack([each.sum() for each in self._held]).sum()
+        return values + functional.pad(total.view(1), (0, values.shape[-1] - 1))
+
+
+_MOST_PARAMETERS: Final = 2**26
+# Of pipelines: messages that are next to nothing, and such as those of small models.
+_STAGED: Final = (_Size(8, 1, 16), _Size(8, 1, 256, samples=64))
+
+
+def _measure_runtimes(
+    chain: Chain, task: Task, network: Network, device: torch.device, steps: int
+) -> tuple[float, float]:
+    """Time small models on all ranks, and return what software adds to what is projected.
+
+    These are the seconds of each pass of a pipeline, and of each collective that averages
+    gradients: medians over schedules, and over ways to average. The optimizer is that of ``task``,
+    the parameters of one of the models are like those of its ``chain``. ``network`` is that between
+    the ranks, and adds nothing yet. In each turn no more than ``steps`` are measured. A collective.
+    """
+    steps = min(steps, _MOST_STEPS)
+    ranks = dist.get_world_size()
+    staged = [replace(size, units=max(size.units, 2 * ranks)) for size in _STAGED]
+    count = _MICROBATCHES * ranks
+    averages = [f"dp={ranks},{text}" for text in _AVERAGING]
+    pipelined = [f"pp={ranks},microbatches={count},{text}" for text in _PIPELINES]
+    averaging = _sides(task, device, steps, [_Parameters.of(chain)], averages)
+    pipelines = _sides(task, device, steps, staged, pipelined)
+    for _ in range(_TURNS):
+        for sides in (averaging, pipelines):
+            for model, own in groupby(sides, lambda side: side.model):
+                times = model.times()
+                for side in own:
+                    side.measure(times, network)
+    pass_s, bucket_s = (
+        max(0.0, statistics.median(side.added_each_s for side in sides))
+        for sides in (pipelines, averaging)
+    )
+    return pass_s, bucket_s
+
+
+def _sides(
+    task: Task,
+    device: torch.device,
+    steps: int,
+    kinds: Sequence[_Size | _Parameters],
+    plans: Sequence[str],
+) -> list[_Side]:
+    """Return a side for each model and plan, those of a model together."""
+    parsed, groups = [ParallelPlan.parse(text) for text in plans], Groups()
+    models = [_Model(task, kind, steps, device) for kind in kinds]
+    meshes = [build_mesh(plan, device, groups) for plan in parsed]
+    return [_Side(model, *each) for model in models for each in zip(parsed, meshes, strict=True)]
+
+
+class _Noise(ImageClassifier):
+    """Classification of vectors that need no preparation."""
+
+    reads_ahead = False
+
+    def read(
+        self,
+        samples: Samples,
+        indices: NDArray[np.int64],
+        seed: int,  # noqa: ARG002 - the interface's, as the next
+        epoch: int,  # noqa: ARG002
+    ) -> tuple[Tensor, ...]:
+        """Return the vectors [batch, feature] with ``indices`` [batch]."""
+        return (torch.from_numpy(samples.inputs[indices]),)
+
+    def prepare(self, *stored: Tensor) -> Tensor:
+        """Return the vectors [batch, feature]."""
+        return stored[0]
+
+    def evaluation(self, stored: NDArray[np.float32]) -> Tensor:
+        """Return the vectors [batch, feature]."""
+        return torch.from_numpy(stored)
+
+
+class _Model:
+    """A small model: its chain, anew for each use, and its units as projections see them."""
+
+    def __init__(
+        self, task: Task, kind: _Size | _Parameters, steps: int, device: torch.device
+    ) -> None:
+        self.task = replace(
+            task,
+            units=tuple(f"units.{number}" for number, _ in enumerate(kind.modules())),
+            optimizer=replace(task.optimizer, lr=0.0, end_lr=0.0),
+        )
+        self.kind, self.steps, self._device = kind, steps, device
+        chain = self.chain()
+        self.table = unit_tables.UnitTable("", tuple(map(self._row, chain.units)), kind.features)
+        self._profiler = UnitProfiler(chain, self.task, device)
+
+    def times(self) -> UnitTimes:
+        """Return the times of the units without parallelism; a collective."""
+        meet = partial(most_of_ranks, device=self._device)
+        (found,) = self._profiler.measure([self.kind.samples], steps=self.steps, meet=meet)
+        return mean_of_ranks(found, self._device)
+
+    def chain(self) -> Chain:
+        """Build the model."""
+        return chain_of(self.task, 0, self._build)
+
+    def _row(self, unit: Unit) -> unit_tables.Unit:
+        """Return the row of a unit table."""
+        return unit_tables.Unit(
+            unit.name,
+            1.0,
+            tuple(parameter_groups(unit)),
+            self.kind.features,
+            0,
+            low_rank_elements=sum(map(low_rank_elements, unit.module.parameters())),
+            is_narrow=True,
+        )
+
+    def _build(self, task: Task) -> Chain:
+        def example(batch: int) -> tuple[Tensor, Tensor]:
+            return torch.randn(batch, self.kind.features), torch.zeros(batch, dtype=torch.int64)
+
+        return Chain(tuple(map(Unit, task.units, self.kind.modules())), _Noise(task), example)
+
+
+class _Side:
+    """A small model in training under a plan, beside its projections."""
+
+    def __init__(self, model: _Model, plan: ParallelPlan, mesh: Mesh) -> None:
+        self.model, self.plan, self._mesh = model, plan, mesh
+        batch = model.kind.samples * plan.dp * plan.microbatches
+        samples = batch * (_FIRST + model.steps)
+        self._task = replace(
+            model.task,
+            training=replace(model.task.training, global_batch_size=batch),
+            data=replace(model.task.data, train_samples=samples),
+        )
+        vectors = np.zeros((samples, model.kind.features), np.float32)
+        self._samples = Samples(vectors, np.zeros(len(vectors), np.int64))
+        self._trainer = Trainer(model.chain(), self._task, plan, mesh, 0)
+        self._trainer.warm_up()
+        self._added_s: list[float] = []
+        self._count = 1.0
+
+    @property
+    def added_each_s(self) -> float:
+        """Return by how much a step is longer than projected, for each pass or collective.
+
+        Of passes, those count that follow one another.
+        """
+        return statistics.median(self._added_s) / self._count
+
+    def measure(self, times: UnitTimes, network: Network) -> None:
+        """Train some steps, and project them from ``times``; a collective."""
+        begins_s: list[float] = []
+        block = Block(len(self._added_s) + 1, 1)
+        dist.barrier()
+        self._trainer.train(
+            TrainingData(
+                self._samples, self._task, 0, block, lambda: begins_s.append(time.perf_counter())
+            )
+        )
+        dist.barrier()
+        steps_s = np.diff(begins_s[_FIRST:]).tolist()
+        measured_s = most_of_ranks(median_of_means(steps_s), self._mesh.device)
+        projected_s = self._projected_s(times, network)
+        self._added_s.append(measured_s - projected_s)
+        pipeline = self.plan.pp > 1
+        longer = replace(network, pass_s=1.0) if pipeline else replace(network, bucket_s=1.0)
+        self._count = self._projected_s(times, longer) - projected_s
+
+    def _projected_s(self, times: UnitTimes, network: Network) -> float:
+        work = Work.of_task(self._task, self.model.table, lambda _: times, network)
+        return work.project(self.plan).step_s
 
 
 if __name__ == "__main__":

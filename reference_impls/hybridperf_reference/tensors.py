@@ -12,7 +12,7 @@ import torch
 
 from hybridperf.evidence.tensors import Tensors, tensors_of
 from hybridperf.tasks.registry import find_task, task_names
-from hybridperf_reference.engine.stage import Stage
+from hybridperf_reference.engine.chain import Stage
 from hybridperf_reference.models import chain_of
 
 if TYPE_CHECKING:

@@ -13,13 +13,16 @@ from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.models import chain_of
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hybridperf_reference.engine.mesh import Mesh
     from hybridperf_reference.models import Build
 
 __all__ = ["main"]
 
 
 def main(build: Build | None = None) -> None:
-    """Train until the harness stops the run, then save the weights.
+    """Train until the harness stops the run.
 
     ``build`` overrides the task's model family.
     """
@@ -39,10 +42,13 @@ def main(build: Build | None = None) -> None:
                     trainer.train(run.training_data(block))
                     run.track(trainer.statistics())
                     trainer.evaluate(run.evaluation_data())
-                    run.report(trainer.save)
-        weights = trainer.weights()  # on every rank, since shards are gathered
-        if mesh.replica == 0 and mesh.tp_rank == 0:
-            run.save(weights, part=mesh.pp_rank)
+                    run.report(lambda: _handed_over(trainer, mesh), trainer.save)
+
+
+def _handed_over(trainer: Trainer, mesh: Mesh) -> dict[str, Tensor]:
+    """Return the weights that this rank hands over: one rank of each stage does."""
+    weights = trainer.weights()  # on every rank, since shards are gathered
+    return weights if mesh.replica == 0 and mesh.tp_rank == 0 else {}
 
 
 if __name__ == "__main__":

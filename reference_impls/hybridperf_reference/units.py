@@ -28,8 +28,8 @@ from torch.overrides import TorchFunctionMode
 from hybridperf.projection.units import Unit, UnitTable, unit_columns
 from hybridperf.tasks.registry import find_task, read_task, task_names
 from hybridperf_reference.engine.batchnorm import is_batch_norm
-from hybridperf_reference.engine.gradient_compression import low_rank_elements
-from hybridperf_reference.engine.partition import forward_flops, parameter_groups
+from hybridperf_reference.engine.gradient_reducer import low_rank_elements
+from hybridperf_reference.engine.parallelize import forward_flops, parameter_groups
 from hybridperf_reference.engine.precision import is_computed_narrow
 from hybridperf_reference.models import chain_of
 
@@ -68,13 +68,13 @@ def unit_table(task: Task, build: Build | None = None) -> UnitTable:
     samples = _MORE - _FEW
     units = []
     for number, unit in enumerate(chain.units):
-        parameters = list(unit.module.parameters())
+        parameters, output = list(unit.module.parameters()), boundaries[number + 1]
         units.append(
             Unit(
                 unit.name,
                 forward_flops=flops[number],
                 parameter_groups=tuple(parameter_groups(unit)),
-                output_elements=boundaries[number + 1].numel(),
+                output_elements=output.numel(),
                 kept_elements=(more[number] - few[number]) // (samples * _ELEMENT_BYTES),
                 tp_outputs=splits[number].outputs,
                 tp_outputs_again=splits[number].outputs_again,
@@ -84,7 +84,8 @@ def unit_table(task: Task, build: Build | None = None) -> UnitTable:
                 begins_stage=number == 0 or boundaries[number].is_floating_point(),
                 buffers=sum(buffer.numel() for buffer in unit.module.buffers()),
                 low_rank_elements=sum(map(low_rank_elements, parameters)),
-                output_channels=_channels(boundaries[number + 1]),
+                # Features, or the feature maps of an image.
+                output_channels=output.shape[0] if output.dim() > 2 else output.shape[-1],
                 batch_norm_channels=sum(
                     part.num_features for part in unit.module.modules() if is_batch_norm(part)
                 ),
@@ -162,11 +163,6 @@ class _CountSplitLayers(saved_tensors_hooks):
         self._counted.inputs += inputs[0].numel()
         if inputs[0].dtype == torch.bfloat16:
             self._counted.narrow_inputs += inputs[0].numel()
-
-
-def _channels(sample: Tensor) -> int:
-    """Return the channels of a ``sample`` [...]: features, or feature maps of an image."""
-    return sample.shape[0] if sample.dim() > 2 else sample.shape[-1]
 
 
 def _activations(chain: Chain, batch: int) -> list[int]:

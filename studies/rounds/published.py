@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.errors import UserError
 from hybridperf.findings import visible
 from hybridperf.log import keys
-from hybridperf.log.rounds import read_package
+from hybridperf.log.rounds import edition_of, read_package
 from hybridperf.score.scaling import side_of
-from hybridperf.score.score import edition_of
 from hybridperf.system.catalog import find_accelerator
 from hybridperf.system.counts import accelerators_per_node
 from hybridperf.untrusted import COUNT_CAP, whole

@@ -23,10 +23,9 @@ from hybridperf.plan import ParallelPlan
 from hybridperf.run.access import TrainingData
 from hybridperf.run.profiles import profiled_microbatches
 from hybridperf.tasks.task import Block
-from hybridperf_reference.engine.link_profile import measure_averaging_work
 from hybridperf_reference.engine.mesh import Groups, build_mesh, join_ranks
+from hybridperf_reference.engine.profile import UnitProfiler, measure_averaging_work
 from hybridperf_reference.engine.trainer import Trainer
-from hybridperf_reference.engine.unit_profile import UnitProfiler
 from hybridperf_reference.models import chain_of
 from hybridperf_reference.profile import profile_on
 from studies.slow_links.blocks import AVERAGING_WORK, METHODS, PROFILE, TRANSFERS

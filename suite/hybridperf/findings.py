@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import enum
+import errno
+import os
 import unicodedata
 from dataclasses import asdict, dataclass
+from typing import Final
 
-__all__ = ["Finding", "Severity", "visible"]
+__all__ = ["UNREADABLE", "Finding", "Severity", "unreadable", "visible"]
+
+UNREADABLE: Final = (
+    "package.unreadable"  #: rule of what this machine cannot read, whatever is in it
+)
+#: errors of the machine or its permissions, which say nothing about what was submitted
+_OF_THE_MACHINE: Final = frozenset(
+    {
+        *(errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT),
+        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+    }
+)
 
 
 class Severity(enum.StrEnum):
@@ -56,3 +70,11 @@ class Finding:
     def as_json(self) -> dict[str, object]:
         """Return the fields as published in JSON output."""
         return asdict(self) | {"severity": str(self.severity)}
+
+
+def unreadable(error: Exception, path: str) -> Finding | None:
+    """Return the finding that this machine cannot read ``path``; None if ``error`` is another."""
+    if not isinstance(error, OSError) or error.errno not in _OF_THE_MACHINE:
+        return None
+    expected, found = "a file or folder that can be read", os.strerror(error.errno or 0).lower()
+    return Finding(UNREADABLE, expected, found, "get permission to read it", visible(path))

@@ -14,15 +14,17 @@ import pytest
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.log import keys
-from hybridperf.log.package import find_results, read_result
+from hybridperf.log.package import read_result
 from hybridperf.log.reader import read_log
 from hybridperf.plan import ParallelPlan
 from hybridperf.report.build import build_report
+from hybridperf.report.judged import judged_entries, read_entries
 from hybridperf.report.terminal import scores_text
 from hybridperf.run.request import RunRequest, check_request, package_of
 from hybridperf.run.run_set import make_run_set
 from hybridperf.score.metrics import row_of
-from hybridperf.score.official import official_of
+from hybridperf.score.ranking import with_places
+from hybridperf.score.validity import Judgement
 from hybridperf.system.describe import describe
 from hybridperf.tasks.registry import task_path
 
@@ -85,7 +87,7 @@ class BenchmarkPlugin:
         if not self._out.is_dir():
             return
         pages = build_report(self._out, self._out / "report")
-        scores = [official_of(read_result(package)) for package in find_results(self._out)]
+        scores = with_places([entry.official for entry in read_entries(self._out)])
         width = max(140, terminalreporter._tw.fullwidth)  # noqa: SLF001 - pytest has no public way to ask
         terminalreporter.section("HybridPerf")
         terminalreporter.write_line(scores_text(scores, width))
@@ -113,7 +115,7 @@ class TimeToTrain:
         """Make the missing runs of ``task`` under ``plan``; return the score of the result.
 
         ``options`` are further fields of `hybridperf.run.request.RunRequest`. The test fails if a
-        run misses its target or cannot be carried out.
+        run misses its target or cannot be carried out, or if the result breaks a rule.
         """
         try:
             request = RunRequest(
@@ -133,11 +135,13 @@ class TimeToTrain:
             if error.exit_code is ExitCode.INTERRUPTED:
                 pytest.exit(str(error), returncode=int(pytest.ExitCode.INTERRUPTED))
             pytest.fail(str(error), pytrace=False)
-        official = official_of(read_result(package))
-        score = official.score
-        self._benchmark.extra_info.update(row_of(official))
+        (entry,) = judged_entries([package])
+        score, validity = entry.score, entry.official.validity
+        self._benchmark.extra_info.update(row_of(entry.official))
         if missed := [run.number for run in score.runs if run.completion == "missed"]:
             pytest.fail(f"{task} under {plan}: runs {missed} missed the target", pytrace=False)
+        if validity.judgement is Judgement.BROKEN:
+            pytest.fail(f"{task} under {plan} is invalid: {validity.why}", pytrace=False)
         return score
 
     def _measure(self, logs: Iterator[Log]) -> None:

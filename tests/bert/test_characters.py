@@ -5,7 +5,7 @@ import torch
 
 from hybridperf.tasks.data import Samples
 from hybridperf.tasks.data.topics import CHARACTERS, MASK
-from hybridperf_reference.bert.characters import MaskedCharacters
+from hybridperf_reference.bert.objective import MaskedCharacters
 
 TOKENS, MASKED, LENGTH = 32, 5, 256
 BLOCKS = np.random.default_rng(0).integers(1, CHARACTERS, (400, LENGTH)).astype(np.uint8)

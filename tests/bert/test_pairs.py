@@ -9,7 +9,7 @@ import torch
 from hybridperf.tasks.data import Samples
 from hybridperf.tasks.data.texts.pairs import TextBlocks
 from hybridperf.tasks.task import Text
-from hybridperf_reference.bert.pairs import SegmentPairs
+from hybridperf_reference.bert.objective import SegmentPairs
 from hybridperf_reference.models import chain_of
 from tests.families import run, task_of
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.cli import main
-from tests.run.conftest import Finished, finished_run, first_run
+from tests.run.conftest import Finished, finished_run, first_run, timed_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Finished", "finished_run", "first_run", "hybridperf"]
+__all__ = ["Finished", "finished_run", "first_run", "hybridperf", "timed_run"]
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.rules.mlperf.strict_logs import resnet, value, write
+from tests.rules.mlperf.strict_logs import read_lines, resnet, value, where, write
+from tests.rules.round_folder import RESULT, SYSTEM_FILE, description, write_submission
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,6 +133,50 @@ def test_a_ruleset_that_does_not_fit_is_warned_of_or_refused(
     assert "found hybridperf-1.0 for training_results_v2.1" in ours.sentence
 
 
+def test_a_ruleset_judges_a_round_that_has_none(
+    hybridperf: Callable[..., Finished], round_: Path
+) -> None:
+    later = round_.rename(round_.with_name("training_results_v9.9"))
+    good = str(later / "acme" / "results" / "good")
+
+    chosen = hybridperf("check", good, "--ruleset", "mlperf-training-2.1.0")
+    none = hybridperf("check", good)
+    unfit = hybridperf("check", good, "--ruleset", "mlperf-training-5.1.0")
+
+    assert (chosen.code, none.code, unfit.code) == (0, 2, 2)
+    assert "training_results_v9.9 is judged by mlperf-training-2.1.0" in chosen.err
+    assert "name a ruleset with --ruleset: one of mlperf-training-0.7.0, " in none.sentence
+    assert "choose mlperf-training-3.0.0 or mlperf-training-3.1.0 or" in unfit.sentence
+    assert "with --ruleset" not in unfit.sentence
+
+
+@pytest.mark.parametrize("edition", ["6.0", "6.1"])
+def test_a_ruleset_that_no_log_tested_says_so(
+    hybridperf: Callable[..., Finished], tmp_path: Path, edition: str
+) -> None:
+    result = _result(tmp_path, "one", folder_name="flux1")
+    (tmp_path / "training_results_v2.1").rename(tmp_path / f"training_results_v{edition}")
+
+    done = hybridperf("check", str(tmp_path / f"training_results_v{edition}"))
+
+    assert done.code == 3, result
+    assert f"mlperf-training-{edition}.0 was not tested on logs" in done.err
+
+
+def test_errors_in_other_files_are_counted_on_the_first_screen(
+    hybridperf: Callable[..., Finished], package: tuple[Path, Path]
+) -> None:
+    root, _ = package
+    (root / SYSTEM_FILE).write_text(json.dumps(description(cooling=True)))
+
+    done = hybridperf("check", str(root), "--mode", "strict")
+    lines = done.out.splitlines()
+
+    assert done.code == 3
+    assert lines[1].strip() == "1 result: 1 valid, 0 not judged, 0 INVALID"
+    assert lines[3].strip() == "1 error in other files than logs: INVALID as a whole"
+
+
 def test_a_ruleset_from_a_file_judges(
     hybridperf: Callable[..., Finished], round_: Path, tmp_path: Path
 ) -> None:
@@ -203,5 +248,58 @@ def test_the_words_of_the_package_checker(
     assert lines[-2].endswith(
         "PACKAGE CHECKER FOUND ERRORS, LOOK INTO ERROR LOG LINES AND FIX THEM."
     )
-    good = hybridperf("check", str(round_ / "acme/results/good"), "--format", "mlperf")
-    assert "INFO - PACKAGE CHECKER FOUND NO ERRORS, SUCCESS !" in good.out
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> tuple[Path, Path]:
+    """A submission without errors, and reference convergence points for it."""
+    root = write_submission(tmp_path / "training_results_v2.1")
+    references = tmp_path / "rcps"
+    references.mkdir()
+    batch = where(resnet(), "global_batch_size")["value"]
+    point = {"Benchmark": "resnet", "BS": batch, "Epochs to converge": [11] * 10}
+    (references / "rcps_resnet.json").write_text(json.dumps({"point": point}))
+    return root, references
+
+
+def test_there_is_no_sentence_of_success_without_the_whole_package_checker(
+    hybridperf: Callable[..., Finished], package: tuple[Path, Path]
+) -> None:
+    root, points = package
+    success, references = "INFO - PACKAGE CHECKER FOUND NO ERRORS, SUCCESS !", f"--rcp-set={points}"
+
+    def said(*options: str) -> tuple[int, bool]:
+        done = hybridperf("check", str(root), "--format", "mlperf", *options)
+        return done.code, success in done.out.splitlines()
+
+    assert said() == (0, False)
+    assert said("--mode", "strict") == (0, False)
+    assert said("--mode", "package", references) == (0, True)
+    assert said("--mode", "strict", references) == (0, True)
+    log = root / RESULT / "result_3.txt"
+    write(log, [each for each in read_lines(log) if each["key"] != "seed"])
+    assert said() == (0, False)
+    assert said("--mode", "package", references) == (3, False)
+    assert said("--mode", "strict", references) == (3, False)
+
+
+def test_mode_package_judges_whole_results_of_mlperf(
+    hybridperf: Callable[..., Finished], package: tuple[Path, Path]
+) -> None:
+    root, points = package
+    mode, references = ("--mode", "package"), ("--rcp-set", str(points))
+
+    log = hybridperf("check", str(root / RESULT / "result_0.txt"), *mode, *references)
+    untested = hybridperf("check", str(root), *mode)
+    ours = hybridperf("check", str(root), *mode, *references, "--ruleset", "hybridperf-1.0")
+    strictly = hybridperf("check", str(root), "--mode", "strict")
+    tested = hybridperf("check", str(root), *mode, *references)
+
+    assert [each.code for each in (log, untested, ours, strictly, tested)] == [2, 2, 2, 0, 0]
+    assert "expected folders of results with --mode package, found the log" in log.sentence
+    assert "found none; name their folder with --rcp-set" in untested.sentence
+    assert "expected --mode strict with ruleset hybridperf-1.0, found package" in ours.sentence
+    assert "convergence was not tested; name the reference points with --rcp-set" in strictly.err
+    assert tested.out.startswith(
+        "judged by mlperf-training-2.1.0, as the package checker of the round"
+    )

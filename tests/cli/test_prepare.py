@@ -113,6 +113,7 @@ def test_a_task_of_text_is_prepared_trained_sealed_and_valid(
     assert json.loads(manifest.read_text())["data_sha256"] == sha256[0]
 
 
+@pytest.mark.exhaustive
 def test_real_text_is_trained_on_under_a_pipeline(
     hybridperf: Callable[..., Finished], tmp_path: Path
 ) -> None:

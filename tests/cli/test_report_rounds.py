@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.packages import write_result
-from tests.score.made_up_round import log_lines, write_round
+from tests.score.made_up_round import judge_made_up, log_lines, write_round
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def rounds(tmp_path: Path) -> list[str]:
+def rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the folders of two rounds with one result each."""
+    judge_made_up(monkeypatch)
     folders = [tmp_path / "training_results_v8.0", tmp_path / "training_results_v9.0"]
     for folder, time_s in zip(folders, (800.0, 100.0), strict=True):
         write_round(folder, [log_lines(time_s + run) for run in range(10)])
@@ -65,4 +66,4 @@ def test_the_round_is_a_column_where_there_are_several(
     assert "round" in several.splitlines()[0]
     assert "round" not in one.splitlines()[0]
     assert max(map(len, several.splitlines())) <= 80
-    assert "not judged" in one
+    assert "valid" in one

@@ -8,22 +8,25 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.score.metrics import METRICS
-from tests.packages import write_result
-from tests.score.made_up_round import BATCH, log_lines, write_round
+from tests.packages import edit_manifest, write_result
+from tests.score.made_up_round import BATCH, RULESET, judge_made_up, log_lines, write_round
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from hybridperf.log.package import Package
     from tests.run.conftest import Finished
 
+SCORE = ("score", "--ruleset", RULESET)
 TIMES_S = [100.0, 110.0, 120.0, 130.0, 140.0]
 SLOW_S = [200.0, 210.0, 220.0, 230.0, 240.0]
 
 
 @pytest.fixture
-def published(tmp_path: Path) -> Path:
+def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a round: two systems of one organisation."""
+    judge_made_up(monkeypatch)
     root = tmp_path / "round"
     write_round(root, [log_lines(time_s) for time_s in TIMES_S])
     facts = {"division": "closed", "number_of_nodes": 1, "accelerators_per_node": 4}
@@ -45,13 +48,13 @@ def rcp_set(tmp_path: Path) -> Path:
 def test_without_reference_points_the_factor_is_null_and_a_line_says_why(
     hybridperf: Callable[..., Finished], published: Path
 ) -> None:
-    rows = json.loads(hybridperf("score", str(published), "--format", "json").out)
+    rows = json.loads(hybridperf(*SCORE, str(published), "--format", "json").out)
 
     assert [row["system"] for row in rows] == ["eight", "four"]
     assert [row["accelerators"] for row in rows] == [8, 4]
     assert [row["olympic_minutes"] for row in rows] == [2.0, pytest.approx(220 / 60)]
     assert all(row["rcp_factor"] is row["official_minutes"] is None for row in rows)
-    text = hybridperf("score", str(published)).out
+    text = hybridperf(*SCORE, str(published)).out
     assert "2 without official score: no reference points; name their folder with --rcp-set" in text
 
 
@@ -59,7 +62,7 @@ def test_without_reference_points_the_factor_is_null_and_a_line_says_why(
 def test_with_reference_points_there_is_an_official_score(
     hybridperf: Callable[..., Finished], published: Path, rcp_set: Path, mode: str
 ) -> None:
-    command = ("score", str(published), "--rcp-set", str(rcp_set), "--rcp", mode)
+    command = (*SCORE, str(published), "--rcp-set", str(rcp_set), "--rcp", mode)
     rows = json.loads(hybridperf(*command, "--format", "json").out)
 
     mean = (2_500_000 + 2_600_000 + 2_500_000) / 3
@@ -75,7 +78,7 @@ def test_with_reference_points_there_is_an_official_score(
 
 def test_with_the_published_factor(hybridperf: Callable[..., Finished], published: Path) -> None:
     rows = json.loads(
-        hybridperf("score", str(published), "--rcp", "published", "--format", "json").out
+        hybridperf(*SCORE, str(published), "--rcp", "published", "--format", "json").out
     )
 
     assert [row["rcp_factor"] for row in rows] == [1, 1]
@@ -114,7 +117,7 @@ def test_a_result_without_logs_is_not_compared(
 def test_a_wrong_rcp_set_is_refused(
     hybridperf: Callable[..., Finished], published: Path, tmp_path: Path
 ) -> None:
-    done = hybridperf("score", str(published), "--rcp-set", str(tmp_path / "none"))
+    done = hybridperf(*SCORE, str(published), "--rcp-set", str(tmp_path / "none"))
 
     assert done.code == 2
     assert "name another --rcp-set" in done.sentence
@@ -125,11 +128,11 @@ def test_ours_and_mlperfs_stand_in_tables_of_their_own(
 ) -> None:
     write_result(published / "ours")
 
-    text = hybridperf("score", str(published)).out
+    text = hybridperf(*SCORE, str(published)).out
 
     assert "time to train" in text
     assert "official" in text
-    assert len(json.loads(hybridperf("score", str(published), "--format", "json").out)) == 3
+    assert len(json.loads(hybridperf(*SCORE, str(published), "--format", "json").out)) == 3
 
 
 def test_scores_are_written_and_printed_alike(
@@ -138,15 +141,15 @@ def test_scores_are_written_and_printed_alike(
     write_result(published / "ours")
     out = tmp_path / "new" / "scores"
 
-    done = hybridperf("score", str(published), "--out", str(out))
-    printed = hybridperf("score", str(published), "--format", "json").out
+    done = hybridperf(*SCORE, str(published), "--out", str(out))
+    printed = hybridperf(*SCORE, str(published), "--format", "json").out
 
     assert done.code == 0
     names = ("scores.csv", "scores.json", "scores.parquet")
     assert done.out.splitlines()[-3:] == [str(out / name) for name in names]
     assert (out / "scores.json").read_text() == printed
     assert (out / "scores.csv").read_text() == (
-        hybridperf("score", str(published), "--format", "csv").out
+        hybridperf(*SCORE, str(published), "--format", "csv").out
     )
     rows = json.loads(printed)
     assert (
@@ -160,7 +163,7 @@ def test_scores_are_written_and_printed_alike(
         (None, None),
         (1, 1),
     ]
-    refused = hybridperf("score", str(published), "--out", "/dev/null")
+    refused = hybridperf(*SCORE, str(published), "--out", "/dev/null")
     assert refused.code == 4
     assert "choose another folder with --out" in refused.sentence
 
@@ -223,6 +226,29 @@ def test_what_cannot_be_compared_is_refused(
         done = hybridperf("compare", *arguments)
         assert done.code == code
         assert sentence in done.sentence
+
+
+def _task(package: Package) -> dict[str, object]:
+    manifest = json.loads((package.folder / "result_0.json").read_text())
+    task: dict[str, object] = manifest["task"]
+    return task
+
+
+def test_what_differs_between_two_tasks_of_one_name_is_named(
+    hybridperf: Callable[..., Finished], tmp_path: Path
+) -> None:
+    one, other, third = (write_result(tmp_path / name) for name in ("one", "other", "third"))
+    for package, facts in ((other, {"version": 9}), (third, {"sha256": "c" * 64})):
+        for number in range(5):
+            edit_manifest(package, number, task=_task(one) | facts)
+
+    version = hybridperf("compare", str(one.folder), str(other.folder))
+    contents = hybridperf("compare", str(one.folder), str(third.folder))
+
+    assert (version.code, contents.code) == (2, 2)
+    assert "a result of 'resnet/laptop' of version" in version.sentence
+    assert "found one of 'resnet/laptop' of version 9;" in version.sentence
+    assert f"found one of 'resnet/laptop' of SHA-256 {'c' * 64};" in contents.sentence
 
 
 def test_every_column_is_explained(hybridperf: Callable[..., Finished]) -> None:
@@ -294,12 +320,41 @@ def test_what_converges_too_fast_has_no_place_anywhere(
     assert f"B: no official score and no place: {why}" in compared["notes"]
 
 
+@pytest.mark.parametrize("mode", ["rules", "compat"])
+def test_of_a_published_round_both_verdicts_on_convergence_are_said(
+    hybridperf: Callable[..., Finished],
+    tmp_path: Path,
+    rcp_set: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+) -> None:
+    judge_made_up(monkeypatch)
+    root = tmp_path / "training_results_v4.1"
+    write_round(root, [log_lines(100.0 + run, samples=2_420_000) for run in range(10)])
+    write_round(root, [log_lines(100.0 + run) for run in range(10)], system="slow")
+    command = ("score", str(root), "--rcp-set", str(rcp_set), "--rcp", mode)
+
+    fast, slow = json.loads(hybridperf(*command, "--json").out)
+    text = hybridperf(*command).out
+
+    assert fast["rcp_both"] == "by the rules: fails; MLPerf's tool: passes with 1.0468"
+    assert slow["rcp_both"].count("passes with 1.0133") == 2
+    assert (fast["official_minutes"] is None) is (mode == "rules")
+    assert f"acme eight bert: {fast['rcp_both']}" in text
+    assert "by the rules and by MLPerf's tool alike: 1 of 2" in text
+
+
 @pytest.mark.parametrize(
     ("folder", "link"), [("round", "training_results_v2.1"), ("training_results_v2.1", "round")]
 )
 def test_a_round_keeps_its_name_behind_a_link(
-    hybridperf: Callable[..., Finished], tmp_path: Path, folder: str, link: str
+    hybridperf: Callable[..., Finished],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    folder: str,
+    link: str,
 ) -> None:
+    judge_made_up(monkeypatch)
     write_round(tmp_path / "data" / folder, [log_lines(100.0 + run) for run in range(10)])
     (tmp_path / link).symlink_to(tmp_path / "data" / folder)
 

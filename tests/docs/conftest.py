@@ -26,6 +26,7 @@ class Walk:
     """What a reader has who gave the commands of a page."""
 
     examples: Path  #: the reader's copy
+    script: str  #: the commands
     done: subprocess.CompletedProcess[str]
 
     @property
@@ -85,20 +86,35 @@ def _programs(folder: Path) -> Path:
     return place
 
 
-def _walk(page: str, home: Path) -> Walk:
+def _walk(script: str, home: Path) -> Walk:
     (home / "bin").mkdir()
     shutil.copytree(
         ROOT / "docs/examples", home / "docs/examples", ignore=shutil.ignore_patterns("__pycache__")
     )
-    done = _bash(home, "".join(blocks(page, "sh")))
-    return Walk(home / "docs/examples", done)
+    return Walk(home / "docs/examples", script, _bash(home, script))
 
 
-@pytest.fixture(scope="session")
-def model_walk(tmp_path_factory: pytest.TempPathFactory) -> Walk:
-    return _walk("your_model", tmp_path_factory.mktemp("model"))
+def plans(script: str) -> list[str]:
+    """Return the plans that a script names."""
+    return re.findall(r"--plan (\S+)", script)
+
+
+_MODEL: Final = "".join(blocks("your_model", "sh"))
+_FIRST, *_OTHERS = plans(_MODEL)
+
+
+@pytest.fixture(
+    scope="session",
+    params=[_FIRST, *(pytest.param(plan, marks=pytest.mark.exhaustive) for plan in _OTHERS)],
+)
+def model_walk(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Walk:
+    """Give the commands of the page but those that train under another plan."""
+    lines = [
+        line for line in _MODEL.splitlines(keepends=True) if not {*plans(line)} - {request.param}
+    ]
+    return _walk("".join(lines), tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="session")
 def framework_walk(tmp_path_factory: pytest.TempPathFactory) -> Walk:
-    return _walk("your_framework", tmp_path_factory.mktemp("framework"))
+    return _walk("".join(blocks("your_framework", "sh")), tmp_path_factory.mktemp("framework"))

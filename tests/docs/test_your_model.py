@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +14,7 @@ from hybridperf.rules.check import check_path
 from hybridperf.run.request import RunRequest, check_request
 from hybridperf.tasks.registry import read_task, task_path
 from hybridperf_reference.models import chain_of
-from tests.docs.conftest import EXAMPLES, assert_code_is_of, blocks
+from tests.docs.conftest import EXAMPLES, assert_code_is_of, plans
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,10 +30,8 @@ def test_a_model_trains_under_every_plan_of_its_page(model_walk: Walk) -> None:
     assert model_walk.done.returncode == 0, model_walk.done.stderr
     manifests = model_walk.manifests()
 
-    plans = re.findall(r"--plan (\S+)", "".join(blocks("your_model", "sh")))
-    assert {manifest["plan"] for manifest in manifests} == {
-        str(ParallelPlan.parse(plan)) for plan in plans
-    }
+    (plan,) = plans(model_walk.script)
+    assert [manifest["plan"] for manifest in manifests] == [str(ParallelPlan.parse(plan))]
     assert {manifest["outcome"] for manifest in manifests} == {"success"}
     assert "1 of 3" in model_walk.done.stdout
 

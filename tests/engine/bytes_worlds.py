@@ -24,7 +24,7 @@ from tests.engine.families import FAMILIES, SEED
 from tests.engine.worlds import mesh_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from torch import Tensor
@@ -114,11 +114,11 @@ def _tensors(given: Any) -> Iterator[Tensor]:
         yield given
 
 
-def count_all(folder: Path, items: Sequence[str]) -> None:
-    """Train three steps of every item, such as ``vit:dp=2``, and save what was counted."""
-    pairs = [item.split(":") for item in items]
-    with join_ranks(ParallelPlan.parse(pairs[0][1])) as device:
-        for number, (name, text) in enumerate(pairs):
+def count_all(folder: Path, items: Mapping[int, str]) -> None:
+    """Train three steps of every item, such as ``vit:dp=2``; save what was counted by number."""
+    pairs = {number: item.split(":") for number, item in items.items()}
+    with join_ranks(ParallelPlan.parse(next(iter(pairs.values()))[1])) as device:
+        for number, (name, text) in pairs.items():
             plan = ParallelPlan.parse(text)
             mesh = mesh_of(plan, device)
             family = dataclasses.replace(FAMILIES[name].of(plan), dtype=torch.float32)

@@ -29,6 +29,7 @@ from tests.engine.families import FAMILIES, SEED
 from tests.engine.worlds import mesh_of, whole
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
 PLANS = {
@@ -110,8 +111,11 @@ def try_damaged(folder: Path, device: torch.device, rank: str) -> None:
         (folder / f"damaged_rank_{rank}.txt").write_text(str(error))
 
 
-def main(folder: Path) -> None:
-    """Save under every plan of as many ranks as there are; then load everything."""
+def main(folder: Path, pairs: Collection[tuple[str, int, int]]) -> None:
+    """Save under every plan of as many ranks as there are; then load what ``pairs`` say.
+
+    Each is of a family, the plan that saved, and the one that loads.
+    """
     rank, ranks = os.environ["RANK"], int(os.environ["WORLD_SIZE"])
     own = [case for case in CASES if ParallelPlan.parse(PLANS[case[0]][case[1]]).ranks == ranks]
     with join_ranks(ParallelPlan(dp=ranks)) as device:
@@ -129,6 +133,8 @@ def main(folder: Path) -> None:
             time.sleep(0.1)
         for family, number in own:
             for other in range(len(PLANS[family])):
+                if (family, other, number) not in pairs:
+                    continue
                 trainer = trainer_of(family, number, device, SEED + 1)
                 if other == number:  # a third of the time, which the others need not take as well
                     trainer.warm_up()

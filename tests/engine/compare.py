@@ -17,7 +17,7 @@ from tests.engine.ranks import run_ranks
 from tests.engine.worlds import run_all
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 # Sums of numbers in another order, each a rounding away: some 80 roundings of fp32. Under bf16 and
@@ -26,8 +26,8 @@ RELATIVE = {torch.float32: 1e-5, torch.float64: 1e-12}
 ROUNDINGS = 16
 
 
-def run_world(folder: Path, ranks: int, items: Sequence[str]) -> None:
-    """Run each of ``items``, a family and its plan as ``vit:dp=2``, on ``ranks`` ranks."""
+def run_world(folder: Path, ranks: int, items: Mapping[int, str]) -> None:
+    """Run each of ``items``, by number a family and plan as ``vit:dp=2``, on ``ranks`` ranks."""
     run_ranks(ranks, run_all, folder, items, output=folder / "printed.txt")
 
 

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from hybridperf_reference.engine.learning_rate import learning_rate
-from hybridperf_reference.engine.link_codecs import LINK_CODECS, LinkKey
-from hybridperf_reference.engine.optim import build_optimizer
-from hybridperf_reference.engine.partition import chain_units, stage_slices
+from hybridperf_reference.engine.chain import Stage
+from hybridperf_reference.engine.link import LINK_CODECS, LinkKey
+from hybridperf_reference.engine.optim import build_optimizer, learning_rate
+from hybridperf_reference.engine.parallelize import chain_units, stage_slices
 from hybridperf_reference.engine.precision import set_float32_math
-from hybridperf_reference.engine.stage import Stage
 from tests.engine.families import SEED
 from tests.engine.law import BLOCKS, block_data, read_rows
 

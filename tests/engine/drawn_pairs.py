@@ -13,7 +13,7 @@ from hybridperf.tasks.data import Samples, Splits
 from hybridperf.tasks.data.texts.pairs import TextBlocks
 from hybridperf.tasks.schema import build
 from hybridperf.tasks.task import Text
-from hybridperf_reference.bert.chain import Shape
+from hybridperf_reference.bert.chain import BertShape
 
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
@@ -24,7 +24,7 @@ SPECIAL = (0, 1, 2, 3, 4)
 
 def drawn_pairs(task: Task) -> Splits:
     """Return the samples of ``task``, drawn as prepared text is."""
-    shape = build(Shape, task.model, path=task.name, at="model")
+    shape = build(BertShape, task.model, path=task.name, at="model")
     path, text = _tokens(shape.vocabulary), Text(shape.tokens, shape.masked, shape.vocabulary, "")
     train, evaluation = (
         TextBlocks(path, TOKENS, samples, text, SPECIAL)

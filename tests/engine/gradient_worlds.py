@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from hybridperf.plan import ParallelPlan
-from hybridperf_reference.engine.gradient_compression import GRADIENT_AVERAGES
+from hybridperf_reference.engine.gradient_reducer import GRADIENT_AVERAGES
 from hybridperf_reference.engine.mesh import join_ranks
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from hybridperf_reference.engine.gradient_compression import Pending
+    from hybridperf_reference.engine.gradient_reducer import Pending
 
 __all__ = ["COMPRESSED", "SCENARIOS", "SHAPES", "Scenario", "average_all", "gradients_of"]
 

@@ -12,9 +12,8 @@ import psutil
 import torch
 
 from hybridperf.plan import ParallelPlan
-from hybridperf_reference.engine.input import Input
+from hybridperf_reference.engine.input import Input, ReadingRole
 from hybridperf_reference.engine.mesh import join_ranks
-from hybridperf_reference.engine.reading import ReadingRole
 from hybridperf_reference.engine.timing import StepTimer
 from hybridperf_reference.engine.trainer import Trainer
 from tests.engine.families import FAMILIES, SEED

@@ -22,7 +22,7 @@ from torch.func import functional_call
 
 from hybridperf.run.access import TrainingData
 from hybridperf.tasks.task import Block
-from hybridperf_reference.engine.stage import Stage
+from hybridperf_reference.engine.chain import Stage
 from tests.engine.families import FAMILIES, SEED, Family
 from tests.engine.odd_models import ODD, OddModel
 from tests.engine.one_process import DeferredStatistics, cut_batch

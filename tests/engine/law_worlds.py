@@ -16,14 +16,16 @@ from tests.engine.families import SEED
 from tests.engine.law import BLOCKS, block_data, delayed_family
 from tests.engine.quality import quality_of
 from tests.engine.worlds import leave, mesh_of
+from tests.tiers import plan_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from hybridperf.tasks.task import Block
     from hybridperf_reference.engine.mesh import Mesh
     from tests.engine.families import Family
+    from tests.tiers import Fact
 
 
 _WARMED = set[tuple[object, ...]]()
@@ -50,16 +52,23 @@ class Case:
     def parsed(self) -> ParallelPlan:
         return ParallelPlan.parse(self.plan)
 
+    @property
+    def facts(self) -> set[Fact]:
+        """Return what differs from the usual, for the tiers of tests."""
+        names = ("family", "optimizer", "clip", "fp32", "scale")
+        own = {(name, value) for name in names if (value := getattr(self, name))}
+        return own | plan_facts(self.parsed)
+
     def row(self) -> Family:
         """Return the family, which trains for twenty steps."""
         row = delayed_family(self.family, self.optimizer, clip=self.clip, fp32=self.fp32)
         return row.of(self.parsed)
 
 
-def run_cases(folder: Path, cases: Sequence[Case]) -> None:
-    """Run every case; they need as many ranks as there are."""
-    with join_ranks(cases[0].parsed) as device:
-        for number, case in enumerate(cases):
+def run_cases(folder: Path, cases: Mapping[int, Case]) -> None:
+    """Run every case, by its number; they need as many ranks as there are."""
+    with join_ranks(next(iter(cases.values())).parsed) as device:
+        for number, case in cases.items():
             mesh = mesh_of(case.parsed, device)
             found = run_case(case, mesh, folder / f"checkpoint_{number}")
             leave(folder, number, found)

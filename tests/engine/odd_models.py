@@ -12,9 +12,9 @@ from torch.nn import functional
 from torch.nn.utils.parametrizations import spectral_norm
 
 from hybridperf_reference.engine.chain import MOST_CPU_PARAMETERS, Chain, Unit
-from hybridperf_reference.images.digits import SmallImages
+from hybridperf_reference.images.objective import SmallImages
 from hybridperf_reference.models import chain_of
-from hybridperf_reference.transformer.layer import SPLIT, EncoderLayer
+from hybridperf_reference.transformer import SPLIT, EncoderLayer
 from tests.engine.families import SEED, Family
 
 if TYPE_CHECKING:

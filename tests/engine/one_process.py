@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm  # what all of torch's have in common
 
 from hybridperf.plan import ParallelPlan
-from hybridperf_reference.engine.learning_rate import learning_rate
-from hybridperf_reference.engine.optim import build_optimizer
-from hybridperf_reference.engine.stage import Stage
+from hybridperf_reference.engine.chain import Stage
+from hybridperf_reference.engine.optim import build_optimizer, learning_rate
 from tests.engine.families import FAMILIES, SEED
 from tests.engine.odd_models import ODD
 from tests.engine.simulated_streams import SimulatedStreams

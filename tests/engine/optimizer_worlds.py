@@ -19,6 +19,7 @@ from hybridperf_reference.engine.norms import is_dtensor
 from hybridperf_reference.engine.optim import build_optimizer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from torch.distributed.device_mesh import DeviceMesh
@@ -143,15 +144,14 @@ def weights(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def main(folder: Path) -> None:
-    """Train under every layout with every optimiser."""
+def main(folder: Path, cases: Sequence[tuple[str, str]]) -> None:
+    """Train under every layout with every optimiser of ``cases``."""
     dist.init_process_group("gloo")
     found = {}
-    for layout in LAYOUTS[dist.get_world_size()]:
-        for name, config in CONFIG.items():
-            model = Model()
-            counts = train(model, config, *distribute(model, layout))
-            found[layout, name] = (weights(model), counts)
+    for layout, name in cases:
+        model = Model()
+        counts = train(model, CONFIG[name], *distribute(model, layout))
+        found[layout, name] = (weights(model), counts)
     if dist.get_rank() == 0:
         torch.save(found, folder / "found.pt")
     dist.barrier()

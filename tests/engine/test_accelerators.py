@@ -116,7 +116,7 @@ def test_collectives_of_the_vendor(tmp_path: Path, ranks: int) -> None:
 def test_a_plan_computes_what_one_process_does_on_the_processor(tmp_path: Path, item: str) -> None:
     ranks = ranks_of(item)
 
-    run(tmp_path, ranks, run_all, [item])
+    run(tmp_path, ranks, run_all, {0: item})
 
     assert_computed(item, found(tmp_path, ranks, 0), SLACK)
 
@@ -125,7 +125,7 @@ def test_a_plan_computes_what_one_process_does_on_the_processor(tmp_path: Path, 
 def test_a_delayed_plan_follows_the_law(tmp_path: Path, case: Case) -> None:
     ranks = ranks_of(case)
 
-    run(tmp_path, ranks, run_cases, [case])
+    run(tmp_path, ranks, run_cases, {0: case})
 
     weights = test_law.merged(found(tmp_path, ranks, 0), "weights")
     law = test_law.law_of(case)["weights"]
@@ -136,7 +136,7 @@ def test_a_delayed_plan_follows_the_law(tmp_path: Path, case: Case) -> None:
 def test_compressed_links_equal_their_emulation(tmp_path: Path, case: Case) -> None:
     ranks = ranks_of(case)
 
-    run(tmp_path, ranks, run_cases, [case])
+    run(tmp_path, ranks, run_cases, {0: case})
 
     weights = test_law.merged(found(tmp_path, ranks, 0), "weights")
     emulated = compressed_weights(case.row(), case.parsed, local_device())

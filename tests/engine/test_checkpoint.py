@@ -14,6 +14,7 @@ from torch import Tensor
 
 from hybridperf.log.sums import SUMS
 from hybridperf.plan import ParallelPlan
+from hybridperf_reference.engine.chain import Stage
 from hybridperf_reference.engine.checkpoint import (
     CheckpointError,
     Progress,
@@ -21,16 +22,30 @@ from hybridperf_reference.engine.checkpoint import (
     save_checkpoint,
 )
 from hybridperf_reference.engine.optim import build_optimizer
-from hybridperf_reference.engine.stage import Stage
 from tests.engine.checkpoint_worlds import CASES, MODELS, PLANS, STEPS, main
 from tests.engine.families import FAMILIES
 from tests.engine.ranks import start_ranks, wait_for_ranks
+from tests.tiers import in_tiers, plan_facts, selected
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-PAIRS = [(family, saved, under) for family, under in CASES for saved in range(len(PLANS[family]))]
+    from tests.tiers import Fact
+
+
+def facts(pair: tuple[str, int, int]) -> set[Fact]:
+    family, *numbers = pair
+    plans = [ParallelPlan.parse(PLANS[family][number]) for number in numbers]
+    sides = zip(("saved", "under"), map(plan_facts, plans), strict=True)
+    return {("family", family), *((side, fact) for side, own in sides for fact in own)}
+
+
+PAIRS = in_tiers(
+    [(family, saved, under) for family, under in CASES for saved in range(len(PLANS[family]))],
+    facts,
+    always=[("resnet", 0, 0), ("vit", 0, 0), ("vit", 0, 3), ("vit", 3, 0)],  # one process
+)
 # AdamW magnifies rounding of small gradients.
 RELATIVE = 1e-5
 
@@ -57,11 +72,17 @@ class State:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run one world of each size, all at once, and return what they left."""
     folder = tmp_path_factory.mktemp("checkpoints")
+    pairs = [
+        (each["family"], each["saved"], each["under"])
+        for each in selected(request)
+        if "saved" in each
+    ]
     worlds = [
-        start_ranks(ranks, main, folder, output=folder / f"{ranks}.txt") for ranks in (1, 2, 4)
+        start_ranks(ranks, main, folder, pairs, output=folder / f"{ranks}.txt")
+        for ranks in (1, 2, 4)
     ]
     wait_for_ranks(worlds)
     return folder

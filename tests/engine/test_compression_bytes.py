@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hybridperf.projection.traffic import GRADIENT_BYTES, LINK_CODEC_BYTES
-from hybridperf_reference.engine.gradient_compression import GRADIENT_AVERAGES
-from hybridperf_reference.engine.link_codecs import LINK_CODECS, LinkKey
+from hybridperf_reference.engine.gradient_reducer import GRADIENT_AVERAGES
+from hybridperf_reference.engine.link import LINK_CODECS, LinkKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

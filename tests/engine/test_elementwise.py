@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from hybridperf_reference.engine.elementwise import AdamW
+from hybridperf_reference.engine.optim import AdamW
 
 
 def test_a_loaded_step_count_is_on_the_device_of_its_parameter() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hybridperf.plan.fields import FIELDS
-from hybridperf_reference.engine.gradient_compression import GRADIENT_AVERAGES, RANK
+from hybridperf_reference.engine.gradient_reducer import GRADIENT_AVERAGES, RANK
 from tests.engine.gradient_worlds import (
     COMPRESSED,
     SCENARIOS,

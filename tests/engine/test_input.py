@@ -16,9 +16,8 @@ from hybridperf.run.access import EvaluationData, TrainingData
 from hybridperf.tasks.data import Samples
 from hybridperf.tasks.registry import find_task
 from hybridperf.tasks.task import Block
-from hybridperf_reference.engine.input import Input
+from hybridperf_reference.engine.input import Input, ReadingRole, reading_role
 from hybridperf_reference.engine.mesh import Mesh, coordinates
-from hybridperf_reference.engine.reading import ReadingRole, reading_role
 from hybridperf_reference.engine.timing import StepTimer
 from tests.engine.input_worlds import Readers, begin_to_read, read_until_the_end, run_plans
 from tests.engine.ranks import run_ranks, start_ranks

@@ -15,9 +15,13 @@ from tests.engine.compressed import compressed_weights
 from tests.engine.law import OPTIMIZERS, Law, by_the_law
 from tests.engine.law_worlds import Case, run_cases
 from tests.engine.ranks import run_ranks
+from tests.tiers import in_tiers, selected
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from tests.tiers import Fact
 
 DELAYED = {
     2: (
@@ -136,19 +140,31 @@ def cases(ranks: int) -> list[Case]:
     return [*table, *more, *same, *resumed]
 
 
-EVERY = [
-    (ranks, case)
-    for ranks in DELAYED
-    for case in dict.fromkeys(cases(ranks))
-    if case not in COMPRESSED[ranks] and not case.resume_plan
-]
+def facts(row: tuple[int, Case]) -> set[Fact]:
+    return row[1].facts
+
+
+EVERY = in_tiers(
+    [
+        (ranks, case)
+        for ranks in DELAYED
+        for case in dict.fromkeys(cases(ranks))
+        if case not in COMPRESSED[ranks] and not case.resume_plan
+    ],
+    facts,
+)
 
 
 class Worlds:
-    """A world of two ranks and one of four, each started when first asked for."""
+    """A world of two ranks and one of four, each started when first asked for.
 
-    def __init__(self, folder: Path) -> None:
+    They run the selected cases.
+    """
+
+    def __init__(self, folder: Path, selected: Sequence[dict[str, Any]]) -> None:
         self._folder = folder
+        self._selected = {each["case"] for each in selected if "case" in each}
+        self._selected |= {case for each in selected for case in each.get("same", ())}
 
     def found(self, ranks: int, case: Case) -> list[dict[str, Any]]:
         """Return what each rank has after a case."""
@@ -163,13 +179,15 @@ class Worlds:
         folder = self._folder / str(ranks)
         if not folder.exists():
             folder.mkdir()
-            run_ranks(ranks, run_cases, folder, cases(ranks), output=folder / "printed.txt")
+            every = cases(ranks)
+            own = {every.index(case): case for case in every if case in self._selected}
+            run_ranks(ranks, run_cases, folder, own, output=folder / "printed.txt")
         return folder
 
 
 @pytest.fixture(scope="module")
-def worlds(tmp_path_factory: pytest.TempPathFactory) -> Worlds:
-    return Worlds(tmp_path_factory.mktemp("law"))
+def worlds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Worlds:
+    return Worlds(tmp_path_factory.mktemp("law"), selected(request))
 
 
 def merged(parts: list[dict[str, Any]], kind: str) -> dict[str, torch.Tensor]:
@@ -193,25 +211,23 @@ def law_of(case: Case, staleness: int | None = None) -> dict[str, Any]:
     return by_the_law(Law(row, wanted, same, case.scale or 1.0))
 
 
-@pytest.mark.parametrize(("ranks", "case"), [(r, case) for r in SAME for case in SAME[r]], ids=str)
+@pytest.mark.parametrize(
+    ("ranks", "same"),
+    [
+        pytest.param(ranks, (case, *again(case)), id=f"{ranks}-{case}")
+        for ranks in SAME
+        for case in SAME[ranks]
+    ],
+)
 def test_neither_evaluations_nor_a_stop_change_a_bit(
-    worlds: Worlds, ranks: int, case: Case
+    worlds: Worlds, ranks: int, same: Sequence[Case]
 ) -> None:
-    usual = worlds.found(ranks, case)
-    for other in again(case):
-        for one, another in zip(usual, worlds.found(ranks, other), strict=True):
+    usual, *others = (worlds.found(ranks, case) for case in same)
+    for other in others:
+        for one, another in zip(usual, other, strict=True):
             assert all(torch.equal(w, another["weights"][n]) for n, w in one["weights"].items())
             for name, value in one["statistics"].items():
                 assert torch.equal(value, another["statistics"][name]), name
-
-
-@pytest.mark.parametrize(("ranks", "case"), EVERY, ids=str)
-def test_no_more_copies_of_the_weights_than_the_staleness_and_one(
-    worlds: Worlds, ranks: int, case: Case
-) -> None:
-    for part in worlds.told(ranks, case):
-        assert part["versions"] <= case.parsed.staleness + 1
-        assert part["bytes"] <= 1.01 * (case.parsed.staleness + 1) * part["model_bytes"]
 
 
 @pytest.mark.parametrize(("case", "stated"), RESUMED, ids=str)
@@ -222,9 +238,9 @@ def test_a_resumption_states_which_versions_it_found(
         assert part["resumed"] == [None, stated, None]
 
 
-def test_a_loss_scale_that_overflows_is_that_of_the_gradient(worlds: Worlds) -> None:
-    part = worlds.told(2, OVERFLOWING)[0]
-    assert 1 < part["scale"] < OVERFLOWING.scale / 4
+@pytest.mark.parametrize("case", [OVERFLOWING], ids=str)
+def test_a_loss_scale_that_overflows_is_that_of_the_gradient(worlds: Worlds, case: Case) -> None:
+    assert 1 < worlds.told(2, case)[0]["scale"] < case.scale / 4
 
 
 def largest_error(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:
@@ -258,13 +274,18 @@ def test_a_delayed_plan_follows_the_law(worlds: Worlds, ranks: int, case: Case) 
     assert all(part["losses"] == parts[0]["losses"] for part in parts)
     if case.blocks == cases(2)[0].blocks:
         assert parts[0]["losses"] == pytest.approx(expected["losses"], rel=max(relative, 1e-6))
+    for part in parts:  # no more copies of the weights than the staleness and one
+        assert part["versions"] <= case.parsed.staleness + 1
+        assert part["bytes"] <= 1.01 * (case.parsed.staleness + 1) * part["model_bytes"]
     # It could not pass by ignoring the delay, or the compression.
     other = dataclasses.replace(case, plan=case.plan.replace(",gradients=powersgd", ""))
     assert largest_error(weights, law_of(other, staleness=0)["weights"]) > max(1e-3, 2 * relative)
 
 
 @pytest.mark.parametrize(
-    ("ranks", "case"), [(r, case) for r in COMPRESSED for case in COMPRESSED[r]], ids=str
+    ("ranks", "case"),
+    in_tiers([(r, case) for r in COMPRESSED for case in COMPRESSED[r]], facts),
+    ids=str,
 )
 def test_compressed_links_equal_their_emulation_to_the_bit(
     worlds: Worlds, ranks: int, case: Case
@@ -276,9 +297,16 @@ def test_compressed_links_equal_their_emulation_to_the_bit(
     assert largest_error(weights, law_of(case)["weights"]) > 1e-4, "nothing was compressed"
 
 
-@pytest.mark.parametrize(("links", "share"), [("bf16", 0.5), ("int8", 0.27), ("topk", 0.2)])
-def test_the_log_states_the_bytes_sent_and_saved(worlds: Worlds, links: str, share: float) -> None:
-    sent = worlds.told(2, Case("vit", "sgd", f"pp=2,links={links}", fp32=True))[0]["sent"]
+@pytest.mark.parametrize(
+    ("case", "share"),
+    [
+        (Case("vit", "sgd", f"pp=2,links={links}", fp32=True), share)
+        for links, share in (("bf16", 0.5), ("int8", 0.27), ("topk", 0.2))
+    ],
+    ids=str,
+)
+def test_the_log_states_the_bytes_sent_and_saved(worlds: Worlds, case: Case, share: float) -> None:
+    sent = worlds.told(2, case)[0]["sent"]
 
     # Of eight samples, 17 tokens of 32 values in fp32, there and back.
     assert sent[0]["link_bytes_uncompressed"] == 6 * 2 * 8 * 17 * 32 * 4

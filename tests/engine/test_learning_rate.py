@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridperf.tasks.registry import find_task
-from hybridperf_reference.engine.learning_rate import learning_rate
+from hybridperf_reference.engine.optim import learning_rate
 
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Decay

@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from hybridperf.plan.fields import FIELDS
-from hybridperf_reference.engine.link_codecs import LINK_CODECS, LinkCodec, LinkKey
+from hybridperf_reference.engine.link import LINK_CODECS, LinkCodec, LinkKey
+from tests.tiers import grid
 
 KEY = LinkKey(seed=7, step=3, microbatch=5, boundary=1, gradient=False)
 SHAPES = [(4, 6, 5, 7), (2, 9, 12), (8, 10), (3, 5, 2, 2, 2), (1, 1), (0, 3, 2, 2)]
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INT8 = LINK_CODECS["int8"]
 
 
@@ -34,9 +36,7 @@ def test_the_codecs_are_the_values_of_the_plans_field() -> None:
     assert set(LINK_CODECS) == set(FIELDS["links"].words)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", LINK_CODECS)
+@pytest.mark.parametrize(("name", "shape", "dtype"), grid(LINK_CODECS, SHAPES, FLOATS))
 def test_what_is_received_into_has_the_form_of_what_is_sent(
     name: str, shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
@@ -162,9 +162,9 @@ def test_the_memory_format_changes_no_bit(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", LINK_CODECS)
+@pytest.mark.parametrize(
+    ("name", "dtype", "wrong"), grid(LINK_CODECS, FLOATS[2:], (math.nan, math.inf, -math.inf))
+)
 def test_what_is_not_finite_arrives_so(name: str, dtype: torch.dtype, wrong: float) -> None:
     values = _drawn((4, 6, 5, 7), dtype)
     values[2, 3, 1, 1] = wrong

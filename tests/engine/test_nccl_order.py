@@ -17,9 +17,13 @@ from tests.engine.families import FAMILIES
 from tests.engine.nccl_order_worlds import record_all
 from tests.engine.ranks import run_ranks
 from tests.engine.recorded_groups import Event, find_hang, read_trace
+from tests.tiers import in_tiers, plan_facts, selected
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from tests.tiers import Fact
 
 
 # A stage between two others, which the tables of delayed plans have under four ranks only.
@@ -34,7 +38,7 @@ def items() -> dict[int, list[str]]:
 
     But those that compile, which compute no other operations: compiling takes most of the time.
     """
-    transparency = [item for _, _, item in test_transparency.CASES]
+    transparency = [item for _, _, item in test_transparency.EVERY]
     law = [
         f"{case.family}:{plan}"
         for ranks in test_law.DELAYED
@@ -57,28 +61,37 @@ def items() -> dict[int, list[str]]:
 ITEMS = items()
 
 
-class Worlds:
-    """Worlds of ranks, each started when first asked for."""
+def facts(case: tuple[int, str]) -> set[Fact]:
+    return plan_facts(ParallelPlan.parse(case[1].partition(":")[2]))
 
-    def __init__(self, folder: Path) -> None:
+
+CASES = in_tiers([(ranks, item) for ranks in ITEMS for item in ITEMS[ranks]], facts)
+
+
+class Worlds:
+    """Worlds of ranks, each started when first asked for, which run the selected items."""
+
+    def __init__(self, folder: Path, selected: Sequence[dict[str, Any]]) -> None:
         self._folder = folder
+        own = {each.get("item") for each in selected}
+        self._items = {ranks: [item for item in ITEMS[ranks] if item in own] for ranks in ITEMS}
 
     def traces(self, ranks: int, item: str) -> list[list[Event]]:
         """Return what each rank issued under an item."""
         folder = self._folder / str(ranks)
         if not folder.exists():
             folder.mkdir()
-            run_ranks(ranks, record_all, folder, ITEMS[ranks], output=folder / "printed.txt")
-        number = ITEMS[ranks].index(item)
+            run_ranks(ranks, record_all, folder, self._items[ranks], output=folder / "printed.txt")
+        number = self._items[ranks].index(item)
         return [read_trace(folder / f"item_{number}_rank_{rank}.json") for rank in range(ranks)]
 
 
 @pytest.fixture(scope="module")
-def worlds(tmp_path_factory: pytest.TempPathFactory) -> Worlds:
-    return Worlds(tmp_path_factory.mktemp("worlds"))
+def worlds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Worlds:
+    return Worlds(tmp_path_factory.mktemp("worlds"), selected(request))
 
 
-@pytest.mark.parametrize(("ranks", "item"), [(r, item) for r in ITEMS for item in ITEMS[r]])
+@pytest.mark.parametrize(("ranks", "item"), CASES)
 def test_a_plan_ends_in_the_order_of_nccl(worlds: Worlds, ranks: int, item: str) -> None:
     traces = worlds.traces(ranks, item)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import TYPE_CHECKING
 
@@ -16,9 +17,13 @@ from hybridperf_reference.engine.trainer import Trainer
 from tests.engine.compare import assert_computed, found, run_world
 from tests.engine.families import SEED
 from tests.engine.odd_models import CLASSES, ODD, WIDTH, dense, flat, odd
+from tests.tiers import in_tiers, plan_facts, selected
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from tests.tiers import Fact
 
 # What is used depends on data or chance; the parameters that take part do not.
 ROUTED = ("experts", "either", "layer_drop")
@@ -184,28 +189,40 @@ ITEMS = {
     ),
 }
 HERE = Mesh(torch.device("cpu"), None)
-CASES = [(ranks, number, item) for ranks in ITEMS for number, item in enumerate(ITEMS[ranks])]
+
+
+def facts(case: tuple[int, str]) -> set[Fact]:
+    """Return the traits of the model, whatever trains it, and of the plan."""
+    model, _, plan = case[1].partition(":")
+    traits = {("model", trait) for trait in {*model.split("_")} - {"adamw", "lamb", "lars"}}
+    return traits | plan_facts(ParallelPlan.parse(plan))
+
+
+CASES = in_tiers([(ranks, item) for ranks in ITEMS for item in ITEMS[ranks]], facts)
 
 
 @pytest.fixture(scope="module")
-def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """Return the folders of worlds that were started."""
-    return {}
+def worlds(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[int], Path]:
+    """Return what runs the selected items of so many ranks once, and returns the folder."""
+
+    @functools.cache
+    def run(ranks: int) -> Path:
+        folder = tmp_path_factory.mktemp("world")
+        own = {each.get("item") for each in selected(request)}
+        items = {n: item for n, item in enumerate(ITEMS[ranks]) if item in own}
+        run_world(folder, ranks, items)
+        return folder
+
+    return run
 
 
-@pytest.mark.parametrize(("ranks", "number", "item"), CASES, ids=[item for *_, item in CASES])
+@pytest.mark.parametrize(("ranks", "item"), CASES, ids=str)
 def test_an_odd_model_is_trained_as_in_one_process(
-    worlds: dict[int, Path],
-    tmp_path_factory: pytest.TempPathFactory,
-    ranks: int,
-    number: int,
-    item: str,
+    worlds: Callable[[int], Path], ranks: int, item: str
 ) -> None:
-    if ranks not in worlds:
-        worlds[ranks] = tmp_path_factory.mktemp("world")
-        run_world(worlds[ranks], ranks, ITEMS[ranks])
-
-    assert_computed(item, found(worlds[ranks], ranks, number))
+    assert_computed(item, found(worlds(ranks), ranks, ITEMS[ranks].index(item)))
 
 
 REFUSED = {

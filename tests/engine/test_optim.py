@@ -7,11 +7,8 @@ import pytest
 import torch
 
 from hybridperf.tasks.registry import find_task
-from hybridperf_reference.engine.elementwise import AdamW, Sgd
-from hybridperf_reference.engine.lamb import Lamb
-from hybridperf_reference.engine.lars import Lars
-from hybridperf_reference.engine.optim import build_optimizer
-from hybridperf_reference.engine.stage import Stage
+from hybridperf_reference.engine.chain import Stage
+from hybridperf_reference.engine.optim import AdamW, Lamb, Lars, Sgd, build_optimizer
 from hybridperf_reference.models import chain_of
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from hybridperf.plan.fields import FIELDS
 from hybridperf.projection.partition import stage_cuts
 from hybridperf.projection.units import load_units
 from hybridperf.tasks.registry import find_task
-from hybridperf_reference.engine.partition import chain_units, forward_flops, stage_slices
+from hybridperf_reference.engine.parallelize import chain_units, forward_flops, stage_slices
 from hybridperf_reference.models import chain_of
 from tests.engine.odd_models import ODD
 

@@ -15,9 +15,12 @@ from hybridperf_reference.units import unit_table
 from tests.engine.bytes_worlds import count_all
 from tests.engine.families import BATCH, FAMILIES, STEPS
 from tests.engine.ranks import run_ranks
+from tests.tiers import in_tiers, plan_facts, selected
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.tiers import Fact
 
 ITEMS = {
     2: (
@@ -71,7 +74,17 @@ ITEMS = {
         "vit:dp=2,pp=2,zero=3,precision=bf16",
     ),
 }
-PAIRS = [(ranks, number) for ranks, items in ITEMS.items() for number in range(len(items))]
+
+
+def facts(case: tuple[int, int]) -> set[Fact]:
+    """Return what is sent by: the plan, whatever the model."""
+    ranks, number = case
+    return plan_facts(ParallelPlan.parse(ITEMS[ranks][number].partition(":")[2]))
+
+
+PAIRS = in_tiers(
+    [(ranks, number) for ranks, items in ITEMS.items() for number in range(len(items))], facts
+)
 
 #: by operation, or by the axis of its group
 KINDS = {
@@ -87,13 +100,16 @@ KINDS = {
 
 
 @pytest.fixture(scope="module")
-def counted(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, int], list[Any]]:
+def counted(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[tuple[int, int], list[Any]]:
     """Return what every rank counted, by number of ranks and of item."""
-    found = {}
-    for ranks, items in ITEMS.items():
+    found, cases = {}, [(each["ranks"], each["number"]) for each in selected(request)]
+    for ranks in {ranks for ranks, _ in cases}:
         folder: Path = tmp_path_factory.mktemp(f"ranks_{ranks}")
+        items = {number: ITEMS[ranks][number] for each, number in cases if each == ranks}
         run_ranks(ranks, count_all, folder, items, output=folder / "output.txt")
-        for number in range(len(items)):
+        for number in items:
             found[ranks, number] = [
                 json.loads((folder / f"item_{number}_rank_{rank}.json").read_text())
                 for rank in range(ranks)

@@ -12,7 +12,7 @@ from hybridperf.plan import ParallelPlan
 from hybridperf_reference.engine.batchnorm import apply_batch_norm, commit_statistics
 from hybridperf_reference.engine.chain import Unit
 from hybridperf_reference.engine.mesh import Mesh
-from hybridperf_reference.engine.recompute import apply_recompute
+from hybridperf_reference.engine.parallelize import apply_recompute
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from torch.nn import functional
 from hybridperf.plan import ParallelPlan
 from hybridperf_reference.engine.chain import Unit, copied_to
 from hybridperf_reference.engine.mesh import Mesh
-from hybridperf_reference.engine.recompute import apply_recompute
+from hybridperf_reference.engine.parallelize import apply_recompute
 from hybridperf_reference.engine.rng import RngStreams, draws_random_numbers
 
 if TYPE_CHECKING:

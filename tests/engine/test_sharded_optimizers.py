@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -10,23 +11,39 @@ from torch import Tensor
 
 from tests.engine.optimizer_worlds import CONFIG, LAYOUTS, STEPS, Model, main, train, weights
 from tests.engine.ranks import run_ranks
+from tests.tiers import in_tiers, selected
 
-CASES = [
-    (ranks, layout, name)
-    for ranks, layouts in LAYOUTS.items()
-    for layout in layouts
-    for name in CONFIG
-]
+if TYPE_CHECKING:
+    from tests.tiers import Fact
+
+
+def facts(case: tuple[int, str, str]) -> set[Fact]:
+    ranks, layout, name = case
+    return {("ranks", ranks), ("optimizer", name), *(("layout", w) for w in layout.split("+"))}
+
+
+CASES = in_tiers(
+    [
+        (ranks, layout, name)
+        for ranks, layouts in LAYOUTS.items()
+        for layout in layouts
+        for name in CONFIG
+    ],
+    facts,
+)
 Found = dict[tuple[str, str], tuple[dict[str, Tensor], list[int]]]
 
 
 @pytest.fixture(scope="module")
-def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Found]:
-    """Start each world once and collect what all of its layouts computed."""
-    found = {}
-    for ranks in LAYOUTS:
+def worlds(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, Found]:
+    """Start each world once and collect what its layouts computed."""
+    found, cases = {}, [(each["ranks"], each["layout"], each["name"]) for each in selected(request)]
+    for ranks in {ranks for ranks, *_ in cases}:
         folder = tmp_path_factory.mktemp(f"world_{ranks}")
-        run_ranks(ranks, main, folder, output=folder / "printed.txt")
+        own = [(layout, name) for each, layout, name in cases if each == ranks]
+        run_ranks(ranks, main, folder, own, output=folder / "printed.txt")
         found[ranks] = torch.load(folder / "found.pt", weights_only=True)
     return found
 
@@ -39,10 +56,10 @@ def one_process(name: str) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize(("ranks", "layout", "name"), CASES)
-def test_three_steps_give_the_parameters_of_one_process(
+def test_three_steps_give_the_parameters_of_one_process_and_reduce_all_norms_at_once(
     worlds: dict[int, Found], ranks: int, layout: str, name: str
 ) -> None:
-    actual, _ = worlds[ranks][layout, name]
+    actual, counts = worlds[ranks][layout, name]
 
     expected = one_process(name)
 
@@ -52,14 +69,6 @@ def test_three_steps_give_the_parameters_of_one_process(
         assert not torch.equal(value, start[key])
         error = (actual[key] - value).norm() / value.norm()
         assert error <= 1e-6, f"{key}: relative error {error:.1e}"
-
-
-@pytest.mark.parametrize(("ranks", "layout", "name"), CASES)
-def test_a_step_reduces_all_norms_at_once_for_each_group(
-    worlds: dict[int, Found], ranks: int, layout: str, name: str
-) -> None:
-    _, counts = worlds[ranks][layout, name]
-
     groups = 2 if "+" in layout else 1
     norms = groups if name in {"lars", "lamb", "clipped"} else 0
     # FSDP adds the gradients of sequence parallelism up as it shards them.

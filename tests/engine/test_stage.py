@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from hybridperf.tasks.registry import find_task
-from hybridperf_reference.engine.stage import Stage
+from hybridperf_reference.engine.chain import Stage
 from hybridperf_reference.models import chain_of
 
 THIRDS = (slice(0, 2), slice(2, 4), slice(4, 6))

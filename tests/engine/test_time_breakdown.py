@@ -9,8 +9,7 @@ import torch
 
 from hybridperf.plan import ParallelPlan
 from hybridperf_reference.engine.mesh import Mesh
-from hybridperf_reference.engine.time_breakdown import time_breakdown
-from hybridperf_reference.engine.timing import PARTS, StepTimer
+from hybridperf_reference.engine.timing import PARTS, StepTimer, time_breakdown
 
 CPU = torch.device("cpu")
 

@@ -10,12 +10,16 @@ import pytest
 import torch
 
 from hybridperf.plan import ParallelPlan
-from tests.engine.compare import assert_computed, found, run_world, told
+from tests.engine.compare import assert_computed, found, run_world
 from tests.engine.families import FAMILIES
 from tests.engine.random_plans import BUDGET, RANKS, drawn
+from tests.tiers import in_tiers, plan_facts, selected
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from tests.tiers import Fact
 
 # Each family trains under every one of these that fits it, but for what `LEFT_OUT` names.
 PLANS = {
@@ -155,9 +159,8 @@ MORE = {
     8: ("dropout_adamw:dp=2,pp=2,tp=2,sp=on,schedule=zbv,sync=blocking",),
 }
 COMPILER = shutil.which("g++")
-COMPILED = {
-    2: ("vit:tp=2,sp=on,compile=on", "dropped_mlp:tp=2,compile=on") if COMPILER else ()
-}  #: which take as long as twenty others
+COMPILED = {2: ("vit:tp=2,sp=on,compile=on", "dropped_mlp:tp=2,compile=on") if COMPILER else ()}
+SLOW = {"vit:tp=2,sp=on,compile=on"}  #: as twenty others; the other one is compiled, too
 AGAIN = {2: ("resnet:dp=2", "vit:pp=2"), 4: ("bert:dp=2,tp=2",)}  #: run a second time
 
 
@@ -174,58 +177,68 @@ def items(ranks: int) -> list[str]:
     return [*fitting, *MORE[ranks], *COMPILED.get(ranks, ()), *AGAIN.get(ranks, ())]
 
 
-CASES = [(ranks, number, item) for ranks in MORE for number, item in enumerate(items(ranks))]
+def facts(case: tuple[*tuple[int, ...], str]) -> set[Fact]:
+    if case[-1] in SLOW:
+        return set()
+    family, _, plan = case[-1].partition(":")
+    return {("family", family), *plan_facts(ParallelPlan.parse(plan))}
+
+
+EVERY = [(ranks, number, item) for ranks in MORE for number, item in enumerate(items(ranks))]
+CASES = in_tiers(EVERY, facts)
 
 
 class Worlds:
-    """Worlds of ranks, each started once, when first asked for."""
+    """Worlds of ranks, each started once, when first asked for; they run the selected items."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, selected: Sequence[dict[str, Any]]) -> None:
         self._folder = folder
         self._failed = set[int]()
-        self.random = drawn()  #: items that the world of four ranks runs as well
+        self._selected = {(each["ranks"], each["item"]) for each in selected if "item" in each}
 
     def found(self, ranks: int, number: int) -> list[dict[str, Any]]:
         """Return what each rank has after an item."""
-        return found(self._run(ranks), ranks, number)
-
-    def told(self, ranks: int, number: int) -> list[dict[str, Any]]:
-        """Return what each rank has after an item besides tensors."""
-        return told(self._run(ranks), ranks, number)
-
-    def _run(self, ranks: int) -> Path:
-        """Return the folder in which a world has left what it found."""
         folder = self._folder / str(ranks)
         assert ranks not in self._failed, "this world failed before"
         if not folder.exists():
             folder.mkdir()
             self._failed.add(ranks)
-            run_world(folder, ranks, items(ranks) + (self.random if ranks == RANKS else []))
+            own = {n: item for r, n, item in EVERY if r == ranks and (r, item) in self._selected}
+            run_world(folder, ranks, own)
             self._failed.remove(ranks)
-        return folder
+        return found(folder, ranks, number)
 
 
 @pytest.fixture(scope="module")
-def worlds(tmp_path_factory: pytest.TempPathFactory) -> Worlds:
-    return Worlds(tmp_path_factory.mktemp("worlds"))
+def worlds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Worlds:
+    return Worlds(tmp_path_factory.mktemp("worlds"), selected(request))
 
 
 @pytest.mark.skipif(COMPILER is None, reason="there is no g++ to compile with")
 def test_a_compiled_plan_is_among_them() -> None:
-    assert any("compile=on" in item for _, _, item in CASES)
+    assert any("compile=on" in item for _, _, item in EVERY)
 
 
 @pytest.mark.parametrize(("ranks", "number", "item"), CASES)
-def test_a_plan_computes_what_one_process_does(
+def test_a_plan_computes_what_one_process_does_and_reports_its_time(
     worlds: Worlds, ranks: int, number: int, item: str
 ) -> None:
-    assert_computed(item, worlds.found(ranks, number))
+    plan, parts = ParallelPlan.parse(item.partition(":")[2]), worlds.found(ranks, number)
+
+    assert_computed(item, parts)
+    assert_parts_of_time(plan, parts[0]["statistics"])
+    assert_timeline(plan, parts[0]["statistics"]["timeline"])
 
 
-def test_random_plans_compute_what_one_process_does(worlds: Worlds) -> None:
-    assert len(worlds.random) == BUDGET
-    for number, item in enumerate(worlds.random, start=len(items(RANKS))):
-        assert_computed(item, worlds.found(RANKS, number))
+@pytest.mark.exhaustive
+def test_random_plans_compute_what_one_process_does(tmp_path: Path) -> None:
+    random = dict(enumerate(drawn()))
+    assert len(random) == BUDGET
+
+    run_world(tmp_path, RANKS, random)
+
+    for number, item in random.items():
+        assert_computed(item, found(tmp_path, RANKS, number))
 
 
 @pytest.mark.parametrize(
@@ -251,9 +264,9 @@ def test_stages_are_cut_as_the_plan_says_and_the_log_states_them(
         assert not any(name.startswith(f"{unit}.") for name in part["weights"] for unit in others)
 
 
-@pytest.mark.parametrize("item", BF16_GRADIENTS)
-def test_gradients_are_exchanged_in_bf16(worlds: Worlds, item: str) -> None:
-    (found, _) = worlds.found(2, items(2).index(item))
+@pytest.mark.parametrize(("ranks", "item"), in_tiers(((2, item) for item in BF16_GRADIENTS), facts))
+def test_gradients_are_exchanged_in_bf16(worlds: Worlds, ranks: int, item: str) -> None:
+    (found, _) = worlds.found(ranks, items(ranks).index(item))
 
     for name, gradient in found["gradients"].items():
         assert gradient.dtype == torch.float32
@@ -276,14 +289,7 @@ def test_the_same_plan_and_seed_are_bitwise_reproducible(
             assert torch.equal(value, other["weights"][name])
 
 
-@pytest.mark.parametrize(("ranks", "number", "item"), CASES)
-def test_every_rank_reports_the_parts_of_its_time(
-    worlds: Worlds, ranks: int, number: int, item: str
-) -> None:
-    plan = ParallelPlan.parse(item.partition(":")[2])
-
-    statistics = worlds.told(ranks, number)[0]["statistics"]
-
+def assert_parts_of_time(plan: ParallelPlan, statistics: dict[str, Any]) -> None:
     places = [(s["replica"], s["stage"], s.get("tensor", 0)) for s in statistics["stages"]]
     axes = (range(plan.dp), range(plan.pp), range(plan.tp))
     assert places == [(r, s, t) for r in axes[0] for s in axes[1] for t in axes[2]]
@@ -296,14 +302,7 @@ def test_every_rank_reports_the_parts_of_its_time(
     assert statistics["compute_samples_per_s"] > 0
 
 
-@pytest.mark.parametrize(("ranks", "number", "item"), CASES)
-def test_every_rank_reports_when_it_did_what(
-    worlds: Worlds, ranks: int, number: int, item: str
-) -> None:
-    plan = ParallelPlan.parse(item.partition(":")[2])
-
-    timeline = worlds.told(ranks, number)[0]["statistics"]["timeline"]
-
+def assert_timeline(plan: ParallelPlan, timeline: list[dict[str, Any]]) -> None:
     assert [each["rank"] for each in timeline] == list(range(plan.pp))
     microbatches, last = range(plan.microbatches), plan.pipeline_stages - 1
     stops: dict[tuple[Any, ...], float] = {}

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hybridperf.tasks.registry import find_task
-from hybridperf_reference.engine.unit_profile import UnitProfiler, median_of_means
+from hybridperf_reference.engine.profile import UnitProfiler, median_of_means
 from hybridperf_reference.models import chain_of
 from tests.families import LAPTOP
 

@@ -27,7 +27,7 @@ from tests.engine.odd_models import ODD, OddModel
 from tests.engine.quality import quality_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
     from pathlib import Path
 
     from hybridperf_reference.engine.mesh import Mesh
@@ -104,12 +104,12 @@ def _are_tensors(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(each, Tensor) for each in value.values())
 
 
-def run_all(folder: Path, items: Iterable[str]) -> None:
-    """Run every item, such as ``vit:dp=2``; they need as many ranks as there are."""
-    families, plans = zip(*(item.split(":") for item in items), strict=True)
+def run_all(folder: Path, items: Mapping[int, str]) -> None:
+    """Run every item, such as ``vit:dp=2``, by its number; they need as many ranks as there are."""
+    families, plans = zip(*(item.split(":") for item in items.values()), strict=True)
     parsed = [ParallelPlan.parse(plan) for plan in plans]
     with join_ranks(parsed[0]) as device:
-        for number, (family, plan) in enumerate(zip(families, parsed, strict=True)):
+        for number, family, plan in zip(items, families, parsed, strict=True):
             found = run_plan((FAMILIES | ODD)[family].of(plan), plan, device)
             leave(folder, number, found)
             if dist.is_initialized():

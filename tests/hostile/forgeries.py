@@ -18,6 +18,8 @@ from tests.hostile.forging import (
     edited_after_signing,
     every_log,
     every_manifest,
+    hand_nothing_over,
+    hand_over_late,
     instant,
     no_predictions,
     one_log,
@@ -27,6 +29,7 @@ from tests.hostile.forging import (
     run_next_month,
     same_times,
     sandboxed,
+    score_the_last_only,
     signed_as_something_else,
     signed_by_oneself,
     swap,
@@ -118,7 +121,7 @@ FORGERIES = [
         "result.durations",
     ),
     Forgery("five runs made up out of one", "self-reported", same_times, "result.durations"),
-    Forgery("another's runs", "self-reported", copy_for_another, "result.copies"),
+    Forgery("another's runs", "self-reported", copy_for_another, "result.disputed"),
     Forgery(
         "a time stamp edited, and its log sealed anew",
         "self-reported",
@@ -221,6 +224,24 @@ FORGERIES = [
     ),
     Forgery(
         "no tensors", "chained", every_manifest(model=None), "the names of the model's tensors"
+    ),
+    Forgery(
+        "weights that were saved after the clock",
+        "chained",
+        hand_nothing_over,
+        "the weights that predicted last, handed over before the verdict",
+    ),
+    Forgery(
+        "weights that were handed over after the verdict",
+        "chained",
+        hand_over_late,
+        "the weights that predicted last, handed over before the verdict",
+    ),
+    Forgery(
+        "no model on the way that was scored",
+        "chained",
+        score_the_last_only,
+        "the score of an earlier model, drawn at random after the run",
     ),
     Forgery("no predictions", "chained", every_manifest(predictions=None), "the predictions"),
 ]

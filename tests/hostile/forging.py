@@ -30,6 +30,7 @@ from tests.packages import (
     read_bodies,
     seal,
     shift,
+    take_less_time,
 )
 
 if TYPE_CHECKING:
@@ -127,6 +128,8 @@ def _renumber(package: Package, number: int) -> None:
 
 def copy_for_another(package: Package) -> None:
     """Publish another's runs under a name of one's own."""
+    edit = functools.partial(change, key=keys.SUBMISSION_ORG)
+    every_log(lambda bodies: edit(bodies, value="victim"))(package)
     (package.root / package.org).rename(package.root / "victim")
     other = package.root / "victim"
     own = package.root / package.org
@@ -137,8 +140,7 @@ def copy_for_another(package: Package) -> None:
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(path.read_bytes())
-    edit = functools.partial(change, key=keys.SUBMISSION_ORG, value="acme")
-    every_log(lambda bodies: edit(bodies))(package)
+    every_log(lambda bodies: edit(bodies, value="acme"))(package)
 
 
 def draw_seed(package: Package) -> None:
@@ -205,14 +207,37 @@ def no_predictions(package: Package) -> None:
 
 
 def too_fast_for_cores(package: Package) -> None:
-    """State, of a machine with two cores, the work of a hundred accelerators."""
-    stages = [{"units": ["all"], "forward_flops_per_sample": 1e12}]
-    entry = {"event_type": "POINT_IN_TIME", "key": keys.PARTITION, "value": stages}
+    """Train on two cores in a five-hundredth of the time, and say nothing of the model's FLOPs."""
+    every_log(functools.partial(take_less_time, share=0.002))(package)
+    every_manifest(supervisor={"initialisation_s": 9.0, "run_s": 0.02})(package)
+    chain(package)
+
+
+def hand_nothing_over(package: Package) -> None:
+    """Save the weights after the clock, as the harness once asked for."""
 
     def edit(bodies: list[str]) -> None:
-        bodies.insert(1, json.dumps(json.loads(bodies[0]) | entry))
+        bodies[:] = [body for body in bodies if json.loads(body)["key"] != keys.WEIGHTS]
 
     every_log(edit)(package)
+
+
+def hand_over_late(package: Package) -> None:
+    """Hand the last weights over once the run has stopped."""
+
+    def edit(bodies: list[str]) -> None:
+        entry = json.loads(bodies.pop(place(bodies, keys.WEIGHTS, -1)))
+        bodies.append(json.dumps(entry | {"time_ms": json.loads(bodies[-1])["time_ms"]}))
+
+    every_log(edit)(package)
+
+
+def score_the_last_only(package: Package) -> None:
+    for number in numbers_of(package):
+        path = package.folder / result_names(number)[1]
+        rescoring = json.loads(path.read_text())["rescoring"] | {"earlier": None}
+        edit_manifest(package, number, rescoring=rescoring)
+    seal(package.root)
 
 
 def take_no_time(bodies: list[str]) -> None:

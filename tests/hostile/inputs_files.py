@@ -286,4 +286,4 @@ ARCHIVES = [
         ("a zip bomb", lambda _text: _zip(b"0" * 10_000_000)),
     )
 ]
-FILES = [*NAMES, *KINDS, *NUMBERS, *ARCHIVES]
+FILES = {"name": NAMES, "file": KINDS, "number": NUMBERS, "archive": ARCHIVES}

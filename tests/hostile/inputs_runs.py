@@ -380,4 +380,11 @@ def _swap(package: Package, suffix: str) -> None:
     other.write_bytes(first)
 
 
-RUNS = [*OFFICIAL, *CLOCKS, *INTERVALS, *KEYS, *CHAIN, *MANIFESTS]
+RUNS = {
+    "official": OFFICIAL,
+    "clock": CLOCKS,
+    "interval": INTERVALS,
+    "key": KEYS,
+    "chain": CHAIN,
+    "manifest": MANIFESTS,
+}

@@ -1,12 +1,14 @@
 """Cheats of a trainer under an honest operator, on a kernel with Landlock: none counts.
 
-Each stops at the rung *re-scored*: the sandbox, the harness's own count, or the rescoring.
+Each stops below *re-scored*, most of them there: by the sandbox, by the harness's own count, by the
+rescoring, or because it lacks weights that were handed over on the clock.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import py_compile
@@ -26,9 +28,12 @@ import numpy as np
 import pytest
 
 from hybridperf.log import keys
+from hybridperf.log.package import read_result
 from hybridperf.log.reader import read_log
+from hybridperf.rules.check import judge_result
 from hybridperf.run.channel import (
     Channel,
+    ChannelError,
     Describe,
     Evaluate,
     Predictions,
@@ -40,6 +45,7 @@ from hybridperf.run.channel import (
     Welcome,
     connect,
 )
+from hybridperf.run.handover import sealed_copy
 from hybridperf.run.rank_server import RankServer
 from hybridperf.run.trainer_answers import answer
 from hybridperf.system.landlock import landlock_abi
@@ -52,13 +58,14 @@ from tests.run_spec import run_spec
 from tests.trainers.cheat.attempts import ATTEMPTS, HIDDEN, LEFT, WHISPERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from hybridperf.run.spec import RunSpec
 
 __all__ = ["bench"]  # a fixture
 
 CHEAT = "tests.trainers.cheat"
+PRETENDER = "tests.trainers.pretender"
 TASK = find_task("resnet/laptop")
 SAMPLES = TASK.data.eval_samples
 STEPS = len(TASK.steps(TASK.blocks()[0]))  #: of the first block
@@ -186,6 +193,67 @@ def test_a_model_that_is_not_the_one_evaluated_on_the_clock_does_not_count(
     assert reason in done.sentence
     bench.assert_settled()
     assert bench.outcomes() == ["refused" if code == 3 else "crashed"]
+
+
+def test_a_model_that_is_fitted_to_the_answers_after_the_clock_stops_below_re_scored(
+    bench: Bench,
+) -> None:
+    """It predicts all that was predicted on the clock, and no weights were handed over there."""
+    done = bench.run("--division", "closed", trainer=PRETENDER, CHEAT="fits after the clock")
+
+    assert done.code == 0, done
+    assert bench.rules_broken() == set()
+    trust = judge_result(read_result(bench.package)).trust
+    assert trust.rung == "chained"
+    assert "the weights that predicted last, handed over before the verdict" in trust.lacks
+
+
+def test_a_trainer_that_takes_no_step_has_not_the_processor_time_of_any(bench: Bench) -> None:
+    """It idles, while one that keeps a core busy is told from training by its models alone."""
+    cheat = "fits after the clock, and is idle on it"
+
+    done = bench.run("--division", "closed", trainer=PRETENDER, CHEAT=cheat)
+
+    assert done.code == 3, done
+    assert bench.rules_broken() == {"result.plausible"}
+    assert "s of processor time or more, for 1184 samples" in done.out
+
+
+def test_weights_handed_over_on_the_clock_are_what_is_scored(bench: Bench) -> None:
+    """Whatever the trainer writes later is replaced by them."""
+    cheat = "hands over another model, and fits after the clock"
+
+    done = bench.run("--division", "closed", trainer=PRETENDER, CHEAT=cheat)
+
+    assert done.code == 3
+    assert "the quality did not come back" in done.sentence
+    assert bench.outcomes() == ["refused"]
+
+
+def test_answers_of_an_earlier_evaluation_are_its_model_s(bench: Bench) -> None:
+    """The last model is what it should be; that of some evaluation before is scored too."""
+    done = bench.run(trainer=PRETENDER, CHEAT="remembers, and makes up answers before")
+
+    assert done.code == 3
+    assert "of the model of epoch " in done.sentence
+    assert "which was drawn after the run" in done.sentence
+    assert bench.outcomes() == ["refused"]
+
+
+def test_a_trainer_that_hands_its_models_over_counts(bench: Bench) -> None:
+    done = bench.run(trainer=PRETENDER, CHEAT="remembers")
+
+    assert done.code == 0, done
+    (manifest,) = bench.manifests()
+    earlier = manifest["rescoring"]["earlier"]
+    assert earlier["reported"] == earlier["quality"] < TASK.quality.target
+    (path,) = bench.out.rglob("result_0.txt")
+    log = read_log(path)
+    evaluated = [entry.metadata["epoch_num"] for entry in log.all(keys.EVAL_ACCURACY)]
+    handed_over = [entry.metadata["epoch_num"] for entry in log.all(keys.WEIGHTS)]
+    assert handed_over == evaluated
+    assert earlier["epoch"] in evaluated[:-1]
+    bench.assert_settled()
 
 
 @pytest.mark.parametrize(("module", "ranks"), [("units", 1), ("profile", 1), ("profile", 2)])
@@ -353,7 +421,8 @@ def test_a_trainer_writes_no_line_of_the_harness(
         (Predictions(((5, 3),)), "predictions for the samples [5, 3]"),
         (Predictions(((1,),)), "predictions for the samples [1]"),
         (Predictions(((0, 9), (8, 12)), bytes(8 * 13)), "two predictions for a sample from 8"),
-        (whole(SAMPLES + 1), f"a message of 48 + {8 * SAMPLES + 8} bytes"),
+        (whole(SAMPLES + 1), f"a message of 65 + {8 * SAMPLES + 8} bytes"),
+        (dataclasses.replace(whole(), weights=7), "a message without the memory that it names"),
     ],
 )
 def test_predictions_that_are_not_one_for_each_sample_end_the_run(
@@ -366,6 +435,78 @@ def test_predictions_that_are_not_one_for_each_sample_end_the_run(
 
     wait_until(lambda: server.problem)
     assert server.problem.startswith(f"rank 0 sent {problem}")
+
+
+def _file_of_its_own(content: bytes, folder: Path) -> int:
+    (folder / "weights").write_bytes(content)
+    return os.open(folder / "weights", os.O_RDONLY)
+
+
+def _unsealed(content: bytes, _: Path) -> int:
+    descriptor = os.memfd_create("weights", os.MFD_ALLOW_SEALING)
+    os.write(descriptor, content)
+    return descriptor
+
+
+def _endless(_: bytes, __: Path) -> int:
+    descriptor = os.memfd_create("weights", os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, 2**40)
+    seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    return descriptor
+
+
+@pytest.mark.parametrize(
+    ("memory", "size", "problem"),
+    [
+        (_file_of_its_own, 3, "weights in memory that is not sealed"),
+        (_unsealed, 3, "weights in memory that is not sealed"),
+        (lambda content, _: sealed_copy(content), 4, "3 bytes of weights, where it says 4"),
+        (_endless, 2**40, f"{2**40} bytes of weights, where "),
+    ],
+)
+def test_weights_that_could_still_change_or_are_too_large_end_the_run(
+    server: RankServer,
+    memory: Callable[[bytes, Path], int],
+    size: int,
+    problem: str,
+    tmp_path: Path,
+) -> None:
+    channel = begun(server)
+    channel.send(Evaluate(STEPS))
+    descriptor = memory(b"abc", tmp_path)
+
+    channel.send(dataclasses.replace(whole(), weights=size), descriptor)
+
+    os.close(descriptor)
+    wait_until(lambda: server.problem)
+    assert server.problem.startswith(f"rank 0 sent {problem}")
+
+
+def test_files_that_no_message_names_do_not_pile_up(server: RankServer) -> None:
+    channel = begun(server)
+    before = _open_files()
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+
+    with contextlib.suppress(ChannelError):
+        for _ in range(100):
+            channel.send(Describe("note"), descriptor)
+
+    os.close(descriptor)
+    wait_until(lambda: _open_files() < before)  # by the harness's end of the channel
+
+
+def _open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_trainer_does_not_say_how_fast_the_harness_finds_it(server: RankServer) -> None:
+    channel = begun(server)
+
+    channel.send(Track({"throughput": 1e9}))
+
+    wait_until(lambda: server.problem)
+    assert server.problem == "rank 0 sent a statistic that only the harness measures, throughput"
 
 
 @pytest.mark.parametrize(

@@ -7,22 +7,26 @@ leaves nothing out is stopped by a re-run alone is what docs/trust.md says.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hybridperf.cli import main
 from hybridperf.evidence.attestation import Attestation, attestation_file, subject_of
 from hybridperf.evidence.signatures import RERUN, RESULT, sign_file
 from hybridperf.evidence.time_stamps import TimeStamp
-from hybridperf.log.package import Package
+from hybridperf.log import keys
+from hybridperf.log.package import Package, read_result
 from hybridperf.log.sums import SUMS
-from hybridperf.rules.check import check_path
+from hybridperf.rules.check import check_path, judge_result
 from hybridperf.rules.ladder import RUNGS
+from hybridperf.score.validity import Judgement
 from tests.evidence import Authority, chain, describe_as_found, keep_models, list_key, make_key
 from tests.hostile.forgeries import FORGERIES, Forgery
-from tests.packages import write_result
+from tests.packages import change, edit_log, edit_manifest, write_result
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,6 +129,77 @@ def test_a_time_stamp_before_the_last_run_is_found(
 
     assert finding.rule == "result.time_stamp"
     assert "before its end" in finding.found
+
+
+def test_what_cannot_be_recounted_here_keeps_its_rung_and_says_so(
+    package: Package, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in ("ladder", "evidence_rules"):
+        monkeypatch.setattr(f"hybridperf.rules.{module}.labels_here", lambda *_: None)
+
+    trust = trust_in(package)
+
+    words = "not recounted here: the data of resnet/laptop is not on this machine"
+    assert (trust.rung, trust.unverified) == ("re-scored", words)
+    assert words not in trust.words
+    for command in ("check", "score"):
+        assert main([command, str(package.root)]) == 0
+        assert words in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_signature_that_cannot_be_verified_here_says_so_and_wins_nothing(
+    package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list_key(package.root, "acme", key := make_key(tmp_path / "keys", "acme"))
+    sign_file(package.folder / SUMS, key, RESULT)
+    verified = trust_in(package)
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    named = trust_in(package)
+
+    assert check_path(package.root).findings == ()
+    assert (named.rung, named.evidence) == (verified.rung, verified.evidence)
+    assert verified.unverified == ""
+    assert named.unverified == "signature not verified here: ssh-keygen is not installed"
+    traces = judge_result(read_result(package)).traces
+    assert {trace.right for trace in traces} == {(True, False)}
+    other = (package.folder / SUMS).with_suffix(".sig")
+    other.write_text("-----BEGIN SSH SIGNATURE-----\nU1NIU0lH\n-----END SSH SIGNATURE-----\n")
+    other.rename(package.folder / f"{SUMS}.sig")
+    assert "no key of acme has made it" in check_path(package.root).findings[0].found
+
+
+@pytest.mark.parametrize("signed", ["the original", "the copy", "neither"])
+def test_of_two_claims_the_signed_one_is_the_original(
+    package: Package, tmp_path: Path, signed: str
+) -> None:
+    shutil.copytree(package.root / "acme", package.root / "other")
+    copy = Package(package.root, "other", package.system, package.benchmark)
+    for number in range(5):
+        edit_log(copy, number, lambda text: change(text, keys.SUBMISSION_ORG, value="other"))
+        edit_manifest(copy, number, org="other")
+    description = json.loads(copy.system_file.read_text()) | {"submitter": "other"}
+    copy.system_file.write_text(json.dumps(description))
+    digest = hashlib.sha256(copy.system_file.read_bytes()).hexdigest()
+    for number in range(5):
+        edit_manifest(copy, number, system={"path": "laptop.json", "sha256": digest})
+    chain(copy)
+    if signed != "neither":
+        claimed = package if signed == "the original" else copy
+        list_key(package.root, claimed.org, key := make_key(tmp_path / "keys", claimed.org))
+        sign_file(claimed.folder / SUMS, key, RESULT)
+
+    found = {result.package.org: result.judgement for result in check_path(package.root).results}
+
+    valid, broken, disputed = Judgement.VALID, Judgement.BROKEN, Judgement.DISPUTED
+    assert (
+        found
+        == {
+            "the original": {"acme": valid, "other": broken},
+            "the copy": {"acme": broken, "other": valid},
+            "neither": {"acme": disputed, "other": disputed},
+        }[signed]
+    )
 
 
 # Re-runs.

@@ -27,13 +27,16 @@ from tests.hostile.inputs_files import FILES
 from tests.hostile.inputs_json import JSON
 from tests.hostile.inputs_runs import RUNS
 from tests.packages import log_path, write_result
+from tests.tiers import in_tiers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hybridperf.findings import Finding
+    from tests.tiers import Fact
 
-INPUTS = [*JSON, *RUNS, *FILES]
+KINDS = {"json": JSON} | RUNS | FILES
+INPUTS = [each for some in KINDS.values() for each in some]
 PUBLISHED = "mlperf-training-2.1.0"
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _COMMAND = "from hybridperf.cli import main; raise SystemExit(main())"
@@ -102,6 +105,11 @@ def _assert_presentable(verdict: Verdict) -> None:
     assert json.loads(json.dumps(table, allow_nan=False)) == table
 
 
+def facts(each: Hostile) -> set[Fact]:
+    kinds = {("kind", kind) for kind, some in KINDS.items() if each in some}
+    return kinds | {("rule", rule) for rule in each.rules}
+
+
 def test_no_two_inputs_share_a_name() -> None:
     names = [each.name for each in INPUTS]
 
@@ -109,7 +117,7 @@ def test_no_two_inputs_share_a_name() -> None:
     assert set(_COMMANDS) <= set(names)
 
 
-@pytest.mark.parametrize("each", INPUTS, ids=lambda each: each.name)
+@pytest.mark.parametrize("each", in_tiers(INPUTS, facts), ids=lambda each: each.name)
 def test_a_hostile_input_is_named_and_can_be_scored(
     valid: Path, tmp_path: Path, each: Hostile
 ) -> None:
@@ -140,11 +148,15 @@ def _score_and_show(path: Path, out: Path) -> None:
             assert "<img src=x" not in text
 
 
-@pytest.mark.parametrize("name", _COMMANDS)
+@pytest.mark.parametrize(
+    "each",
+    in_tiers([each for each in INPUTS if each.name in _COMMANDS], facts),
+    ids=lambda each: each.name,
+)
 def test_the_command_answers_with_a_status_and_no_traceback(
-    valid: Path, tmp_path: Path, name: str
+    valid: Path, tmp_path: Path, each: Hostile
 ) -> None:
-    path, _ = _make(valid, tmp_path, next(each for each in INPUTS if each.name == name))
+    path, _ = _make(valid, tmp_path, each)
 
     done = subprocess.run(
         [sys.executable, "-c", _COMMAND, "check", os.fspath(path)],

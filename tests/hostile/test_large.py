@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from hybridperf.rules.mlperf.check_round import check_round
 from tests.hostile.large import LARGE, write_large
 from tests.packages import log_path, write_result
 from tests.rules.mlperf.strict_logs import RULESET, bert, write
+from tests.tiers import in_tiers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,11 +98,11 @@ def path(tmp_path: Path) -> Iterator[Path]:
     path.unlink()
 
 
-@pytest.mark.parametrize("text", LARGE.values(), ids=LARGE)
+@pytest.mark.parametrize("name", in_tiers(LARGE, always=[*LARGE][::4]))
 def test_memory_for_64_mib_is_bounded(
-    path: Path, heads: dict[str, bytes], judge: subprocess.Popen[str], text: bytes
+    path: Path, heads: dict[str, bytes], judge: subprocess.Popen[str], name: str
 ) -> None:
-    write_large(path, heads["ours"], text)
+    write_large(path, heads["ours"], LARGE[name])
 
     for mode, head in heads.items():
         with path.open("r+b") as file:
@@ -120,12 +122,18 @@ def _judged(judge: subprocess.Popen[str], path: Path, mode: str) -> tuple[float,
     return memory_mib, findings
 
 
-@pytest.mark.parametrize("mode", ["ours", "strict"])
-@pytest.mark.parametrize("text", LARGE.values(), ids=LARGE)
+# In every run, each text is read in one of the modes.
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    in_tiers(
+        itertools.product(LARGE, ("ours", "strict")),
+        always=[*zip(LARGE, itertools.cycle(("ours", "strict")))],
+    ),
+)
 def test_twice_the_input_takes_twice_the_time(
-    tmp_path: Path, path: Path, heads: dict[str, bytes], text: bytes, mode: str
+    tmp_path: Path, path: Path, heads: dict[str, bytes], name: str, mode: str
 ) -> None:
-    head, size = heads[mode], 2**18  # of what is doubled: the head is cheap
+    head, text, size = heads[mode], LARGE[name], 2**18  # of what is doubled: the head is cheap
     write_large(path, head, text, len(head) + size)
     while (once_s := _timed(path, mode)) < _ENOUGH_S and size < _MOST_BYTES:
         size *= 2

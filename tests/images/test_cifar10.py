@@ -25,8 +25,7 @@ from hybridperf.tasks.data import Samples, check_data, load
 from hybridperf.tasks.data.folder import DATA_VARIABLE
 from hybridperf.tasks.registry import find_task, task_path
 from hybridperf.tasks.task import Block
-from hybridperf_reference.engine.input import Input
-from hybridperf_reference.engine.reading import ReadingRole
+from hybridperf_reference.engine.input import Input, ReadingRole
 from hybridperf_reference.engine.timing import StepTimer
 from hybridperf_reference.images.objective import image_objective
 from tests.cli.test_whole_command import COMMAND

@@ -8,7 +8,7 @@ import torch
 
 from hybridperf.tasks.data import Samples
 from hybridperf.tasks.registry import find_task
-from hybridperf_reference.images.crops import ColourImages
+from hybridperf_reference.images.objective import ColourImages
 
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Task

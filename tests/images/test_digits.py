@@ -7,7 +7,7 @@ import torch
 
 from hybridperf.tasks.data import load
 from hybridperf.tasks.registry import find_task
-from hybridperf_reference.images.digits import affine, draw_affine, normalise
+from hybridperf_reference.images.objective import affine, draw_affine, normalise
 
 TASK = find_task("resnet/laptop")
 IDENTITY = torch.tensor([[1.0, 0.0, 0.0, 0.0, 1.0, 0.0]])

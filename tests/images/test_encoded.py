@@ -14,14 +14,13 @@ from hybridperf.tasks.data import Samples
 from hybridperf.tasks.data.pictures import EncodedImage
 from hybridperf.tasks.registry import find_task
 from hybridperf.tasks.task import Block
-from hybridperf_reference.engine.input import Input
-from hybridperf_reference.engine.reading import ReadingRole
+from hybridperf_reference.engine.input import Input, ReadingRole
 from hybridperf_reference.engine.timing import StepTimer
 
 pytest.importorskip("torchvision")
 pytest.importorskip("PIL.Image")
 
-from hybridperf_reference.images.encoded import EncodedImages
+from hybridperf_reference.images.objective import EncodedImages
 from tests.images.jpegs import Rows, encoded, encoded_samples
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import torch
 
 from hybridperf.tasks.data import Samples, load
 from hybridperf.tasks.registry import find_task
-from hybridperf_reference.images.mixup import Mixup, draw_partners
-from hybridperf_reference.images.objective import image_objective
+from hybridperf_reference.images.objective import Mixup, draw_partners, image_objective
 from tests.images.jpegs import encoded_samples
 
 if TYPE_CHECKING:

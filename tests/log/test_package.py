@@ -8,7 +8,6 @@ import pytest
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.log.package import find_results, read_result
-from hybridperf.log.rounds import find_packages
 from hybridperf.rules.check import check_path
 from tests.packages import write_result
 
@@ -38,19 +37,6 @@ def test_attempts_that_are_under_way_and_files_elsewhere_are_no_results(tmp_path
     shutil.copy(log, tmp_path / "result_0.txt")
 
     assert find_results(tmp_path) == [package]
-
-
-def test_more_logs_than_are_looked_at_together_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_result(tmp_path, times_s=[10.0, 11.0, 12.0])
-    for find in (find_results, find_packages):
-        monkeypatch.setattr("hybridperf.log.package.LOGS_CAP", 3)
-        assert len(find(tmp_path)) == 1
-        monkeypatch.setattr("hybridperf.log.package.LOGS_CAP", 2)
-        with pytest.raises(UserError, match="expected at most 2 logs below one folder") as refused:
-            find(tmp_path)
-        assert refused.value.exit_code is ExitCode.USAGE
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def message_of(case: Case, valid: Path, folder: Path) -> str:
     """Return what a submitter sees who makes the mistake in a copy of ``valid`` in ``folder``."""
     shutil.copytree(valid, folder)
     case.make(folder)
-    with contextlib.chdir(folder), _permissions_kept(), mock.patch.dict(os.environ):
+    with contextlib.chdir(folder), permissions_kept(), mock.patch.dict(os.environ):
         os.environ.pop("COLUMNS", None)  # pytest's workers have it
         said, refused = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(refused):
@@ -92,7 +92,7 @@ def message_of(case: Case, valid: Path, folder: Path) -> str:
 
 
 @contextlib.contextmanager
-def _permissions_kept() -> Iterator[None]:
+def permissions_kept() -> Iterator[None]:
     """Refuse files that nobody may read, also where the tests run as root, who reads anything."""
     really_open = os.open
 

@@ -14,11 +14,15 @@ import pytest
 
 from tests.messages.case import GOLDEN, Case, message_of, write_valid
 from tests.messages.cases import CASES
+from tests.tiers import in_tiers
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.tiers import Fact
+
 _FINDING = re.compile(r"(?:error|warning) [a-z]+\.[a-z_]+ \S.*: expected .+, found .+; .+[.?]")
+_RULE = re.compile(r"^(?:error|warning) ([a-z]+\.[a-z_]+)", re.MULTILINE)
 _PLACES = re.compile(r"(?<![\w.>])/\w")  # of the machine that wrote the file
 
 
@@ -29,15 +33,18 @@ def valid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def facts(case: Case) -> set[Fact]:
+    """Return the rules that a message names; where there is none, of what the mistake is made."""
+    rules: set[Fact] = {("rule", rule) for rule in _RULE.findall(case.golden.read_text())}
+    return rules or {("mistake", case.name.partition("_")[0])}
+
+
+@pytest.mark.parametrize("case", in_tiers(CASES, facts), ids=lambda case: case.name)
 def test_a_mistake_is_answered_word_by_word(valid: Path, tmp_path: Path, case: Case) -> None:
-    assert message_of(case, valid, tmp_path / "copy") == case.golden.read_text()
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_message_is_small_and_says_where_what_and_how(case: Case) -> None:
     text = case.golden.read_text()
 
+    assert message_of(case, valid, tmp_path / "copy") == text
+    # It is small, and says where, what and how.
     assert len(text) < 20_000
     assert not _PLACES.search(text)
     assert "Traceback" not in text

@@ -22,7 +22,7 @@ from hybridperf.system.accelerators import usable_devices
 from hybridperf.system.catalog import find_accelerator
 from hybridperf.tasks.data import Samples
 from hybridperf_reference.engine.mesh import build_mesh, local_device
-from hybridperf_reference.engine.partition import forward_flops
+from hybridperf_reference.engine.parallelize import forward_flops
 from hybridperf_reference.engine.precision import DTYPES
 from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.models import chain_of

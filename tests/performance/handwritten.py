@@ -16,7 +16,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.nn.parallel import DistributedDataParallel
 
-from hybridperf_reference.engine.learning_rate import learning_rate
+from hybridperf_reference.engine.optim import learning_rate
 from hybridperf_reference.models import chain_of
 from tests.performance.work import SEED
 

@@ -19,7 +19,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from hybridperf.plan import ParallelPlan
 from hybridperf_reference.engine.mesh import Mesh, build_mesh, join_ranks
-from hybridperf_reference.engine.partition import chain_units, stage_slices
+from hybridperf_reference.engine.parallelize import chain_units, stage_slices
 from hybridperf_reference.engine.trainer import Trainer
 from hybridperf_reference.models import chain_of
 from tests.performance.work import SEED, Work, build_work

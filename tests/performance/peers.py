@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from hybridperf.projection.partition import minimax
-from hybridperf_reference.engine.partition import forward_flops
+from hybridperf_reference.engine.parallelize import forward_flops
 from tests.performance.handwritten import Script, _build, _optimizer
 
 if TYPE_CHECKING:

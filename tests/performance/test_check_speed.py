@@ -21,6 +21,7 @@ from hybridperf.rules.mlperf.ruleset import load_ruleset
 from hybridperf.rules.verdict import Outcome
 from hybridperf.score.official import official_score
 from hybridperf.score.score import score_result
+from tests.packages import VALID
 from tests.rules.mlperf.published_rounds import EDITIONS, published_rounds
 from tests.score.rounds import NEEDS_DATA, reference_points, unpack
 
@@ -123,7 +124,7 @@ def _check_and_score(folder: Path, mode: Mode) -> None:
         for package in find_packages(folder / name):
             result = read_package(package)
             judge_result(package, result.runs, ruleset, result if mode == "strict" else None)
-            official_score(result, score_result(result), reference_points())
+            official_score(result, score_result(result), VALID, reference_points())
 
 
 def _parse(logs: list[Path]) -> None:

@@ -26,9 +26,12 @@ from hybridperf.run.handover import shared
 from hybridperf.run.pulse import Pulse
 from hybridperf.run.rank_server import RankServer
 from hybridperf.run.sandbox import policy_of, sandbox_facts
+from hybridperf.run.timed_run import sealed_weights
 from hybridperf.system.landlock import why_no_landlock
 from hybridperf.tasks.data import load
 from hybridperf.tasks.registry import find_task, task_path
+from hybridperf_reference.engine.chain import Stage
+from hybridperf_reference.models import chain_of
 from tests.performance.launch import run_ranks
 from tests.performance.pairing import interval
 from tests.run_spec import run_spec
@@ -162,10 +165,11 @@ def test_parts_of_what_the_harness_does_on_the_clock(
     parts_ms = {
         "handing the samples over": 1000 * statistics.median(monitored.handover_s),
         "an evaluation, predictions to verdict": 1000 * statistics.median(monitored.evaluation_s),
+        "handing the weights over": 1000 * statistics.median(monitored.weights_s),
         "tracking statistics": 1000 * statistics.median(monitored.track_s),
         "a sign of progress": 1000 * statistics.median(monitored.beat_s),
     }
-    times = (1, epochs, epochs, steps + epochs * task.data.eval_samples / 64)
+    times = (1, epochs, epochs, epochs, steps + epochs * task.data.eval_samples / 64)
     whole_ms = sum(part * count for part, count in zip(parts_ms.values(), times, strict=True))
     benchmark.extra_info |= {f"{part}, ms": round(ms, 4) for part, ms in parts_ms.items()}
     benchmark.extra_info["a trainer that reads them itself, ms"] = round(
@@ -179,12 +183,14 @@ class _Parts:
 
     def __init__(self) -> None:
         self.handover_s, self.evaluation_s = list[float](), list[float]()
+        self.weights_s = list[float]()
         self.track_s, self.beat_s = list[float](), list[float]()
 
     def follow(self, task: Task, spec: RunSpec) -> None:
         """Do what a rank does, but for the training."""
         spec.work.mkdir()
         samples = task.data.eval_samples
+        weights = Stage(chain_of(task, 0, None).units).state_dict()
         width = load(task.data).evaluation.labels[0].size
         statistics_of_block = {"loss": 0.5, "bubble": 0.0, "stages": [{"compute_s": 1.0}] * 4}
         with (
@@ -197,12 +203,17 @@ class _Parts:
                 self.track_s.append(_timed_s(lambda: channel.send(Track(statistics_of_block))))
                 steps = len(spec.task().steps(block))
 
-                def evaluate(steps: int = steps) -> None:
-                    channel.send(Evaluate(steps))
-                    channel.send(Predictions(((0, samples),), bytes(8 * width * samples)))
-                    channel.receive()
-
-                self.evaluation_s.append(_timed_s(evaluate))
+                channel.send(Evaluate(steps))
+                times_s = [time.perf_counter()]
+                memory, size = sealed_weights(weights)
+                times_s.append(time.perf_counter())
+                predictions = Predictions(((0, samples),), bytes(8 * width * samples), size)
+                channel.send(predictions, memory)
+                channel.receive()
+                times_s.append(time.perf_counter())
+                os.close(memory)
+                self.weights_s.append(times_s[1] - times_s[0])
+                self.evaluation_s.append(times_s[2] - times_s[1])
         pulse = Pulse(spec.work / "pulse", 0)
         self.beat_s.append(_timed_s(pulse.beat, 1000))
         pulse.close()
@@ -212,7 +223,7 @@ class _Parts:
         channel.send(Ready())
         start = channel.receive()
         assert isinstance(start, Start)
-        (memory,) = channel.descriptors
+        memory = channel.take_descriptor()
         for place in (start.train_inputs, start.train_labels, start.evaluation_inputs):
             assert place is not None
             shared(place, memory).sum()  # reads every page of it

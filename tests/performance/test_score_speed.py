@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hybridperf.report.judged import found_packages, judged_score
+from hybridperf.report.judged import found_packages, judged_scores
 from hybridperf.report.site.build import site_files
 from hybridperf.score.history import with_context
 from hybridperf.score.ranking import with_places
@@ -44,7 +44,7 @@ def test_judge_and_score_in_one_pass(benchmark: Any, packages: list[Package]) ->
     def score() -> None:
         start_s = time.process_time()
         for package in packages:
-            judged_score(package)
+            judged_scores([package])
         took_s.append(time.process_time() - start_s)
 
     benchmark.pedantic(score, rounds=1, iterations=1, warmup_rounds=0)
@@ -56,7 +56,7 @@ def test_judge_and_score_in_one_pass(benchmark: Any, packages: list[Package]) ->
 
 
 def test_build_the_site(benchmark: Any, packages: list[Package]) -> None:
-    results = [judged_score(package) for package in packages]
+    results = judged_scores(packages)
     files = list[tuple[str, str]]()
 
     def build() -> None:
@@ -70,9 +70,9 @@ def test_build_the_site(benchmark: Any, packages: list[Package]) -> None:
 _SCORE = """
 import re, sys
 from pathlib import Path
-from hybridperf.report.judged import found_packages, judged_score
+from hybridperf.report.judged import found_packages, judged_scores
 for package in found_packages([Path(sys.argv[1])]):
-    judged_score(package)
+    judged_scores([package])
 print(re.search(r"VmHWM:\\s+([0-9]+)", Path("/proc/self/status").read_text())[1])
 """
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 
 from hybridperf.tasks.registry import find_task
-from hybridperf_reference.engine.unit_profile import UnitProfiler
+from hybridperf_reference.engine.profile import UnitProfiler
 from hybridperf_reference.models import chain_of
 from tests.families import LAPTOP
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback, TrainingArguments
 
-from hybridperf_reference.engine.stage import Stage
+from hybridperf_reference.engine.chain import Stage
 from hybridperf_reference.models import chain_of
 from tests.bert.test_chain import _renamed
 from tests.performance.work import SEED

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hybridperf.plan import ParallelPlan
 from hybridperf.plan.actions import Action, ActionKind
@@ -20,18 +20,18 @@ def programs(plan: ParallelPlan, steps: range, oldest: int = 0) -> list[list[Act
     return [list(rank_program(plan, rank, steps, oldest=oldest)) for rank in range(plan.pp)]
 
 
-def random_plans(count: int) -> list[ParallelPlan]:
-    """Return plans that fit any model, half of them without a flush."""
-    draw, plans = random.Random(1), list[ParallelPlan]()
-    while len(plans) < count:
-        stages, microbatches, staleness = draw.randint(1, 8), draw.randint(1, 9), draw.randint(0, 8)
-        text = f"pp={stages},microbatches={microbatches},staleness={staleness}"
-        if stages > 1 and draw.random() < 0.25:
-            text += ",schedule=gpipe"
-        elif stages > 1 and staleness * microbatches >= stages - 1 and draw.random() < 0.7:
-            text += ",flush=off"
-        plans.append(ParallelPlan.parse(text))
-    return plans
+@st.composite
+def random_plans(draw: st.DrawFn) -> ParallelPlan:
+    """Draw a plan that fits any model, with a flush or without."""
+    stages, microbatches = draw(st.integers(1, 8)), draw(st.integers(1, 9))
+    staleness = draw(st.integers(0, 8))
+    ways = [""]
+    if stages > 1:
+        ways.append(",schedule=gpipe")
+        if staleness * microbatches >= stages - 1:
+            ways.append(",flush=off")
+    way = draw(st.sampled_from(ways))
+    return ParallelPlan.parse(f"pp={stages},microbatches={microbatches},staleness={staleness}{way}")
 
 
 SYNCHRONOUS = [
@@ -91,13 +91,13 @@ def test_stages_of_one_rank_send_each_other_nothing() -> None:
     assert {action.stage for action in turn if action.kind is ActionKind.RECEIVE_GRADIENT} == {3}
 
 
-@pytest.mark.parametrize("plan", random_plans(200), ids=str)
+@given(random_plans())
 def test_random_programs_finish_block_after_block(plan: ParallelPlan) -> None:
     for steps in (range(5), range(5, 6), range(6, 13)):
         assert find_fault(programs(plan, steps), plan, steps) is None
 
 
-@pytest.mark.parametrize("plan", random_plans(50), ids=str)
+@given(random_plans())
 def test_every_pass_computes_with_the_version_of_the_law(plan: ParallelPlan) -> None:
     for program in programs(plan, range(3, 10)):
         for action in program:

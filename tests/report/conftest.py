@@ -8,7 +8,6 @@ import pytest
 
 from hybridperf.log import keys
 from hybridperf.log.writer import LogClock, LogWriter
-from hybridperf.rules.check import Judged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -98,9 +97,13 @@ class Submissions:
             log.point(keys.SEED, 1234)
             log.start(keys.RUN_START)
             for epoch in range(1, epochs + 1):
-                clock.advance(time_s / epochs)
+                log.start(keys.BLOCK_START, first_epoch_num=epoch, epoch_count=1)
+                clock.advance(time_s / epochs * 0.9)
                 rate = SAMPLES_PER_EPOCH / (time_s / epochs * 0.9)
                 log.point(keys.TRACKED_STATS, {"throughput": rate}, epoch_num=epoch)
+                log.start(keys.EVAL_START, epoch_num=epoch)
+                clock.advance(time_s / epochs * 0.1)
+                log.stop(keys.EVAL_STOP, epoch_num=epoch)
                 shares = {"bubble": 0.1, "exposed_communication": 0.05}
                 log.point(keys.TRACKED_STATS, shares | rates, epoch_num=epoch)
                 log.point(keys.EVAL_ACCURACY, 1 - 0.6 * 0.66**epoch, epoch_num=epoch)
@@ -143,10 +146,9 @@ def submissions(tmp_path: Path) -> Submissions:
 
 def judge_by(monkeypatch: pytest.MonkeyPatch, check: Callable[[Result], Iterable[Finding]]) -> None:
     """Let the report find in a result what ``check`` does, and nothing else."""
-    monkeypatch.setattr(
-        "hybridperf.report.board.judge_result",
-        lambda result: Judged(result.package.name, findings=tuple(check(result))),
-    )
+    monkeypatch.setattr("hybridperf.rules.check.check_result", lambda result: list(check(result)))
+    # Made-up runs take equal times, so that results would be copies of each other.
+    monkeypatch.setattr("hybridperf.rules.check.traces_of", lambda *_, **__: [])
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from hybridperf.log import keys
 from hybridperf.log.writer import TOKEN
-from hybridperf.report.board import boards, read_entries
+from hybridperf.report.board import boards
+from hybridperf.report.judged import read_entries
 from hybridperf.report.page import leaderboard_page
 from tests.packages import chained, place, read_bodies
 

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hybridperf.report.board import boards, read_entries
+from hybridperf.report.board import boards
 from hybridperf.report.curves import curve_axes, draw_backdrop, draw_panel
+from hybridperf.report.judged import read_entries
 
 if TYPE_CHECKING:
     from tests.report.conftest import Submissions

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.log.package import find_results, read_result
-from hybridperf.report.board import read_entries
 from hybridperf.report.evidence import (
     attempts_of,
     evidence_of,
     hashes_of,
     reproduce_commands,
 )
+from hybridperf.report.judged import read_entries
 
 if TYPE_CHECKING:
     from tests.report.conftest import Submissions

@@ -8,8 +8,9 @@ import pytest
 
 from hybridperf.log import keys
 from hybridperf.log.writer import LogWriter
-from hybridperf.report.board import boards, read_entries
+from hybridperf.report.board import boards
 from hybridperf.report.gantt import draw_timelines, read_timeline, timelines_of
+from hybridperf.report.judged import read_entries
 from hybridperf.report.page import leaderboard_page
 
 if TYPE_CHECKING:

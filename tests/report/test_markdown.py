@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.report.board import boards, read_entries
+from hybridperf.report.board import boards
+from hybridperf.report.judged import read_entries
 from hybridperf.report.markdown import escape_markdown, leaderboard_markdown
 
 if TYPE_CHECKING:

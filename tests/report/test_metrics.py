@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.log.package import read_result
-from hybridperf.report.board import boards, read_entries
+from hybridperf.report.board import boards
+from hybridperf.report.judged import read_entries
 from hybridperf.report.markdown import leaderboard_markdown
 from hybridperf.report.page import leaderboard_page
 from hybridperf.report.tables import (
@@ -25,7 +26,7 @@ from hybridperf.score.compare import compare
 from hybridperf.score.metric import Metric
 from hybridperf.score.metrics import METRICS
 from hybridperf.score.official import official_of
-from tests.packages import write_result
+from tests.packages import VALID, write_result
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +65,7 @@ def test_it_stands_in_the_leaderboard(submissions: Submissions) -> None:
 
 
 def test_it_stands_in_scores_and_comparisons(tmp_path: Path) -> None:
-    official = official_of(read_result(write_result(tmp_path / "in")))
+    official = official_of(read_result(write_result(tmp_path / "in")), VALID)
 
     assert "energy" in scores_text([official], 250).splitlines()[0]
     assert "15.000" in scores_text([official], 250)

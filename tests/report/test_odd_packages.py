@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hybridperf.report.judged import found_packages, judged_score
+from hybridperf.report.judged import found_packages, judged_scores
 from hybridperf.report.site.build import site_files
 from hybridperf.rules.mlperf.targets import check_targets
 from hybridperf.rules.verdict import Outcome
@@ -151,7 +151,7 @@ def test_an_odd_package_is_judged_scored_and_shown(package: Path, name: str) -> 
 
     verdict, _ = check_targets([package], None, None, 1)
     strict, _ = check_targets([package], None, "strict", 1)
-    results = with_context(with_places([judged_score(each) for each in found_packages([package])]))
+    results = with_context(with_places(judged_scores(found_packages([package]))))
     pages = dict(site_files(results))
 
     assert sum(result.outcome is Outcome.VALID for result in verdict.results) == valid

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.findings import Finding
-from hybridperf.report.board import boards, read_entries
+from hybridperf.report.board import boards
 from hybridperf.report.build import build_report
+from hybridperf.report.judged import read_entries
 from hybridperf.report.page import leaderboard_page
 from tests.report.conftest import judge_by
 from tests.report.hostile import STRINGS

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.report.board import boards, read_entries
+from hybridperf.report.board import boards
 from hybridperf.report.build import build_report
+from hybridperf.report.judged import read_entries
 from hybridperf.report.scaling_claims import (
     claimed_share,
     draw_scaling,

@@ -17,7 +17,7 @@ from hybridperf.report.tables import score_rows, scores_csv, write_scores
 from hybridperf.score.metrics import METRICS
 from hybridperf.score.official import Official, official_of
 from hybridperf.score.ranking import with_places
-from tests.packages import write_result
+from tests.packages import VALID, write_result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def _official(root: Path, **how: Any) -> Official:
-    return official_of(read_result(write_result(root, **how)))
+    return official_of(read_result(write_result(root, **how)), VALID)
 
 
 def _results(root: Path) -> list[Official]:

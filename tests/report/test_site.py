@@ -11,7 +11,7 @@ import pytest
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import visible
-from hybridperf.report.judged import found_packages, judged_score
+from hybridperf.report.judged import found_packages, judged_scores
 from hybridperf.report.site.build import build_site, published_packages, site_files
 from hybridperf.report.site.model import anchor
 from hybridperf.score.history import with_context
@@ -19,10 +19,11 @@ from hybridperf.score.metrics import METRICS
 from hybridperf.score.ranking import decide, standing_of, with_places
 from tests.packages import write_result
 from tests.report.site_text import read_page
-from tests.score.made_up_round import log_lines, write_round
+from tests.score.made_up_round import judge_made_up, log_lines, write_round
 from tests.score.ten_rounds import EDITIONS, NEEDS_ROUNDS, unpack_rounds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from hybridperf.score.official import Official
@@ -86,6 +87,13 @@ def _facts(nodes: int, accelerator: str = "NVIDIA H100-SXM5-80GB", **more: Any) 
     } | more
 
 
+@pytest.fixture(scope="module", autouse=True)
+def judged() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        judge_made_up(monkeypatch)
+        yield
+
+
 def _logs(time_s: float, samples: int = 2_500_000) -> list[list[str]]:
     return [log_lines(time_s + run, samples=samples) for run in range(10)]
 
@@ -116,7 +124,7 @@ def pages(made_up: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 def _results(root: Path) -> list[Official]:
     packages = found_packages(sorted(root.iterdir()))
-    return with_context(with_places([judged_score(package) for package in packages]))
+    return with_context(with_places(judged_scores(packages)))
 
 
 def _known_texts(results: list[Official]) -> set[tuple[str, str]]:
@@ -209,7 +217,7 @@ def test_the_same_rounds_make_the_same_site(
 
 
 def test_a_result_without_a_score_says_why(pages: dict[str, str]) -> None:
-    assert "more than one run missed the target" in pages["round-9.0.html"]
+    assert "2 logs invalid by" in pages["round-9.0.html"]
     index = read_page(pages["index.html"])
     assert not any("late" in each for each in index.other)
 
@@ -341,10 +349,11 @@ def test_results_of_two_kinds_are_refused(tmp_path: Path) -> None:
 
 
 @NEEDS_ROUNDS
+@pytest.mark.exhaustive
 def test_every_number_of_ten_published_rounds(tmp_path_factory: pytest.TempPathFactory) -> None:
     rounds = unpack_rounds(tmp_path_factory.getbasetemp())
     packages = found_packages([rounds / f"training_results_v{edition}" for edition in EDITIONS])
-    results = with_context(with_places([judged_score(package) for package in packages]))
+    results = with_context(with_places(judged_scores(packages)))
 
     pages = dict(site_files(results))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from markupsafe import Markup
 
-from hybridperf.report.board import read_entries
+from hybridperf.report.judged import read_entries
 from hybridperf.report.strip import draw_bars, draw_strip, strip_scale, why_scale
 from hybridperf.report.svg import Scale, element, fixed, tick_text
 from hybridperf.score.context import Why

@@ -11,7 +11,7 @@ from hybridperf.log.package import read_result
 from hybridperf.report.terminal import scores_text, table_text
 from hybridperf.score.official import Official, official_of
 from hybridperf.score.ranking import with_places
-from tests.packages import write_result
+from tests.packages import VALID, write_result
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +63,7 @@ def _officials(root: Path) -> list[Official]:
         write_result(root / "b", missed=[4]),
         write_result(root / "c", plan=plan, system="other", times_s=[20.0] * 5),
     ]
-    return with_places([official_of(read_result(each)) for each in results])
+    return with_places([official_of(read_result(each), VALID) for each in results])
 
 
 @pytest.mark.parametrize("width", [80, 100, 170, 200])
@@ -81,7 +81,7 @@ def test_scores_fit_the_width(tmp_path: Path, width: int) -> None:
 
 
 def test_columns_of_which_nothing_is_known_are_left_out(tmp_path: Path) -> None:
-    (alone,) = [official_of(read_result(write_result(tmp_path)))]
+    (alone,) = [official_of(read_result(write_result(tmp_path)), VALID)]
 
     heads = scores_text([alone], 200).splitlines()[0]
 

@@ -8,9 +8,9 @@ import torch
 
 from hybridperf.errors import UserError
 from hybridperf.tasks.registry import find_task
-from hybridperf_reference.engine.stage import Stage
+from hybridperf_reference.engine.chain import Stage
 from hybridperf_reference.models import chain_of
-from hybridperf_reference.resnet.blocks import Bottleneck
+from hybridperf_reference.resnet.chain import Bottleneck
 from tests.families import run, size_of, task_of
 
 TASK = find_task("resnet/laptop")

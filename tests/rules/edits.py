@@ -16,6 +16,7 @@ from tests.packages import (
     log_path,
     place,
     read_bodies,
+    take_less_time,
 )
 from tests.rules.mutation import RUN
 
@@ -207,22 +208,15 @@ def learning_rate_under_both_names(bodies: list[str]) -> None:
 
 
 def too_fast(package: Package) -> None:
-    """Compute more, in one run, than the accelerator of all of them can."""
+    """Compute faster, in one run, than the accelerator of all of them can."""
     machine = description(package.org, package.system) | {
         "accelerators_per_node": 1,
-        "accelerator_model_name": "NVIDIA H200",
+        "accelerator_model_name": "NVIDIA T4",
     }
     package.system_file.write_text(json.dumps(machine))
     digest = hashlib.sha256(package.system_file.read_bytes()).hexdigest()
     for number in range(5):
         edit_manifest(package, number, system={"path": "laptop.json", "sha256": digest})
 
-    def compute(bodies: list[str]) -> None:
-        line = json.loads(bodies[place(bodies, keys.SEED)])
-        stage = {"units": ["all"], "forward_flops_per_sample": 10**13}
-        stages = line | {"key": keys.PARTITION, "value": [stage]}
-        bodies.insert(
-            place(bodies, keys.INIT_STOP), json.dumps(stages | {"time_ms": line["time_ms"]})
-        )
-
-    edit_log(package, RUN, compute)
+    edit_log(package, RUN, lambda bodies: take_less_time(bodies, 0.0003))
+    edit_manifest(package, RUN, supervisor={"initialisation_s": 9.0, "run_s": 0.004})

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.log import keys
-from hybridperf.log.package import TASK_FILE, result_names
+from hybridperf.log.package import TASK_FILE, Package, result_names
 from hybridperf.rules.check import check_path
+from hybridperf.rules.mlperf.ruleset import load_ruleset
+from hybridperf.rules.reading import READING
+from hybridperf.score.rcp_points import Reference
 from hybridperf.score.scaling import CLAIM
 from hybridperf.tasks.registry import task_path
 from tests.evidence import chain, keep_models
+from tests.messages.case import permissions_kept
 from tests.packages import (
     TASK,
     change,
@@ -22,16 +27,16 @@ from tests.packages import (
     seal,
     write_result,
 )
-from tests.rules.mlperf.strict_logs import line, read_lines, write
-from tests.rules.round_folder import RESULT, SYSTEM_FILE, findings, write_submission
+from tests.rules.mlperf.strict_logs import RULESET, line, read_lines, where, write
+from tests.rules.round_folder import RESULT, RUNS, SYSTEM_FILE, findings, run, write_submission
 from tests.scaling_results import claim, write_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from hybridperf.log.package import Package
     from hybridperf.rules.explain import Example
+    from hybridperf.score.rcp_set import RcpSets
 
 OWN_RUN: Final = 2  #: that says what is in an example, if nothing else is said
 Lines = list[dict[str, Any]]
@@ -45,13 +50,29 @@ def is_found(rule: str, example: Example, *, ours: bool, mended: bool, root: Pat
     says = runs[:1] if mended else runs
     if ours:
         _put_into_own(_given(example, root), example, lines, like, says)
-        return any(each.rule == rule for each in check_path(root).findings)
+        with permissions_kept():
+            return any(each.rule == rule for each in check_path(root).findings)
     write_submission(root)
-    if example.given:
-        assert "samples/s that the other runs tracked" in example.given
-        _track(root, float(example.given.split()[0]))
+    references: RcpSets | None = None
+    if "epochs of the reference" in example.given:
+        batch = where(run(0), keys.GLOBAL_BATCH_SIZE)["value"]
+        amounts = (float(example.given.split()[0]),) * (2 * RUNS)
+        references = {"": {"resnet": (Reference(batch, amounts),)}}
+    else:
+        assert not example.given
     _put_into_round(root, example, lines, like, says)
-    return any(each.rule == rule for each in findings(root))
+    return any(each.rule == rule for each in findings(root, _ruleset(rule, root), references))
+
+
+def _ruleset(rule: str, root: Path) -> str | Path:
+    """Return the ruleset of a round, or one that extends it with ``rule`` of later rounds."""
+    if rule in READING or rule in load_ruleset(RULESET).strict:
+        return RULESET
+    file = root.with_suffix(".toml")
+    file.write_text(
+        f'name = "later"\nsource = "later"\nextends = "{RULESET}"\n[strict.rules."{rule}"]\n'
+    )
+    return file
 
 
 def _given(example: Example, root: Path) -> Package:
@@ -73,16 +94,6 @@ def _given(example: Example, root: Path) -> Package:
     else:
         assert not example.given
     return package
-
-
-def _track(root: Path, rate: float) -> None:
-    """Let every run of a round track its throughput."""
-    for path in (root / RESULT).glob("result_*.txt"):
-        bodies = [json.dumps(each) for each in read_lines(path)]
-        stop = place(bodies, keys.RUN_STOP)
-        stats = json.loads(_new_line(bodies[stop - 1], keys.TRACKED_STATS))
-        bodies.insert(stop, json.dumps(stats | {"value": {"throughput": rate}}))
-        write(path, [json.loads(each) for each in bodies])
 
 
 def _name_own_task(package: Package) -> None:
@@ -198,25 +209,38 @@ def _new_line(before: str, key: str) -> str:
     return json.dumps(json.loads(before) | {"key": key, "event_type": line(key)["event_type"]})
 
 
+def _claim(package: Package) -> None:
+    """Let the logs of a result name its folder."""
+    for number in range(5):
+        edit = functools.partial(change, key=keys.SUBMISSION_PLATFORM, value=package.system)
+        edit_log(package, number, edit)
+
+
 def _put_files(
     root: Path, lines: list[str], like: list[str], other: Callable[[], object] | None = None
 ) -> None:
     """Make, rename or remove files, as the lines of an example name them."""
     for nth, text in enumerate(lines):
         name, _, target = text.partition(" -> ")
+        name, _, access = name.partition(", which ")
         name, _, original = name.partition(", a copy of ")
+        original, _, claimed = original.partition(" with logs ")
         name, _, own = name.partition(", of ")
         name, _, size = name.partition(" (")
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         old = root / like[nth] if nth < len(like) else None
         if path.exists():
+            if access:
+                path.chmod(0 if access == "nobody may read" else 0o644)
             continue
         if target:
             path.symlink_to(target)
         elif original:
             shutil.copytree(root / original, path)
             shutil.copy(*(root / "acme/systems" / f"{each}.json" for each in ("laptop", "desk")))
+            if claimed:
+                _claim(Package(root, "acme", "desk", TASK.replace("/", "-")))
         elif own:
             assert other is not None
             other()

@@ -284,6 +284,7 @@ MUTATIONS = [
         "result.manifest",
         "run.manifest",
     ),
+    of_manifest("another format", "result.manifest", format=99),
     of_manifest("another seed", "run.manifest", seed=7),
     of_manifest("another plan", "run.manifest", plan="dp=4"),
     of_manifest("another attempt", "run.manifest", attempt=3),

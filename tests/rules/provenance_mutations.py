@@ -12,7 +12,16 @@ from hybridperf.log import keys
 from hybridperf.log.chain import GENESIS
 from hybridperf.log.sums import SUMS
 from tests.evidence import attempt_line, chain, keep_models
-from tests.packages import change, edit_log, edit_manifest, log_path, place, read_bodies, shift
+from tests.packages import (
+    change,
+    edit_log,
+    edit_manifest,
+    log_path,
+    place,
+    read_bodies,
+    shift,
+    take_less_time,
+)
 from tests.rules.mutation import RUN, manifest_of, of_files, of_log, of_manifest
 
 if TYPE_CHECKING:
@@ -115,16 +124,20 @@ def forge_hardware(package: Package) -> None:
 
 
 def too_fast_cores(package: Package) -> None:
-    """Compute more than two cores can."""
+    """Compute faster than two cores can."""
     description = json.loads(package.system_file.read_text())
     description |= {"host_processor_core_count": "2", "host_processors_per_node": "1"}
     package.system_file.write_text(json.dumps(description))
-    stages = [{"units": ["all"], "forward_flops_per_sample": 1e12}]
-    entry = {"event_type": "POINT_IN_TIME", "key": keys.PARTITION, "value": stages}
+    edit_log(package, RUN, lambda bodies: take_less_time(bodies, 0.002))
+    edit_manifest(package, RUN, supervisor={"initialisation_s": 9.0, "run_s": 0.024})
+
+
+def idle(package: Package) -> None:
+    """Have no processor time for the steps of the last block."""
     edit_log(
         package,
         RUN,
-        lambda bodies: bodies.insert(1, json.dumps(json.loads(bodies[0]) | entry)),
+        lambda bodies: change(bodies, keys.TRACKED_STATS, -1, value={"processor_s": 0.01}),
     )
 
 
@@ -169,4 +182,5 @@ PROVENANCE = [
         "result.system",
     ),
     of_files("faster than its cores", too_fast_cores, "result.plausible", "result.system"),
+    of_files("a block without the processor time of its steps", idle, "result.plausible"),
 ]

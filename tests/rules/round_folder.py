@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hybridperf.findings import Finding
+    from hybridperf.score.rcp_set import RcpSets
     from tests.rules.mlperf.strict_logs import Lines
 
 ORG: Final = "acme"
@@ -53,7 +54,7 @@ def description(**facts: object) -> dict[str, Any]:
         "host_processors_per_node": 2,
         "host_processor_core_count": "64",
         "host_processor_vcpu_count": "",
-        "accelerators_per_node": 8,
+        "accelerators_per_node": "8",
         "accelerator_model_name": "NVIDIA H100-SXM5-80GB",
         **facts,
     }
@@ -70,5 +71,7 @@ def run(number: int) -> Lines:
     return lines
 
 
-def findings(path: Path) -> list[Finding]:
-    return list(check_round(path, RULESET, "strict").findings)
+def findings(
+    path: Path, ruleset: str | Path = RULESET, references: RcpSets | None = None
+) -> list[Finding]:
+    return list(check_round(path, ruleset, "strict", references=references).findings)

@@ -197,7 +197,7 @@ def test_results_without_a_description_are_an_error(round_: Path) -> None:
 
     found = {finding.rule: finding.severity for finding in findings(round_)}
 
-    assert found == {"package.described": ERROR}
+    assert found == {"package.described": ERROR, "checker.descriptions": ERROR}
 
 
 @pytest.mark.parametrize(
@@ -229,6 +229,7 @@ def test_one_result_alone_is_judged_by_what_is_its_own(round_: Path) -> None:
         "package.stray",
         "package.described",
         "package.code",
+        "checker.descriptions",
     }
 
 

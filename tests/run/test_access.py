@@ -10,7 +10,8 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
-import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from hybridperf.run.access import EvaluationData, TrainingData
 from hybridperf.tasks.data import Samples
@@ -19,7 +20,6 @@ from hybridperf.tasks.task import Block
 
 ROOT = Path(__file__).parents[2]
 TASK = find_task("resnet/laptop")
-REPLICAS = (1, 2, 3, 4, 8)
 
 
 def _samples(count: int) -> Samples:
@@ -35,9 +35,9 @@ def _training(count: int, batch: int, block: Block, seed: int = 5) -> TrainingDa
     return TrainingData(_samples(count), task, seed, block, lambda: None)
 
 
-@pytest.mark.parametrize("replicas", REPLICAS)
-@pytest.mark.parametrize("count", [24, 25, 47, 97, 1195])
-@pytest.mark.parametrize("share", [1, 3])
+@given(replicas=st.integers(1, 8), share=st.integers(1, 3), count=st.integers(24, 200))
+@example(replicas=8, share=3, count=24)
+@example(replicas=8, share=3, count=1195)
 def test_replicas_together_train_on_each_sample_exactly_once_an_epoch(
     replicas: int, count: int, share: int
 ) -> None:
@@ -98,9 +98,9 @@ def test_the_order_is_that_of_seed_and_epoch_however_blocks_are_cut() -> None:
     assert other.indices.tolist() != whole[0][2]
 
 
-@pytest.mark.parametrize("replicas", REPLICAS)
-@pytest.mark.parametrize("count", [1, 2, 5, 7, 8, 63, 65, 602])
-@pytest.mark.parametrize("size", [1, 3, 64])
+@given(replicas=st.integers(1, 8), count=st.integers(1, 602), size=st.integers(1, 64))
+@example(replicas=8, count=1, size=64)
+@example(replicas=3, count=602, size=1)
 def test_replicas_together_evaluate_each_sample_exactly_once(
     replicas: int, count: int, size: int
 ) -> None:

@@ -101,6 +101,7 @@ def test_a_killed_harness_leaves_no_predictor_behind(bench: Bench) -> None:
     assert next(bench.out.rglob("result_0.txt")).read_bytes() == trained  # not trained again
 
 
+@pytest.mark.exhaustive
 def test_a_harness_killed_at_any_instant_leaves_a_state_from_which_it_goes_on(bench: Bench) -> None:
     chance = random.Random(22)
     start_s = time.monotonic()

@@ -88,15 +88,15 @@ dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(
-    ("failure", "reason"),
+    ("failure", "status", "reason"),
     [
-        ("sys.exit(3)", "rank 2 failed: exit status 3"),
-        ("raise ValueError('no loss')", "rank 2 failed: ValueError: no loss"),
-        ("os.kill(os.getpid(), 9)", "rank 2 was killed by SIGKILL"),
+        ("sys.exit(3)", 3, "rank 2 failed: exit status 3"),
+        ("raise ValueError('no loss')", 1, "rank 2 failed: ValueError: no loss"),
+        ("os.kill(os.getpid(), 9)", -9, "rank 2 was killed by SIGKILL"),
     ],
 )
 def test_when_one_rank_fails_the_others_end_and_it_is_named(
-    tmp_path: Path, failure: str, reason: str
+    tmp_path: Path, failure: str, status: int, reason: str
 ) -> None:
     code = f"""
 import signal, time
@@ -112,7 +112,7 @@ time.sleep(3600)
     process = start(tmp_path, code, ranks=3)
     output = process.communicate(timeout=LONGEST_S)[0]
     assert explain_crash(output, process.returncode) == reason
-    assert process.returncode == 1
+    assert process.returncode == status
     pids = [int(each["pid"]) for each in notes(tmp_path, 3)]
     wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
 

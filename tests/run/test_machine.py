@@ -13,7 +13,8 @@ import pytest
 from hybridperf.run import machine
 from hybridperf.run.machine import MachineWatch
 from hybridperf.system.host import LEAST_SHARED_BYTES
-from tests.run.conftest import wait_until
+from tests.packages import seal
+from tests.run.conftest import finished, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,26 +33,22 @@ def counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_rank_that_the_kernel_killed_for_memory(counters: Path, tmp_path: Path) -> None:
     watch = MachineWatch(tmp_path)
-    assert watch.failure(-signal.SIGKILL, "") == ""  # somebody else killed it
+    assert watch.failure(-signal.SIGKILL) == ""  # somebody else killed it
 
     counters.write_text("nr_dirty 7\noom_kill 4\n")
 
-    assert "lack of memory" in watch.failure(-signal.SIGKILL, "")
-    assert "lack of memory" in watch.failure(1, "rank 2 was killed by SIGKILL")
-    assert watch.failure(1, "rank 0 failed: MemoryError") == ""
+    assert "lack of memory" in watch.failure(-signal.SIGKILL)
+    assert watch.failure(1) == ""
 
 
-def test_what_a_trainer_says_of_the_disk_does_not_count(
-    counters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk(counters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert counters.exists()
-    said = "rank 0 failed: OSError: No space left on device"
-    assert MachineWatch(tmp_path).failure(1, said) == ""
+    assert MachineWatch(tmp_path).failure(1) == ""
 
     usage = SimpleNamespace(disk_usage=lambda _: SimpleNamespace(free=5000))
     monkeypatch.setattr(machine, "shutil", usage)
 
-    assert "No space left on device" in MachineWatch(tmp_path).failure(1, "exit status 1")
+    assert "No space left on device" in MachineWatch(tmp_path).failure(1)
 
 
 SMALL_SHARED_MEMORY = (
@@ -61,7 +58,7 @@ SMALL_SHARED_MEMORY = (
 )
 
 
-def test_a_run_whose_shared_memory_is_too_small_is_not_published(bench: Bench) -> None:
+def test_a_run_whose_shared_memory_is_too_small_is_sealed_and_made_again(bench: Bench) -> None:
     if subprocess.run([*SMALL_SHARED_MEMORY, "true"], capture_output=True, check=False).returncode:
         pytest.skip("users may not make namespaces here")
     honest = bench.starter
@@ -70,38 +67,66 @@ def test_a_run_whose_shared_memory_is_too_small_is_not_published(bench: Bench) -
     done = bench.strike("share memory")
 
     assert done.code == 4
-    assert "failed: its /dev/shm has 1 MiB, too little for the memory that its processes share" in (
+    assert "environment: its /dev/shm has 1 MiB, too little for the memory that its processes" in (
         done.sentence
     )
-    assert bench.manifests() == []
-    assert bench.processes_left() == []
-    bench.starter = honest
-    assert bench.strike("share memory").code == 0
+    assert bench.outcomes() == ["environment"]
     bench.assert_settled()
-    assert [manifest["retries"] for manifest in bench.manifests()] == [1]
+    bench.starter = honest
+    bench.assert_goes_on()
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "rank 1 was killed by SIGBUS",
-        "rank 0 failed: RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It",
-        "rank 0 failed: RuntimeError: unable to allocate shared memory(shm) for file </torch_7_1>",
-        "RuntimeError: unable to write to file </torch_7_1_0>: No space left on device (28)",
-    ],
-)
-def test_words_about_shared_memory_count_only_where_it_is_small(
-    counters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+def test_a_bus_error_is_the_machine_s_where_shared_memory_is_small(
+    counters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert counters.exists()
     monkeypatch.setattr(machine, "shared_memory_bytes", lambda: LEAST_SHARED_BYTES)
-    assert MachineWatch(tmp_path).failure(1, said) == ""
+    assert MachineWatch(tmp_path).failure(-signal.SIGBUS) == ""
 
     monkeypatch.setattr(machine, "shared_memory_bytes", lambda: LEAST_SHARED_BYTES - 1)
 
-    assert "/dev/shm has 256 MiB" in MachineWatch(tmp_path).failure(1, said)
-    assert "/dev/shm has 256 MiB" in MachineWatch(tmp_path).failure(1, "exit status 1", said)
-    assert MachineWatch(tmp_path).failure(1, "rank 0 failed: ValueError: x") == ""
+    assert "/dev/shm has 256 MiB" in MachineWatch(tmp_path).failure(-signal.SIGBUS)
+    assert MachineWatch(tmp_path).failure(1) == ""
+
+
+@pytest.mark.parametrize("plan", ["dp=1", "dp=2"])
+def test_what_a_trainer_says_of_the_machine_does_not_count(bench: Bench, plan: str) -> None:
+    """It is sealed as the trainer's failure, also where shared memory is small."""
+    if subprocess.run([*SMALL_SHARED_MEMORY, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("users may not make namespaces here")
+    bench.starter = SMALL_SHARED_MEMORY
+
+    done = bench.strike("blame the machine", "--plan", plan, quick=False)
+
+    assert done.code == 4
+    assert "is sealed as crashed: " in done.sentence
+    assert bench.outcomes() == ["crashed"]
+    bench.assert_goes_on("--plan", plan, quick=False)
+
+
+def test_each_attempt_that_failed_with_the_machine_is_chained_and_shown(bench: Bench) -> None:
+    """As are those of earlier harnesses, of which only their number is known."""
+    process = bench.start(FAULT="hang")
+    bench.await_batches(42)
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not bench.processes_left())
+    (order,) = bench.orders()
+    facts = json.loads(order.read_text())
+    order.write_text(json.dumps(facts | {"machine_start": "an earlier one"}))
+    assert bench.run().code == 0
+    assert "result.chain" not in bench.rules_broken()
+    assert "found 1 environment" in bench.say("check", str(bench.out)).out
+    assert "1 environment" in bench.say("score", str(bench.out)).out
+
+    manifest = bench.out / next(bench.out.rglob("result_1.json"))
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"retries": 2}))
+
+    seal(bench.out)
+    for command in ("check", "score"):
+        done = finished(bench.command(command, str(bench.out), COLUMNS="300"))
+        said = " ".join(done.out.split())
+        assert "1 environment, 2 of which no log was kept" in said
 
 
 def test_a_run_during_which_the_machine_stopped_is_made_again(bench: Bench) -> None:
@@ -117,6 +142,7 @@ def test_a_run_during_which_the_machine_stopped_is_made_again(bench: Bench) -> N
     assert bench.run().code == 0
 
     bench.assert_settled()
-    (manifest,) = bench.manifests()
-    found = [manifest[key] for key in ("outcome", "attempt", "seed", "retries")]
-    assert found == ["success", 0, facts["seed"], 1]
+    first, second = bench.manifests()
+    found = [first[key] for key in ("outcome", "attempt", "seed", "reason")]
+    assert found == ["environment", 0, facts["seed"], "the machine was started again"]
+    assert (second["outcome"], second["seed"]) == ("success", facts["seed"])

@@ -117,7 +117,7 @@ def saving(bench: Bench) -> None:
     path.write_text(text)
 
 
-@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_two_nodes_make_one_result_whichever_comes_first(pair: Pair, first: int) -> None:
     options = f"--plan dp=2 --runs 2 --trainer {FAULTY} --division open --nodes 2"
     early = pair.start(first, runs=2)

@@ -35,7 +35,7 @@ from hybridperf.run.timed_run import OutOfTurnError
 from hybridperf.system.describe import describe
 from hybridperf.tasks.data import load
 from hybridperf.tasks.registry import find_task, task_path
-from tests.run.conftest import FAULTY, ROOT, wait_until
+from tests.run.conftest import FAULTY, OPEN, ROOT, finished, wait_until
 from tests.run.served import join, served
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from hybridperf.run.timed_run import TimedRun
     from hybridperf.tasks.task import Block
+    from tests.run.conftest import Bench
 
 
 def test_a_pulse_is_what_each_rank_last_noted(tmp_path: Path) -> None:
@@ -186,6 +187,18 @@ def test_runs_of_another_configuration_do_not_join_a_result(
     assert refusal.value.exit_code is ExitCode.USAGE
 
 
+def test_the_command_that_a_remedy_names_makes_the_missing_runs(bench: Bench) -> None:
+    bench.change_task(count=2)
+    done = bench.run(runs=1)
+    remedy = "repeat the command without --runs: it makes the missing runs."
+    assert f"expected 2 completed runs, found 1; {remedy}" in done.out
+
+    trainer = ("--trainer", FAULTY, *OPEN, "--out", str(bench.out))
+    assert finished(bench.command("run", "resnet/laptop", *trainer, QUICK="1")).code == 0
+
+    assert bench.outcomes() == ["success", "success"]
+
+
 def test_runs_on_another_system_do_not_join_a_result(
     finished_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,10 +206,33 @@ def test_runs_on_another_system_do_not_join_a_result(
     changed = describe() | {"host_memory_capacity": "1 TB"}
     monkeypatch.setattr(run_set, "describe_with_torch", lambda **_: changed)
     path = task_path("resnet/laptop")
-    order = RunRequest(path, ParallelPlan(), 2, finished_run, trainer=FAULTY, system=system.stem)
-    with pytest.raises(UserError, match="found other hardware or software") as refusal:
+    order = RunRequest(path, ParallelPlan(), 2, finished_run, trainer=FAULTY, division="open")
+    order = dataclasses.replace(order, system=system.stem)
+    before = json.loads(system.read_text())["host_memory_capacity"]
+    with pytest.raises(UserError, match="expected host_memory_capacity ") as refusal:
         list(run_set.make_run_set(order, Silent()))
+    assert f"host_memory_capacity {before!r}, as on the system" in str(refusal.value)
+    assert "found '1 TB'; choose a new entry with --system NAME" in str(refusal.value)
     assert refusal.value.exit_code is ExitCode.USAGE
+
+
+def test_the_first_field_that_differs_is_named_by_its_place(
+    finished_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (system,) = finished_run.rglob("systems/*.json")
+    kept = json.loads(system.read_text())
+    path = task_path("resnet/laptop")
+    order = RunRequest(path, ParallelPlan(), 2, finished_run, trainer=FAULTY, division="open")
+    order = dataclasses.replace(order, system=system.stem)
+    for edited, expected in (
+        (kept | {"hybridperf": kept["hybridperf"] | {"processor": {"model": "Z80"}}}, "processor."),
+        ({key: value for key, value in kept.items() if key != "framework"}, "framework none, as"),
+    ):
+        system.write_bytes(canonical_json(edited))
+        monkeypatch.setattr(run_set, "describe_with_torch", describe)
+        with pytest.raises(UserError) as refusal:
+            list(run_set.make_run_set(order, Silent()))
+        assert expected in str(refusal.value)
 
 
 def test_a_trainer_may_stand_in_the_current_folder(
@@ -256,7 +292,6 @@ def _report_twice(run: TimedRun, _: object) -> None:
             "a block ended without report()",
         ),
         (_on_the_clock(_report_twice), "report() follows an evaluation, once"),
-        (_on_the_clock(lambda run, _: run.save({})), "save() follows the clock"),
     ],
 )
 def test_a_trainer_keeps_its_turn(

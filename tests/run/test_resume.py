@@ -13,8 +13,8 @@ import pytest
 
 from hybridperf.log import keys
 from hybridperf.log.reader import read_log
-from hybridperf.report.board import read_entries
 from hybridperf.report.evidence import attempts_of
+from hybridperf.report.judged import read_entries
 from hybridperf.run.checkpoints import (
     begin_checkpoint,
     checkpoint_folder,
@@ -156,6 +156,7 @@ def test_what_is_no_longer_the_same_run_is_sealed_as_interrupted(
     assert log_of(saving).first(keys.RESUMED) is None
 
 
+@pytest.mark.exhaustive
 def test_a_run_killed_at_any_instant_again_and_again_is_one_run_in_the_end(saving: Bench) -> None:
     chance = random.Random(4)
     begun: tuple[Callable[[], object], ...] = (
@@ -204,6 +205,7 @@ def test_a_checkpoint_is_complete_or_not_there_and_two_are_kept(tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["epoch_2"]
 
 
+@pytest.mark.exhaustive
 def test_the_loss_curve_of_a_run_killed_at_a_random_step_is_that_of_one_never_killed(
     saving: Bench, tmp_path: Path
 ) -> None:

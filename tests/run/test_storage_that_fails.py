@@ -177,24 +177,14 @@ def test_a_disk_that_is_really_full_loses_nothing(
     assert next(bench.out.rglob("result_0.txt")).read_bytes() == trained
 
 
-def test_a_run_whose_disk_fills_up_is_made_again_and_not_published(
-    bench: Bench, small_disk: Path
-) -> None:
+def test_a_run_whose_disk_fills_up_is_sealed_and_made_again(bench: Bench, small_disk: Path) -> None:
     bench.out = small_disk / "out"
     done = bench.strike("fill the disk")
     assert done.code == 4
-    assert "No space left on device in the folder of the run; nothing is published" in done.sentence
-    bench.assert_consistent()
-    assert bench.manifests() == []
-    (order,) = bench.orders()
-    seed = json.loads(order.read_text())["seed"]
-    assert bench.processes_left() == []
-    (filler,) = bench.out.rglob("filler")
-    filler.unlink()
-    assert bench.run().code == 0
+    assert "environment: No space left on device in the folder of the run" in done.sentence
     bench.assert_settled()
-    (manifest,) = bench.manifests()
-    assert (manifest["outcome"], manifest["seed"], manifest["retries"]) == ("success", seed, 1)
+    assert bench.outcomes() == ["environment"]
+    bench.assert_goes_on()
 
 
 def test_a_read_only_folder_is_refused(bench: Bench, small_disk: Path) -> None:

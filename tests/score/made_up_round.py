@@ -5,10 +5,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from hybridperf.findings import Finding
+from hybridperf.rules.mlperf.ruleset import Ruleset, load_ruleset
+from hybridperf.score.run_score import stopped_well
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    import pytest
+
+    from hybridperf.log.log import Log
+
+RULESET: Final = "mlperf-training-2.1.0"
 START_MS: Final = 1_650_000_000_000
 BATCH: Final = 448
 
@@ -56,3 +65,18 @@ def write_round(
     facts = facts or {"division": "closed", "number_of_nodes": "2", "accelerators_per_node": 4}
     (systems / f"{system}.json").write_text(json.dumps(facts))
     return folder
+
+
+def judge_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the rules of any round find in a made-up log only whether it reached the target."""
+
+    def judge(log: Log, _: Ruleset) -> list[Finding]:
+        if stopped_well(log) or log.findings:
+            return log.findings
+        return [Finding("mlperf.target", "the target", "less", "train on", log.path)]
+
+    judged = "hybridperf.report.judged"
+    names = [f"mlperf-training-{edition}.0" for edition in ("4.1", "8.0", "9.0")]
+    monkeypatch.setattr("hybridperf.rules.mlperf.check_round.judge", judge)
+    monkeypatch.setattr(f"{judged}.known_rulesets", lambda: [RULESET, *names])
+    monkeypatch.setattr(f"{judged}.load_ruleset", lambda _: load_ruleset(RULESET))

@@ -14,6 +14,7 @@ from hybridperf.score.official import Official, official_score
 from hybridperf.score.rcp_set import RcpSet, read_rcp_set
 from hybridperf.score.score import ResultScore, score_result
 from tests.archives import extract
+from tests.packages import VALID
 
 if TYPE_CHECKING:
     from hybridperf.log.package import Result
@@ -51,7 +52,7 @@ def officials(root: Path, mode: Mode) -> dict[tuple[str, ...], Official]:
     """Return every result of a round by submitter, system and benchmark."""
     return {
         (result.package.org, result.package.system, result.package.benchmark): official_score(
-            result, score, reference_points(), mode
+            result, score, VALID, reference_points(), mode
         )
         for result, score in _scored(root)
     }

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from hybridperf.score.rcp_set import RcpSets, read_rcp_sets
-from hybridperf.score.validity import Validity
+from hybridperf.score.validity import Judgement, Validity
 from tests.rules.mlperf.published_rounds import unpacked_rounds
 
 DATA: Final = Path(__file__).parents[3] / "shared" / "data"
@@ -98,7 +98,8 @@ def official_verdicts(edition: str) -> dict[Name, dict[str, str]]:
 def official_validity(edition: str, name: Name, files: list[str]) -> Validity:
     verdicts = official_verdicts(edition)[name]
     errors = {number: verdicts[file] for number, file in enumerate(files) if verdicts[file]}
-    return Validity(f"mlperf-training-{edition}.0", len(files), errors)
+    ruleset = f"mlperf-training-{edition}.0"
+    return Validity(Judgement.VALID, "", ruleset, len(files), errors)
 
 
 @cache

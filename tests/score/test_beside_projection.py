@@ -18,7 +18,16 @@ from hybridperf.score.projection_metrics import BESIDE_PROJECTION
 from hybridperf.score.score import score_result
 from hybridperf.score.slow_steps import MUCH_SLOWER, why_slow
 from hybridperf.tasks.registry import find_task
-from tests.packages import BUBBLE, EPOCHS, EXPOSED, RATE, change, edit_log, place, write_result
+from tests.packages import (
+    BUBBLE,
+    EPOCHS,
+    EXPOSED,
+    VALID,
+    change,
+    edit_log,
+    place,
+    write_result,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +37,7 @@ if TYPE_CHECKING:
     from hybridperf.score.official import Official
 
 RESNET = find_task("resnet/laptop")
+RATE = EPOCHS * 1195 // 32 * 32 / 10.0  #: of a run of 10 s whose evaluations take no time
 STEP_S = RESNET.training.global_batch_size / RATE
 OWN = {metric.name for metric in BESIDE_PROJECTION}
 #: of two replicas, whose step takes 4/5 of what it takes in the made-up logs
@@ -84,7 +94,7 @@ def _state(
 def _official(tmp_path: Path, stages: Sequence[Any] = (), **how: Any) -> Official:
     package = write_result(tmp_path, times_s=[10.0])
     _state(package, stages, **how)
-    return official_of(read_result(package))
+    return official_of(read_result(package), VALID)
 
 
 def test_rates_are_shares_of_the_projected_one(tmp_path: Path) -> None:
@@ -100,7 +110,7 @@ def test_rates_are_shares_of_the_projected_one(tmp_path: Path) -> None:
 
 
 def test_without_a_projection_nothing_is_said(tmp_path: Path) -> None:
-    official = official_of(read_result(write_result(tmp_path, times_s=[10.0])))
+    official = official_of(read_result(write_result(tmp_path, times_s=[10.0])), VALID)
 
     assert {row_of(official)[name] for name in OWN} == {None}
     assert "projected" not in scores_text([official], 200)
@@ -288,7 +298,7 @@ def test_a_hostile_projection_changes_nothing_else(tmp_path: Path, projection: o
     _state(plain, stages, projection={})
     _state(hostile, stages, projection=projection)
 
-    expected, found = (row_of(official_of(read_result(each))) for each in (plain, hostile))
+    expected, found = (row_of(official_of(read_result(each), VALID)) for each in (plain, hostile))
     assert {name: found[name] for name in METRICS.keys() - OWN} == {
         name: expected[name] for name in METRICS.keys() - OWN
     }

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hybridperf.log.package import read_result
+from hybridperf.log.rounds import find_packages, read_package
 from hybridperf.score.compare import Comparison, compare
-from hybridperf.score.official import Official, official_score
+from hybridperf.score.official import Official, official_of, official_score
 from hybridperf.score.score import score_result
-from tests.packages import BUBBLE, EPOCHS, EXPOSED, write_result
+from hybridperf.score.validity import Judgement, Validity
+from tests.packages import BUBBLE, EPOCHS, EXPOSED, VALID, write_result
+from tests.score.made_up_round import log_lines, write_round
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +22,7 @@ SLOW_S = [20.0, 21.0, 22.0, 23.0, 24.0]
 
 def _official(root: Path, **how: Any) -> Official:
     result = read_result(write_result(root, **how))
-    return official_score(result, score_result(result), None)
+    return official_score(result, score_result(result), VALID, None)
 
 
 def _compare(root: Path, a: dict[str, Any], b: dict[str, Any]) -> Comparison:
@@ -115,6 +118,53 @@ def test_where_the_tests_disagree_a_note_says_so(tmp_path: Path) -> None:
     assert comparison.permutation.p_value == pytest.approx(0.1)
     assert comparison.notes == (
         "the permutation test does not agree: take the verdict as weak, and make more runs",
+    )
+
+
+def _of_round(
+    root: Path,
+    edition: str,
+    system: dict[str, Any] | None = None,
+    validity: Validity = VALID,
+) -> Official:
+    facts = {"division": "closed", "number_of_nodes": "1"} | (system or {})
+    logs = [log_lines(100.0 + 10 * number) for number in range(5)]
+    folder = write_round(root / f"training_results_v{edition}", logs, facts=facts)
+    (package,) = find_packages(folder)
+    return official_of(read_package(package), validity)
+
+
+def test_there_is_no_scaling_efficiency_from_one_accelerator_to_another(tmp_path: Path) -> None:
+    def system(count: int, name: str) -> dict[str, Any]:
+        return {"accelerators_per_node": count, "accelerator_model_name": name}
+
+    a100 = _of_round(tmp_path, "2.0", system(8, "NVIDIA A100-SXM4-80GB"))
+    h100 = _of_round(tmp_path, "2.1", system(16, "NVIDIA H100-SXM5-80GB"))
+    more = _of_round(tmp_path, "3.0", system(16, "NVIDIA A100-SXM4-80GB (400W)"))
+
+    other, same = compare(a100, h100), compare(a100, more)
+
+    assert other.efficiency is None
+    names = "NVIDIA A100 SXM 80 GB and NVIDIA H100 SXM"
+    assert other.notes[:2] == (
+        "other round of MLPerf: v2.0 and v2.1",
+        f"no scaling efficiency between accelerators that differ: {names}",
+    )
+    assert same.efficiency is not None
+    assert same.efficiency.by_time_to_train == pytest.approx(0.5)
+
+
+def test_an_invalid_log_is_not_said_to_have_missed_the_target(tmp_path: Path) -> None:
+    errors = {
+        1: "mlperf.keys: expected eval_samples exactly once, found none",
+        3: "mlperf.target: expected eval_accuracy at least 0.72 once at least, found 0.5",
+    }
+    validity = Validity(Judgement.VALID, "", "mlperf-training-2.0.0", 5, errors)
+    broken = _of_round(tmp_path, "2.0", validity=validity)
+
+    assert compare(broken, broken).notes[:2] == (
+        "A: 1 of 5 runs left out: missed the target",
+        f"A: 1 of 5 runs left out: invalid log: {errors[1]}",
     )
 
 

@@ -16,6 +16,7 @@ from hybridperf.score.metrics import row_of
 from hybridperf.score.official import Official, official_score
 from hybridperf.score.rcp_points import Reference
 from hybridperf.score.score import score_result
+from tests.packages import VALID
 from tests.score.made_up_round import line, log_lines, write_round
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ TIMES_S = [100.0, 110.0, 120.0, 130.0, 140.0]
 def _official(path: Path) -> Official:
     (package,) = find_packages(path)
     result = read_package(package)
-    return official_score(result, score_result(result), None, "published")
+    return official_score(result, score_result(result), VALID, None, "published")
 
 
 def _rewrite(folder: Path, number: int, change: Callable[[bytes], bytes]) -> None:
@@ -281,7 +282,7 @@ def test_no_value_raises(tmp_path_factory: pytest.TempPathFactory, data: st.Data
     result = read_package(package)
     references: RcpSet = {"bert": (Reference(448, (2e6, 2.4e6, 2.5e6, 2.6e6)),)}
 
-    official = official_score(result, score_result(result), references)
+    official = official_score(result, score_result(result), VALID, references)
 
     json.dumps(row_of(official), allow_nan=False)
     json.dumps(compare(official, official).as_json(), allow_nan=False)

@@ -9,14 +9,14 @@ from hybridperf.log.package import read_result
 from hybridperf.score.compare import compare
 from hybridperf.score.official import Official, official_of
 from hybridperf.score.ranking import CENSORED, decide, standing_of, with_places
-from tests.packages import EPOCHS, write_result
+from tests.packages import EPOCHS, VALID, write_result
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 def _official(root: Path, **how: Any) -> Official:
-    return official_of(read_result(write_result(root, **how)))
+    return official_of(read_result(write_result(root, **how)), VALID)
 
 
 @pytest.mark.parametrize(

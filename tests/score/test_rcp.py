@@ -33,7 +33,7 @@ from hybridperf.score.score import runs_of_result, score_result
 from hybridperf.tasks import mlperf
 from hybridperf.tasks.mlperf import MlperfBenchmark, mlperf_benchmark, official_tool
 from hybridperf.tasks.registry import find_task
-from tests.packages import write_result
+from tests.packages import VALID, write_result
 from tests.score.made_up_round import log_lines, write_round
 from tests.score.rounds import DATA, NEEDS_DATA, reference_points
 
@@ -197,7 +197,7 @@ def test_a_reference_file_is_known_by_its_benchmark(tmp_path: Path) -> None:
 def test_our_own_result_is_held_to_its_tasks_reference_points(tmp_path: Path) -> None:
     result = read_result(write_result(tmp_path))
 
-    official = official_score(result, score_result(result), None)
+    official = official_score(result, score_result(result), VALID, None)
 
     # Eight epochs of 1195 samples, in whole batches, in every run.
     assert official.verdict.passed
@@ -213,7 +213,7 @@ def test_our_own_result_at_a_larger_batch_has_no_reference_point(tmp_path: Path)
     package = write_result(tmp_path, overrides={"training.global_batch_size": 64})
     result = read_result(package)
 
-    row = row_of(official_score(result, score_result(result), None))
+    row = row_of(official_score(result, score_result(result), VALID, None))
 
     assert row["rcp_factor"] is row["official_minutes"] is None
     assert "no reference point at or above batch size 64" in str(row["rcp_reason"])
@@ -248,7 +248,7 @@ def test_more_runs_are_left_out_where_the_catalogue_says_so(
     result = read_package(package)
 
     score = score_result(result)
-    official = official_score(result, score, read_rcp_set(folder))
+    official = official_score(result, score, VALID, read_rcp_set(folder))
 
     assert [run.counts for run in score.runs] == [False, False, True, False, False]
     assert score.olympic_mean_s == 100
@@ -261,7 +261,7 @@ def test_more_runs_are_left_out_where_the_catalogue_says_so(
     assert standing_of(official)[0] == "ranked"
     write_round(tmp_path / "other", [*logs, *missed[:1]])
     (package,) = find_packages(tmp_path / "other")
-    few = official_score(read_package(package), score_result(read_package(package)), None)
+    few = official_score(read_package(package), score_result(read_package(package)), VALID, None)
     assert standing_of(few)[1] == "fewer than 5 runs"
 
 

@@ -13,7 +13,7 @@ from hybridperf.run.atomic import canonical_json
 from hybridperf.score.official import official_of
 from hybridperf.score.rerun import attest
 from tests.evidence import describe_as_found
-from tests.packages import write_result
+from tests.packages import VALID, write_result
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ def made(root: Path, **how: Any) -> Package:
 
 def scored(package: Package) -> tuple[Result, Official]:
     result = read_result(package)
-    return result, official_of(result)
+    return result, official_of(result, VALID)
 
 
 @pytest.fixture

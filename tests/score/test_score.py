@@ -16,10 +16,11 @@ from tests.packages import (
     DAY_MS,
     EPOCHS,
     EXPOSED,
-    RATE,
+    VALID,
     change,
     edit_log,
     edit_manifest,
+    place,
     shift,
     write_result,
 )
@@ -33,7 +34,7 @@ def _score(root: Path, **how: Any) -> ResultScore:
 
 
 def _row(root: Path, **how: Any) -> dict[str, object]:
-    return row_of(official_of(read_result(write_result(root, **how))))
+    return row_of(official_of(read_result(write_result(root, **how)), VALID))
 
 
 def test_a_result_says_what_was_run(tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_samples_and_throughput_follow_from_epochs_and_time(tmp_path: Path) -> N
     samples = EPOCHS * 1195 // 32 * 32
     assert score.samples_to_target == samples
     assert score.throughput_samples_per_s == pytest.approx(samples / 10)
-    assert score.steady_samples_per_s == pytest.approx(RATE)
+    assert score.steady_samples_per_s == pytest.approx(samples / 10)
     assert score.bubble == pytest.approx(BUBBLE)
     assert score.exposed_communication == pytest.approx(EXPOSED)
 
@@ -73,14 +74,26 @@ def test_samples_follow_the_batch_of_the_run(tmp_path: Path) -> None:
 
 def test_steady_throughput_is_samples_over_time_of_all_blocks(tmp_path: Path) -> None:
     package = write_result(tmp_path, times_s=[10.0])
-    edit_log(
-        package, 0, lambda bodies: change(bodies, keys.TRACKED_STATS, 1, value={"throughput": 100})
-    )
+    edit_log(package, 0, lambda bodies: shift(bodies, place(bodies, keys.EVAL_STOP, 1), 5000))
 
     (run,) = score_result(read_result(package)).runs
 
-    # Of 298 steps, the second of eight epochs has 37.
-    assert run.steady_samples_per_s == pytest.approx(298 / (261 / RATE + 37 / 100))
+    assert run.time_to_train_s == 15.0
+    assert run.steady_samples_per_s == pytest.approx(298 * 32 / 10)  # without the evaluation
+
+
+def test_steady_throughput_is_by_the_clock_whatever_a_trainer_tracks(tmp_path: Path) -> None:
+    package = write_result(tmp_path, times_s=[10.0])
+    (before,) = score_result(read_result(package)).runs
+
+    def track(bodies: list[str]) -> None:
+        for nth in range(2 * EPOCHS):
+            change(bodies, keys.TRACKED_STATS, nth, value={"throughput": 1e9})
+
+    edit_log(package, 0, track)
+    (after,) = score_result(read_result(package)).runs
+
+    assert after.steady_samples_per_s == before.steady_samples_per_s
 
 
 def test_the_curve_has_a_point_for_each_evaluation(tmp_path: Path) -> None:
@@ -150,7 +163,7 @@ def test_fewer_than_three_runs_have_no_score(tmp_path: Path, count: int) -> None
 def test_a_result_without_runs_is_scored_as_nothing(tmp_path: Path) -> None:
     package = write_result(tmp_path, times_s=[])
 
-    official = official_of(read_result(package))
+    official = official_of(read_result(package), VALID)
 
     assert official.score.runs == ()
     assert row_of(official)["attempts"] == 0
@@ -252,9 +265,13 @@ def test_hostile_statistics_do_not_overflow(tmp_path: Path, value: object) -> No
     for number in range(5):
         edit_log(package, number, replace)
 
-    official = official_of(read_result(package))
+    official = official_of(read_result(package), VALID)
 
-    assert official.score.steady_samples_per_s == 0.0
+    samples_per_s = official.score.steady_samples_per_s
+    assert (
+        samples_per_s
+        == score_result(read_result(write_result(tmp_path / "other"))).steady_samples_per_s
+    )
     assert official.score.bubble is None
     assert "NaN" not in json.dumps(row_of(official), allow_nan=False)
 

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from hybridperf.log.rounds import find_packages, read_package
-from hybridperf.report.judged import judged, judged_score
+from hybridperf.report.judged import judged_entries, judged_scores
 from hybridperf.score.metrics import row_of
 from hybridperf.score.official import Official, official_of, official_score
 from hybridperf.score.rcp_of_result import convergence_of
 from hybridperf.score.rcp_set import points_of
 from hybridperf.tasks.mlperf import mlperf_benchmark
+from tests.rules.mlperf.published_rounds import TIERS
 from tests.score.ten_rounds import (
-    EDITIONS,
     NEEDS_ROUNDS,
     Name,
     official_validity,
@@ -66,18 +66,18 @@ def _scored(rounds: Path, edition: str) -> dict[Name, Scored]:
         name = Name(package.org, package.system, package.benchmark)
         files = [run.log.path.rpartition("/")[2] for run in result.runs]
         validity = official_validity(edition, name, files)
-        published = official_of(result, validity=validity)
+        published = official_of(result, validity)
         score, division = published.score, published.division
         total = mlperf_benchmark(score.benchmark, edition).total
         # The official tool counts as its flag says; we choose by what the logs hold.
-        by_tool = official_score(result, score, points, "compat").verdict
+        by_tool = official_score(result, score, validity, points, "compat").verdict
         verdicts = {
             flag: convergence_of(result, score, division, key, points, "compat")
             if total
             else by_tool
             for flag, key in ((False, "epoch_num"), (True, total))
         }
-        by_rules = official_score(result, score, points, "rules", validity).verdict
+        by_rules = official_score(result, score, validity, points, "rules").verdict
         found[name] = Scored(published, verdicts, by_tool, by_rules)
     return found
 
@@ -131,7 +131,7 @@ def _compared(rounds: Path, edition: str, table: str) -> dict[Name, list[str]]:
     return differing
 
 
-@pytest.mark.parametrize("edition", EDITIONS)
+@pytest.mark.parametrize("edition", TIERS)
 @pytest.mark.parametrize(("table", "least"), [("scores", 12), ("rcp", 9)])
 def test_what_the_official_tool_computed_comes_out(
     rounds: Path, edition: str, table: str, least: int
@@ -145,7 +145,7 @@ def test_what_the_official_tool_computed_comes_out(
     )
 
 
-@pytest.mark.parametrize("edition", EDITIONS)
+@pytest.mark.parametrize("edition", TIERS)
 def test_by_our_own_verdicts_the_same_results_have_a_score(rounds: Path, edition: str) -> None:
     """Judging and scoring in one pass say what the official tools of the round say."""
     by_name = {
@@ -153,8 +153,8 @@ def test_by_our_own_verdicts_the_same_results_have_a_score(rounds: Path, edition
         for row in rows(f"v{edition}_scores.csv")
     }
     wrong, seen = list[object](), 0
-    for package in find_packages(rounds / f"training_results_v{edition}"):
-        found = judged_score(package)
+    packages = find_packages(rounds / f"training_results_v{edition}")
+    for package, found in zip(packages, judged_scores(packages), strict=True):
         row = by_name[Name(package.org, package.system, package.benchmark)]
         valid = len(found.score.runs) - len(found.validity.errors or ())
         if not _same(found.minutes, row["official_minutes"]):
@@ -171,13 +171,14 @@ def test_by_our_own_verdicts_the_same_results_have_a_score(rounds: Path, edition
 
 def test_what_is_kept_of_a_log_is_enough_for_its_score(rounds: Path) -> None:
     (package, *_) = find_packages(rounds / "training_results_v4.0")
-    result, validity = judged(package)
-    whole = official_of(read_package(package), validity=validity)
+    (entry,) = judged_entries([package])
+    whole = official_of(read_package(package), entry.official.validity)
 
-    assert row_of(official_of(result, validity=validity)) == row_of(whole)
-    assert sum(len(run.log.entries) for run in result.runs) < 5_000
+    assert row_of(entry.official) == row_of(whole)
+    assert sum(len(run.log.entries) for run in entry.result.runs) < 5_000
 
 
+@pytest.mark.exhaustive
 def test_every_exception_is_one(rounds: Path) -> None:
     for edition, result in _exceptions():
         name = Name(*result.split("/"))
@@ -202,7 +203,7 @@ def _on_the_hull(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
     ]
 
 
-@pytest.mark.parametrize("edition", EDITIONS)
+@pytest.mark.parametrize("edition", TIERS)
 def test_by_the_rules_a_result_is_held_to_the_hull_of_the_points(
     rounds: Path, edition: str
 ) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from hybridperf_reference.engine.stage import Stage
+from hybridperf_reference.engine.chain import Stage
 from hybridperf_reference.models import chain_of
 from tests.families import run, size_of, task_of
 

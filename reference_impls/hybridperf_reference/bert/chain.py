@@ -20,19 +20,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hybridperf.tasks.schema import build
-from hybridperf_reference.bert.characters import MaskedCharacters
-from hybridperf_reference.bert.pairs import SegmentPairs
+from hybridperf_reference.bert.objective import MaskedCharacters, SegmentPairs
 from hybridperf_reference.engine.chain import Chain, Unit
-from hybridperf_reference.transformer.layer import SPLIT, EncoderLayer
+from hybridperf_reference.transformer import SPLIT, EncoderLayer
 
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
 
-__all__ = ["Embeddings", "Head", "Shape", "bert_chain"]
+__all__ = ["BertShape", "TokenEmbeddings", "TokenHead", "bert_chain"]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class BertShape:
     """The dimensions of a BERT, from the task's ``[model]`` table."""
 
     vocabulary: int
@@ -49,10 +48,10 @@ class Shape:
     embedding_std: float  #: of embedding weights
 
 
-class Embeddings(nn.Module):
+class TokenEmbeddings(nn.Module):
     """The sum of token, position and segment embeddings."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: BertShape) -> None:
         super().__init__()
         self.words = nn.Embedding(shape.vocabulary, shape.hidden)
         self.places = nn.Embedding(shape.tokens, shape.hidden)
@@ -68,10 +67,10 @@ class Embeddings(nn.Module):
         return outputs
 
 
-class Head(nn.Module):
+class TokenHead(nn.Module):
     """Predict the masked tokens and, from the class token, whether the second sentence follows."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: BertShape) -> None:
         super().__init__()
         self._masked, self._sentences = shape.masked, shape.sentences
         self.first_norm = _norm(shape) if shape.norm_first else nn.Identity()
@@ -103,10 +102,10 @@ def bert_chain(task: Task) -> Chain:
     """Build the task's BERT: embeddings, encoder layers and a head.
 
     Raises:
-        UserError: exit status 2 if the task's ``[model]`` table does not fit `Shape`.
+        UserError: exit status 2 if the task's ``[model]`` table does not fit `BertShape`.
     """
-    shape = build(Shape, task.model, path=task.name, at="model")
-    units = [Unit("embeddings", Embeddings(shape))]
+    shape = build(BertShape, task.model, path=task.name, at="model")
+    units = [Unit("embeddings", TokenEmbeddings(shape))]
     for index in range(shape.layers):
         layer = EncoderLayer(
             shape.hidden,
@@ -117,7 +116,7 @@ def bert_chain(task: Task) -> Chain:
             dropout=shape.dropout,
         )
         units.append(Unit(f"layers.{index}", layer, SPLIT))
-    units.append(Unit("head", Head(shape)))
+    units.append(Unit("head", TokenHead(shape)))
     for unit in units:
         unit.module.apply(partial(_initialize, shape=shape))
     return Chain(
@@ -132,11 +131,11 @@ def bert_chain(task: Task) -> Chain:
 _EPSILON = 1e-12
 
 
-def _norm(shape: Shape) -> nn.LayerNorm:
+def _norm(shape: BertShape) -> nn.LayerNorm:
     return nn.LayerNorm(shape.hidden, _EPSILON)
 
 
-def _initialize(module: nn.Module, *, shape: Shape) -> None:
+def _initialize(module: nn.Module, *, shape: BertShape) -> None:
     if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=shape.initial_std)
         nn.init.zeros_(module.bias)
@@ -144,7 +143,7 @@ def _initialize(module: nn.Module, *, shape: Shape) -> None:
         nn.init.normal_(module.weight, std=shape.embedding_std)
 
 
-def _example(batch: int, *, shape: Shape) -> tuple[Tensor, Tensor]:
+def _example(batch: int, *, shape: BertShape) -> tuple[Tensor, Tensor]:
     """Return synthetic inputs [batch, token, 3] and targets, in the shape of the objective's."""
     places = torch.arange(shape.tokens).expand(batch, -1)
     words = torch.randint(shape.vocabulary, places.shape)

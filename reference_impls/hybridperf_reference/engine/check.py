@@ -47,7 +47,12 @@ def check_chain(chain: Chain, probe: Probe, task: Task, plan: ParallelPlan) -> N
         batch_norm=any(map(is_batch_norm, modules)),
         tied=max(Counter(parameters).values()) > 1,
     )
-    for tokens in _shared_tokens(chain.units, probe.boundaries):
+    shared: set[int | None] = {
+        len(sample)
+        for unit, sample in zip(chain.units, probe.boundaries, strict=False)
+        if unit.shares_tokens
+    }
+    for tokens in shared or {None}:  # under sequence parallelism
         for finding in plan.check(dataclasses.replace(config, tokens=tokens)):
             raise UserError(finding, ExitCode.USAGE)
     if plan.tp > 1:
@@ -70,14 +75,6 @@ def _split_features(units: Sequence[Unit]) -> tuple[int, ...]:
             assert isinstance(linear, nn.Linear)
             sizes.add(linear.out_features if kind == "column" else linear.in_features)
     return tuple(sorted(sizes))
-
-
-def _shared_tokens(units: Sequence[Unit], boundaries: Sequence[Tensor]) -> set[int | None]:
-    """Return the token counts of units under sequence parallelism; None alone if there are none."""
-    tokens = {
-        len(sample) for unit, sample in zip(units, boundaries, strict=False) if unit.shares_tokens
-    }
-    return {*tokens} or {None}
 
 
 def _check_split(

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from hybridperf.plan import ParallelPlan
-    from hybridperf_reference.engine.chain import Unit
+    from hybridperf_reference.engine.chain import Stage, Unit
     from hybridperf_reference.engine.mesh import Mesh
-    from hybridperf_reference.engine.stage import Stage
     from hybridperf_reference.engine.timing import StepTimer
 
 __all__ = ["Blocking", "DataParallel", "Overlapped", "unwrapped"]

@@ -1,23 +1,30 @@
-"""Apply a plan's parallelism to a chain, in the order in which the methods compose."""
+"""Cut a chain into stages, and apply a plan's methods in the order in which they compose."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
+from hybridperf.projection import units as unit_tables
+from hybridperf.projection.partition import stage_cuts
 from hybridperf_reference.engine.batchnorm import apply_batch_norm, commit_statistics
+from hybridperf_reference.engine.chain import Stage
 from hybridperf_reference.engine.data_parallel import Blocking, DataParallel, Overlapped
 from hybridperf_reference.engine.gradients import reduce_partial_gradients
 from hybridperf_reference.engine.mesh import uses_fsdp
-from hybridperf_reference.engine.precision import DTYPES, apply_precision
-from hybridperf_reference.engine.recompute import apply_recompute
+from hybridperf_reference.engine.precision import DTYPES, apply_precision, normalization_parameters
 from hybridperf_reference.engine.rng import draws_random_numbers
-from hybridperf_reference.engine.stage import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch import Tensor, nn
 
@@ -27,7 +34,17 @@ if TYPE_CHECKING:
     from hybridperf_reference.engine.rng import RngStreams
     from hybridperf_reference.engine.timing import StepTimer
 
-__all__ = ["Part", "build_data_parallel", "finalize_gradients", "parallelize"]
+__all__ = [
+    "Part",
+    "apply_recompute",
+    "build_data_parallel",
+    "chain_units",
+    "finalize_gradients",
+    "forward_flops",
+    "parallelize",
+    "parameter_groups",
+    "stage_slices",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +151,113 @@ def finalize_gradients(part: Part, *, plan: ParallelPlan, mesh: Mesh) -> None:
         sum_token_gradients(part.units, mesh=mesh)
     if plan.bn == "deferred":
         commit_statistics(part.stage)
+
+
+def chain_units(chain: Chain, probe: Probe) -> list[unit_tables.Unit]:
+    """Return what the units of ``chain`` cost, as far as cuts depend on it.
+
+    Stages begin only where activations are floating-point, since no gradient flows through others.
+    What units keep for the backward pass is not counted.
+    """
+    return [
+        unit_tables.Unit(
+            unit.name,
+            forward_flops=flops,
+            parameter_groups=tuple(parameter_groups(unit)),
+            output_elements=after.numel(),
+            kept_elements=0,
+            begins_stage=before.is_floating_point(),
+        )
+        for unit, flops, (before, after) in zip(
+            chain.units, forward_flops(probe), pairwise(probe.boundaries), strict=True
+        )
+    ]
+
+
+def parameter_groups(unit: Unit) -> Iterator[unit_tables.Parameters]:
+    """Yield the parameters of ``unit``, those of one kind and equally many rows together."""
+    normalization = set(normalization_parameters(unit.module))
+    groups: dict[tuple[unit_tables.ParameterKind, int], list[int]] = {}
+    for name, parameter in unit.module.named_parameters():
+        layer, _, own = name.rpartition(".")
+        kind: unit_tables.ParameterKind = "normalization" if parameter in normalization else "other"
+        if split := unit.split.get(layer):
+            kind = "row_bias" if (split, own) == ("row", "bias") else split
+        rows = len(parameter) if parameter.dim() else 0
+        groups.setdefault((kind, rows), []).append(parameter.numel())
+    for (kind, rows), elements in groups.items():
+        yield unit_tables.Parameters(kind, rows, sum(elements), len(elements))
+
+
+def stage_slices(plan: ParallelPlan, units: Sequence[unit_tables.Unit]) -> list[slice]:
+    """Return the slice of ``units`` that each stage of ``plan`` has.
+
+    Raises:
+        UserError: exit status 2 if a stage would begin where it cannot.
+    """
+    edges = (0, *stage_cuts(plan, units), len(units))
+    return [slice(first, last) for first, last in pairwise(edges)]
+
+
+def forward_flops(probe: Probe) -> list[int]:
+    """Return the FLOPs of each unit's forward pass on one sample, by torch's FlopCounterMode."""
+    flops = []
+    outputs = probe.inputs
+    for module in probe.modules:
+        # torch 2.11 does not count the fused kernel of attention on the CPU.
+        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as count:
+            outputs = module.eval()(outputs)
+        flops.append(count.get_total_flops())
+    return flops
+
+
+def apply_recompute(units: Sequence[Unit], *, every: int) -> None:
+    """Checkpoint every ``every``-th unit, keeping only its inputs for backward; 0 for none.
+
+    Chen et al. 2016. The recomputation uses the buffers as they were before the first pass, and
+    leaves them unchanged.
+    """
+    for unit in units[::every] if every else ():
+        unit.module.forward = partial(
+            checkpoint,
+            unit.module.forward,
+            use_reentrant=False,
+            context_fn=partial(_contexts, unit.module),
+        )
+
+
+_Context = contextlib.AbstractContextManager[None]
+
+
+def _contexts(module: nn.Module) -> tuple[_Context, _Context]:
+    """Return the contexts for the first pass of ``module`` and for its recomputation."""
+    kept: list[dict[str, Tensor]] = []
+    return _save_buffers(module, kept), _use_saved_buffers(module, kept)
+
+
+@contextlib.contextmanager
+def _save_buffers(module: nn.Module, kept: list[dict[str, Tensor]]) -> Iterator[None]:
+    """Copy the buffers of ``module`` into ``kept`` before a training pass."""
+    if torch.is_grad_enabled() and module.training:
+        kept += [
+            {name: buffer.clone() for name, buffer in _buffers(part)} for part in module.modules()
+        ]
+    yield
+
+
+@contextlib.contextmanager
+def _use_saved_buffers(module: nn.Module, kept: list[dict[str, Tensor]]) -> Iterator[None]:
+    """Swap the buffers in ``kept`` into ``module`` for the duration of a recomputation."""
+    parts = list(module.modules())
+    newest = [dict(_buffers(part)) for part in parts]
+    try:
+        for part, buffers in zip(parts, kept, strict=False):
+            part._buffers.update(buffers)  # noqa: SLF001 - swapped without a copy
+        yield
+    finally:
+        for part, buffers in zip(parts, newest, strict=True):
+            part._buffers.update(buffers)  # noqa: SLF001
+
+
+def _buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    return module.named_buffers(recurse=False)

@@ -12,7 +12,7 @@ from torch.distributed.pipelining import PipelineStage
 
 from hybridperf.plan import SCHEDULES
 from hybridperf_reference.engine.data_parallel import unwrapped
-from hybridperf_reference.engine.predict_stages import StagePredictor
+from hybridperf_reference.engine.executor import StagePredictor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Timing of the parts of a step, on the rank's own device."""
+"""Timing of a step's parts on the rank's own device, and its breakdown and timeline over ranks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,26 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import torch
+import torch.distributed as dist
+
+from hybridperf.log import keys
+from hybridperf_reference.engine.mesh import coordinates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["ACTIONS", "PARTS", "RecordedAction", "StepTimer"]
+    from hybridperf.plan import ParallelPlan
+    from hybridperf_reference.engine.mesh import Mesh
+
+__all__ = [
+    "ACTIONS",
+    "PARTS",
+    "RecordedAction",
+    "StepTimer",
+    "gather_timeline",
+    "recorded_steps",
+    "time_breakdown",
+]
 
 Item = TypeVar("Item")
 _PAIRS: Final = 5  # of readings of two clocks, of which the closest is taken
@@ -136,3 +151,108 @@ class StepTimer:
         if self._device.type == "cpu":
             return float(stop - start)
         return float(start.elapsed_time(stop)) / 1000
+
+
+def time_breakdown(
+    timer: StepTimer, *, samples: int, plan: ParallelPlan, mesh: Mesh
+) -> dict[str, object]:
+    """Return each rank's seconds since the last call and shares over all ranks; see docs/log.md.
+
+    A collective over all ranks. ``samples`` is the number trained on since then by all ranks
+    together. With sharded or split parameters, communication is interleaved with computation and
+    counted as such; exposed communication is then None.
+    """
+    own = timer.collect()
+    # On the device: NCCL supports no other.
+    ranks = mesh.gather(torch.tensor([own[part] for part in PARTS], device=mesh.device))
+    apart = not plan.zero and plan.tp == 1
+    stages, waiting, exposed, total = [], 0.0, 0.0, 0.0
+    loading, training = [], []  # seconds of each rank, for each of the two alone
+    for rank, values in enumerate(ranks):
+        part = dict(zip(PARTS, values.tolist(), strict=True))
+        loading.append(part.pop("read") + part.pop("prepare"))
+        training.append(part["waiting"] + part["compute"] + part["optimizer"])
+        # Timed inside the backward pass, so included in the computation.
+        part["compute"] -= part["exposed_communication"]
+        waiting += part["waiting"]
+        exposed += part["exposed_communication"]
+        total += sum(part.values())
+        if not apart:
+            del part["exposed_communication"]
+        seconds = {f"{name}_s": round(value, 6) for name, value in part.items()}
+        at = coordinates(plan, rank)
+        place: dict[str, float] = {"replica": at["dp"], "stage": at["pp"]}
+        if plan.tp > 1:
+            place["tensor"] = at["tp"]
+        stages.append(place | seconds)
+    stages.sort(key=lambda each: [each.get(axis, 0) for axis in ("replica", "stage", "tensor")])
+    return {
+        "stages": stages,
+        "bubble": _share(waiting, total),
+        "exposed_communication": _share(exposed, total) if apart else None,
+        # The slowest loader limits every step.
+        "loader_samples_per_s": _rate(samples, max(loading)),
+        # Steps include waiting for ranks whose input is late; the shortest includes the least.
+        "compute_samples_per_s": _rate(samples, min(training)),
+    }
+
+
+def _share(seconds: float, total_s: float) -> float | None:
+    """Return ``seconds`` over ``total_s``, or None if no time was measured."""
+    return round(seconds / total_s, 6) if total_s > 0 else None
+
+
+def _rate(samples: int, seconds: float) -> float | None:
+    """Return samples per second, or None if no time was measured."""
+    return round(samples / seconds, 3) if seconds > 0 else None
+
+
+def recorded_steps(steps: range, plan: ParallelPlan) -> range:
+    """Return the last of ``steps``, or the last two where passes of two are in flight at once.
+
+    The range is empty if they have more actions than a log should hold.
+    """
+    recorded = steps[-1:] if plan.flush else steps[-2:]
+    return (
+        recorded if len(recorded) * _most_actions(plan) * plan.pp <= keys.TIMELINE_CAP else range(0)
+    )
+
+
+def _most_actions(plan: ParallelPlan) -> int:
+    """Return the most actions of a rank in a step: three passes a micro-batch, and the update."""
+    return 3 * plan.stages * plan.microbatches + 1
+
+
+def gather_timeline(timer: StepTimer, plan: ParallelPlan, mesh: Mesh) -> list[dict[str, object]]:
+    """Return the recorded actions of each rank of this rank's pipeline, as the log states them.
+
+    A collective over the ranks of the pipeline. Seconds count from the first action of any of them;
+    those of several machines are as comparable as the machines' clocks.
+    """
+    own = timer.actions()
+    rows = torch.zeros(2 * _most_actions(plan), len(RecordedAction._fields), dtype=torch.float64)
+    for number, action in enumerate(own):
+        rows[number] = torch.tensor(
+            [ACTIONS.index(action.kind) + 1, *action[1:]], dtype=torch.float64
+        )
+    everyone = [rows]
+    if mesh.pp_group is not None:
+        rows = rows.to(mesh.device)
+        everyone = [torch.empty_like(rows) for _ in range(plan.pp)]
+        dist.all_gather(everyone, rows, group=mesh.pp_group)
+    actions = [[each for each in rank.tolist() if each[0]] for rank in everyone]
+    origin_s = min((each[4] for rank in actions for each in rank), default=0.0)
+    return [
+        {
+            "rank": number,
+            "actions": [
+                [
+                    ACTIONS[int(kind) - 1],
+                    *map(int, where),
+                    *(round(at_s - origin_s, 6) for at_s in (start_s, stop_s)),
+                ]
+                for kind, *where, start_s, stop_s in rank
+            ],
+        }
+        for number, rank in enumerate(actions)
+    ]

@@ -12,20 +12,25 @@ from hybridperf_reference.engine.check import check_chain
 from hybridperf_reference.engine.checkpoint import Progress, load_checkpoint, save_checkpoint
 from hybridperf_reference.engine.compilation import leave_out_compiler
 from hybridperf_reference.engine.data_parallel import DataParallel
-from hybridperf_reference.engine.execute import Executor, Passes, StepByStep
-from hybridperf_reference.engine.input import Input
+from hybridperf_reference.engine.executor import Executor, Passes, StepByStep, WholeModel
+from hybridperf_reference.engine.input import Input, reading_role
 from hybridperf_reference.engine.loss import BatchLoss
 from hybridperf_reference.engine.norms import is_dtensor, local_parts
-from hybridperf_reference.engine.parallelize import build_data_parallel, parallelize
-from hybridperf_reference.engine.partition import chain_units, stage_slices
+from hybridperf_reference.engine.parallelize import (
+    build_data_parallel,
+    chain_units,
+    parallelize,
+    stage_slices,
+)
 from hybridperf_reference.engine.program_executor import ProgramExecutor
-from hybridperf_reference.engine.reading import reading_role
 from hybridperf_reference.engine.rng import RngStreams
-from hybridperf_reference.engine.time_breakdown import time_breakdown
-from hybridperf_reference.engine.timeline import gather_timeline, recorded_steps
-from hybridperf_reference.engine.timing import StepTimer
+from hybridperf_reference.engine.timing import (
+    StepTimer,
+    gather_timeline,
+    recorded_steps,
+    time_breakdown,
+)
 from hybridperf_reference.engine.update import Update
-from hybridperf_reference.engine.whole_model import WholeModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -145,7 +150,8 @@ class Trainer:
         read = self._input.train(data, own, self._timer, self._steps)
         batches = self._timer.each("input", read)
         if remaining:
-            self._record(remaining)
+            if self._timeline_is_due:  # of the end of the first block, for the next statistics
+                self._timer.record(recorded_steps(remaining, self._plan))
             self._executor.train(remaining, ((inputs, targets) for _, inputs, targets in batches))
         self._steps = max(self._steps, steps.stop)
         self._samples += len(remaining) * self._task.training.global_batch_size
@@ -305,11 +311,6 @@ class Trainer:
         own = f"replica.{self._mesh.replica}.tensor.{self._mesh.tp_rank}"
         buffers = self._stage.named_buffers()
         return {f"{own}.{name}": each for name, each in buffers if each.is_floating_point()}
-
-    def _record(self, steps: range) -> None:
-        """Record the passes of the end of the first block, for the next statistics."""
-        if self._timeline_is_due:
-            self._timer.record(recorded_steps(steps, self._plan))
 
 
 def _host_copies(tensors: Iterable[Tensor]) -> list[Tensor]:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hybridperf_reference.engine.gradients import clip_gradients, gradient_norm
-from hybridperf_reference.engine.learning_rate import learning_rate
-from hybridperf_reference.engine.optim import build_optimizer
+from hybridperf_reference.engine.optim import build_optimizer, learning_rate
 from hybridperf_reference.engine.precision import DTYPES, LossScale
 
 if TYPE_CHECKING:

@@ -8,21 +8,73 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hybridperf.tasks.schema import build
 from hybridperf_reference.engine.chain import Chain, Unit
 from hybridperf_reference.images.objective import image_example, image_objective
-from hybridperf_reference.resnet.blocks import BasicBlock, Bottleneck
 
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
 
-__all__ = ["Shape", "resnet_chain"]
+__all__ = ["BasicBlock", "Bottleneck", "ResnetShape", "resnet_chain"]
+
+
+class Bottleneck(nn.Module):
+    """Bottleneck block: 1x1, 3x3 and 1x1 convolutions with BatchNorm, and a shortcut.
+
+    The stride is in the 3x3 convolution, as in v1.5.
+    """
+
+    def __init__(self, inputs: int, width: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(outputs)
+        self.downsample = _downsample(inputs, outputs, stride)
+        self.relu = nn.ReLU()  # not in place: a stage may begin here
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return [batch, outputs, height / stride, width / stride] for [batch, inputs, ...]."""
+        shortcut = inputs if self.downsample is None else self.downsample(inputs)
+        hidden = self.relu(self.bn1(self.conv1(inputs)))
+        hidden = self.relu(self.bn2(self.conv2(hidden)))
+        summed: Tensor = self.bn3(self.conv3(hidden)) + shortcut
+        return torch.relu(summed)
+
+
+class BasicBlock(nn.Module):
+    """Basic block: two 3x3 convolutions with BatchNorm, and a shortcut."""
+
+    def __init__(self, inputs: int, width: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample = _downsample(inputs, outputs, stride)
+        self.relu = nn.ReLU()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return [batch, outputs, height / stride, width / stride] for [batch, inputs, ...]."""
+        shortcut = inputs if self.downsample is None else self.downsample(inputs)
+        hidden = self.relu(self.bn1(self.conv1(inputs)))
+        summed: Tensor = self.bn2(self.conv2(hidden)) + shortcut
+        return torch.relu(summed)
+
+
+def _downsample(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
+    """Return the projection shortcut, or None if the identity has the right shape."""
+    if stride == 1 and inputs == outputs:
+        return None
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ResnetShape:
     """The dimensions of a ResNet, from the task's ``[model]`` table."""
 
     channels: int
@@ -39,9 +91,9 @@ def resnet_chain(task: Task) -> Chain:
     """Build the task's ResNet: a stem, residual blocks and a head.
 
     Raises:
-        UserError: exit status 2 if the task's ``[model]`` table does not fit `Shape`.
+        UserError: exit status 2 if the task's ``[model]`` table does not fit `ResnetShape`.
     """
-    shape = build(Shape, task.model, path=task.name, at="model")
+    shape = build(ResnetShape, task.model, path=task.name, at="model")
     kind = {"bottleneck": Bottleneck, "basic": BasicBlock}[shape.block]
     units = [Unit("stem", _stem(shape))]
     channels = shape.width
@@ -63,7 +115,7 @@ def resnet_chain(task: Task) -> Chain:
     )
 
 
-def _stem(shape: Shape) -> nn.Sequential:
+def _stem(shape: ResnetShape) -> nn.Sequential:
     large = shape.stem == "large"
     size, stride = (7, 2) if large else (3, 1)
     layers = OrderedDict[str, nn.Module](

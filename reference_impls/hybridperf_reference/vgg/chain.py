@@ -17,11 +17,11 @@ from hybridperf_reference.images.objective import image_example, image_objective
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
 
-__all__ = ["Shape", "vgg_chain"]
+__all__ = ["VggShape", "vgg_chain"]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class VggShape:
     """The dimensions of a VGG, from the task's ``[model]`` table."""
 
     channels: int
@@ -38,9 +38,9 @@ def vgg_chain(task: Task) -> Chain:
     """Build the task's VGG: one unit per convolution and per layer of the classifier.
 
     Raises:
-        UserError: exit status 2 if the task's ``[model]`` table does not fit `Shape`.
+        UserError: exit status 2 if the task's ``[model]`` table does not fit `VggShape`.
     """
-    shape = build(Shape, task.model, path=task.name, at="model")
+    shape = build(VggShape, task.model, path=task.name, at="model")
     units, channels = [], shape.channels
     for block, (width, depth) in enumerate(zip(shape.widths, shape.depths, strict=True), start=1):
         for index in range(depth):
@@ -65,7 +65,7 @@ def vgg_chain(task: Task) -> Chain:
     )
 
 
-def _classifier(channels: int, shape: Shape) -> list[Unit]:
+def _classifier(channels: int, shape: VggShape) -> list[Unit]:
     """Return the three units of the fully connected classifier."""
 
     def layers(linear: nn.Linear) -> OrderedDict[str, nn.Module]:

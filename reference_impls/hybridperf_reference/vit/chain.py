@@ -13,18 +13,18 @@ from torch import Tensor, nn
 from hybridperf.tasks.schema import build
 from hybridperf_reference.engine.chain import Chain, Unit
 from hybridperf_reference.images.objective import image_example, image_objective
-from hybridperf_reference.transformer.layer import SPLIT, Attention, EncoderLayer, FeedForward
+from hybridperf_reference.transformer import SPLIT, Attention, EncoderLayer, FeedForward
 
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
 
-__all__ = ["Embeddings", "Head", "Shape", "vit_chain"]
+__all__ = ["ClassHead", "PatchEmbeddings", "VitShape", "vit_chain"]
 
 _EPSILON = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class VitShape:
     """The dimensions of a vision transformer, from the task's ``[model]`` table."""
 
     channels: int
@@ -38,10 +38,10 @@ class Shape:
     position_std: float = 0.02  #: of the initial position embeddings
 
 
-class Embeddings(nn.Module):
+class PatchEmbeddings(nn.Module):
     """Patch embeddings and a class token, plus learned position embeddings."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: VitShape) -> None:
         super().__init__()
         patch, hidden = shape.patch_px, shape.hidden
         self.patches = nn.Conv2d(shape.channels, hidden, patch, stride=patch)
@@ -60,7 +60,7 @@ class Embeddings(nn.Module):
         return torch.cat([class_token, patches], dim=1) + self.positions
 
 
-class Head(nn.Module):
+class ClassHead(nn.Module):
     """Classify by the class token."""
 
     def __init__(self, hidden: int, classes: int) -> None:
@@ -80,17 +80,17 @@ def vit_chain(task: Task) -> Chain:
     """Build the task's vision transformer: embeddings, encoder layers and a head.
 
     Raises:
-        UserError: exit status 2 if the task's ``[model]`` table does not fit `Shape`.
+        UserError: exit status 2 if the task's ``[model]`` table does not fit `VitShape`.
     """
-    shape = build(Shape, task.model, path=task.name, at="model")
-    units = [Unit("embeddings", Embeddings(shape))]
+    shape = build(VitShape, task.model, path=task.name, at="model")
+    units = [Unit("embeddings", PatchEmbeddings(shape))]
     for index in range(shape.layers):
         layer = EncoderLayer(
             shape.hidden, shape.heads, shape.inner, norm_first=True, epsilon=_EPSILON
         )
         layer.apply(_initialize)
         units.append(Unit(f"layers.{index}", layer, SPLIT))
-    units.append(Unit("head", Head(shape.hidden, shape.classes)))
+    units.append(Unit("head", ClassHead(shape.hidden, shape.classes)))
     return Chain(
         units=tuple(units),
         objective=image_objective(task, shape.image_px),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.cli.printing import print_json, print_line, print_table, terminal_width
 from hybridperf.errors import ExitCode
-from hybridperf.findings import visible
+from hybridperf.findings import UNREADABLE, visible
 from hybridperf.report.terminal import wrapped
 from hybridperf.rules.explain import explain, explain_all
 from hybridperf.rules.verdict import RULESET, Outcome
@@ -27,6 +27,10 @@ __all__ = ["print_rule", "print_rules", "print_verdict"]
 
 _INDENT: Final = "    "
 _OUTCOMES: Final = (Outcome.INVALID, Outcome.NOT_JUDGED, Outcome.VALID)  #: the worst first
+_MODES: Final = {
+    "as-published": "as the checker of the round",
+    "package": "as the package checker of the round",
+}
 _MOST_CHARACTERS: Final = 300  #: of why a result is invalid
 
 
@@ -44,14 +48,13 @@ def print_verdict(verdict: Verdict, *, verbose: bool) -> None:
             if result.outcome is outcome:
                 _print_result(result)
     count = len(verdict.logs)
-    word = "valid" if verdict.valid else "INVALID"
+    word = "INVALID" if not verdict.valid else "not judged" if verdict.unreadable else "valid"
     logs = f"{count} log{'s' if count != 1 else ''} checked"
     _print_sentence(f"{visible(verdict.path)}: {word} by {verdict.ruleset}, {logs}")
 
 
 def _print_counts(verdict: Verdict) -> None:
-    mode = "as the checker of the round" if verdict.mode == "as-published" else "strictly"
-    print_line(f"judged by {verdict.ruleset}, {mode}")
+    print_line(f"judged by {verdict.ruleset}, {_MODES.get(verdict.mode, 'strictly')}")
     rows = {
         "result": [result.outcome for result in verdict.results],
         "log": [log.outcome for log in verdict.all_logs],
@@ -61,6 +64,10 @@ def _print_counts(verdict: Verdict) -> None:
         counts = Counter(outcomes)
         said = ", ".join(f"{counts[each]} {_word(each)}" for each in reversed(_OUTCOMES))
         print_line(f"  {len(outcomes):6} {name}: {said}")
+    if Outcome.INVALID not in rows["result"] + rows["log"] and verdict.errors_elsewhere:
+        count = len(verdict.errors_elsewhere)
+        noun = f"error{'s' if count != 1 else ''}"
+        print_line(f"  {count:6} {noun} in other files than logs: INVALID as a whole")
 
 
 def _print_by_rule(findings: Iterable[Finding]) -> None:
@@ -69,8 +76,10 @@ def _print_by_rule(findings: Iterable[Finding]) -> None:
     for finding in findings:
         by_rule[finding.severity, finding.rule].append(finding)
     for (severity, rule), here in sorted(by_rule.items()):
-        _print_sentence(f"{severity} {rule} {here[0].sentence}")
-        if len(here) > 1:
+        shown = len(here) if rule == UNREADABLE else 1
+        for finding in here[:shown]:
+            _print_sentence(f"{severity} {rule} {finding.sentence}")
+        if len(here) > shown:
             places = len({finding.path for finding in here})
             files = f"{places} file{'s' if places != 1 else ''}"
             print_line(f"{_INDENT}{len(here) - 1} more of {rule}, in {files}; --verbose shows all")
@@ -85,8 +94,9 @@ def _print_result(result: ResultVerdict) -> None:
     if result.why:
         _print_sentence(f"{_INDENT}{visible(result.why)[:_MOST_CHARACTERS]}")
     if result.ruleset == RULESET:
-        lacks = f"; {result.trust.lacks}" if result.trust.lacks else ""
-        _print_sentence(f"{_INDENT}{result.trust.words}{lacks}")
+        trust = result.trust
+        more = "".join(f"; {words}" for words in (trust.unverified, trust.lacks) if words)
+        _print_sentence(f"{_INDENT}{trust.words}{more}")
 
 
 def _print_sentence(text: str) -> None:
@@ -109,7 +119,8 @@ def print_rules(options: argparse.Namespace, ruleset: str | Path) -> ExitCode:
     rules = [
         each
         for each in explain_all(ruleset)
-        if options.mode in (None, "strict") or each.mode == options.mode
+        if options.mode in (None, "strict", each.mode)
+        or (options.mode == "package" and each.mode == "as-published")
     ]
     if options.format == "json":
         print_json([each.as_json() for each in rules])

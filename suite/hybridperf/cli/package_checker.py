@@ -18,19 +18,26 @@ __all__ = ["print_like_package_checker"]
 _BAR: Final = "------------------------------"
 _SUCCESS: Final = "PACKAGE CHECKER FOUND NO ERRORS, SUCCESS !"
 _ERRORS: Final = "PACKAGE CHECKER FOUND ERRORS, LOOK INTO ERROR LOG LINES AND FIX THEM."
+_IN_PART: Final = (
+    "no errors by a part of the package checker; for all of it: --mode package --rcp-set FOLDER"
+)
 
 
-def print_like_package_checker(verdict: Verdict) -> None:
+def print_like_package_checker(verdict: Verdict, *, converged: bool) -> None:
     """Print one block for each system and benchmark, and the sentence that scripts look for.
 
-    Tests against reference convergence points, seeds and power are not part of it.
+    ``converged`` tells whether convergence was tested: only then, and by more than the log checker,
+    is there a sentence of success.
     """
     found: dict[str, list[Finding]] = {}
     for finding in verdict.findings:
         found.setdefault(finding.path, []).append(finding)
     for result in verdict.results:
         _print_result(result, found)
-    _say("INFO", _SUCCESS if verdict.valid else _ERRORS)
+    for finding in verdict.errors_elsewhere:
+        _say_finding(finding)
+    whole = verdict.mode == "package" or (verdict.mode == "strict" and converged)
+    _say("INFO", _ERRORS if not verdict.valid else _SUCCESS if whole else _IN_PART)
     _say("INFO", _BAR)
 
 
@@ -55,9 +62,10 @@ def _print_result(result: ResultVerdict, found: dict[str, list[Finding]]) -> Non
         _say("INFO", _BAR)
         _say("INFO", f"Run {number}/{count}")
         for finding in found.get(log.path, ()):
-            _say("ERROR" if finding.severity is Severity.ERROR else "WARNING", finding.sentence)
+            _say_finding(finding)
     for finding in found.get(package.name, ()):
-        _say("ERROR" if finding.severity is Severity.ERROR else "WARNING", finding.sentence)
+        if finding.rule != "checker.files":  # said above
+            _say_finding(finding)
     wrong = sum(log.outcome is Outcome.INVALID for log in result.logs)
     if wrong == 1 and facts.drops == 1:
         _say("WARNING", " 1 file does not comply, accepting this under olympic scoring")
@@ -66,6 +74,10 @@ def _print_result(result: ResultVerdict, found: dict[str, list[Finding]]) -> Non
     elif wrong:
         _say("ERROR", f" {wrong} files do not comply, directory cannot be accepted")
     _say("INFO", _BAR)
+
+
+def _say_finding(finding: Finding) -> None:
+    _say("ERROR" if finding.severity is Severity.ERROR else "WARNING", finding.sentence)
 
 
 def _say(level: str, text: str) -> None:

@@ -7,13 +7,23 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
+from hybridperf.errors import ExitCode
 from hybridperf.findings import visible
 from hybridperf.report.terminal import table_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["print_json", "print_line", "print_stage", "print_table", "terminal_width"]
+    from hybridperf.findings import Finding
+
+__all__ = [
+    "print_json",
+    "print_line",
+    "print_stage",
+    "print_table",
+    "say_barred",
+    "terminal_width",
+]
 
 
 def print_line(text: str = "") -> None:
@@ -42,3 +52,14 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def terminal_width() -> int:
     """Return the characters per line: the variable COLUMNS, else the terminal's width, else 200."""
     return shutil.get_terminal_size((200, 24)).columns
+
+
+def say_barred(findings: Iterable[Finding]) -> ExitCode:
+    """Name and count on stderr what cannot be read; return the exit status."""
+    barred = list(dict.fromkeys(findings))
+    sys.stderr.writelines(f"hybridperf: {finding.sentence}\n" for finding in barred)
+    if not barred:
+        return ExitCode.OK
+    what = "1 file or folder" if len(barred) == 1 else f"{len(barred)} files and folders"
+    sys.stderr.write(f"hybridperf: {what} cannot be read: what is in there has no score.\n")
+    return ExitCode.ENVIRONMENT

@@ -7,7 +7,9 @@ principals are the names of organisations.
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
 import re
 import shutil
 import subprocess
@@ -15,14 +17,11 @@ import tempfile
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, visible
 from hybridperf.untrusted import DOCUMENT_CAP_BYTES, read_bounded, reason
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["RERUN", "RESULT", "SIGNERS", "Signature", "has_key", "sign_file", "verify_file"]
 
@@ -31,6 +30,17 @@ RESULT: Final = "hybridperf-result"  #: namespace of signatures of SHA256SUMS
 RERUN: Final = "hybridperf-rerun"  #: namespace of signatures of attestations of re-runs
 _TIMEOUT_S: Final = 30
 _TOOL: Final = "ssh-keygen"
+_MAGIC: Final = b"SSHSIG"
+_ARMOUR: Final = re.compile(rb"-----BEGIN SSH SIGNATURE-----([A-Za-z0-9+/=\s]+)-----END")
+_KINDS: Final = {  # of keys, in ssh-keygen's words
+    "ssh-ed25519": "ED25519",
+    "ssh-rsa": "RSA",
+    "ecdsa-sha2-nistp256": "ECDSA",
+    "ecdsa-sha2-nistp384": "ECDSA",
+    "ecdsa-sha2-nistp521": "ECDSA",
+    "sk-ssh-ed25519@openssh.com": "ED25519-SK",
+    "sk-ecdsa-sha2-nistp256@openssh.com": "ECDSA-SK",
+}
 _GOOD: Final = re.compile(r'Good "[^"]+" signature for .* with (\S+) key (SHA256:\S+)')
 
 
@@ -39,23 +49,21 @@ class Signature:
     """The outcome of verifying a signature."""
 
     good: bool
-    problem: str = ""  #: why it is not good
+    problem: str = ""  #: why it is not good, or not verified
     key: str = ""  #: kind and fingerprint of the key
+    verified: bool = True  #: else this machine cannot, and the key is only named by the signature
 
 
 def has_key(signers: Path, org: str) -> bool:
     """Return whether the file ``signers`` lists a key for ``org``; a missing file lists none."""
-    return any(
-        not pattern.startswith("!") and fnmatchcase(org, pattern)
-        for patterns in _principals(signers)
-        for pattern in patterns
-    )
+    return bool(_keys_of(signers, org))
 
 
 def verify_file(path: Path, signature: Path, signers: Path, org: str, namespace: str) -> Signature:
-    """Verify that a key of ``org`` in ``signers`` has signed the file ``path``."""
-    if shutil.which(_TOOL) is None:
-        return Signature(good=False, problem=f"{_TOOL} is not installed here")
+    """Verify that a key of ``org`` in ``signers`` has signed the file ``path``.
+
+    Where there is no ssh-keygen, a signature that names a key of ``org`` is good but not verified.
+    """
     try:
         content = read_bounded(path, DOCUMENT_CAP_BYTES)
         armoured = read_bounded(signature, DOCUMENT_CAP_BYTES)
@@ -64,6 +72,8 @@ def verify_file(path: Path, signature: Path, signers: Path, org: str, namespace:
         return Signature(good=False, problem=f"there is no {Path(error.filename).name}")
     except (OSError, ValueError) as error:
         return Signature(good=False, problem=reason(error))
+    if shutil.which(_TOOL) is None:
+        return _named_key(armoured, signers, org)
     with tempfile.TemporaryDirectory() as folder:
         # What was read is verified: the files may be links by now.
         copies = {"signature": armoured, "signers": keys}
@@ -81,6 +91,32 @@ def verify_file(path: Path, signature: Path, signers: Path, org: str, namespace:
     if done.returncode == 0 and match is not None:
         return Signature(good=True, key=visible(f"{match[1]} {match[2]}"))
     return Signature(good=False, problem=f"no key of {visible(org)} has made it")
+
+
+def _named_key(armoured: bytes, signers: Path, org: str) -> Signature:
+    """Return whether the key that a signature names is listed for ``org``; nothing is verified."""
+    problem = f"{_TOOL} is not installed"
+    match = _ARMOUR.search(armoured)
+    try:
+        blob = base64.b64decode(match[1], validate=False) if match else b""
+    except ValueError:
+        blob = b""
+    # PROTOCOL.sshsig: the magic, a version, then the public key, whose first field is its type.
+    key = _field(blob, len(_MAGIC) + 4) if blob.startswith(_MAGIC) else b""
+    kind = _field(key, 0).decode(errors="replace")
+    listed = base64.b64encode(key).decode() in _keys_of(signers, org)
+    if not key or not listed or kind not in _KINDS:
+        return Signature(good=False, problem=f"no key of {visible(org)} has made it")
+    digest = base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
+    return Signature(
+        good=True, problem=problem, key=f"{_KINDS[kind]} SHA256:{digest}", verified=False
+    )
+
+
+def _field(blob: bytes, start: int) -> bytes:
+    """Return the string that begins at ``start``, after its length in four bytes."""
+    length = int.from_bytes(blob[start : start + 4], "big")
+    return blob[start + 4 : start + 4 + length]
 
 
 def sign_file(path: Path, key: Path, namespace: str) -> Path:
@@ -110,13 +146,21 @@ def _refuse(path: Path, expected: str, found: str, remedy: str) -> UserError:
     return UserError(finding, ExitCode.ENVIRONMENT)
 
 
-def _principals(signers: Path) -> Iterator[list[str]]:
-    """Yield the patterns of principals of each line of the file ``signers``."""
+def _keys_of(signers: Path, org: str) -> list[str]:
+    """Return the words of the lines of the file ``signers`` that list keys for ``org``."""
     try:
         text = read_bounded(signers, DOCUMENT_CAP_BYTES).decode(errors="replace")
     except (OSError, ValueError):
-        return
-    for line in text.splitlines():
-        words = line.split()
-        if words and not words[0].startswith("#"):
-            yield words[0].strip('"').split(",")
+        return []
+    lines = (line.split() for line in text.splitlines())
+    return [
+        word
+        for words in lines
+        if words
+        and not words[0].startswith("#")
+        and any(
+            not pattern.startswith("!") and fnmatchcase(org, pattern)
+            for pattern in words[0].strip('"').split(",")
+        )
+        for word in words[1:]
+    ]

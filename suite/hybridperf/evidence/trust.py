@@ -17,8 +17,9 @@ class Trust:
     rung: str = SELF_REPORTED
     evidence: str = ""  #: what names the rung's evidence: sandbox, key, time stamp, organisation
     lacks: str = ""  #: what the next rung takes; empty on the highest
+    unverified: str = ""  #: stored evidence that this machine cannot verify again, and why
 
     @property
     def words(self) -> str:
-        """Return rung and evidence for one cell of a table."""
+        """Return rung and evidence for one cell of a table, the same on every machine."""
         return f"{self.rung} ({self.evidence})" if self.evidence else self.rung

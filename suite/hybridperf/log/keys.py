@@ -64,6 +64,8 @@ HYPERPARAMETERS: Final = "hybridperf_hyperparameters"  #: all, by dotted key
 FLOAT32_MATH: Final = "hybridperf_float32_math"  #: whether float32 matmuls use TF32
 PARTITION: Final = "hybridperf_partition"  #: per stage: unit names and FLOPs
 PROJECTION: Final = "hybridperf_projection"  #: of a step: seconds by rank, timeline, source
+#: handed over at an evaluation, before its verdict: by how many ranks, and how many bytes
+WEIGHTS: Final = "hybridperf_weights"
 CHECKPOINT: Final = "hybridperf_checkpoint"  #: seconds taken to save it
 RESUMED: Final = "hybridperf_resumed"  #: last epoch kept, seconds since the previous line
 ENDING: Final = "hybridperf_ending"  #: why the harness ended the run

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import os
@@ -15,18 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding, visible
+from hybridperf.findings import Finding, unreadable, visible
 from hybridperf.log.log import Budget
 from hybridperf.log.reader import read_log
-from hybridperf.untrusted import read_object, reason
+from hybridperf.untrusted import WEIGHTS_CAP_BYTES, open_bounded, read_object, reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from hybridperf.log.log import Log
 
 __all__ = [
-    "LOGS_CAP",
+    "MANIFEST_FORMAT",
     "NAME",
     "PUT_BACK",
     "TASK_FILE",
@@ -36,6 +35,7 @@ __all__ = [
     "absolute",
     "find_results",
     "folders_of_logs",
+    "locked_files",
     "only_result",
     "package_at",
     "predictions_name",
@@ -46,7 +46,7 @@ __all__ = [
 _RESULT: Final = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  #: of organisations and systems
 TASK_FILE: Final = "task.toml"  #: next to the logs of a user-defined task
-LOGS_CAP: Final = 50_000  #: logs below one folder; ten rounds have 16,000
+MANIFEST_FORMAT: Final = 1  #: of the manifests that this suite writes and reads
 PUT_BACK: Final = "restore what the harness wrote"  #: remedy for changed sealed files
 
 
@@ -143,55 +143,70 @@ def only_result(found: Sequence[Package], path: Path, rule: str) -> Package:
     return found[0]
 
 
-def find_results(path: Path) -> list[Package]:
+def find_results(path: Path, barred: list[Finding] | None = None) -> list[Package]:
     """Return every result at or below ``path``, sorted by organisation, system and benchmark.
 
     ``path`` may be a result's folder, one organisation's submission, or a folder of those.
+    ``barred`` is that of `folders_of_logs`.
 
     Raises:
-        UserError: exit status 2 if there are more than `LOGS_CAP` logs.
+        UserError: as `folders_of_logs`.
     """
-    found = (package_at(folder) for folder in sorted(folders_of_logs(path, _RESULT)))
+    found = map(package_at, folders_of_logs(path, _RESULT, barred))
     packages = [package for package in found if package is not None]
     return sorted(packages, key=lambda each: (each.org, each.system, each.benchmark))
 
 
-def folders_of_logs(path: Path, name: re.Pattern[str]) -> set[Path]:
-    """Return the folders at or below ``path`` with logs whose file name matches ``name``.
+def folders_of_logs(
+    path: Path, name: re.Pattern[str], barred: list[Finding] | None = None
+) -> list[Path]:
+    """Return the folders at or below ``path`` with logs whose file name matches ``name``, sorted.
+
+    Links are not followed. Findings on folders that cannot be read are appended to ``barred``.
 
     Raises:
-        OSError: if the folder ``path`` may not be read.
-        UserError: exit status 2 if there are more than `LOGS_CAP` logs.
+        UserError: exit status 4 if ``barred`` is None and a folder cannot be read.
     """
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        os.scandir(path).close()  # Python 3.13 passes over a folder that it may not read
-    logs = 0
-    folders: set[Path] = set()
-    for file in _files_below(path):
-        if name.fullmatch(file.name) and ".attempt" not in str(file):
-            logs += 1
-            folders.add(file.parent)
-            if logs > LOGS_CAP:
-                expected, found = f"at most {LOGS_CAP} logs below one folder", "more"
-                remedy = "name a part of it, such as the folder of one organisation"
-                finding = Finding("check.path", expected, found, remedy, path=str(path))
-                raise UserError(finding, ExitCode.USAGE)
-    return {absolute(folder) for folder in folders}
+    locked: list[Finding] = []
+    folders: list[Path] = []
+    waiting = [path]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                has_logs, inside = False, []
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        inside.append(Path(entry.path))
+                    has_logs = has_logs or name.fullmatch(entry.name) is not None
+        except (OSError, ValueError) as error:
+            if (finding := unreadable(error, str(folder))) is not None:
+                locked.append(finding)
+            continue
+        if has_logs and ".attempt" not in str(folder):
+            folders.append(absolute(folder))
+        waiting += inside
+    if barred is not None:
+        barred += sorted(locked, key=lambda each: each.path)
+    elif locked:
+        more = f", and {len(locked) - 1} more" if len(locked) > 1 else ""
+        finding = dataclasses.replace(locked[0], found=f"{locked[0].found}{more}")
+        raise UserError(finding, ExitCode.ENVIRONMENT)
+    return sorted(folders)
 
 
-def _files_below(path: Path) -> Iterator[Path]:
-    """Yield the files below ``path``, however deep, but for those in folders that cannot be read.
-
-    Links to folders are not followed.
-    """
-    left = [path]
-    while left:
-        with contextlib.suppress(OSError), os.scandir(left.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    left.append(Path(entry.path))
-                else:
-                    yield Path(entry.path)
+def locked_files(package: Package, seen: Collection[str] = ()) -> Iterator[Finding]:
+    """Yield a finding for each file of a result, but those ``seen``, that cannot be opened."""
+    inside = [each for each in sorted(package.folder.iterdir()) if each.name not in seen]
+    named = {path: package.name_of(path) for path in inside}
+    # What is displayed may be relative to a folder below that of the descriptions.
+    named[package.system_file] = str(package.system_file.relative_to(package.root))
+    for path, name in named.items():
+        try:
+            open_bounded(path, WEIGHTS_CAP_BYTES).close()
+        except (OSError, ValueError) as error:
+            if (finding := unreadable(error, name)) is not None:
+                yield finding
 
 
 def absolute(path: Path) -> Path:
@@ -209,7 +224,7 @@ def package_at(folder: Path) -> Package | None:
 
 def read_result(package: Package) -> Result:
     """Read every attempt of a result, and report unreadable files as findings."""
-    findings = list(_named(package))
+    findings = [*_named(package)]
     numbers = sorted(
         int(match[1])
         for path in package.folder.iterdir()
@@ -217,6 +232,7 @@ def read_result(package: Package) -> Result:
     )
     budget = Budget()
     runs = tuple(_read_run(package, number, findings, budget) for number in numbers)
+    findings += locked_files(package, [run.log.path.rpartition("/")[2] for run in runs])
     system = _read_object(package.system_file, package.root, "system.file", findings)
     digest = "" if system is None else hashlib.sha256(package.system_file.read_bytes()).hexdigest()
     return Result(package, runs, system, digest, tuple(findings))
@@ -238,7 +254,13 @@ def _read_run(package: Package, number: int, findings: list[Finding], budget: Bu
     log = read_log(text, budget)
     log.path = package.name_of(text)
     log.findings = [_at(finding, log.path) for finding in log.findings]
-    return SealedRun(number, log, _read_object(manifest, package.root, "result.manifest", findings))
+    facts = _read_object(manifest, package.root, "result.manifest", findings)
+    if facts is not None and facts.get("format") != MANIFEST_FORMAT:
+        place = visible(str(manifest.relative_to(package.root)))
+        expected, found = f"format = {MANIFEST_FORMAT}", visible(f"{facts.get('format')!r:.40}")
+        remedy = "check it with the release of this suite that wrote it"
+        findings.append(Finding("result.manifest", expected, found, remedy, path=place))
+    return SealedRun(number, log, facts)
 
 
 def _read_object(
@@ -249,6 +271,8 @@ def _read_object(
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
+        if unreadable(error, ""):  # which `locked_files` reports
+            return None
         place = visible(str(path.relative_to(root)))
         findings.append(
             Finding(rule, "a JSON file that can be read", reason(error), PUT_BACK, path=place)

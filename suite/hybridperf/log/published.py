@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
-from hybridperf.findings import Finding, Severity
+from hybridperf.findings import Finding, Severity, unreadable
 from hybridperf.log.lines import A_LOG, PUT_IT_THERE, TOKEN, mllog_lines
 from hybridperf.log.log import KEY_UNITS, OBJECT_UNITS, Budget, Entry, Log, LogBudget
 from hybridperf.untrusted import (
@@ -57,7 +57,9 @@ def read_published_log(path: Path, name: str, budget: Budget | None = None) -> L
         for numbers, payloads in mllog_lines(path, token=_TOKEN):
             reader.take(numbers, payloads)
     except (OSError, ValueError) as error:
-        reader.log.findings.append(Finding("log.file", A_LOG, reason(error), PUT_IT_THERE, name))
+        locked = unreadable(error, name)
+        other = Finding("log.file", A_LOG, reason(error), PUT_IT_THERE, name)
+        reader.log.findings.append(locked or other)
     return reader.finish()
 
 

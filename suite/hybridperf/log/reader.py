@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.findings import Finding, visible
+from hybridperf.findings import UNREADABLE, Finding, unreadable, visible
 from hybridperf.log.chain import GENESIS, link, split_line
 from hybridperf.log.lines import A_LOG, PUT_IT_THERE, mllog_lines
 from hybridperf.log.log import Budget, Entry, Log, LogBudget
@@ -33,7 +33,10 @@ def read_log(path: Path, budget: Budget | None = None) -> Log:
             for number, line in zip(numbers, lines, strict=True):
                 reader.take(number, line)
     except (OSError, ValueError) as error:
-        reader.note("log.file", None, A_LOG, reason(error), PUT_IT_THERE)
+        if (locked := unreadable(error, str(path))) is not None:
+            reader.refuse(locked)
+        else:
+            reader.note("log.file", None, A_LOG, reason(error), PUT_IT_THERE)
     return reader.finish(digest.hexdigest())
 
 
@@ -99,6 +102,11 @@ class _Reader:
         if self._counts[rule] <= _MOST_SHOWN:
             self._log.findings.append(Finding(rule, expected, found, remedy, self._log.path, line))
 
+    def refuse(self, finding: Finding) -> None:
+        """Record that the machine cannot read the log."""
+        self._counts[finding.rule] += 1
+        self._log.findings.append(finding)
+
     def finish(self, sha256: str) -> Log:
         """Return the parsed log; ``sha256`` is the hash of the file."""
         log = self._log
@@ -113,7 +121,7 @@ class _Reader:
                     )
                 )
         log.last_hash = self._previous if self._hashes else ""
-        log.sha256 = "" if self._counts["log.file"] else sha256
+        log.sha256 = "" if self._counts["log.file"] or self._counts[UNREADABLE] else sha256
         log.chained = self._lines == self._hashes > 0 and not self._counts["log.chain"]
         return log
 

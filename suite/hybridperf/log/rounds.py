@@ -6,13 +6,14 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.findings import Finding, Severity
+from hybridperf.findings import Finding, Severity, unreadable
 from hybridperf.log.log import Budget
 from hybridperf.log.package import (
     Result,
     SealedRun,
     absolute,
     folders_of_logs,
+    locked_files,
     package_at,
     read_result,
 )
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ROUND",
+    "edition_of",
     "find_packages",
-    "is_published",
+    "has_manifests",
     "published_runs",
     "read_package",
     "scaling_factor",
@@ -49,17 +51,17 @@ _LOG: Final = re.compile(r"result_.*\.txt", re.DOTALL)
 _SCALING: Final = "scaling.json"
 
 
-def find_packages(path: Path) -> list[Package]:
+def find_packages(path: Path, barred: list[Finding] | None = None) -> list[Package]:
     """Return every result at or below ``path``, sorted by round, organisation and name.
 
     ``path`` may be a result's folder, one organisation's submission, a round, or a folder of
-    rounds; each round is a separate root.
+    rounds; each round is a separate root. ``barred`` is that of `folders_of_logs`.
 
     Raises:
-        UserError: exit status 2 if there are too many logs.
+        UserError: as `folders_of_logs`.
     """
     top = absolute(path)
-    folders = folders_of_logs(path, _LOG)
+    folders = folders_of_logs(path, _LOG, barred)
     packages = [
         replace(package, base=top if package.root.is_relative_to(top) else package.root)
         for package in map(package_at, folders)
@@ -68,9 +70,12 @@ def find_packages(path: Path) -> list[Package]:
     return sorted(packages, key=lambda each: (each.root, each.org, each.system, each.benchmark))
 
 
-def is_published(package: Package) -> bool:
-    """Tell whether a result belongs to a published round, by the name of its folder or a link."""
-    return any(ROUND.fullmatch(root.name) for root in (package.root, package.root.resolve()))
+def edition_of(package: Package) -> str:
+    """Return the round of MLPerf, such as ``2.1``, that a result's root or a link to it names."""
+    for root in (package.root, package.root.resolve()):
+        if match := ROUND.fullmatch(root.name):
+            return f"{int(match[1])}.{int(match[2])}"
+    return ""
 
 
 def read_package(package: Package, runs: Iterable[SealedRun] | None = None) -> Result:
@@ -78,10 +83,10 @@ def read_package(package: Package, runs: Iterable[SealedRun] | None = None) -> R
 
     ``runs`` are those of one of MLPerf's, if they were read before.
     """
-    if runs is None and _is_ours(package):
+    if runs is None and has_manifests(package):
         return read_result(package)
     runs = tuple(published_runs(package, Budget()) if runs is None else runs)
-    findings: list[Finding] = []
+    findings = [*locked_files(package, [run.log.path.rpartition("/")[2] for run in runs])]
     system = _read_system(package, findings)
     return Result(package, runs, system, "", tuple(findings))
 
@@ -91,7 +96,7 @@ def published_runs(package: Package, budget: Budget | None = None) -> Iterator[S
 
     ``budget`` is of all runs together, for callers that keep them.
     """
-    if _is_ours(package):
+    if has_manifests(package):
         yield from read_result(package).runs
         return
     paths = sorted(package.folder.glob(_GLOB), key=_natural)
@@ -115,7 +120,8 @@ def scaling_factor(package: Package) -> float | None:
     return float(factor)
 
 
-def _is_ours(package: Package) -> bool:
+def has_manifests(package: Package) -> bool:
+    """Tell whether a result has manifests, which the harness of this suite writes."""
     return next(package.folder.glob("result_*.json"), None) is not None
 
 
@@ -135,7 +141,8 @@ def _read_system(package: Package, findings: list[Finding]) -> dict[str, object]
     except FileNotFoundError:  # reported by a layout rule
         return None
     except (OSError, ValueError) as error:
-        findings.append(_unclear(package, reason(error), Severity.ERROR))
+        if not unreadable(error, ""):  # which `locked_files` reports
+            findings.append(_unclear(package, reason(error), Severity.ERROR))
         return None
     try:
         parse_object(text)

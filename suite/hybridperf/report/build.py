@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hybridperf.report.board import boards, read_entries
+from hybridperf.report.board import boards
+from hybridperf.report.judged import read_entries
 from hybridperf.report.markdown import leaderboard_markdown
 from hybridperf.report.page import leaderboard_page
 from hybridperf.report.tables import leaderboard_csv, leaderboard_json
@@ -14,18 +15,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from hybridperf.findings import Finding
+
 __all__ = ["build_report", "write_files"]
 
 
-def build_report(root: Path, out: Path) -> list[Path]:
+def build_report(root: Path, out: Path, barred: list[Finding] | None = None) -> list[Path]:
     """Write the report of all results at or below ``root`` to ``out`` and return its files.
 
-    The output is deterministic, and each file is replaced atomically.
+    The output is deterministic, and each file is replaced atomically. ``barred`` is that of
+    `read_entries`.
 
     Raises:
         OSError: if ``out`` cannot be written.
     """
-    leaderboards = boards(read_entries(root))
+    leaderboards = boards(read_entries(root, barred))
     makers = {
         "index.html": leaderboard_page,
         "leaderboard.md": leaderboard_markdown,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hybridperf.log.package import Result, SealedRun
-    from hybridperf.report.board import Entry
+    from hybridperf.report.judged import Entry
     from hybridperf.score.run_score import RunScore
     from hybridperf.score.score import ResultScore
 

@@ -1,75 +1,245 @@
-"""Read, judge and score results, of rounds of MLPerf and of this suite, in one pass."""
+"""Read, judge and score results, of rounds of MLPerf and of this suite, in one pass.
+
+The judgement is that of ``hybridperf check``: score, compare, report and pytest show no other.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import hashlib
+import re
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.findings import Severity, visible
+from hybridperf.findings import UNREADABLE, Severity, visible
+from hybridperf.log import keys
 from hybridperf.log.log import Log
-from hybridperf.log.rounds import find_packages, published_runs, read_package
+from hybridperf.log.package import find_results, read_result
+from hybridperf.log.rounds import (
+    edition_of,
+    find_packages,
+    has_manifests,
+    published_runs,
+    read_package,
+)
+from hybridperf.parallel_map import parallel_map
 from hybridperf.rules import check
 from hybridperf.rules.mlperf.check_round import judge_result
-from hybridperf.rules.mlperf.ruleset import known_rulesets, load_ruleset
+from hybridperf.rules.mlperf.ruleset import known_benchmarks, known_rulesets, load_ruleset
 from hybridperf.rules.verdict import Outcome
-from hybridperf.score.official import official_of
+from hybridperf.score.convergence import benchmark_of
+from hybridperf.score.official import Official, official_of
+from hybridperf.score.ranking import standing_of
 from hybridperf.score.rcp_set import points_of
-from hybridperf.score.score import SCORED_KEYS, edition_of
-from hybridperf.score.validity import Validity
+from hybridperf.score.score import SCORED_KEYS
+from hybridperf.score.validity import Judgement, Validity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from hybridperf.findings import Finding
     from hybridperf.log.package import Package, Result, SealedRun
-    from hybridperf.score.official import Official
+    from hybridperf.rules.verdict import ResultVerdict
+    from hybridperf.score.ranking import Standing
     from hybridperf.score.rcp import Mode
     from hybridperf.score.rcp_set import RcpSets
+    from hybridperf.score.score import ResultScore
 
-__all__ = ["UNFINISHED", "found_packages", "judged", "judged_score", "own_validity"]
+__all__ = ["Entry", "found_packages", "judged_entries", "judged_scores", "read_entries"]
 
-UNFINISHED: Final = frozenset({"result.run_count"})  #: errors that additional runs resolve
 _MOST_CHARACTERS: Final = 300  #: of an error
+#: facts of a manifest that pages show
+_SHOWN: Final = (
+    *("outcome", "reason", "task", "code", "data_sha256", "system", "log", "rescoring"),
+    "command",
+)
 
 
-def found_packages(paths: Iterable[Path]) -> list[Package]:
+def found_packages(paths: Iterable[Path], barred: list[Finding] | None = None) -> list[Package]:
     """Return every result at or below ``paths``, each once, in the order of the paths.
+
+    ``barred`` is that of `find_packages`.
 
     Raises:
         UserError: as `find_packages`.
     """
-    found = (package for path in paths for package in find_packages(path))
+    found = (package for path in paths for package in find_packages(path, barred))
     return list({package.folder: package for package in found}.values())
 
 
-def judged_score(
-    package: Package, references: RcpSets | None = None, mode: Mode | None = None
-) -> Official:
-    """Read, judge and score the result ``package``; its curves, which no table shows, are left out.
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A result with its official score and its findings."""
 
-    ``references`` and ``mode`` are those of `official_of`.
+    result: Result
+    official: Official
+    findings: tuple[Finding, ...]
+
+    @property
+    def score(self) -> ResultScore:
+        """Return the score, without the place."""
+        return self.official.score
+
+    @property
+    def errors(self) -> list[Finding]:
+        """Return the findings that make the result invalid."""
+        return [finding for finding in self.findings if finding.severity is Severity.ERROR]
+
+    @property
+    def valid(self) -> bool:
+        """Tell whether the result is valid."""
+        return self.official.validity.judgement is Judgement.VALID
+
+    @property
+    def standing(self) -> Standing:
+        """Return whether the result is ranked, or else the category of the reason."""
+        return standing_of(self.official)[0]
+
+    @property
+    def no_place(self) -> str:
+        """Return the reason why the result has no place; "" if it has one."""
+        return standing_of(self.official)[1]
+
+    @property
+    def benchmark(self) -> str:
+        """Return the task name in the logs, or else the name of the result's folder."""
+        return self.score.benchmark or self.result.package.benchmark
+
+    @property
+    def anchor(self) -> str:
+        """Return the HTML id of the result, a function of organisation, system and benchmark."""
+        package = self.result.package
+        names = (package.org, package.system, package.benchmark)
+        digest = hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()
+        words = re.sub(r"[^a-z0-9]+", "-", "-".join(names).lower()).strip("-")
+        return f"result-{words[:80]}-{digest[:8]}"
+
+    def task_fact(self, *keys: str) -> str:
+        """Return a string of the task in the first run's manifest; ``""`` if there is none."""
+        runs = self.result.runs
+        value = runs[0].fact("task", *keys) if runs else None
+        return value if isinstance(value, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A result as it was read, the judgement on it, and what was found."""
+
+    result: Result
+    validity: Validity
+    findings: tuple[Finding, ...]
+    own: check.Judged | None = None  #: what comparing results of this suite needs
+
+
+def judged_scores(
+    packages: Sequence[Package],
+    references: RcpSets | None = None,
+    mode: Mode | None = None,
+    jobs: int = 1,
+    barred: list[Finding] | None = None,
+    ruleset: str | Path | None = None,
+) -> list[Official]:
+    """Read, judge and score results; their curves, which no table shows, are left out.
+
+    ``references`` and ``mode`` are those of `official_of`. Findings on files that cannot be read
+    are appended to ``barred``. ``ruleset`` judges results of MLPerf whose folder names no round.
+    Of the logs nothing is kept.
     """
-    result, validity = judged(package)
+    score, pairs = partial(_scored, references=references, mode=mode, ruleset=ruleset), []
+    for official, own, locked in parallel_map(score, packages, jobs):
+        pairs.append((official, own))
+        if barred is not None:
+            barred += locked
+    return [official for official, _ in _compared(pairs)]
+
+
+def read_entries(root: Path, barred: list[Finding] | None = None) -> list[Entry]:
+    """Return every result of this suite at or below ``root``, sorted by name.
+
+    Of the runs, only what pages show is kept. ``barred`` is that of `find_results`, and of
+    `judged_scores`.
+
+    Raises:
+        UserError: as `find_results`.
+    """
+    found = (_judged(package) for package in find_results(root, barred))
+    return _entries(found, barred, _shown_part)
+
+
+def judged_entries(packages: Sequence[Package]) -> list[Entry]:
+    """Read, judge and score results, with all that was read of them."""
+    return _entries(map(_judged, packages))
+
+
+def _entries(
+    found: Iterable[_Judged],
+    barred: list[Finding] | None = None,
+    kept: Callable[[SealedRun], SealedRun] = lambda run: run,
+) -> list[Entry]:
+    """Return results with their scores; of each run what ``kept`` returns."""
+    read, pairs = [], []
+    for one in found:
+        if barred is not None:
+            barred += (each for each in one.findings if each.rule == UNREADABLE)
+        pairs.append((official_of(one.result, one.validity), one.own))
+        runs = tuple(map(kept, one.result.runs))
+        read.append((replace(one.result, runs=runs), one.findings))
+    return [
+        Entry(result, official, again.findings if again else findings)
+        for (result, findings), (official, again) in zip(read, _compared(pairs), strict=True)
+    ]
+
+
+def _scored(
+    package: Package, references: RcpSets | None, mode: Mode | None, ruleset: str | Path | None
+) -> tuple[Official, check.Judged | None, list[Finding]]:
+    found = _judged(package, ruleset)
     points = None if references is None else points_of(references, edition_of(package))
-    official = replace(official_of(result, points, mode, validity), trust=validity.trust)
+    official = official_of(found.result, found.validity, points, mode)
     bare = tuple(replace(run, curve=()) for run in official.score.runs)
-    return replace(official, score=replace(official.score, runs=bare))
+    official = replace(official, score=replace(official.score, runs=bare))
+    return official, found.own, [each for each in found.findings if each.rule == UNREADABLE]
 
 
-def judged(package: Package) -> tuple[Result, Validity]:
-    """Read and judge a result: of a round, by its ruleset, if that knows the benchmark.
+def _compared(
+    scored: Sequence[tuple[Official, check.Judged | None]],
+) -> list[tuple[Official, check.Judged | None]]:
+    """Return scores, and what is found of results of this suite once their runs are compared."""
+    compared = iter(check.compared(own for _, own in scored if own is not None))
+    every = list[tuple[Official, check.Judged | None]]()
+    for official, own in scored:
+        again = None if own is None else next(compared)
+        if own and again and len(again.findings) > len(own.findings):
+            official = replace(official, validity=_validity(again.verdict), trust=again.trust)
+        every.append((official, again))
+    return every
+
+
+def _judged(package: Package, ruleset: str | Path | None = None) -> _Judged:
+    """Read and judge a result by the ruleset of its round, if it is of one, else by our own.
 
     Of the logs of a round, only what a score needs is kept, so that memory is that of one log.
     """
-    edition = edition_of(package)
-    ruleset = f"mlperf-training-{edition}.0"
-    if not edition or ruleset not in known_rulesets():
+    if edition := edition_of(package):
+        return _judged_of_round(package, f"mlperf-training-{edition}.0")
+    if not has_manifests(package):
         result = read_package(package)
-        if all(run.manifest is None for run in result.runs):
-            return result, Validity()
-        own = check.judge_result(result)
-        return result, replace(own_validity(result, own.findings), trust=own.trust)
+        if result.runs and benchmark_of(result.runs[0].log, "") in known_benchmarks():
+            if ruleset is not None:
+                return _judged_of_round(package, ruleset)
+            why = "logs of MLPerf, in no folder training_results_v<round>; name their --ruleset"
+            return _Judged(result, Validity(Judgement.NOT_JUDGED, why), result.findings)
+    result = read_result(package)
+    own = check.judge_result(result)
+    return _Judged(result, _validity(own.verdict), own.findings, own)
+
+
+def _judged_of_round(package: Package, ruleset: str | Path) -> _Judged:
+    if isinstance(ruleset, str) and ruleset not in known_rulesets():
+        result = read_package(package)
+        validity = Validity(Judgement.NOT_JUDGED, f"no ruleset {ruleset}")
+        return _Judged(result, validity, result.findings)
     kept: list[SealedRun] = []
 
     def runs() -> Iterator[SealedRun]:
@@ -77,26 +247,39 @@ def judged(package: Package) -> tuple[Result, Validity]:
             kept.append(replace(run, log=_scored_part(run.log)))
             yield run
 
-    verdict, _ = judge_result(package, runs(), load_ruleset(ruleset))
-    result = read_package(package, kept)
-    if verdict.outcome is Outcome.NOT_JUDGED:
-        return result, Validity()
-    errors = {
-        run.number: visible(log.why)[:_MOST_CHARACTERS]
-        for run, log in zip(kept, verdict.logs, strict=True)
-        if log.outcome is Outcome.INVALID
-    }
-    return result, Validity(ruleset, len(kept), errors)
+    verdict, findings = judge_result(package, runs(), load_ruleset(ruleset))
+    validity = _validity(verdict)
+    if validity.judgement is not Judgement.NOT_JUDGED:
+        errors = {
+            run.number: visible(log.why)[:_MOST_CHARACTERS]
+            for run, log in zip(kept, verdict.logs, strict=True)
+            if log.outcome is Outcome.INVALID
+        }
+        validity = replace(validity, errors=errors)
+    return _Judged(read_package(package, kept), validity, tuple(findings))
+
+
+def _validity(verdict: ResultVerdict) -> Validity:
+    """Return what ``verdict`` means for the score."""
+    judgement, why = verdict.judgement, visible(verdict.why)[:_MOST_CHARACTERS]
+    if judgement is Judgement.VALID:
+        why = ""
+    return Validity(judgement, why, verdict.ruleset, len(verdict.logs), trust=verdict.trust)
+
+
+def _shown_part(run: SealedRun) -> SealedRun:
+    """Return what pages show of a run: facts, interruptions and timelines."""
+    log = run.log
+    entries = log.all(keys.RESUMED)
+    for entry in (*log.all(keys.TRACKED_STATS), *log.all(keys.PROJECTION)):
+        if isinstance(entry.value, dict) and "timeline" in entry.value:
+            entries = [*entries, entry]
+    facts = run.manifest and {name: run.manifest.get(name) for name in _SHOWN}
+    shown = Log(log.path, entries, log.findings, log.chained, log.last_hash, log.sha256)
+    return replace(run, log=shown, manifest=facts)
 
 
 def _scored_part(log: Log) -> Log:
     found = [entry for key in SCORED_KEYS for entry in log.all(key)] + log.entries[-1:]
     unique = {id(entry): entry for entry in found}.values()
     return Log(log.path, sorted(unique, key=lambda entry: entry.line), log.findings)
-
-
-def own_validity(result: Result, findings: Iterable[Finding]) -> Validity:
-    """Return what ``findings`` in a result of this suite mean for its score."""
-    errors = (each for each in findings if each.severity is Severity.ERROR)
-    broken = next((each for each in errors if each.rule not in UNFINISHED), None)
-    return Validity(check.RULESET, len(result.runs), broken=broken.sentence if broken else "")

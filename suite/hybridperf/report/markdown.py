@@ -23,7 +23,8 @@ from hybridperf.score.scaling.side import plan_ranks
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hybridperf.report.board import Board, Entry, Row
+    from hybridperf.report.board import Board, Row
+    from hybridperf.report.judged import Entry
     from hybridperf.report.scaling_claims import ScalingGroup
 
 __all__ = ["escape_markdown", "leaderboard_markdown"]

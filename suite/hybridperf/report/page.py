@@ -35,6 +35,8 @@ _STANDINGS = {
     "ranked": "",
     "provisional": "provisional",
     "missed": "missed the target",
+    "disputed": "disputed",
+    "not judged": "not judged",
     "too fast": "too fast",
     "invalid": "invalid",
 }

@@ -14,7 +14,8 @@ from hybridperf.score.scaling import METRICS, metric_words, read_claim
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from hybridperf.report.board import Board, Entry
+    from hybridperf.report.board import Board
+    from hybridperf.report.judged import Entry
     from hybridperf.score.scaling import Claim, Figure, Metric
 
 __all__ = ["ScalingGroup", "claimed_share", "draw_scaling", "figure_by", "scaling_groups"]

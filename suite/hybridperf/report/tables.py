@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from hybridperf.report.board import Board, Entry
+    from hybridperf.report.board import Board
+    from hybridperf.report.judged import Entry
     from hybridperf.score.official import Official
 
 __all__ = [

@@ -116,7 +116,10 @@ def _scores(table: Table, results: Sequence[Official], width: int) -> str:
     rows = [[_cell(metric, each) for metric in metrics] for each in results]
     heads = [metric.heading for metric in metrics]
     text = table_text(heads, rows, width, [metric.keep for metric in metrics])
-    notes = (_NOTES[table], *_of_plans(results), *_without_score(results))
+    notes = (
+        *(_NOTES[table], *_of_plans(results), *_without_score(results)),
+        *(*_by_both(results), *_unverified(results)),
+    )
     return "\n".join([text, *(line for note in notes for line in wrapped(note, width))])
 
 
@@ -150,6 +153,26 @@ def _without_score(results: Sequence[Official]) -> list[str]:
     return [
         f"{whys.count(why)} without official score: {visible(why)}" for why in dict.fromkeys(whys)
     ]
+
+
+def _unverified(results: Sequence[Official]) -> list[str]:
+    whys = [each.trust.unverified for each in results if each.trust.unverified]
+    return [f"{whys.count(why)} by stored evidence, {visible(why)}" for why in dict.fromkeys(whys)]
+
+
+def _by_both(results: Sequence[Official]) -> Iterator[str]:
+    """Yield what the rules and MLPerf's tool say of convergence: alike, or result by result."""
+    tested = [each for each in results if each.both is not None]
+    differing = []
+    for each in tested:
+        rules, tool = (verdict.words for verdict in each.both or ())
+        if rules != tool:
+            differing.append(each)
+    for each in differing:
+        score = each.score
+        yield visible(f"{score.org} {score.system} {score.benchmark}: {each.both_words}")
+    if alike := len(tested) - len(differing):
+        yield f"by the rules and by MLPerf's tool alike: {alike} of {len(tested)}"
 
 
 def _is_numeric(column: Sequence[str]) -> bool:

@@ -102,40 +102,55 @@ def check_path(path: Path, jobs: int = 1) -> Verdict:
         ]
         verdict = log_verdict(run.log.path, first_errors(alone).get(run.log.path))
         return Verdict(str(path), (run.log.path,), tuple(alone), RULESET, alone=(verdict,))
-    packages = find_results(path) if path.is_dir() else []
-    if not packages:
+    barred: list[Finding] = []
+    packages = find_results(path, barred) if path.is_dir() else []
+    if not packages and not barred:
         raise nothing_to_check(path)
-    return check_results(packages, str(path), jobs)
+    return check_results(packages, str(path), jobs, barred)
 
 
-def check_results(packages: Sequence[Package], path: str, jobs: int = 1) -> Verdict:
-    """Check results of this suite; ``path`` says what was checked."""
+def check_results(
+    packages: Sequence[Package], path: str, jobs: int = 1, barred: Iterable[Finding] = ()
+) -> Verdict:
+    """Check results of this suite; ``path`` says what was checked.
+
+    ``barred`` are findings on folders that cannot be read.
+    """
     judged = compared(parallel_map(_judge_package, packages, jobs))
-    pairs = zip(packages, judged, strict=True)
-    results = tuple(_result_verdict(package, each) for package, each in pairs)
-    findings = tuple(bounded(_found_in(packages, judged), visible(path)))
+
+    def found() -> Iterator[Finding]:
+        yield from barred
+        for each in judged:
+            yield from each.findings
+        for submission in submissions_of(packages):
+            yield from apply_all(_ruleset("submission"), submission, path=submission.org)
+
+    findings = tuple(bounded(found(), visible(path)))
     logs = tuple(log for each in judged for log in each.logs)
+    results = tuple(each.verdict for each in judged)
     return Verdict(path, logs, findings, RULESET, results=results)
-
-
-def _found_in(packages: Sequence[Package], judged: Iterable[Judged]) -> Iterator[Finding]:
-    """Yield the findings of results and submissions."""
-    for each in judged:
-        yield from each.findings
-    for submission in submissions_of(packages):
-        yield from apply_all(_ruleset("submission"), submission, path=submission.org)
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
     """One result: what was found in it, and the rung that it reaches."""
 
-    name: str  #: displayed path of its folder
+    package: Package
     logs: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     trust: Trust = field(default_factory=Trust)
     division: str = ""  #: as its logs state it
     traces: tuple[Trace, ...] = ()  #: of its runs, to find copies
+
+    @property
+    def verdict(self) -> ResultVerdict:
+        """Return the verdict that follows from the findings."""
+        wrong = first_errors(self.findings)
+        logs = tuple(log_verdict(log, wrong.get(log)) for log in self.logs)
+        whole = [each for each in self.findings if each.path not in self.logs]
+        # How many runs there are and may miss the target is a rule of its own.
+        verdict = result_verdict(self.package, RULESET, self.division, logs, whole, (None, 0))
+        return dataclasses.replace(verdict, trust=self.trust)
 
 
 def judge_result(result: Result) -> Judged:
@@ -144,22 +159,22 @@ def judge_result(result: Result) -> Judged:
     own, _ = _own_task_of(result)
     trust = trust_of(result, _task_of_result(result, own), findings)
     signature = signature_of(result)
-    signed = signature is not None and signature.good
+    signed = signature is not None and signature.good and signature.verified
     logs = tuple(run.log.path for run in result.runs)
     named = [run.log.value(keys.SUBMISSION_DIVISION) for run in result.runs]
     division = visible(next((each for each in named if isinstance(each, str)), ""))[:20]
     traces = tuple(traces_of(result, signed=signed))
-    return Judged(result.package.name, logs, findings, trust, division, traces)
+    return Judged(result.package, logs, findings, trust, division, traces)
 
 
 def compared(judged: Iterable[Judged]) -> list[Judged]:
     """Return ``judged`` with findings for runs that several of them have; those are not trusted."""
     every = list(judged)
-    places = {log: nth for nth, each in enumerate(every) for log in each.logs}
+    places = {each.package: nth for nth, each in enumerate(every)}
     traces = [trace for each in every for trace in each.traces]
     every = [dataclasses.replace(each, traces=()) for each in every]
-    for finding in copied_runs(traces):
-        nth = places[finding.path]
+    for package, finding in copied_runs(traces):
+        nth = places[package]
         every[nth] = dataclasses.replace(
             every[nth],
             findings=(*every[nth].findings, finding),
@@ -170,15 +185,6 @@ def compared(judged: Iterable[Judged]) -> list[Judged]:
 
 def _judge_package(package: Package) -> Judged:
     return judge_result(read_result(package))
-
-
-def _result_verdict(package: Package, judged: Judged) -> ResultVerdict:
-    wrong = first_errors(judged.findings)
-    logs = tuple(log_verdict(log, wrong.get(log)) for log in judged.logs)
-    whole = [each for each in judged.findings if each.path not in judged.logs]
-    # How many runs there are and may miss the target is a rule of its own.
-    verdict = result_verdict(package, RULESET, judged.division, logs, whole, (None, 0))
-    return dataclasses.replace(verdict, trust=judged.trust)
 
 
 def nothing_to_check(path: Path) -> UserError:

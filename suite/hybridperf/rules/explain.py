@@ -33,7 +33,7 @@ class Explanation:
     rule: str
     severity: str
     ruleset: str
-    mode: Literal["strict", "as-published"]  #: ``strict`` includes all of ``as-published``
+    mode: Literal["strict", "package", "as-published"]  #: each includes those after it
     checks: str
     source: str  #: paragraph of the MLPerf or HybridPerf rules
     remedy: str
@@ -77,7 +77,7 @@ def explain_all(source: str | Path) -> list[Explanation]:
                 name,
                 str(rule.severity),
                 ruleset,
-                "strict",
+                "package" if rule.scope.startswith("package.") else "strict",
                 checks,
                 rule.source,
                 rule.remedy,

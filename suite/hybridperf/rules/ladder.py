@@ -20,6 +20,7 @@ from hybridperf.findings import Finding, Severity, visible
 from hybridperf.log import keys
 from hybridperf.log.package import result_names
 from hybridperf.log.sums import SUMS, parse_sums
+from hybridperf.rules.plausibility_rules import has_known_peak, known_forward_flops
 from hybridperf.untrusted import DOCUMENT_CAP_BYTES, number, read_bounded
 
 if TYPE_CHECKING:
@@ -66,10 +67,18 @@ def trust_of(result: Result, task: Task | None, findings: Sequence[Finding]) -> 
             lacks = f"{rung.name} takes {lacks}"
             break
         reached = rung
+    proofs, unverified = [reached.names(evidence)], []
     # A signature or time stamp on what is not chained would lend it a trust that it has not.
-    proofs = [reached.names(evidence)]
-    proofs += _sealed_by(result) if reached.name not in {SELF_REPORTED, "log-verified"} else []
-    return Trust(reached.name, "; ".join(filter(None, proofs)), visible(lacks))
+    if reached.name not in {SELF_REPORTED, "log-verified"}:
+        proofs += _sealed_by(result)
+        signature = signature_of(result)
+        if signature is not None and signature.good and not signature.verified:
+            unverified.append(f"signature not verified here: {signature.problem}")
+    if reached.name not in {SELF_REPORTED, "log-verified", "chained"}:
+        unverified += _not_recounted(evidence)
+    return Trust(
+        reached.name, "; ".join(filter(None, proofs)), visible(lacks), "; ".join(unverified)
+    )
 
 
 def signature_of(result: Result) -> Signature | None:
@@ -145,6 +154,8 @@ def _lacks_sums(result: Result) -> str:
 def _lacks_rescoring(evidence: Evidence) -> str:
     task = evidence.task
     assert task is not None  # a lower rung has asked for it
+    if not has_known_peak(evidence.result):
+        return "devices of a known peak, to bound the time of its runs"
     for run in evidence.completed:
         which = f"run {run.number}"
         if not _sandbox(run):
@@ -153,13 +164,43 @@ def _lacks_rescoring(evidence: Evidence) -> str:
             return f"the names of the model's tensors and of its predictor, which {which} lacks"
         if not isinstance(run.fact("predictions", "path"), str):
             return f"the predictions of every final model, which {which} lacks"
+        if lacks := _lacks_models(run):
+            return f"{lacks}, which {which} lacks"
+        if known_forward_flops(run, task) is None:
+            return f"the suite's own table of units, to bound the time of {which}"
         stop = run.log.first(keys.RUN_STOP)
         reached = stop is not None and stop.metadata.get("status") == "success"
         if reached and number(run.fact("rescoring", "quality"), task.quality.target, 1) is None:
             return f"a final model that reaches the target when scored again, and {which} has none"
-        if labels_here(task, run.fact("data_sha256")) is None:
-            return f"the data of {which}, to count predictions again, which this machine lacks"
     return ""
+
+
+def _lacks_models(run: SealedRun) -> str:
+    """Return what a run lacks of models handed over on the clock; ``""`` if nothing."""
+    resumed = run.log.first(keys.RESUMED)
+    line = 0 if resumed is None else run.log.all(keys.RESUMED)[-1].line
+    stop = run.log.first(keys.RUN_STOP)
+    last = next(reversed(run.log.all(keys.EVAL_ACCURACY)), None)
+    handed_over = [
+        entry.metadata.get("epoch_num")
+        for entry in run.log.all(keys.WEIGHTS)
+        if entry.line > line and stop is not None and entry.line < stop.line
+    ]
+    if last is None or last.metadata.get("epoch_num") not in handed_over:
+        return "the weights that predicted last, handed over before the verdict"
+    if handed_over[1:] and number(run.fact("rescoring", "earlier", "quality"), 0, 1) is None:
+        return "the score of an earlier model, drawn at random after the run"
+    return ""
+
+
+def _not_recounted(evidence: Evidence) -> list[str]:
+    """Return that predictions could not be counted again, if this machine lacks their data."""
+    task = evidence.task
+    assert task is not None  # a lower rung has asked for it
+    for run in evidence.completed:
+        if labels_here(task, run.fact("data_sha256")) is None:
+            return [f"not recounted here: the data of {task.name} is not on this machine"]
+    return []
 
 
 def _sandbox(run: SealedRun) -> str:
@@ -191,7 +232,7 @@ def _confirmed_by(evidence: Evidence) -> tuple[list[str], str]:
             problem = "a re-run by another organisation than the result's own"
         elif statement.subject != subject_of(result.package):
             problem = f"a re-run of this result, and that by {name} is of another"
-        elif not signed.good:
+        elif not (signed.good and signed.verified):
             problem = f"a signature, and of that by {name} {signed.problem}"
         elif statement.problem:
             problem = f"a re-run that confirms it, and of that by {name} {statement.problem}"
@@ -231,7 +272,9 @@ RUNGS: Final = (
     Rung(
         "re-scored",
         "trainer and predictor in a named sandbox, the suite's own predictor (closed division), "
-        "the task's model, and kept predictions that reach the target when counted again",
+        "the task's model, weights handed over on the clock before each verdict, of which the last "
+        "and one drawn at random are scored again, a bound on the time by the suite's own table of "
+        "units, and kept predictions that the harness counted and that reach the target",
         "a cheating trainer under an honest operator",
         _lacks_rescoring,
         _sandbox_names,

@@ -1,6 +1,7 @@
 """Rules for plausibility: no system exceeds the peak throughput stated by its vendor.
 
-Only model FLOPs are counted, without recomputation and padding.
+Only model FLOPs are counted, without recomputation and padding, by tables of the suite's own: no
+result's word is taken for them.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ from hybridperf.errors import UserError
 from hybridperf.findings import Severity
 from hybridperf.log import keys
 from hybridperf.plan import ParallelPlan
+from hybridperf.projection.units import load_units
 from hybridperf.rules.rule import Deviation, rule
 from hybridperf.score.convergence import count_key, samples_at
 from hybridperf.system.catalog import find_accelerator
 from hybridperf.system.counts import accelerator_count, accelerators_per_node, device_count
-from hybridperf.untrusted import number
+from hybridperf.tasks.registry import find_task, task_names
+from hybridperf.tasks.tensors import accepted_tensors
+from hybridperf.untrusted import COUNT_CAP, number, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hybridperf.log.log import Log
-    from hybridperf.log.package import Result
+    from hybridperf.log.package import Result, SealedRun
     from hybridperf.rules.mlperf.ruleset import Benchmark
     from hybridperf.tasks.task import Task
 
@@ -66,21 +70,62 @@ def own_below_the_peak(
 ) -> Iterator[Deviation]:
     """Runs take time, and are slower than the peak of the described devices, where it is known.
 
-    Without accelerators the peak is that of the cores: more than any processor's, by the precision
-    of the plan.
+    The FLOPs of a sample are those of the suite's unit table. Without accelerators the peak is that
+    of the cores: more than any processor's, by the precision of the plan. Then each block also has
+    the processor time that its samples take at that peak, where the harness has measured it.
     """
     yield from _without_time(result)
     for run in result.runs:
         per_cycle = core_flops_per_cycle.get(_precision(run.log), core_flops_per_cycle["other"])
         peak = _peak_flops(result, formats) or _cores_peak(result, per_cycle * core_hz)
-        if peak is None:
-            return
-        forward = _forward_flops(run.log)
+        forward = known_forward_flops(run, task)
         evaluation = next(reversed(run.log.all(keys.EVAL_ACCURACY)), None)
-        if forward is not None and evaluation is not None:
+        if forward is None or evaluation is None:
+            continue
+        flops = forward * (1 + _BACKWARD)
+        if peak is not None:
             samples = samples_at(run.log, task.name, "epoch_num", evaluation)
-            flops = forward * (1 + _BACKWARD)
             yield from _judged(run.log, run.number, flops, samples, peak, warn_above)
+        if not accelerators_per_node(result.system or {}):
+            yield from _steps_not_taken(run, flops, per_cycle * core_hz)
+
+
+def _steps_not_taken(run: SealedRun, flops: float, core_peak: float) -> Iterator[Deviation]:
+    """Yield a deviation for the first block with less processor time than its samples take."""
+    processor_s = None
+    for entry in run.log.entries:
+        if entry.key == keys.TRACKED_STATS and isinstance(entry.value, dict):
+            measured = number(entry.value.get("processor_s"), 0)
+            processor_s = processor_s if measured is None else measured
+        if entry.key != keys.BLOCK_STOP:
+            continue
+        samples = whole(entry.metadata.get("samples"), 0, COUNT_CAP) or 0
+        if processor_s is not None and processor_s < (least_s := samples * flops / core_peak):
+            expected = f"{least_s:.3g} s of processor time or more, for {samples} samples"
+            yield Deviation(expected, f"{processor_s:.3g} s", entry.line, run.number)
+            return
+        processor_s = None
+
+
+def known_forward_flops(run: SealedRun, task: Task) -> float | None:
+    """Return the FLOPs of the forward pass on a sample, by the suite's own table of units.
+
+    None if there is none of the task, or if an open run trained another model than the task's.
+    """
+    if task.name not in task_names() or find_task(task.name).sha256 != task.sha256:
+        return None
+    closed = run.log.value(keys.SUBMISSION_DIVISION) == "closed"
+    if not closed and run.fact("model", "sha256") not in accepted_tensors(task):
+        return None
+    return load_units(task.name).forward_flops
+
+
+def has_known_peak(result: Result) -> bool:
+    """Tell whether the described devices have a peak by which time is bounded."""
+    system = result.system or {}
+    if accelerators_per_node(system):
+        return find_accelerator(str(system.get("accelerator_model_name", ""))) is not None
+    return bool(device_count(system))
 
 
 def _without_time(result: Result) -> Iterator[Deviation]:
@@ -151,16 +196,3 @@ def _peak_flops(result: Result, formats: Sequence[str]) -> tuple[float, str] | N
         return None
     peaks = [accelerator.peak_tflops.get(name, 0.0) for name in formats]
     return count * max(peaks, default=0.0) * 1e12, f"{count} {accelerator.name}"
-
-
-def _forward_flops(log: Log) -> float | None:
-    """Return the forward FLOPs per sample of all stages; None if the log lacks them."""
-    stages = log.value(keys.PARTITION)
-    if not isinstance(stages, list) or not stages:
-        return None
-    parts = [
-        stage.get("forward_flops_per_sample") if isinstance(stage, dict) else None
-        for stage in stages
-    ]
-    numbers = [flops for part in parts if (flops := number(part, 0))]
-    return float(sum(numbers)) if len(numbers) == len(parts) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.findings import Finding, Severity
+from hybridperf.findings import UNREADABLE, Finding, Severity
 from hybridperf.log.lines import A_LOG, PUT_IT_THERE
 from hybridperf.log.package import PUT_BACK
 
@@ -40,6 +40,13 @@ READING: Final = {  # by rule id
         ours=True,
         rounds=True,
     ),
+    UNREADABLE: Reading(
+        "This machine can read every file and folder; else a result is not judged.",
+        "HybridPerf rules, section 3: what is judged",
+        "get permission to read it",
+        ours=True,
+        rounds=True,
+    ),
     "log.line": Reading(
         "Every MLLOG line is UTF-8 text with one JSON object of the right fields and types.",
         _LOGGING,
@@ -65,7 +72,7 @@ READING: Final = {  # by rule id
         ours=True,
     ),
     "result.manifest": Reading(
-        "A run's manifest is JSON that can be read.",
+        "A run's manifest is JSON that can be read, in the format that this suite writes.",
         "HybridPerf rules, section 3: the manifest of a run",
         PUT_BACK,
         ours=True,
@@ -81,6 +88,12 @@ READING: Final = {  # by rule id
         "No run of a result stands in another result that is checked with it.",
         "HybridPerf rules, section 8: runs are independent",
         "remove what was copied; every result is made of runs of its own",
+        ours=True,
+    ),
+    "result.disputed": Reading(
+        "No run of a result stands in another result of equal right.",
+        "HybridPerf rules, section 8: runs are independent",
+        "sign the original with 'hybridperf sign', or remove the copy",
         ours=True,
     ),
     "mlperf.line": Reading(
@@ -146,4 +159,5 @@ def unreadable_log(log: Log) -> list[Finding]:
     """Return the findings of an unreadable or empty log; an empty list for other logs."""
     if not log.entries and not log.findings:
         return [Finding("log.file", A_LOG, "no such line", PUT_IT_THERE, log.path)]
-    return log.findings if any(each.rule == "log.file" for each in log.findings) else []
+    barred = any(each.rule in {"log.file", UNREADABLE} for each in log.findings)
+    return log.findings if barred else []

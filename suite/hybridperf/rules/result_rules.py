@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hybridperf.findings import Severity
 from hybridperf.log import keys
 from hybridperf.rules.rule import Deviation, rule
+from hybridperf.untrusted import COUNT_CAP, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,7 @@ def _completed(result: Result) -> list[SealedRun]:
     "result.run_count",
     scope="result",
     source="MLPerf Training rules, section 12: a stated number of runs makes a result",
-    remedy="repeat the command: it makes the missing runs",
+    remedy="repeat the command without --runs: it makes the missing runs",
 )
 def run_count(result: Result, task: Task) -> Iterator[Deviation]:
     """There are as many completed runs as the task requires."""
@@ -133,8 +134,11 @@ def ended_attempts(result: Result, task: Task) -> Iterator[Deviation]:
     outcomes = Counter(
         str(run.fact("outcome")) for run in result.runs if run.log.first(keys.ENDING)
     )
-    for outcome, count in sorted(outcomes.items()):
-        yield Deviation("attempts that end by themselves", f"{count} {outcome}")
+    # Earlier harnesses did not seal an attempt that failed with the machine.
+    if retries := sum(whole(run.fact("retries"), 0, COUNT_CAP) or 0 for run in result.runs):
+        outcomes["of which no log was kept"] = retries
+    if found := ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())):
+        yield Deviation("attempts that end by themselves", found)
 
 
 @rule(

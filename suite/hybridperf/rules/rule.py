@@ -18,6 +18,7 @@ __all__ = [
     "RULES",
     "Deviation",
     "Rule",
+    "Scope",
     "apply_all",
     "bounded",
     "first_of",
@@ -27,8 +28,17 @@ __all__ = [
 ]
 
 #: the subject of a rule: "run": `SealedRun`, "result": `Result`, "mlperf.log": `Log`,
-#: "mlperf.result": `Result`, "submission": `Submission`
-Scope = Literal["run", "result", "mlperf.log", "mlperf.result", "submission"]
+#: "mlperf.result": `Result`, "submission": `Submission`; of MLPerf's package checker,
+#: "package.result": `Submitted`, "package.submission": `Submission`
+Scope = Literal[
+    "run",
+    "result",
+    "mlperf.log",
+    "mlperf.result",
+    "submission",
+    "package.result",
+    "package.submission",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.evidence.trust import Trust
-from hybridperf.findings import Finding, Severity
+from hybridperf.findings import UNREADABLE, Finding, Severity
+from hybridperf.score.validity import Judgement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from hybridperf.log.package import Package
 
 __all__ = [
+    "COPIES",
+    "DISPUTED",
+    "UNFINISHED",
     "LogVerdict",
     "Outcome",
     "ResultVerdict",
@@ -26,6 +30,10 @@ __all__ = [
 
 RULESET: Final = "hybridperf-1.0"  #: of this suite
 VERSION: Final = 2  #: of the JSON; 1 had neither version nor results
+COPIES: Final = "result.copies"
+DISPUTED: Final = "result.disputed"
+UNFINISHED: Final = frozenset({"result.run_count", "mlperf.runs"})  #: that further runs resolve
+_MISSED: Final = frozenset({"result.missed", "mlperf.missed", "mlperf.target"})
 
 
 class Outcome(enum.StrEnum):
@@ -48,6 +56,7 @@ class LogVerdict:
     path: str
     outcome: Outcome
     why: str = ""  #: the first error
+    rule: str = ""  #: that it breaks
     missed: bool = False  #: it breaks only what makes a run count as the slowest
     began_ms: int | None = None  #: time of run_start
 
@@ -63,10 +72,17 @@ class ResultVerdict:
     package: Package
     ruleset: str
     division: str  #: as its logs state it, "" if they do not
-    outcome: Outcome
+    judgement: Judgement
     why: str  #: what makes it invalid, or is worth knowing
     logs: tuple[LogVerdict, ...]
     trust: Trust = field(default_factory=Trust)  #: self-reported, but for results of this suite
+
+    @property
+    def outcome(self) -> Outcome:
+        """Return the judgement as a log's: what is judged and not valid is invalid."""
+        if self.judgement in {Judgement.VALID, Judgement.NOT_JUDGED}:
+            return Outcome(self.judgement)
+        return Outcome.INVALID
 
     def as_json(self) -> dict[str, object]:
         """Return the verdict in the documented JSON schema."""
@@ -78,6 +94,7 @@ class ResultVerdict:
             "division": self.division,
             "ruleset": self.ruleset,
             "verdict": self.outcome.value,
+            "judgement": self.judgement.value,
             "why": self.why,
             **asdict(self.trust),
             "logs": len(self.logs),
@@ -102,13 +119,23 @@ class Verdict:
         """Tell whether no result, no log by itself and nothing outside of them is invalid."""
         if not self.all_logs:
             return not any(finding.severity is Severity.ERROR for finding in self.findings)
-        if Outcome.INVALID in self._outcomes:
-            return False
+        return Outcome.INVALID not in self._outcomes and not self.errors_elsewhere
+
+    @property
+    def errors_elsewhere(self) -> list[Finding]:
+        """Return the errors in other files than logs, such as descriptions of systems."""
         inside = {log.path for log in self.all_logs}
         inside |= {result.package.name for result in self.results}
-        return not any(
-            each.severity is Severity.ERROR and each.path not in inside for each in self.findings
-        )
+        return [
+            each
+            for each in self.findings
+            if each.severity is Severity.ERROR and each.path not in inside
+        ]
+
+    @property
+    def unreadable(self) -> list[Finding]:
+        """Return the files and folders that this machine cannot read."""
+        return [finding for finding in self.findings if finding.rule == UNREADABLE]
 
     @property
     def judged(self) -> bool:
@@ -172,32 +199,55 @@ def result_verdict(
     ``runs`` is how many runs are asked for, if known, and how many of them may miss the target;
     None if the ruleset does not judge the result.
     """
+    judgement, why = _judged(package, logs, list(findings), runs)
+    return ResultVerdict(package, ruleset, division, judgement, why, logs)
+
+
+def _judged(
+    package: Package,
+    logs: tuple[LogVerdict, ...],
+    findings: list[Finding],
+    runs: tuple[int | None, int] | None,
+) -> tuple[Judgement, str]:
+    """Return the judgement of `result_verdict`, and why."""
+    errors = [each for each in findings if each.severity is Severity.ERROR]
+    barred = [f"{_name(log)}: {log.why}" for log in logs if log.rule == UNREADABLE]
+    barred += [f"{each.path}: {_words(each)}" for each in errors if each.rule == UNREADABLE]
+    if barred:
+        more = f", and {len(barred) - 1} more" if len(barred) > 1 else ""
+        return Judgement.NOT_JUDGED, f"{barred[0]}{more}"
     if runs is None:
-        known = f"no rules for {package.benchmark:.60}"
-        outcome = Outcome.NOT_JUDGED
-        return ResultVerdict(package, ruleset, division, outcome, known, logs)
+        return Judgement.NOT_JUDGED, f"no rules for {package.benchmark:.60}"
     asked, most = runs
     wrong = [log for log in logs if log.outcome is Outcome.INVALID]
     broken = [log for log in wrong if not log.missed]
-    errors = [each for each in findings if each.severity is Severity.ERROR]
     in_order = sorted(logs, key=lambda log: (log.began_ms is None, log.began_ms or 0))
     missed = [log.outcome is Outcome.INVALID for log in in_order]
-    outcome, why = Outcome.INVALID, ""
-    if errors:
-        why = _words(errors[0])
-    elif broken:
-        why = f"{_count(len(broken), 'log')} invalid: {_name(broken[0])}: {broken[0].why}"
-    elif asked is not None and len(logs) < asked:
-        why = f"{len(logs)} of {asked} runs"
-    elif most_windows_fail(missed, asked or len(logs), most):
+    reasons = [(each.rule, _words(each)) for each in errors]
+    invalid = f"{_count(len(broken), 'log')} invalid"
+    reasons += [(log.rule, f"{invalid}: {_name(log)}: {log.why}") for log in broken]
+    if reasons:
+        judgement = _judgement_of({rule for rule, _ in reasons})
+        return judgement, next(why for rule, why in reasons if _judgement_of({rule}) is judgement)
+    if not logs or (asked is not None and len(logs) < asked):
+        return Judgement.PROVISIONAL, f"{len(logs)} of {asked or 'any'} runs"
+    if most_windows_fail(missed, asked or len(logs), most):
         why = f"{len(wrong)} of {len(logs)} logs invalid, at most {most} may be: "
         why += f"{_name(wrong[0])}: {wrong[0].why}"
-    else:
-        outcome = Outcome.VALID
-        if wrong:
-            why = f"{_count(len(wrong), 'run')} counted as slowest: {_name(wrong[0])}: "
-            why += wrong[0].why
-    return ResultVerdict(package, ruleset, division, outcome, why, logs)
+        return _judgement_of({log.rule for log in wrong}), why
+    if wrong:
+        why = f"{_count(len(wrong), 'run')} counted as slowest: {_name(wrong[0])}: "
+        return Judgement.VALID, f"{why}{wrong[0].why}"
+    return Judgement.VALID, ""
+
+
+def _judgement_of(rules: set[str]) -> Judgement:
+    """Return the judgement on a result that breaks ``rules``, one at least."""
+    if rules - {DISPUTED} - _MISSED - UNFINISHED:
+        return Judgement.BROKEN
+    if DISPUTED in rules:
+        return Judgement.DISPUTED
+    return Judgement.MISSED if rules & _MISSED else Judgement.PROVISIONAL
 
 
 def first_errors(findings: Iterable[Finding]) -> Mapping[str, Finding]:
@@ -213,7 +263,8 @@ def log_verdict(path: str, error: Finding | None, **fields: object) -> LogVerdic
     """Return the verdict on a log whose first error is ``error``."""
     if error is None:
         return LogVerdict(path, Outcome.VALID, **fields)  # type: ignore[arg-type]  # of its fields
-    return LogVerdict(path, Outcome.INVALID, _words(error), **fields)  # type: ignore[arg-type]  # as above
+    outcome = Outcome.NOT_JUDGED if error.rule == UNREADABLE else Outcome.INVALID
+    return LogVerdict(path, outcome, _words(error), error.rule, **fields)  # type: ignore[arg-type]  # as above
 
 
 def _words(finding: Finding) -> str:

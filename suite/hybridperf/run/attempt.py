@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import shutil
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -31,6 +31,7 @@ from hybridperf.run.processes import end_processes
 from hybridperf.run.rank_server import RankServer
 from hybridperf.run.rescore import rescore
 from hybridperf.run.resume import reopen, resumable_epoch
+from hybridperf.run.scratch import remove_folder
 from hybridperf.run.seal import Sealed, remove_irregular_files, seal
 from hybridperf.run.spec import RunSpec
 from hybridperf.run.supervise import supervise
@@ -85,25 +86,13 @@ class Attempt:
         folder = attempt_folder(surroundings.package, number)
         return cls(RunSpec.read(folder / "run.json"), surroundings)
 
-    @property
-    def failed_with_machine(self) -> bool:
-        """Return whether the attempt ended because memory or disk ran out or the machine stopped.
-
-        It is then made again, with the same seed, and never published.
-        """
-        spec = self.spec
-        restarted = spec.machine_start not in {"", machine_start()}
-        ended = spec.machine_failed.exists()
-        return ended or (restarted and not spec.ending.exists() and resumable_epoch(spec) is None)
-
     def run(self) -> Sealed:
         """Launch, supervise, rescore and seal the run.
 
         Raises:
             OSError: if the disk is full.
-            UserError: exit status 4 if the machine failed, a rank failed before the clock started
-                or the predictor was killed, 5 if interrupted while the attempt can be resumed or is
-                being rescored.
+            UserError: exit status 4 if a rank failed before the clock started or the predictor was
+                killed, 5 if interrupted while the attempt can be resumed or is being rescored.
         """
         Path(self.spec.folder).mkdir()
         self.spec.work.mkdir()
@@ -124,8 +113,9 @@ class Attempt:
     def finish(self, number: int) -> Sealed:
         """Seal the attempt that an earlier harness started, whichever step it has reached.
 
-        If that harness ended before the attempt did, the attempt counts as interrupted. Its files
-        count only if the log agrees with them, because the trainer could have written them too.
+        If that harness ended before the attempt did, the attempt counts as interrupted, or as
+        failed with the machine if that was started again or its disk was full. Its files count only
+        if the log agrees with them, because the trainer could have written them too.
 
         Raises:
             UserError: exit status 4 if the predictor was killed, 5 if interrupted while the model
@@ -134,11 +124,22 @@ class Attempt:
         end_processes(self.spec.path)
         problem = _remove_refused_files(self.spec) or disagreement(self.spec, number)
         ending = Ending(Outcome.INTERRUPTED, "the harness was ended")
+        if self.spec.machine_start not in {"", machine_start()}:
+            ending = Ending(Outcome.ENVIRONMENT, "the machine was started again")
+        if self.spec.disk_full.exists():
+            ending = Ending(Outcome.ENVIRONMENT, os.strerror(errno.ENOSPC))
         if problem:
             ending = Ending(Outcome.CRASHED, problem)
         elif self.spec.ending.exists():
             ending = _noted_ending(self.spec)
+        self._make_room(ending)
         return self._score_and_seal(ending)
+
+    def _make_room(self, ending: Ending) -> None:
+        """Remove what the trainer wrote if the machine failed: it may be what filled the disk."""
+        if ending.outcome is Outcome.ENVIRONMENT:
+            with contextlib.suppress(OSError):  # it is gone already
+                remove_folder(self.spec.work)
 
     def _supervised(self, resumed_at: int) -> Ending:
         """Run the ranks of all nodes until they end; the log has ``resumed_at`` bytes before."""
@@ -157,6 +158,7 @@ class Attempt:
                 around.peers,
                 resumed_at=resumed_at,
             )
+            server.save_models()
         self.imported = server.imported
         return ending
 
@@ -166,33 +168,27 @@ class Attempt:
             yield
         except OSError as error:
             if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-                self._note_machine_failed()
+                with contextlib.suppress(OSError):  # an empty file needs no space, or hardly any
+                    self.spec.disk_full.touch()
             raise
-
-    def _note_machine_failed(self) -> None:
-        with contextlib.suppress(OSError):  # an empty file needs no space, or hardly any
-            self.spec.machine_failed.touch()
 
     def _end(self, ending: Ending) -> Sealed:
         """Seal the attempt, which has ended, unless it can be resumed.
 
         Raises:
-            UserError: exit status 4 if the machine or, before the clock started, a rank failed, 5
-                if the attempt was interrupted and can be resumed.
+            UserError: exit status 4 if a rank failed before the clock started, 5 if the attempt was
+                interrupted and can be resumed.
         """
         spec = self.spec
         if problem := _remove_refused_files(spec):
             ending = dataclasses.replace(ending, outcome=Outcome.CRASHED, reason=problem)
-        if ending.outcome is Outcome.ENVIRONMENT:
-            self._note_machine_failed()
-            again = "nothing is published; give the same command again to make it anew"
-            raise UserError(f"{self._name} failed: {ending.reason}; {again}.", ExitCode.ENVIRONMENT)
         if ending.outcome is Outcome.UNSTARTED:
             raise self._withdrawn(ending.reason)
         if ending.outcome is Outcome.INTERRUPTED and (epoch := resumable_epoch(spec)) is not None:
             what = f"{self._name} was {ending.reason} after epoch {epoch}"
             again = "give the same command again to continue"
             raise UserError(f"{what}; {again}.", ExitCode.INTERRUPTED)
+        self._make_room(ending)
         write_atomically(spec.ending, canonical_json(dataclasses.asdict(ending)))
         if self.imported:
             facts = import_facts(self.imported, ("hybridperf", spec.trainer))
@@ -207,7 +203,7 @@ class Attempt:
         printed = output_file(self.surroundings.package, self.spec.attempt)
         with contextlib.suppress(FileNotFoundError):
             self.spec.output.replace(printed)
-        shutil.rmtree(self.spec.folder)
+        remove_folder(Path(self.spec.folder))
         what = f"{self._name} ended before its clock started, and does not count: {reason}"
         again = "mend that and give the same command again"
         return UserError(

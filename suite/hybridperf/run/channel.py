@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import socket
 import struct
 from dataclasses import dataclass, field
@@ -48,6 +49,7 @@ __all__ = [
 CHANNEL_VARIABLE: Final = "HYBRIDPERF_CHANNEL"
 #: environment variable: TOKEN@PATH of the harness's socket, TOKEN@HOST:PORT from other machines
 _LENGTHS: Final = struct.Struct("!IQ")  # of the JSON object and of the payload, in bytes
+_CREDENTIALS: Final = struct.Struct("3i")  # process, user and group: unix(7)
 _MOST_DESCRIPTORS: Final = 4
 MODULES_CAP_BYTES: Final = 2**23  #: of the payload of `Imported`
 _PART_BYTES: Final = 2**18  #: read at once
@@ -99,6 +101,9 @@ class Predictions:
 
     chunks: tuple[tuple[int, ...], ...]  #: [chunk]: first sample, and the one after the last
     payload: bytes = b""
+    weights: int | None = None
+    #: bytes of the weights that predicted, in sealed memory that comes as a file descriptor; None
+    #: if the rank holds none, or does not hand them over
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,22 +196,42 @@ FROM_HARNESS: Final[Table] = {
 class Channel:
     """One end of a connection; ``expected`` are the messages that the other end may send.
 
-    The end that expects `FROM_HARNESS` also takes file descriptors.
+    File descriptors come with messages where both ends are on one machine.
     """
 
     def __init__(self, connection: socket.socket, expected: Mapping[str, type[Message]]) -> None:
         self._socket, self._expected = connection, expected
         self.most_payload_bytes = 0  #: that may come with one message
+        self.local = connection.family == socket.AF_UNIX  #: whether descriptors can be sent
         self._buffer = bytearray()
-        self.descriptors: list[int] = []  #: received so far
+        self._descriptors: list[int] = []  # received and not taken
+
+    def peer(self) -> int | None:
+        """Return the id of the process at the other end; None if it is on another machine."""
+        if not self.local:
+            return None
+        found = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        return int(_CREDENTIALS.unpack(found)[0])
 
     def fileno(self) -> int:
         """Return the file descriptor of the socket, for `select`."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, and the file descriptors that nobody took."""
         self._socket.close()
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+    def take_descriptor(self) -> int:
+        """Return the first file descriptor that came and was not taken, which the caller closes.
+
+        Raises:
+            ChannelError: if there is none.
+        """
+        if not self._descriptors:
+            raise ChannelError("a message without the memory that it names")
+        return self._descriptors.pop(0)
 
     def send(self, message: Message, descriptor: int | None = None) -> None:
         """Send ``message``, with an open file descriptor if the other end is on this machine.
@@ -240,16 +265,15 @@ class Channel:
         """Read what has arrived, or wait until something does.
 
         Raises:
-            ChannelError: if the other end is gone.
+            ChannelError: if the other end is gone, or sends more file descriptors than any message.
         """
         try:
-            if self._expected is FROM_HARNESS:
-                part, taken, _, _ = socket.recv_fds(self._socket, _PART_BYTES, _MOST_DESCRIPTORS)
-                self.descriptors += taken
-            else:
-                part = self._socket.recv(_PART_BYTES)
+            part, received, _, _ = socket.recv_fds(self._socket, _PART_BYTES, _MOST_DESCRIPTORS)
         except OSError as error:
             raise ChannelError(f"the other end is gone: {error.strerror}") from error
+        self._descriptors += received
+        if len(self._descriptors) > _MOST_DESCRIPTORS:
+            raise ChannelError("more files than messages name")
         if not part:
             raise ChannelError("the other end is gone")
         self._buffer += part

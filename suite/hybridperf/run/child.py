@@ -17,7 +17,7 @@ import runpy
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from hybridperf.run.descendants import adopt_orphans, end_descendants
 from hybridperf.run.provenance import package_folder
@@ -32,6 +32,7 @@ __all__ = [
     "SANDBOX_VARIABLE",
     "become_module",
     "die_with_parent",
+    "end_with",
     "import_torch",
     "main",
     "run_module",
@@ -87,6 +88,11 @@ def _stay_outside() -> None:
         signal.signal(number, signal.SIG_IGN)  # the processes inside have got it too
     code = os.waitstatus_to_exitcode(os.waitpid(inside, 0)[1])
     end_descendants()
+    end_with(code)
+
+
+def end_with(code: int) -> NoReturn:
+    """End this process with the exit status ``code``, or by the signal ``-code``."""
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with contextlib.suppress(OSError):  # of SIGKILL

@@ -14,6 +14,7 @@ from hybridperf.run.folder import completed_runs, sealed_runs
 from hybridperf.run.provenance import code_hashes
 from hybridperf.tasks.data import check_data
 from hybridperf.tasks.registry import is_of_suite
+from hybridperf.untrusted import parse_object, read_object, reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,27 +43,55 @@ _HARDWARE: Final = (
     "framework",
 )
 _LONGEST: Final = 80  #: characters of a value in a message
+_ABSENT: Final = object()  #: in the place of a field that a description lacks
 
 
 def settle_system(package: Package, description: dict[str, object], request: RunRequest) -> None:
     """Write the system description, or compare it with the one already in the submission.
 
     Raises:
-        UserError: exit status 2 if they differ.
+        UserError: exit status 2 if they differ, naming the first field that does.
     """
     entry = {"submitter": request.org, "division": request.division, "status": "onprem"}
     content = canonical_json(description | entry | {"system_name": package.system})
     if not package.system_file.exists():
         write_atomically(package.system_file, content)
-    elif package.system_file.read_bytes() != content:
-        finding = Finding(
-            "run.system",
-            "the system that the earlier runs of this result ran on",
-            "other hardware or software",
-            "choose a new entry with --system NAME, or another folder with --out",
-            path=str(package.system_file),
-        )
-        raise UserError(finding, ExitCode.USAGE)
+        return
+    if package.system_file.read_bytes() == content:
+        return
+    expected, found = "the description that the harness wrote", "an edited one"
+    try:
+        before = read_object(package.system_file)
+    except (OSError, ValueError) as error:
+        found = reason(error)
+    else:
+        if differs := _first_field(before, parse_object(content.decode())):
+            name, old, new = differs
+            expected = f"{name} {_shown(old)}, as on the system of the earlier runs"
+            found = _shown(new)
+    remedy = "choose a new entry with --system NAME, or another folder with --out"
+    finding = Finding("run.system", expected, found, remedy, path=str(package.system_file))
+    raise UserError(finding, ExitCode.USAGE)
+
+
+def _first_field(before: object, now: object, name: str = "") -> tuple[str, object, object] | None:
+    """Return name and values of the first field that differs between two descriptions."""
+    if before == now:
+        return None
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in sorted({*before, *now}):
+            inner = f"{name}.{key}" if name else key
+            if found := _first_field(before.get(key, _ABSENT), now.get(key, _ABSENT), inner):
+                return found
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        for index, (one, other) in enumerate(zip(before, now, strict=True)):
+            if found := _first_field(one, other, f"{name}.{index}"):
+                return found
+    return name, before, now
+
+
+def _shown(value: object) -> str:
+    return "none" if value is _ABSENT else f"{value!r:.{_LONGEST}}"
 
 
 def settle_task(package: Package, request: RunRequest, task: Task) -> str:

@@ -1,4 +1,4 @@
-"""Descendants of a process, wherever they went: adopt orphans, continue stopped ones, end all."""
+"""Descendants of a process, wherever they went: adopt, continue, end them, and count their time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import signal
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["StoppedProcesses", "adopt_orphans", "end_descendants"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["StoppedProcesses", "adopt_orphans", "end_descendants", "processor_seconds"]
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _STOPPED: Final = "T"  #: by a signal, not by a debugger, which is "t" (proc_pid_stat(5))
@@ -64,6 +67,24 @@ class StoppedProcesses:
                 if states.get(process, ("", 0))[0] == _STOPPED:
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         os.kill(process, signal.SIGCONT)
+
+
+def processor_seconds(roots: Iterable[int]) -> float | None:
+    """Return the processor time of ``roots`` and of all that they started; None if unknown.
+
+    The kernel counts it, in steps of 10 ms on most systems. Source: proc_pid_stat(5).
+    """
+    ticks, waiting = 0, [*roots]
+    while waiting:
+        folder = Path("/proc", str(waiting.pop()))
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            children = [each.read_text() for each in (folder / "task").glob("*/children")]
+        except OSError:  # it has just ended
+            return None
+        ticks += sum(map(int, fields[11:15]))  # its own, and that of children that have ended
+        waiting += map(int, " ".join(children).split())
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _descendants(root: int) -> list[int]:

@@ -28,7 +28,7 @@ __all__ = [
 
 
 class Outcome(enum.StrEnum):
-    """The outcome of an attempt; all but two are sealed and numbered."""
+    """The outcome of an attempt; all but one are sealed and numbered."""
 
     SUCCESS = "success"
     TARGET_MISSED = "target_missed"  #: ended at the task's last epoch, below the target
@@ -38,7 +38,7 @@ class Outcome(enum.StrEnum):
     UNSTARTED = "unstarted"
     SILENT = "silent"  #: some rank made no progress for too long
     OVER_BUDGET = "over_budget"  #: initialisation, training or ending took too long
-    #: the machine failed: memory or disk ran out, or it stopped; not sealed, and made again
+    #: the machine failed: memory or disk ran out, or it stopped
     ENVIRONMENT = "environment"
     REFUSED = "refused"  #: the harness could not reproduce the reported quality
 

@@ -25,7 +25,13 @@ if TYPE_CHECKING:
     from hybridperf.log.package import Package
     from hybridperf.run.spec import RunSpec
 
-__all__ = ["another_model", "keep_model", "remove_excess_weights", "weights_sha256"]
+__all__ = [
+    "another_model",
+    "keep_model",
+    "most_weights_bytes",
+    "remove_excess_weights",
+    "weights_sha256",
+]
 
 _NUMBER_BYTES: Final = 8  #: of the widest type of tensors
 _MARGIN_BYTES: Final = 2**20  #: of a file, for names and shapes
@@ -37,12 +43,21 @@ def weights_sha256(spec: RunSpec) -> dict[str, str]:
     return {path.name: file_sha256(path) for path in weights_parts(spec.weights)}
 
 
-def remove_excess_weights(spec: RunSpec) -> str:
-    """Remove final weights that are too large to be read and copied; return what was removed.
+def most_weights_bytes(spec: RunSpec, parts: int) -> tuple[int, str]:
+    """Return the most bytes that weights in so many ``parts`` may have, and why.
 
     In the closed division the task's tensors say how large they can be. Too many parts, or parts
     with long names, would make a manifest that nobody reads.
     """
+    values = tensor_values(spec.task()) if spec.division == "closed" else None
+    if values is None:
+        return WEIGHTS_CAP_BYTES, f"in the {spec.division} division"
+    most = values * _NUMBER_BYTES + parts * _MARGIN_BYTES
+    return most, f"for the {values} numbers of the task's model"
+
+
+def remove_excess_weights(spec: RunSpec) -> str:
+    """Remove final weights that are too large to be read and copied; return what was removed."""
     parts = weights_parts(spec.weights)
     odd = next((path.name for path in parts if not NAME.fullmatch(path.name)), None)
     if odd is not None or len(parts) > _MOST_PARTS:
@@ -51,11 +66,7 @@ def remove_excess_weights(spec: RunSpec) -> str:
             return f"the trainer saved weights in {odd!r:.80}, which is no name of a part"
         return f"the trainer saved weights in {len(parts)} files, and {_MOST_PARTS} is the most"
     size = sum(path.lstat().st_size for path in parts)
-    values = tensor_values(spec.task()) if spec.division == "closed" else None
-    most, why = WEIGHTS_CAP_BYTES, f"in the {spec.division} division"
-    if values is not None:
-        most = values * _NUMBER_BYTES + len(parts) * _MARGIN_BYTES
-        why = f"for the {values} numbers of the task's model"
+    most, why = most_weights_bytes(spec, len(parts))
     if size <= most:
         return ""
     remove_folder(spec.weights)

@@ -3,7 +3,8 @@
 It does what torchrun does on one machine, but imports torch once: the ranks are forks of a process
 that has imported torch and nothing of the trainer, so no accelerator is initialized before the
 fork. Each runs the trainer's ``train``, or ``MODULE`` with arguments. All ranks are ended when one
-fails; the last line of the output then names the rank that failed first.
+fails; the last line of the output then names the rank that failed first, and this process ends by
+the signal that ended that rank, if one did.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.run.child import become_module, import_torch
+from hybridperf.run.child import become_module, end_with, import_torch
 from hybridperf.run.ending import first_failure
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ def main() -> None:
         failure = _await_failure(left)
     if failure is not None:
         _end(left)
-        sys.exit(first_failure(*failure))  # to standard error
+        print(first_failure(*failure), file=sys.stderr, flush=True)  # noqa: T201 - the output
+        end_with(failure[1])
 
 
 def _await_failure(left: dict[int, int]) -> tuple[int, int] | None:

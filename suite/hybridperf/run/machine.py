@@ -1,12 +1,11 @@
 """Failures of the machine, which are nobody's fault: memory or disk that ran out, or a stop.
 
-They are established by what the kernel says, never by what a trainer prints alone.
+They are established by what the kernel tells the harness, and by nothing that a trainer prints.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 from pathlib import Path
@@ -18,8 +17,6 @@ __all__ = ["MachineWatch", "machine_start"]
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _COUNTERS: Final = Path("/proc/vmstat")
-#: of the kernel, where a page of it cannot be had, and of torch, of its data loaders
-_OF_SHARED_MEMORY: Final = re.compile(r"SIGBUS|[Bb]us error|shared memory|</torch_\d")
 _FULL_BYTES: Final = 2**20  #: free space below which a disk counts as full
 
 
@@ -40,19 +37,12 @@ class MachineWatch:
     def __init__(self, folder: Path) -> None:
         self._folder, self._killed = folder, _killed_for_memory()
 
-    def failure(self, status: int | None, said: str, output: str = "") -> str:
-        """Return how the machine failed the run, or ``""`` if it did not.
-
-        ``status`` is the exit status of its ranks, and ``said`` the diagnosis from their
-        ``output``.
-        """
-        by_signal = status == -signal.SIGKILL or signal.SIGKILL.name in said
-        if by_signal and _killed_for_memory() > self._killed:
+    def failure(self, status: int | None) -> str:
+        """Return how the machine failed a run with this exit status; ``""`` if it did not."""
+        if status == -signal.SIGKILL and _killed_for_memory() > self._killed:
             return "the kernel ended a process for lack of memory"
-        if (
-            _OF_SHARED_MEMORY.search(f"{said}\n{output}")
-            and shared_memory_bytes() < LEAST_SHARED_BYTES
-        ):
+        # SIGBUS: the kernel has no page for memory that is mapped.
+        if status == -signal.SIGBUS and shared_memory_bytes() < LEAST_SHARED_BYTES:
             size = f"its /dev/shm has {shared_memory_bytes() / 2**20:.0f} MiB"
             return f"{size}, too little for the memory that its processes share"
         if shutil.disk_usage(self._folder).free < _FULL_BYTES:

@@ -36,8 +36,10 @@ from hybridperf.run.channel import (
     Verdict,
     Welcome,
 )
+from hybridperf.run.descendants import processor_seconds
 from hybridperf.run.evaluation import Evaluation, Shuffle, save_predictions
 from hybridperf.run.handover import share
+from hybridperf.run.models import Models
 from hybridperf.run.scratch import Scratch
 from hybridperf.tasks.data import import_packages, in_memory, load
 from hybridperf.untrusted import parse_object
@@ -58,6 +60,7 @@ _OF_HARNESS: Final = {
     value for name, value in vars(keys).items() if name.isupper() and isinstance(value, str)
 } - _OF_TRAINERS
 _RESERVED: Final = {"self", "key", "value"}  #: no names of metadata
+_STATISTICS_OF_HARNESS: Final = {"throughput", "processor_s"}
 _MOST_LINES: Final = 100_000  #: of the log, written for a trainer
 _CHANNEL: Final = "channel"  #: name of the socket
 _SEND_TIMEOUT: Final = struct.pack("ll", 5, 0)  #: seconds, microseconds
@@ -73,6 +76,7 @@ class RankServer:
         self.problem = ""
         self.imported: dict[str, str] = {}  #: files by names of modules, as ranks state them
         self.written_s: dict[str, float] = {}  #: by key of the log, of `time.monotonic`
+        self._models = Models(spec)
         self._spec, self._task = spec, spec.task()
         self._ranks = spec.parallel_plan().ranks
         self._log: LogWriter | None = None  # opened by the first rank: others write it themselves
@@ -86,6 +90,7 @@ class RankServer:
         ]
         self._steps: dict[int, int] = {}  # by rank that has ended its training of the block
         self._block_start_s = self._save_start_s = self._quality = 0.0
+        self._processor_start_s: float | None = None  # at the start of the block
         self._evaluation: Evaluation | None = None
         # Only this machine's ranks can share memory. Others read the samples themselves; listing
         # them may take long, so it is done before the clock starts.
@@ -134,13 +139,23 @@ class RankServer:
         return bool(self._channels)
 
     def close(self) -> None:
-        """Close the connections and the log."""
+        """Close the connections and the log, and release what ranks have handed over."""
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()  # type: ignore[union-attr]  # channels and sockets
         self._selector.close()
         self._temporary.close()
+        self._models.close()
         if self._log is not None:
             self._log.close()
+
+    def save_models(self) -> None:
+        """Write the weights that ranks handed over, once the run has stopped and no rank is left.
+
+        Raises:
+            OSError: if the disk is full.
+        """
+        if self._phase == "stopped":
+            self._models.save()
 
     def serve(self, timeout_s: float) -> None:
         """Answer the messages that come within ``timeout_s``."""
@@ -217,7 +232,7 @@ class RankServer:
             case (("training" | "evaluating"), Evaluate()) if rank not in self._steps:
                 self._end_training(rank, message.steps)
             case (("training" | "evaluating"), Predictions()) if rank in self._steps:
-                self._count(message)
+                self._count(rank, message)
                 self._await_all(rank, self._conclude)
             case "stopped", Imported():
                 self.imported |= _files_in(message.payload)
@@ -265,6 +280,8 @@ class RankServer:
             self._state(message.key, message.value, message.metadata)
 
     def _track(self, rank: int, message: Track) -> None:
+        if own := message.statistics.keys() & _STATISTICS_OF_HARNESS:
+            raise ChannelError(f"a statistic that only the harness measures, {min(own)}")
         if rank == 0:
             epoch = self._blocks[0].last_epoch
             self._state(keys.TRACKED_STATS, message.statistics, {"epoch_num": epoch})
@@ -303,6 +320,7 @@ class RankServer:
     def _begin_block(self) -> None:
         block = self._blocks[0]
         self._phase, self._block_start_s = "training", time.monotonic()
+        self._processor_start_s = self._processor_s()
         self._steps.clear()
         self._logged.start(
             keys.BLOCK_START, first_epoch_num=block.first_epoch, epoch_count=block.epochs
@@ -320,16 +338,32 @@ class RankServer:
             return
         self._phase = "evaluating"
         samples = self._task.training.global_batch_size * steps
-        rate = samples / (time.monotonic() - self._block_start_s)
-        self._logged.point(keys.TRACKED_STATS, {"throughput": rate}, epoch_num=epoch)
+        measured = {"throughput": samples / (time.monotonic() - self._block_start_s)}
+        before_s, now_s = self._processor_start_s, self._processor_s()
+        if before_s is not None and now_s is not None:
+            measured["processor_s"] = now_s - before_s
+        self._logged.point(keys.TRACKED_STATS, measured, epoch_num=epoch)
         self._logged.start(keys.EVAL_START, epoch_num=epoch)
 
-    def _count(self, message: Predictions) -> None:
+    def _processor_s(self) -> float | None:
+        """Return the processor time of all ranks so far; None if it is not known."""
+        peers = [channel.peer() for channel in self._channels.values()]
+        return None if None in peers else processor_seconds(each for each in peers if each)
+
+    def _count(self, rank: int, message: Predictions) -> None:
         assert self._evaluation is not None, "the run has started"
+        if rank in self._waiting:
+            raise ChannelError("its part of a step twice")
         if not self._waiting:
             self._evaluation.begin()
         if problem := self._evaluation.take(message.chunks, message.payload):
             raise ChannelError(problem)
+        if message.weights is not None:
+            memory = self._channels[rank].take_descriptor()
+            try:
+                self._models.take(rank, memory, message.weights)
+            except ValueError as error:
+                raise ChannelError(str(error)) from error
 
     def _conclude(self) -> None:
         """Count the predictions of all ranks, and let them save a checkpoint if one is due."""
@@ -356,6 +390,9 @@ class RankServer:
         block, log = self._blocks.pop(0), self._logged
         reached = self._quality >= self._task.quality.target
         goes_on = not reached and bool(self._blocks)
+        assert self._evaluation is not None, "the run has started"
+        if handed_over := self._models.conclude(block.last_epoch, self._evaluation.predictions()):
+            log.point(keys.WEIGHTS, handed_over, epoch_num=block.last_epoch)
         log.stop(keys.EVAL_STOP, epoch_num=block.last_epoch)
         log.point(keys.EVAL_ACCURACY, self._quality, epoch_num=block.last_epoch)
         steps = min(self._steps.values())
@@ -370,7 +407,6 @@ class RankServer:
                 channel.most_payload_bytes = MODULES_CAP_BYTES
             self.written_s[keys.RUN_STOP] = time.monotonic()
             log.stop(keys.RUN_STOP, status="success" if reached else "aborted")
-            assert self._evaluation is not None, "the run has started"
             save_predictions(self._spec.timed_predictions, self._evaluation.predictions())
         self._answer_all(Verdict(self._quality, goes_on))
 

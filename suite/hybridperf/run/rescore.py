@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import signal
@@ -20,16 +21,16 @@ from hybridperf.run.evaluation import Shuffle, read_predictions
 from hybridperf.run.kept import another_model
 from hybridperf.run.prediction import INPUTS, PREDICTIONS
 from hybridperf.run.scratch import remove_folder
+from hybridperf.run.spec import RunSpec
 from hybridperf.tasks.data import load
 from hybridperf.untrusted import number
 
 if TYPE_CHECKING:
     from hybridperf.run.predictor_server import PredictorServer
     from hybridperf.run.signals import StopRequest
-    from hybridperf.run.spec import RunSpec
     from hybridperf.tasks.data import Samples
 
-__all__ = ["Rescoring", "rescore"]
+__all__ = ["Earlier", "Rescoring", "rescore"]
 
 _POLL_S = 0.05
 # Signals sent from outside: by a user, or by a system that is out of memory.
@@ -44,21 +45,56 @@ class Rescoring:
     quality: float | None  #: None if the model could not be scored
     tolerance: float  #: largest accepted absolute difference of the two
     problem: str = ""  #: why the quality was not reproduced; empty if it was
+    earlier: Earlier | None = None  #: of the model of an evaluation before the last
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """The quality of a model handed over before the last, drawn at random after the run."""
+
+    epoch: int
+    reported: float
+    quality: float | None  #: None if the model could not be scored
 
 
 def rescore(spec: RunSpec, server: PredictorServer, stop: StopRequest) -> Rescoring | None:
     """Compute the quality of the final weights and compare it with the last evaluation's.
 
     Where the harness has the predictions of that evaluation, the new ones must be the same but for
-    a share of the task's tolerance. Returns None if ``stop`` was requested meanwhile.
+    a share of the task's tolerance. Where ranks handed over the models of evaluations before, the
+    one that was drawn must predict what was predicted then, likewise. Returns None if ``stop`` was
+    requested meanwhile.
 
     Raises:
         OSError: if the disk is full.
         UserError: exit status 4 if the predictor was killed from outside. This is no fault of the
             model: the attempt is kept, and the next command scores it.
     """
-    task = spec.task()
-    reported = float(number(read_log(spec.log).value(keys.EVAL_ACCURACY)) or 0.0)
+    final = _score(spec, server, stop)
+    if final is None or final.problem or not spec.earlier.exists():
+        return final
+    drawn = RunSpec.read(spec.earlier)
+    assert drawn.epoch is not None, "the harness wrote it with the epoch"
+    before = _score(drawn, server, stop)
+    if before is None:
+        return None
+    which = f"of the model of epoch {drawn.epoch}, which was drawn after the run"
+    problem = before.problem and f"{before.problem}, {which}"
+    earlier = Earlier(drawn.epoch, before.reported, before.quality)
+    return dataclasses.replace(final, problem=problem, earlier=earlier)
+
+
+def _reported(spec: RunSpec) -> float:
+    """Return the quality that the log states of the model."""
+    for entry in reversed(read_log(spec.log).all(keys.EVAL_ACCURACY)):
+        if spec.epoch in {None, entry.metadata.get("epoch_num")}:
+            return float(number(entry.value) or 0.0)
+    return 0.0
+
+
+def _score(spec: RunSpec, server: PredictorServer, stop: StopRequest) -> Rescoring | None:
+    """Score the model of ``spec``: the final one, or that of its epoch; see `rescore`."""
+    task, reported = spec.task(), _reported(spec)
     tolerance = task.quality.rescoring_tolerance
     if problem := another_model(spec):
         return Rescoring(reported, None, tolerance, problem)
@@ -127,5 +163,6 @@ def _compare(
     if not problem and spec.timed_predictions.exists():
         differing = float((read_predictions(spec.timed_predictions) != classes).mean())
         if differing > tolerance:
-            problem = f"{differing:.2%} of the predictions are not those of the last evaluation"
+            which = "the last evaluation" if spec.epoch is None else "its evaluation"
+            problem = f"{differing:.2%} of the predictions are not those of {which}"
     return Rescoring(reported, again, tolerance, problem)

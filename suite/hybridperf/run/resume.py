@@ -65,6 +65,7 @@ def reopen(spec: RunSpec, epoch: int) -> RunSpec:
         writer.point(keys.RESUMED, {"epoch": epoch, "gap_s": gap_s})
     for node in range(spec.nodes):
         spec.pulse_of(node).unlink(missing_ok=True)
+    spec.disk_full.unlink(missing_ok=True)
     sweep_checkpoints(spec.checkpoints, epoch)
     again = dataclasses.replace(spec, clock=clock, machine_start=machine_start(), resumed=epoch)
     again.write()

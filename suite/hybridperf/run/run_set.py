@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
 
 __all__ = ["RunSetObserver", "make_run_set"]
+
+#: outcomes of attempts left behind after which the same command goes on
+_MADE_AGAIN: Final = frozenset({Outcome.INTERRUPTED, Outcome.ENVIRONMENT})
 
 
 class RunSetObserver(Observer, Protocol):
@@ -106,21 +109,15 @@ def _carry_out(
     require_same_configuration(sealed_runs(package), request, task)
     around.sealed.update(require_unchanged(package))
     sealed_before = {run.number for run in sealed_runs(package)}
-    again: list[tuple[int, int]] = []  # seed, and how often it was tried before
     for number in left_behind(package):
         begun = (attempt_folder(package, number) / "run.json").exists()
         if not begun or number in sealed_before:
             remove_folder(attempt_folder(package, number))
             continue
-        attempt = Attempt.left_behind(number, around)
-        if attempt.failed_with_machine:
-            again.append((attempt.spec.seed, attempt.spec.retries + 1))
-            remove_folder(attempt_folder(package, number))
-            continue
         sealed = _settle(number, request, task, around, observer)
         observer.sealed(sealed)
         yield sealed
-        if sealed.ending.outcome is not Outcome.INTERRUPTED or stop.signal is not None:
+        if sealed.ending.outcome not in _MADE_AGAIN or stop.signal is not None:
             _go_on(sealed, package)
     task_path, projection = settle_task(package, request, task), project_run(request)
     while True:
@@ -137,7 +134,6 @@ def _carry_out(
         number = runs[-1].number + 1 if runs else 0
         observer.begin(len(completed), request.runs, task)
         seed, provenance = draw_seed(package, runs, completed)
-        _, retries = again.pop() if again else (seed, 0)  # which had the same seed
         spec = RunSpec(
             folder=str(attempt_folder(package, number)),
             attempt=number,
@@ -146,7 +142,6 @@ def _carry_out(
             overrides=dict(request.overrides),
             plan=str(request.plan),
             seed=seed,
-            retries=retries,
             org=request.org,
             platform=package.system,
             division=request.division,
@@ -205,6 +200,9 @@ def _go_on(sealed: Sealed, package: Package) -> None:
     if outcome.completed:
         return
     what = f"attempt {sealed.number} in {package.folder} is sealed as {outcome}: {reason}"
+    if outcome is Outcome.ENVIRONMENT:
+        again = "give the same command again to make the run anew"
+        raise UserError(f"{what}; {again}.", ExitCode.ENVIRONMENT)
     if outcome is Outcome.INTERRUPTED:
         raise UserError(f"{what}; give the same command again to continue.", ExitCode.INTERRUPTED)
     if outcome is Outcome.REFUSED:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybridperf.log import keys
-from hybridperf.log.package import result_names
+from hybridperf.log.package import MANIFEST_FORMAT, result_names
 from hybridperf.log.reader import read_log
 from hybridperf.log.writer import LogClock, LogWriter
 from hybridperf.run.atomic import canonical_json, write_atomically
@@ -123,7 +123,7 @@ def _manifest(
     task = spec.task()
     system = package.system_file
     return {
-        "format": 1,
+        "format": MANIFEST_FORMAT,
         "attempt": spec.attempt,
         "outcome": ending.outcome,
         "reason": ending.reason,
@@ -137,7 +137,6 @@ def _manifest(
         },
         "plan": spec.plan,
         "seed": spec.seed,
-        "retries": spec.retries,
         "mode": spec.mode,
         "sandbox": spec.sandbox,
         "overrides": spec.overrides,

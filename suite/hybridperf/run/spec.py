@@ -40,6 +40,7 @@ Mode = Literal["sandboxed", "open"]
 RUN_VARIABLE: Final = "HYBRIDPERF_RUN"  #: environment variable: path of the specification
 #: environment variable of a run's processes: node number and process id of the harness there
 NODE_VARIABLE: Final = "HYBRIDPERF_NODE"
+_EARLIER: Final = "earlier_"  #: begins names of files of another model than the final one
 
 
 def this_node() -> int:
@@ -75,11 +76,11 @@ class RunSpec:
     keep_weights: bool = False  #: keep the final weights beside the log
     publish_errors: bool = False  #: publish the texts of exceptions, too
     resumed: int | None = None  #: epoch of the checkpoint from which the run was resumed
-    retries: int = 0  #: attempts at this seed that failed with the machine before
     mode: Mode = "open"
     sandbox: dict[str, object] = field(default_factory=lambda: {"kind": "none"})
     projection: dict[str, object] = field(default_factory=dict)  #: of a step; empty: none
     channel: str = ""  #: of the harness, for ranks of other nodes: TOKEN@HOST:PORT
+    epoch: int | None = None  #: of the evaluation whose model is to be scored; None: the last one
 
     @classmethod
     def from_environment(cls) -> RunSpec:
@@ -116,6 +117,13 @@ class RunSpec:
             raise UserError(finding, ExitCode.INVALID) from error
         spec = build(cls, values, path=str(path))
         return dataclasses.replace(spec, folder=str(path.parent.absolute()))
+
+    def of_epoch(self, epoch: int) -> RunSpec:
+        """Return the specification by which the model of the evaluation after ``epoch`` is scored.
+
+        Its own files in the folder are the model, what that predicted, and `path`.
+        """
+        return dataclasses.replace(self, epoch=epoch)
 
     def write(self) -> None:
         """Write the specification to `path`, atomically."""
@@ -155,7 +163,15 @@ class RunSpec:
     @property
     def path(self) -> Path:
         """Return the file that holds this specification."""
-        return Path(self.folder, "run.json")
+        return self._of_model("run.json")
+
+    @property
+    def earlier(self) -> Path:
+        """Return the file of the specification `of_epoch`, if there is such a model to score."""
+        return Path(self.folder, f"{_EARLIER}run.json")
+
+    def _of_model(self, name: str) -> Path:
+        return Path(self.folder, name if self.epoch is None else f"{_EARLIER}{name}")
 
     @property
     def ending(self) -> Path:
@@ -163,9 +179,9 @@ class RunSpec:
         return Path(self.folder, "ending.json")
 
     @property
-    def machine_failed(self) -> Path:
-        """Return the file that marks an attempt which failed with the machine."""
-        return Path(self.folder, "machine_failed")
+    def disk_full(self) -> Path:
+        """Return the file that marks an attempt during which the disk was full."""
+        return Path(self.folder, "disk_full")
 
     @property
     def log(self) -> Path:
@@ -187,8 +203,8 @@ class RunSpec:
 
     @property
     def timed_predictions(self) -> Path:
-        """Return the file with the predicted classes of the last timed evaluation."""
-        return Path(self.folder, "predictions.npy")
+        """Return the file with the classes that the model predicted on the clock."""
+        return self._of_model("predictions.npy")
 
     @property
     def work(self) -> Path:
@@ -201,8 +217,8 @@ class RunSpec:
 
     @property
     def weights(self) -> Path:
-        """Return the folder of the final weights, in one safetensors file per part."""
-        return weights_folder(self.work)
+        """Return the folder of the weights to be scored, in one safetensors file per part."""
+        return weights_folder(self.work) if self.epoch is None else self._of_model("weights")
 
     @property
     def checkpoints(self) -> Path:
@@ -212,7 +228,7 @@ class RunSpec:
     @property
     def final_predictions(self) -> Path:
         """Return the file with the predictions that were counted, in the order of the samples."""
-        return Path(self.folder, "final_predictions.npy")
+        return self._of_model("final_predictions.npy")
 
     @property
     def imports(self) -> Path:

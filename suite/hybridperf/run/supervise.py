@@ -183,8 +183,7 @@ def supervise(
     by_itself = verdict is None and not tells_of_lost_peer(own)
     if outcome is Outcome.CRASHED and (by_itself or tells_of_lost_peer(reason)):
         reason = own
-    status = process.returncode
-    if outcome is Outcome.CRASHED and (failure := machine.failure(status, reason, output)):
+    if outcome is Outcome.CRASHED and (failure := machine.failure(process.returncode)):
         outcome, reason = Outcome.ENVIRONMENT, failure
     refused = watch.problem or server.problem
     if outcome is Outcome.CRASHED and not refused and watch.started_s is None and not resumed_at:

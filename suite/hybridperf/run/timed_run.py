@@ -7,6 +7,7 @@ a channel what they have done; the harness stamps it, counts their predictions a
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import sys
@@ -36,7 +37,7 @@ from hybridperf.run.channel import (
     connect,
 )
 from hybridperf.run.checkpoints import begin_checkpoint, checkpoint_folder, complete_checkpoint
-from hybridperf.run.handover import shared
+from hybridperf.run.handover import sealed_copy, shared
 from hybridperf.run.pulse import Pulse
 from hybridperf.run.spec import (
     RUN_VARIABLE,
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from hybridperf.run.channel import Channel, Message
     from hybridperf.tasks.task import Block, Task
 
-__all__ = ["OutOfTurnError", "TimedRun"]
+__all__ = ["OutOfTurnError", "TimedRun", "sealed_weights"]
 
 Answer = TypeVar("Answer", Welcome, Start)
 _NOT_STARTED: Final = f"{CHANNEL_VARIABLE} is not set: start this trainer with 'hybridperf run'"
@@ -152,7 +153,7 @@ class TimedRun:
     def _read(self, start: Start) -> None:
         """Take the samples from shared memory, or read the data set."""
         if start.train_inputs and start.train_labels and start.evaluation_inputs:
-            (memory,) = self._channel.descriptors
+            memory = self._channel.take_descriptor()
             places = (start.train_inputs, start.train_labels, start.evaluation_inputs)
             inputs, labels, self._held_out = (shared(place, memory) for place in places)
             self._train = Samples(inputs, labels)
@@ -213,11 +214,19 @@ class TimedRun:
         if self._rank == 0 and self._block is not None:
             self._channel.send(Track(dict(statistics)))
 
-    def report(self, save: Callable[[Path], None] | None = None) -> float:
+    def report(
+        self,
+        weights: Callable[[], Mapping[str, Tensor]] | None = None,
+        save: Callable[[Path], None] | None = None,
+    ) -> float:
         """Hand this rank's predictions over, end the block, and return the quality of all ranks'.
 
+        ``weights`` is called on every rank that has it, and returns the weights that predicted, by
+        global parameter name: of each one rank's, nothing on the others. They are what the harness
+        scores again; without them a result can be believed less (docs/trust.md).
+
         If the task requires checkpoints and the target is not reached, ``save`` is called on every
-        rank first, with the folder to write to; on rank 0 it must return after all ranks have
+        rank then, with the folder to write to; on rank 0 it must return after all ranks have
         written.
 
         Raises:
@@ -225,7 +234,11 @@ class TimedRun:
         """
         if self._block is None or self._evaluation is None:
             raise OutOfTurnError("report() follows an evaluation, once")
-        self._channel.send(_message_of(self._evaluation))
+        predictions = _message_of(self._evaluation)
+        if weights is None or not (held := weights()):
+            self._channel.send(predictions)
+        else:
+            self._hand_over(held, predictions)
         answer = self._receive()
         if isinstance(answer, Save):
             self._save_checkpoint(self._block.last_epoch, save)
@@ -248,23 +261,20 @@ class TimedRun:
         self._channel.send(Saved())
         self._pulse.beat()
 
-    def save(self, weights: Mapping[str, Tensor], part: int = 0) -> None:
-        """Save ``weights`` by global parameter name, as file number ``part`` of the final weights.
+    def _hand_over(self, weights: Mapping[str, Tensor], predictions: Predictions) -> None:
+        """Send ``predictions``, and the weights that they are of.
 
-        Raises:
-            OutOfTurnError: inside of `clock`.
+        Another machine's harness gets no memory of this one: it reads the file that is written.
         """
-        if self._start is not None:
-            raise OutOfTurnError("save() follows the clock")
-        from safetensors.torch import save_file
-
+        if self._channel.local:
+            memory, size = sealed_weights(weights)
+            self._channel.send(dataclasses.replace(predictions, weights=size), memory)
+            os.close(memory)
+            return
         folder = weights_folder(self.work)
         folder.mkdir(exist_ok=True)
-        # safetensors rejects tensors that share storage, as those of a stage may.
-        plain = {
-            name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()
-        }
-        save_file(plain, weights_part(folder, part))
+        weights_part(folder, self._rank).write_bytes(_content_of(weights))
+        self._channel.send(predictions)
 
     def _await(self, kind: type[Answer]) -> Answer:
         answer = self._receive()
@@ -281,6 +291,27 @@ class TimedRun:
         if isinstance(message, Refusal):
             raise OutOfTurnError(message.reason)
         return message
+
+
+def sealed_weights(weights: Mapping[str, Tensor]) -> tuple[int, int]:
+    """Copy ``weights`` into sealed memory, as a file; return its file descriptor and its bytes."""
+    content = _content_of(weights)
+    return sealed_copy(content), len(content)
+
+
+def _content_of(weights: Mapping[str, Tensor]) -> bytes:
+    """Return what a safetensors file of ``weights`` holds."""
+    from safetensors.torch import save
+
+    # It asks for storage that tensors do not share.
+    apart, seen = {}, set[int]()
+    for name, tensor in weights.items():
+        held = tensor.detach().cpu().contiguous()
+        storage = held.untyped_storage()
+        shares = storage.data_ptr() in seen or storage.nbytes() != held.nbytes
+        seen.add(storage.data_ptr())
+        apart[name] = held.clone() if shares else held
+    return save(apart)
 
 
 def _imported_files() -> dict[str, str]:

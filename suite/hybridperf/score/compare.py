@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hybridperf.plan import deviations_of
 from hybridperf.score.history import efficiency_of
@@ -22,11 +22,15 @@ from hybridperf.score.ranking import (
 from hybridperf.score.welch import TEST
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hybridperf.score.context import Efficiency
     from hybridperf.score.interval import Interval
     from hybridperf.score.official import Official
 
 __all__ = ["Comparison", "compare"]
+
+_MISSED: Final = "mlperf.target:"  #: begins an error of a log that only missed the target
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +97,33 @@ def _notes(a: Official, b: Official) -> list[str]:
         if deviations := deviations_of(side.score.plan):
             fields = ", ".join(deviations)
             notes.append(f"{name}: computes something else than one process: {fields}")
-        if missed := window - len(reached_runs(side)):
-            notes.append(f"{name}: {missed} of {window} runs left out: missed the target")
+        notes += [f"{name}: {words}" for words in _left_out(side)]
         standing, why = standing_of(side)
-        if standing in {"too fast", "invalid"}:
+        if standing not in {"ranked", "provisional", "missed"}:
             notes.append(f"{name}: no official score and no place: {why}")
     if a.division != b.division:
         notes.append(f"other division: {a.division or 'unknown'} and {b.division or 'unknown'}")
+    if a.score.edition != b.score.edition:
+        rounds = (f"v{each.score.edition}" if each.score.edition else "none" for each in (a, b))
+        notes.append(f"other round of MLPerf: {' and '.join(rounds)}")
+    counts = a.accelerators, b.accelerators
+    if None not in counts and counts[0] != counts[1] and a.accelerator != b.accelerator:
+        notes.append(
+            f"no scaling efficiency between accelerators that differ: {a.accelerator or 'unknown'} "
+            f"and {b.accelerator or 'unknown'}"
+        )
     return notes
+
+
+def _left_out(side: Official) -> Iterator[str]:
+    """Yield why runs of the window do not count as ones that reached the target."""
+    window, reached = side.score.window, reached_runs(side)
+    out = [run for run in window if run not in reached]
+    broken = [run for run in out if run.invalid and not run.invalid.startswith(_MISSED)]
+    if missed := len(out) - len(broken):
+        yield f"{missed} of {len(window)} runs left out: missed the target"
+    if broken:
+        yield f"{len(broken)} of {len(window)} runs left out: invalid log: {broken[0].invalid}"
 
 
 def _disagreement(decision: Decision, permutation: Permutation | None) -> list[str]:

@@ -57,8 +57,13 @@ def with_context(results: Sequence[Official]) -> list[Official]:
 
 
 def efficiency_of(a: Official, b: Official) -> Efficiency | None:
-    """Return how efficiently ``b`` scales from ``a``; None if their accelerators do not differ."""
+    """Return how efficiently ``b`` scales from ``a``.
+
+    None if they have equally many accelerators, or others, whose speeds are not those of scaling.
+    """
     if not a.accelerators or not b.accelerators or a.accelerators == b.accelerators:
+        return None
+    if a.accelerator != b.accelerator:
         return None
     more = b.accelerators / a.accelerators
     rates = a.score.throughput_samples_per_s, b.score.throughput_samples_per_s

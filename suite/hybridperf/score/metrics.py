@@ -7,9 +7,11 @@ JSON and Parquet files, of ``compare`` and of the documentation. To add a metric
 from __future__ import annotations
 
 import math
+from collections import Counter
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from hybridperf.findings import visible
 from hybridperf.score.context_metrics import EFFICIENCY, IMPROVEMENT, PUBLISHED
 from hybridperf.score.interval import METHOD
 from hybridperf.score.metric import Metric
@@ -79,8 +81,15 @@ def _dropped(result: Official) -> str:
 
 
 def _runs(result: Official) -> str:
-    completed = len(result.score.completed)
-    return f"{completed} of {result.score.required_runs or '?'}" if result.own else f"{completed}"
+    """Return how many runs completed, of how many, and which attempts did not."""
+    completed, runs = len(result.score.completed), result.score.runs
+    if not result.own:
+        return f"{completed}"
+    others = Counter(f"{run.outcome:.20}" for run in runs if run.completion == "ended")
+    if retries := sum(run.retries for run in runs):
+        others["of which no log was kept"] = retries
+    words = [f"{count} {word}" for word, count in sorted(others.items())]
+    return visible(", ".join([f"{completed} of {result.score.required_runs or '?'}", *words]))
 
 
 _TERMINAL: Final[tuple[Table, ...]] = ("ours", "mlperf")
@@ -337,7 +346,7 @@ _ALL: Final = (
     Metric(
         "attempts",
         "all attempts, ended ones included",
-        lambda result: len(result.score.runs),
+        lambda result: sum(1 + run.retries for run in result.score.runs),
         kind="whole",
     ),
     Metric(

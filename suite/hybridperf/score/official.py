@@ -14,7 +14,7 @@ from hybridperf.score.olympic import fewest_runs, too_many_missed
 from hybridperf.score.rcp_of_result import agreed_batch, convergence_of, published_factor
 from hybridperf.score.run_score import known_mean
 from hybridperf.score.score import score_result
-from hybridperf.score.validity import Validity
+from hybridperf.score.validity import Judgement
 from hybridperf.system.catalog import find_accelerator
 from hybridperf.system.counts import accelerator_count
 from hybridperf.tasks.mlperf import availability
@@ -28,10 +28,17 @@ if TYPE_CHECKING:
     from hybridperf.score.rcp_set import RcpSet
     from hybridperf.score.run_score import RunScore
     from hybridperf.score.score import ResultScore
+    from hybridperf.score.validity import Validity
 
 __all__ = ["Official", "Place", "official_of", "official_score"]
 
 _MOST_CHARACTERS = 120  #: of a name in a system description
+#: judgements that leave no time to speak of, and the word for the lack of a score
+_WITHOUT_TIME = {
+    Judgement.NOT_JUDGED: "not judged",
+    Judgement.BROKEN: "invalid",
+    Judgement.DISPUTED: "disputed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +67,11 @@ class Official:
     batch_size: int | None  #: global; None if the runs that reached the target differ
     mode: Mode
     verdict: Verdict
+    #: of a published round, if references are given: by the rules and by MLPerf's tool
+    both: tuple[Verdict, Verdict] | None
     validity: Validity
     files: tuple[str, ...]  #: log file names, in the order of the runs
-    trust: Trust = field(default_factory=Trust)  #: assigned by whoever checks the result too
+    trust: Trust = field(default_factory=Trust)  #: of the judgement
     place: Place | None = None  #: assigned by `hybridperf.score.ranking.with_places`
     context: Context | None = None  #: assigned by `hybridperf.score.history.with_context`
 
@@ -92,8 +101,9 @@ class Official:
     def no_score(self) -> tuple[str, str]:
         """Return why there is no official score, in few words and in full; "" if there is one."""
         score, invalid = self.score, [run for run in self.score.window if run.invalid]
-        if self.validity.broken:
-            return "invalid", self.validity.broken
+        judgement, why = self.validity.judgement, self.validity.why
+        if judgement in _WITHOUT_TIME:
+            return _WITHOUT_TIME[judgement], why
         if score.olympic_mean_s is None:
             return "too few runs", f"fewer than {fewest_runs(score.drops)} runs"
         if score.olympic_mean_s <= 0:
@@ -106,9 +116,19 @@ class Official:
             )
         if math.isinf(score.olympic_mean_s):
             return "target missed", too_many_missed(score.drops)
+        if judgement is Judgement.MISSED:
+            return "target missed", why
         if self.verdict.passed is False:
             return "RCP test failed", self.verdict.reason
         return ("RCP not tested", self.verdict.reason) if self.verdict.factor is None else ("", "")
+
+    @property
+    def both_words(self) -> str:
+        """Return both verdicts on convergence in words; "" if there are none."""
+        if self.both is None:
+            return ""
+        rules, tool = self.both
+        return f"by the rules: {rules.words}; MLPerf's tool: {tool.words}"
 
     @property
     def idle_share(self) -> float | None:
@@ -134,31 +154,33 @@ class Official:
 
 def official_of(
     result: Result,
+    validity: Validity,
     references: RcpSet | None = None,
     mode: Mode | None = None,
-    validity: Validity | None = None,
 ) -> Official:
     """Score ``result`` and test its convergence against reference convergence points (RCPs).
 
-    ``references`` default to those of the task. If both ``mode`` and ``references`` are None, a
-    result of a published round takes its factor from that round. Logs that are invalid by
-    ``validity`` count as runs that missed the target.
+    By ``validity`` it is judged: without a judgement, or if it is not valid, there is no official
+    score, and logs that are invalid count as runs that missed the target. ``references`` default to
+    those of the task. If both ``mode`` and ``references`` are None, a result of a published round
+    takes its factor from that round.
     """
     score = score_result(result, validity)
     published = references is None and score.edition
     chosen: Mode = mode or ("published" if published else "rules")
-    return official_score(result, score, references, chosen, validity)
+    return official_score(result, score, validity, references, chosen)
 
 
 def official_score(
     result: Result,
     score: ResultScore,
+    validity: Validity,
     references: RcpSet | None,
     mode: Mode = "rules",
-    validity: Validity | None = None,
 ) -> Official:
     """Return the official score of ``result``, given its ``score``."""
     own = bool(score.plan)
+    both = None
     if own and mode == "published":  # no round has published this suite's results
         mode = "rules"
     logs = [run.log for run in result.runs]
@@ -169,6 +191,12 @@ def official_score(
     scored = list(zip(score.runs, logs, strict=True))
     evaluations = [len(log.all(keys.EVAL_ACCURACY)) for run, log in scored if run.counts]
     reached = [log for run, log in scored if run.in_window and run.completion == "reached"]
+
+    def convergence(by: Mode) -> Verdict:
+        return convergence_of(result, score, division, key, references, by)
+
+    if score.edition and references is not None:
+        both = convergence("rules"), convergence("compat")
     return Official(
         score=score,
         division=division,
@@ -180,10 +208,10 @@ def official_score(
         counted_by=key,
         batch_size=agreed_batch(reached),
         mode=mode,
-        verdict=published_factor(result)
-        if mode == "published"
-        else convergence_of(result, score, division, key, references, mode),
-        validity=validity or Validity(),
+        verdict=published_factor(result) if mode == "published" else convergence(mode),
+        both=both,
+        validity=validity,
+        trust=validity.trust,
         files=tuple(log.path.rpartition("/")[2] for log in logs),
     )
 

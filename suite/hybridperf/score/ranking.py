@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from hybridperf.score.context import Verdict, Why
 from hybridperf.score.official import Official, Place
+from hybridperf.score.places import Times, faster_and_slower
+from hybridperf.score.validity import Judgement
 from hybridperf.score.welch import Welch, ratio_interval, welch
 
 if TYPE_CHECKING:
@@ -43,9 +45,15 @@ CENSORED: Final = (
     "the difference does not hold once the runs that missed the target count as long as they took"
 )
 
-#: provisional: fewer runs than required; missed, invalid: more runs missed, or have invalid logs,
-#: than the olympic mean drops; invalid also: the result breaks a rule
-Standing = Literal["ranked", "provisional", "missed", "invalid", "too fast"]
+#: the judgement, or too fast: valid, and converged faster than the reference allows
+Standing = Literal[
+    "ranked", "provisional", "missed", "invalid", "disputed", "not judged", "too fast"
+]
+_STANDINGS: Final[dict[Judgement, Standing]] = {
+    Judgement.BROKEN: "invalid",
+    Judgement.DISPUTED: "disputed",
+    Judgement.NOT_JUDGED: "not judged",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +89,7 @@ def decide(a: Official, b: Official) -> Decision:
     missed run at its lower bound: its elapsed time, or the time of the slowest run that reached
     the target if that is longer. The result must be faster in both tests.
     """
-    times_a, times_b = ([run.time_to_train_s for run in reached_runs(each)] for each in (a, b))
+    times_a, times_b = _reached_s(a), _reached_s(b)
     test = welch(times_a, times_b)
     verdict = _verdict(times_a, times_b, test)
     notes: tuple[str, ...] = ()
@@ -108,15 +116,19 @@ def standing_of(result: Official) -> tuple[Standing, str]:
     """Return whether ``result`` is eligible for a place, and the reason if it is not."""
     completed, required = len(result.score.completed), result.score.required_runs or 0
     mean_s = result.score.olympic_mean_s
-    _, reason = result.no_score
-    if result.validity.broken or (mean_s is not None and mean_s <= 0):
+    judgement, (_, reason) = result.validity.judgement, result.no_score
+    if judgement in _STANDINGS:
+        return _STANDINGS[judgement], reason
+    if mean_s is not None and mean_s <= 0:
         return "invalid", reason
     if completed < required:
         return "provisional", f"{completed} of {required} runs"
     if mean_s is None:
         return "provisional", reason
     if math.isinf(mean_s):
-        return "invalid" if any(run.invalid for run in result.score.window) else "missed", reason
+        return "missed", reason
+    if judgement is not Judgement.VALID:
+        return "missed" if judgement is Judgement.MISSED else "provisional", reason
     return ("too fast", reason) if result.verdict.passed is False else ("ranked", "")
 
 
@@ -135,17 +147,10 @@ def with_places(results: Sequence[Official]) -> list[Official]:
             key = (score.edition, score.benchmark, score.version, each.division)
             groups.setdefault(key, []).append(index)
     for group in groups.values():
-        faster, slower = dict.fromkeys(group, 0), dict.fromkeys(group, 0)
-        for nth, one in enumerate(group):
-            for other in group[nth + 1 :]:
-                verdict = decide(results[one], results[other]).verdict
-                if verdict in {"faster", "slower"}:
-                    first, last = (other, one) if verdict == "faster" else (one, other)
-                    slower[first] += 1
-                    faster[last] += 1
-        for index in group:
-            place = Place(1 + faster[index], len(group) - slower[index])
-            placed[index] = dataclasses.replace(results[index], place=place)
+        times = [Times(_reached_s(results[at]), _with_missed(results[at])) for at in group]
+        for at, (faster, slower) in zip(group, faster_and_slower(times, ALPHA), strict=True):
+            place = Place(1 + faster, len(group) - slower)
+            placed[at] = dataclasses.replace(results[at], place=place)
     return placed
 
 
@@ -167,8 +172,12 @@ def means_of(result: Official) -> Means | None:
 
 def ratio_of_means(a: Official, b: Official) -> Interval | None:
     """Return the 95 % confidence interval of the mean time of ``b`` over that of ``a``."""
-    times = [[run.time_to_train_s for run in reached_runs(each)] for each in (a, b)]
-    return ratio_interval(*times) if all(times) else None
+    times_a, times_b = _reached_s(a), _reached_s(b)
+    return ratio_interval(times_a, times_b) if times_a and times_b else None
+
+
+def _reached_s(result: Official) -> list[float]:
+    return [run.time_to_train_s for run in reached_runs(result)]
 
 
 def _verdict(times_a: Sequence[float], times_b: Sequence[float], test: Welch | None) -> Verdict:
@@ -181,7 +190,7 @@ def _verdict(times_a: Sequence[float], times_b: Sequence[float], test: Welch | N
 
 def _with_missed(result: Official) -> list[float]:
     """Return the times of all runs in seconds, with lower bounds for those that missed."""
-    times = [run.time_to_train_s for run in reached_runs(result)]
+    times = _reached_s(result)
     missed = [run for run in result.score.window if run.completion == "missed"]
     return times + [max(run.elapsed_s, *times) for run in missed]
 

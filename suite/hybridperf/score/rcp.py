@@ -41,6 +41,13 @@ class Verdict:
         fast = self.passed is False and self.limit is not None
         return f"converges faster than the reference allows ({self.how})" if fast else self.how
 
+    @property
+    def words(self) -> str:
+        """Return the outcome in words, such as ``passes with 1.0325``."""
+        if self.passed is None:
+            return "not tested"
+        return f"passes with {self.factor:.4f}" if self.passed else "fails"
+
 
 def judge(
     references: Sequence[Reference], batch_size: int, amounts: Sequence[float], test: RcpTest

@@ -45,6 +45,13 @@ RCP: Final = (
         "epochs or samples to converge, olympic mean, as the benchmark counts",
         attrgetter("verdict.mean"),
     ),
+    Metric(
+        "rcp_both",
+        "the outcomes by the rules and by MLPerf's tool of the round, of published results that "
+        "--rcp-set tests",
+        attrgetter("both_words"),
+        kind="text",
+    ),
     Metric("rcp_reference_mean", "the same of the reference", attrgetter("verdict.reference_mean")),
     Metric("rcp_limit", "the lowest rcp_mean that passes", attrgetter("verdict.limit")),
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from hybridperf.log import keys
 from hybridperf.score.beside_projection import BesideProjection, beside_projection
 from hybridperf.score.convergence import samples_at, samples_of
-from hybridperf.untrusted import NUMBER_CAP, number, whole
+from hybridperf.untrusted import COUNT_CAP, NUMBER_CAP, number, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -55,6 +55,7 @@ class RunScore:
     loader_samples_per_s: float | None  #: maximum of the data loaders of all ranks
     compute_samples_per_s: float | None  #: maximum of training with free input
     beside_projection: BesideProjection | None  #: its steps beside the projected one
+    retries: int = 0  #: attempts before it of which no log was kept, by earlier harnesses
     in_window: bool = False  #: in the scoring window
     counts: bool = False  #: in the olympic mean
 
@@ -83,7 +84,7 @@ def score_run(
     elapsed_s = (stop.time_ms - start.time_ms) / 1000 if start and stop else math.inf
     samples = samples_of(log, benchmark, key, edition) or 0
     steady = (
-        _tracked_rate(log, "throughput", curve) or 0.0
+        _rate_of_blocks(log, curve)
         if log.first(keys.PLAN)
         else _rate_between_evaluations(log, samples, elapsed_s)
     )
@@ -108,6 +109,7 @@ def score_run(
         loader_samples_per_s=_tracked_rate(log, "loader_samples_per_s", curve),
         compute_samples_per_s=_tracked_rate(log, "compute_samples_per_s", curve),
         beside_projection=beside_projection(log, steady),
+        retries=whole(run.fact("retries"), 0, COUNT_CAP) or 0,
     )
 
 
@@ -140,11 +142,7 @@ def _curve(log: Log, start: Entry, benchmark: str, key: str, edition: str) -> It
 
 def _tracked_rate(log: Log, name: str, curve: Sequence[CurvePoint]) -> float | None:
     """Return the mean rate over the blocks that logged ``name``, in samples per second."""
-    before = itertools.pairwise([0, *(point.samples for point in curve)])
-    samples_of = {
-        point.epoch: max(0, last - first)
-        for point, (first, last) in zip(curve, before, strict=True)
-    }
+    samples_of = _samples_of_blocks(curve)
     known = [
         (samples, rate)
         for epoch, rate in _tracked(log, name)
@@ -152,6 +150,35 @@ def _tracked_rate(log: Log, name: str, curve: Sequence[CurvePoint]) -> float | N
     ]
     seconds = math.fsum(samples / rate for samples, rate in known)
     return sum(samples for samples, _ in known) / seconds if known else None
+
+
+def _samples_of_blocks(curve: Sequence[CurvePoint]) -> dict[int, int]:
+    """Return the samples of each block by its last epoch."""
+    before = itertools.pairwise([0, *(point.samples for point in curve)])
+    return {
+        point.epoch: max(0, last - first)
+        for point, (first, last) in zip(curve, before, strict=True)
+    }
+
+
+def _rate_of_blocks(log: Log, curve: Sequence[CurvePoint]) -> float:
+    """Return samples per second of the blocks' training, by the log's clock; 0 if unknown.
+
+    The trainer's own statistics are not used. A block begins anew where its run was resumed.
+    """
+    samples_of = _samples_of_blocks(curve)
+    samples, elapsed_ms = 0, 0
+    start: Entry | None = None
+    for entry in log.entries:
+        if entry.key == keys.BLOCK_START:
+            start = entry
+        elif entry.key == keys.EVAL_START and start is not None:
+            own = samples_of.get(whole(entry.metadata.get("epoch_num")) or 0, 0)
+            if own and entry.time_ms > start.time_ms:
+                samples += own
+                elapsed_ms += entry.time_ms - start.time_ms
+            start = None
+    return 1000 * samples / elapsed_ms if elapsed_ms else 0.0
 
 
 def _rate_between_evaluations(log: Log, samples: int, elapsed_s: float) -> float:

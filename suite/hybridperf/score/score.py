@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.log import keys
-from hybridperf.log.rounds import ROUND
+from hybridperf.log.rounds import edition_of
 from hybridperf.score.beside_projection import BesideProjection, mean_beside_projection
 from hybridperf.score.convergence import benchmark_of, count_key
 from hybridperf.score.interval import Interval, olympic_interval
@@ -18,10 +18,10 @@ from hybridperf.tasks.registry import find_task, task_names
 from hybridperf.untrusted import COUNT_CAP, number, whole
 
 if TYPE_CHECKING:
-    from hybridperf.log.package import Package, Result, SealedRun
+    from hybridperf.log.package import Result, SealedRun
     from hybridperf.score.validity import Validity
 
-__all__ = ["SCORED_KEYS", "ResultScore", "edition_of", "runs_of_result", "score_result"]
+__all__ = ["SCORED_KEYS", "ResultScore", "runs_of_result", "score_result"]
 
 #: keys of the lines of MLPerf's logs that a score is computed from, beside the last line
 SCORED_KEYS: Final = frozenset(
@@ -70,14 +70,6 @@ class ResultScore:
     def window(self) -> list[RunScore]:
         """Return the completed runs in the scoring window, sorted by number."""
         return [run for run in self.runs if run.in_window]
-
-
-def edition_of(package: Package) -> str:
-    """Return the round of MLPerf that a result belongs to, by its folder's name or a link's."""
-    for root in (package.root, package.root.resolve()):
-        if match := ROUND.fullmatch(root.name):
-            return f"{int(match[1])}.{int(match[2])}"
-    return ""
 
 
 def score_result(result: Result, validity: Validity | None = None) -> ResultScore:

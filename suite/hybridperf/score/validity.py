@@ -1,7 +1,8 @@
-"""Hold what a ruleset says of the logs of a result."""
+"""The judgement on a result, and what it means for the score."""
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,18 +11,33 @@ from hybridperf.evidence.trust import Trust
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Validity"]
+__all__ = ["Judgement", "Validity"]
+
+
+class Judgement(enum.StrEnum):
+    """What the rules say of a result.
+
+    Only valid results have places, and only valid and provisional ones have official scores.
+    """
+
+    VALID = "valid"
+    MISSED = "did not converge"  #: more runs missed the target than may
+    PROVISIONAL = "provisional"  #: fewer runs than required, which further runs mend
+    DISPUTED = "disputed"  #: another result of equal right has the same runs
+    BROKEN = "broken"  #: it breaks a rule
+    NOT_JUDGED = "not judged"  #: no ruleset knows it, or this machine cannot read it
 
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """The verdict of a ruleset on a result or on each of its logs; none without a ruleset."""
+    """The verdict of a ruleset on a result and on each of its logs."""
 
+    judgement: Judgement
+    why: str = ""  #: why it is not valid
     ruleset: str = ""  #: that judged; "" if none did
     logs: int = 0  #: number of logs
     #: run number -> first error of its log; None if it is the result that is valid or not
     errors: Mapping[int, str] | None = None
-    broken: str = ""  #: the first error that makes the result invalid
     trust: Trust = field(default_factory=Trust)  #: the rung that it reaches
 
     def error_of(self, run: int) -> str | None:
@@ -31,9 +47,9 @@ class Validity:
     @property
     def words(self) -> str:
         """Return the verdict in words, such as ``9 of 10 valid``."""
-        if not self.ruleset:
+        if self.judgement is Judgement.NOT_JUDGED:
             return "not judged"
-        if self.broken:
+        if self.judgement in {Judgement.BROKEN, Judgement.DISPUTED} and not self.errors:
             return "invalid"
         wrong = len(self.errors or ())
         return f"{self.logs - wrong} of {self.logs} valid" if wrong else "valid"

@@ -102,7 +102,7 @@ class Limits:
     initialisation_s: float  #: from launch to run_start
     run_s: float  #: from run_start to run_stop
     silence_s: float  #: without progress of some rank
-    ending_s: float  #: from run_stop to the exit of every rank, including saving the weights
+    ending_s: float  #: from run_stop to the exit of every rank, which may only write files then
 
 
 @dataclass(frozen=True, slots=True)

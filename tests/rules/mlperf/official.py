@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import io
     from pathlib import Path
 
-__all__ = ["CHECKOUT", "official_verdict"]
+__all__ = ["CHECKOUT", "official_package", "official_verdict"]
 
 #: the folder that holds the package ``mlperf_logging``; it is not part of this suite
 CHECKOUT = os.environ.get("HYBRIDPERF_MLPERF_LOGGING", "")
@@ -30,6 +30,24 @@ def official_verdict(log: Path, ruleset: str) -> Literal["valid", "invalid", "cr
     except Exception:
         return "crash"
     return "valid" if valid else "invalid"
+
+
+def official_package(folder: Path, ruleset: str) -> Literal["valid", "invalid"]:
+    """Return what the package checker says of an organisation's ``folder``; invalid if it crashes.
+
+    It writes ``scaling.json`` into the folder.
+    """
+    _module()
+    package = importlib.import_module("mlperf_logging.package_checker.package_checker")
+    results = (str(folder), "training", ruleset, True, False, False, True, False)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            described = package.check_systems(str(folder), "training", ruleset)
+            passed = package.check_training_result_files(*results)
+    except Exception:
+        return "invalid"
+    return "valid" if described and passed else "invalid"
 
 
 @functools.cache

@@ -14,18 +14,29 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.archives import extract
+from tests.tiers import in_tiers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import IO
 
-__all__ = ["EDITIONS", "ORACLE", "official_verdicts", "published_rounds", "unpacked_rounds"]
+__all__ = [
+    "EDITIONS",
+    "ORACLE",
+    "TIERS",
+    "official_convergence",
+    "official_verdicts",
+    "published_rounds",
+    "unpacked_rounds",
+]
 
 SHARED = Path(__file__).parents[3] / ".." / "shared" / "data"
 ARCHIVE = SHARED / "rounds_a.tar.xz"
 ORACLE = SHARED / "oracle_rounds"
 _USED: dict[Path, IO[str]] = {}  #: locks on folders of rounds, until this process ends
 EDITIONS = ("1.0", "1.1", "2.0", "2.1", "3.0", "3.1", "4.0", "4.1", "5.0", "5.1")
+#: for tests: the oldest, which breaks most rules, and the newest are taken in every run
+TIERS = in_tiers(EDITIONS, always=(EDITIONS[0], EDITIONS[-1]))
 
 
 @contextlib.contextmanager
@@ -80,3 +91,12 @@ def official_verdicts(edition: str) -> dict[str, bool]:
             ): row["valid"] == "True"
             for row in csv.DictReader(file)
         }
+
+
+def official_convergence(edition: str) -> dict[str, set[bool]]:
+    """Return whether each closed result passed the round's RCP checker, by either count of BERT."""
+    found: dict[str, set[bool]] = {}
+    with (ORACLE / f"v{edition}_rcp.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            found.setdefault(row["dir"], set()).add(row["result"] == "True")
+    return found

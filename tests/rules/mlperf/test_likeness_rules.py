@@ -82,25 +82,6 @@ def test_a_wrong_stamp_on_one_line_is_named(tmp_path: Path) -> None:
         assert f"alone {off_ms / 1000:+.0f}"[:7] in finding.found
 
 
-@pytest.mark.parametrize("factor", [1, 2])
-def test_halves_of_different_speeds_are_found(tmp_path: Path, factor: int) -> None:
-    lines = bert()
-    stop = lines.pop()
-    start_ms = where(lines, "eval_accuracy", 3)["time_ms"]
-    for nth in range(4):  # with batches of 448, as the evaluations before
-        block = [dict(each) for each in bert()[-6:-1]]
-        for number, each in enumerate(block):
-            each["time_ms"] = start_ms + 2500 * factor * (nth + 1) + number * 100 - 200
-        lines += block
-    lines.append({**stop, "time_ms": start_ms + 2500 * factor * 4 + 5000})
-
-    found = [each for each in findings_of(tmp_path / "log", lines) if each.rule == "mlperf.pace"]
-
-    assert [each.found for each in found] == (
-        ["2.5 s in the first half, 5 s in the second"] if factor == 2 else []
-    )
-
-
 @pytest.mark.parametrize("batch", [10**30, 10**400, 448.5, True, float("inf")])
 def test_batch_sizes_that_none_has_are_found(tmp_path: Path, batch: float) -> None:
     lines = bert()

@@ -16,7 +16,7 @@ from hybridperf.rules.mlperf.ruleset import load_ruleset
 from tests.rules.mlperf.known_mutants import known_mutants
 from tests.rules.mlperf.mutants import Line, mutate, read_lines, write_lines
 from tests.rules.mlperf.official import CHECKOUT, official_verdict
-from tests.rules.mlperf.published_rounds import EDITIONS, official_verdicts, published_rounds
+from tests.rules.mlperf.published_rounds import EDITIONS, TIERS, official_verdicts, published_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ def _verdict(path: Path, edition: str) -> tuple[bool, list[str]]:
     return not errors, errors
 
 
-@pytest.mark.parametrize("edition", EDITIONS)
+@pytest.mark.parametrize("edition", TIERS)
 def test_mutants_have_the_verdict_that_follows_from_how_they_are_made(
     logs: dict[tuple[str, str], list[Path]], tmp_path: Path, edition: str
 ) -> None:

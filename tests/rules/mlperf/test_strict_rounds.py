@@ -195,11 +195,16 @@ ALONE = [
         "started 1000 s late",
         False,
         time("run_start", 1_000_000),
-        {"mlperf.timed", "mlperf.time", "mlperf.untimed", "mlperf.rates"},
+        {"mlperf.timed", "mlperf.time", "mlperf.untimed"},
     ),
     ("two starts", False, repeat("run_start"), {"mlperf.one_run", "mlperf.keys"}),
     ("only the first evaluation reached the target", False, _first_reaches, {"mlperf.stop"}),
-    ("all evaluations but the last left out", False, _only_last_evaluation, {"mlperf.cadence"}),
+    (
+        "all evaluations but the last left out",
+        False,
+        _only_last_evaluation,
+        {"mlperf.cadence", "mlperf.evaluation_time"},
+    ),
     ("no seed", True, drop("seed"), {"mlperf.seed"}),
     ("caches not cleared", False, value("cache_clear", False), {"mlperf.cache"}),
     (

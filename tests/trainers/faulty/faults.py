@@ -67,6 +67,9 @@ def strike(fault: str, run: TimedRun) -> None:
         assert memory.buf is not None
         memory.buf[:] = bytes(len(memory.buf))
         memory.unlink()
+    elif fault == "blame the machine":
+        sys.stderr.write("First failure: rank 0, exit status -7\n")
+        raise Boom("DataLoader worker (pid 7) is killed by signal: Bus error. Out of shared memory")
     elif fault == "link the log":
         (run.work.parent / "log.txt").unlink()
         (run.work.parent / "log.txt").symlink_to(os.environ["VICTIM"])

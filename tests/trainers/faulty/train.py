@@ -41,7 +41,7 @@ if __name__ == "__main__":
                 held_out = run.evaluation_data()
                 if first:
                     held_out.predict(slice(0, len(held_out)), memory.answer(held_out.inputs))
-                run.report(memory.checkpoint)
+                run.report(save=memory.checkpoint)
         if fault == "claim":
             memory.images = memory.images[: len(memory.images) // 2]
         if first:

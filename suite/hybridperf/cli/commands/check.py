@@ -8,19 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.cli.options import add_format, add_jobs
-from hybridperf.cli.printing import print_json, print_line
+from hybridperf.cli.printing import print_json, print_line, say_barred
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.rules.check import RULESET
 from hybridperf.rules.mlperf.choose import choose_ruleset
 from hybridperf.rules.mlperf.ruleset import known_rulesets
 from hybridperf.rules.mlperf.targets import check_targets
+from hybridperf.score.rcp_set import read_rcp_sets
 
 if TYPE_CHECKING:
     import argparse
 
     from hybridperf.rules.verdict import Verdict
 
-__all__ = ["EXAMPLES", "add_arguments", "execute"]
+__all__ = ["EXAMPLES", "add_arguments", "execute", "named_ruleset"]
 
 EXAMPLES: Final = """\
 hybridperf check runs
@@ -28,7 +29,10 @@ hybridperf check runs --format junit > checked.xml
 hybridperf check --rules
 hybridperf check --explain log.chain
 hybridperf check training_results_v4.1 --jobs
-hybridperf check training_results_v*/NVIDIA --mode strict"""
+hybridperf check training_results_v*/NVIDIA --mode strict
+hybridperf check training_results_v5.1/NVIDIA --mode package --rcp-set rcps --format mlperf"""
+
+_OF_MLPERF: Final = frozenset({"as-published", "package"})  #: modes that our ruleset does not have
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,9 +53,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--mode",
-        choices=("strict", "as-published"),
-        help="all rules, or those that the official checker of an MLPerf round applied "
+        choices=("strict", "as-published", "package"),
+        help="all rules, or those of an MLPerf round's log checker, or of its package checker "
         "(default: strict by our ruleset, as-published by one of MLPerf)",
+    )
+    parser.add_argument(
+        "--rcp-set",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of MLCommons' reference convergence points, as for 'hybridperf score': "
+        "modes package and strict test convergence like the package checker",
     )
     parser.add_argument("--verbose", action="store_true", help="print every finding")
     add_format(parser, "text", "json", "junit", "mlperf")
@@ -62,8 +73,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
-    """Print the findings and a summary, or the rules; exit status 3 if anything is invalid."""
-    ruleset = None if options.ruleset is None else _ruleset(options.ruleset)
+    """Print the findings and a summary, or the rules; exit status 3 if anything is invalid.
+
+    Exit status 4 if a file or folder cannot be read.
+    """
+    ruleset = None if options.ruleset is None else named_ruleset(options.ruleset)
     if options.rules or options.explain is not None:
         from hybridperf.cli.check_screen import print_rule, print_rules
 
@@ -75,14 +89,17 @@ def execute(options: argparse.Namespace) -> ExitCode:
     if not options.paths:
         reason = "expected a log or a folder to check, found none; name its path"
         raise UserError(f"{reason}, or see 'hybridperf check --help'.", ExitCode.USAGE)
-    if options.mode == "as-published":  # before work that may take long
+    if options.mode in _OF_MLPERF:  # before work that may take long
         _check_mode(ruleset or choose_ruleset(options.paths[0]), options.mode)
-    verdict, warnings = check_targets(options.paths, ruleset, options.mode, options.jobs)
+    references = read_rcp_sets(options.rcp_set) if options.rcp_set else None
+    verdict, warnings = check_targets(
+        options.paths, ruleset, options.mode, options.jobs, references
+    )
     _check_mode(verdict.ruleset, options.mode)
     for warning in warnings:
         sys.stderr.write(f"hybridperf: {warning}\n")
     _print(verdict, options)
-    return ExitCode.OK if verdict.valid else ExitCode.INVALID
+    return say_barred(verdict.unreadable) or (ExitCode.OK if verdict.valid else ExitCode.INVALID)
 
 
 def _print(verdict: Verdict, options: argparse.Namespace) -> None:
@@ -95,15 +112,19 @@ def _print(verdict: Verdict, options: argparse.Namespace) -> None:
     elif options.format == "mlperf":
         from hybridperf.cli.package_checker import print_like_package_checker
 
-        print_like_package_checker(verdict)
+        print_like_package_checker(verdict, converged=options.rcp_set is not None)
     else:
         from hybridperf.cli.check_screen import print_verdict
 
         print_verdict(verdict, verbose=options.verbose)
 
 
-def _ruleset(text: str) -> str | Path:
-    """Return the known ruleset or the file that ``text`` names."""
+def named_ruleset(text: str) -> str | Path:
+    """Return the known ruleset or the file that ``text`` names.
+
+    Raises:
+        UserError: exit status 2 if it names neither.
+    """
     known = known_rulesets()
     if text in known:
         return text
@@ -114,6 +135,6 @@ def _ruleset(text: str) -> str | Path:
 
 
 def _check_mode(ruleset: str | Path | None, mode: str | None) -> None:
-    if ruleset == RULESET and mode == "as-published":
-        reason = f"expected --mode strict with ruleset {RULESET}, found as-published"
+    if ruleset == RULESET and mode in _OF_MLPERF:
+        reason = f"expected --mode strict with ruleset {RULESET}, found {mode}"
         raise UserError(f"{reason}; choose another ruleset with --ruleset.", ExitCode.USAGE)

@@ -12,10 +12,9 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, visible
 from hybridperf.log.package import only_result
 from hybridperf.log.rounds import find_packages
-from hybridperf.report.judged import judged
+from hybridperf.report.judged import Entry, judged_entries
 from hybridperf.report.terminal import compared_text
 from hybridperf.score.compare import compare
-from hybridperf.score.official import official_of
 from hybridperf.score.ranking import MEANS
 from hybridperf.score.welch import TEST
 from hybridperf.tasks.mlperf import lineage
@@ -59,13 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> ExitCode:
     """Print how B differs from A."""
-    a, b = (_read(path) for path in (options.a, options.b))
+    a, b = _read(options.a, options.b)
     if a.task != b.task:
         finding = Finding(
             "compare.benchmark",
-            f"a result of {a.task[0]!r}, in the same version",
-            f"one of {b.task[0]!r}",
-            "compare results of one benchmark",
+            visible(f"a result of {_task(a, b)}"),
+            visible(f"one of {_task(b, a)}"),
+            "compare results of one benchmark, in one version",
             path=str(options.b),
         )
         raise UserError(finding, ExitCode.USAGE)
@@ -87,13 +86,19 @@ def execute(options: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-def _read(path: Path) -> _Read:
-    result, validity = judged(only_result(find_packages(path), path, "compare.path"))
-    if not result.runs:
+def _read(*paths: Path) -> list[_Read]:
+    packages = [only_result(find_packages(path), path, "compare.path") for path in paths]
+    return [
+        _facts(entry, path) for entry, path in zip(judged_entries(packages), paths, strict=True)
+    ]
+
+
+def _facts(entry: Entry, path: Path) -> _Read:
+    if not entry.result.runs:
         expected, remedy = "logs called result_<n>.txt", "rename them"
         finding = Finding("compare.path", expected, "none", remedy, path=str(path))
         raise UserError(finding, ExitCode.ENVIRONMENT)
-    official, first = official_of(result, validity=validity), result.runs[0]
+    official, first = entry.official, entry.result.runs[0]
     # Rounds renamed some benchmarks, and gave the name of one to another.
     name = lineage(official.score.benchmark, official.score.edition)
     return _Read(
@@ -101,6 +106,15 @@ def _read(path: Path) -> _Read:
         (name, *(first.fact("task", key) for key in ("version", "sha256"))),
         first.fact("data_sha256"),
     )
+
+
+def _task(one: _Read, other: _Read) -> str:
+    """Name the task of ``one``, and of version and hash the first that differs from ``other``."""
+    name, *rest = one.task
+    for word, mine, its in zip(("version", "SHA-256"), rest, other.task[1:], strict=True):
+        if name == other.task[0] and mine != its:
+            return f"{name!r:.80} of {word} {mine!s:.80}"
+    return f"{name!r:.80}"
 
 
 def _lines(comparison: Comparison) -> Iterator[str]:

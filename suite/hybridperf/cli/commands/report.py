@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.cli.options import add_jobs
-from hybridperf.cli.printing import print_line
+from hybridperf.cli.printing import print_line, say_barred
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.report.build import build_report
@@ -46,14 +46,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
-    """Write the pages and print their paths."""
+    """Write the pages and print their paths; exit status 4 if something cannot be read."""
     for path in options.paths:
         if not path.is_dir():
             found = "a folder of submissions, or a round of MLPerf"
             remedy = "make one with 'hybridperf run'"
             finding = Finding("report.path", found, "none", remedy, path=str(path))
             raise UserError(finding, ExitCode.ENVIRONMENT)
-    published = published_packages(options.paths)
+    barred: list[Finding] = []
+    published = published_packages(options.paths, barred)
     if not published and len(options.paths) > 1:
         finding = Finding(
             "report.path",
@@ -66,12 +67,12 @@ def execute(options: argparse.Namespace) -> ExitCode:
     out = options.out or (_SITE if published else options.paths[0] / "report")
     try:
         written = (
-            build_site(published, out, options.jobs)
+            build_site(published, out, options.jobs, barred)
             if published
-            else build_report(options.paths[0], out)
+            else build_report(options.paths[0], out, barred)
         )
     except OSError as error:
         raise environment_refusal(error, out) from error
     for path in written:
         print_line(str(path))
-    return ExitCode.OK
+    return say_barred(barred)

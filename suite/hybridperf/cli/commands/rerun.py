@@ -12,15 +12,14 @@ from hybridperf.cli.printing import print_line
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.evidence.attestation import attestation_file
 from hybridperf.evidence.signatures import RERUN, sign_file
-from hybridperf.findings import Finding, Severity
-from hybridperf.log.package import find_results, only_result, read_result
+from hybridperf.findings import Finding
+from hybridperf.log.package import find_results, only_result
 from hybridperf.plan import ParallelPlan
-from hybridperf.report.judged import UNFINISHED
-from hybridperf.rules.check import check_result
+from hybridperf.report.judged import judged_entries
+from hybridperf.rules.verdict import UNFINISHED
 from hybridperf.run.atomic import canonical_json, write_atomically
 from hybridperf.run.provenance import code_facts
 from hybridperf.run.request import RunRequest
-from hybridperf.score.official import official_of
 from hybridperf.score.rerun import attest
 from hybridperf.tasks.data.folder import export_data_folder
 from hybridperf.tasks.overrides import hyperparameters
@@ -61,14 +60,14 @@ def execute(options: argparse.Namespace) -> ExitCode:
     """Make the runs, and write the statement into the folder of the result; 1 if they differ."""
     export_data_folder(options.data_dir)
     package = only_result(find_results(options.path), options.path, "rerun.path")
-    original = read_result(package)
-    request = _request(options, original)
-    _require_same_code(original, request)
-    again = read_result(make_runs(request, quiet=False))
-    for finding in check_result(again):
-        if finding.severity is Severity.ERROR and finding.rule not in UNFINISHED:
+    (original,) = judged_entries([package])
+    request = _request(options, original.result)
+    _require_same_code(original.result, request)
+    (again,) = judged_entries([make_runs(request, quiet=False)])
+    for finding in again.errors:
+        if finding.rule not in UNFINISHED:
             raise UserError(finding, ExitCode.INVALID)
-    found = attest((original, official_of(original)), (again, official_of(again)))
+    found = attest((original.result, original.official), (again.result, again.official))
     path = attestation_file(package, options.org)
     write_atomically(path, canonical_json(found.as_json()))
     print_line(str(path))

@@ -16,13 +16,12 @@ from hybridperf.cli.printing import print_json, print_line, terminal_width
 from hybridperf.cli.progress import ProgressReporter
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, Severity
-from hybridperf.log.package import Package, read_result
 from hybridperf.plan import ParallelPlan
 from hybridperf.plan.fields import FIELDS
 from hybridperf.projection.search import Ranking
-from hybridperf.report.judged import UNFINISHED
+from hybridperf.report.judged import judged_entries
 from hybridperf.report.terminal import scores_text
-from hybridperf.rules.check import judge_result
+from hybridperf.rules.verdict import UNFINISHED
 from hybridperf.run.coordinator import Coordinator, coordinating
 from hybridperf.run.folder import completed_runs, left_behind, sealed_runs
 from hybridperf.run.nodes import Nodes
@@ -32,7 +31,6 @@ from hybridperf.run.request import RunRequest, package_of, require_valid
 from hybridperf.run.run_set import make_run_set
 from hybridperf.run.sandbox import sandbox_facts
 from hybridperf.score.metrics import row_of
-from hybridperf.score.official import official_of
 from hybridperf.system.describe import describe
 from hybridperf.tasks.data.folder import export_data_folder
 from hybridperf.tasks.overrides import apply_overrides, parse_overrides
@@ -42,6 +40,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
 
+    from hybridperf.log.package import Package
     from hybridperf.projection.units import Unit
 
 __all__ = ["EXAMPLES", "add_arguments", "execute", "exit_status", "make_runs", "request_of"]
@@ -161,17 +160,14 @@ def _stages(units: Sequence[Unit], cuts: tuple[int, ...]) -> str:
 def _execute(
     options: argparse.Namespace, request: RunRequest, coordinator: Coordinator
 ) -> ExitCode:
-    result = read_result(
-        make_runs(request, quiet=options.format == "json", coordinator=coordinator)
-    )
-    judged = judge_result(result)
-    official = dataclasses.replace(official_of(result), trust=judged.trust)
-    findings = judged.findings
+    package = make_runs(request, quiet=options.format == "json", coordinator=coordinator)
+    (entry,) = judged_entries([package])
+    official, findings = entry.official, entry.findings
     if options.format == "json":
         print_json(
             row_of(official)
             | {
-                "folder": str(result.package.folder),
+                "folder": str(package.folder),
                 "times_to_train_s": [
                     run.time_to_train_s if run.completion == "reached" else None
                     for run in official.score.runs

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hybridperf.cli.commands.check import named_ruleset
 from hybridperf.cli.options import add_format, add_jobs
-from hybridperf.cli.printing import print_json, print_line, terminal_width
+from hybridperf.cli.printing import print_json, print_line, say_barred, terminal_width
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
-from hybridperf.parallel_map import parallel_map
-from hybridperf.report.judged import found_packages, judged_score
+from hybridperf.report.judged import found_packages, judged_scores
 from hybridperf.report.tables import metrics_markdown, score_rows, scores_csv, write_scores
 from hybridperf.report.terminal import scores_text
 from hybridperf.run.folder import environment_refusal
@@ -45,6 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="result folders, submissions or rounds of MLPerf (default: runs)",
     )
     parser.add_argument(
+        "--ruleset",
+        metavar="NAME",
+        help="rules to judge MLPerf's results by that are in no folder training_results_v<round>, "
+        "such as mlperf-training-2.1.0, or the file of a ruleset",
+    )
+    parser.add_argument(
         "--rcp-set",
         type=Path,
         metavar="FOLDER",
@@ -70,15 +75,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
-    """Print one row per result, and write the scores to ``--out`` if it is given."""
+    """Print one row per result, and write the scores to ``--out`` if it is given.
+
+    Exit status 4 if a file or folder cannot be read.
+    """
     if options.columns:
         print_line(metrics_markdown())
         return ExitCode.OK
     references = read_rcp_sets(options.rcp_set) if options.rcp_set else None
-    scored = partial(judged_score, references=references, mode=options.rcp)
-    packages = found_packages(options.paths)
-    results = with_context(with_places(list(parallel_map(scored, packages, options.jobs))))
-    if not results:
+    barred: list[Finding] = []
+    packages = found_packages(options.paths, barred)
+    named = None if options.ruleset is None else named_ruleset(options.ruleset)
+    scores = judged_scores(packages, references, options.rcp, options.jobs, barred, named)
+    results = with_context(with_places(scores))
+    if not results and not barred:
         finding = Finding(
             "score.path",
             "results in <org>/results/<system>/<benchmark>",
@@ -96,7 +106,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
         print_line(scores_text(results, terminal_width()))
         for path in written:
             print_line(str(path))
-    return ExitCode.OK
+    return say_barred(barred)
 
 
 def _write(results: list[Official], folder: Path) -> list[Path]:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
-from hybridperf.log.rounds import is_published
-from hybridperf.parallel_map import parallel_map
+from hybridperf.log.rounds import edition_of
 from hybridperf.report.build import write_files
-from hybridperf.report.judged import found_packages, judged_score
+from hybridperf.report.judged import found_packages, judged_scores
 from hybridperf.report.site.pages import site_pages
 from hybridperf.report.tables import score_rows, scores_csv
 from hybridperf.score.history import with_context
@@ -26,16 +25,18 @@ if TYPE_CHECKING:
 __all__ = ["build_site", "published_packages", "site_files"]
 
 
-def published_packages(paths: Sequence[Path]) -> list[Package]:
+def published_packages(paths: Sequence[Path], barred: list[Finding] | None = None) -> list[Package]:
     """Return the results of published rounds at or below ``paths``; none if all are others.
+
+    ``barred`` is that of `found_packages`.
 
     Raises:
         UserError: exit status 2 if there are results of both kinds.
     """
-    packages = found_packages(paths)
-    published = [package for package in packages if is_published(package)]
+    packages = found_packages(paths, barred)
+    published = [package for package in packages if edition_of(package)]
     if published and len(published) < len(packages):
-        other = next(package for package in packages if not is_published(package))
+        other = next(package for package in packages if not edition_of(package))
         finding = Finding(
             "report.path",
             "all results in folders training_results_v<round>, or none",
@@ -47,15 +48,18 @@ def published_packages(paths: Sequence[Path]) -> list[Package]:
     return published
 
 
-def build_site(packages: Sequence[Package], out: Path, jobs: int = 1) -> list[Path]:
+def build_site(
+    packages: Sequence[Package], out: Path, jobs: int = 1, barred: list[Finding] | None = None
+) -> list[Path]:
     """Write the site over the rounds of ``packages`` to ``out``, and return its files.
 
-    The output is deterministic, and each file is replaced atomically.
+    The output is deterministic, and each file is replaced atomically. ``barred`` is that of
+    `judged_scores`.
 
     Raises:
         OSError: if ``out`` cannot be written.
     """
-    results = with_context(with_places(list(parallel_map(judged_score, packages, jobs))))
+    results = with_context(with_places(judged_scores(packages, jobs=jobs, barred=barred)))
     return write_files(site_files(results), out)
 
 

@@ -61,7 +61,7 @@ def _judge_key(log: Log, demand: Demand, entries: _Entries, ruleset: Ruleset) ->
     if demand.value:
         yield from _judge_values(log, demand, judged, entries)
     if demand.reached:
-        yield from _judge_target(log.path, demand, here)
+        yield from _judge_target(log, demand, here, entries)
     if demand.metadata or demand.first_metadata or demand.metadata_any:
         yield from _judge_metadata(log, demand, here, entries)
     if demand.covers:
@@ -131,17 +131,19 @@ def _named(log: Log, demand: Demand, entry: Entry, entries: _Entries) -> dict[st
     return values
 
 
-def _judge_target(path: str, demand: Demand, here: list[Entry]) -> Iterator[Finding]:
+def _judge_target(
+    log: Log, demand: Demand, here: list[Entry], entries: _Entries
+) -> Iterator[Finding]:
     reached, best = demand.reached, False
     for entry in here:
-        best = best or keeps(reached, entry.value)
+        best = best or keeps(reached, entry.value, _named(log, demand, entry, entries))
         if not is_comparable(reached, entry.value):  # the checker ended with an exception
             found = f"{entry.value!r:.80}"
-            yield _wrong("mlperf.values", path, f"numbers as {demand.key}", found, entry)
+            yield _wrong("mlperf.values", log.path, f"numbers as {demand.key}", found, entry)
             return
     if not best:
         expected = f"{demand.key} {in_words(reached)} once at least"
-        yield _wrong("mlperf.target", path, expected, _best(reached, here), here[-1])
+        yield _wrong("mlperf.target", log.path, expected, _best(reached, here), here[-1])
 
 
 def _best(reached: Constraints, here: list[Entry]) -> str:
@@ -150,9 +152,16 @@ def _best(reached: Constraints, here: list[Entry]) -> str:
     numbers = [each for entry in here if (each := number(entry.value)) is not None]
     if not numbers:
         return "no number"
-    if "maximum" in reached:
+    if _is_better_low(reached):
         return f"{min(numbers)!r:.80} as the lowest"
     return f"{max(numbers)!r:.80} as the highest"
+
+
+def _is_better_low(reached: Constraints) -> bool:
+    """Tell whether the target is an upper limit, such as of a loss; a share has one too, of 1."""
+    if {"minimum", "holds"} & set(reached):
+        return False
+    return "maximum" in reached or ("below" in reached and "above" not in reached)
 
 
 def _judge_metadata(

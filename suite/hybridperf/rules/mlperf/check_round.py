@@ -1,4 +1,8 @@
-"""Check MLPerf rounds: their logs (mode ``as-published``) or all files (mode ``strict``)."""
+"""Check MLPerf rounds.
+
+Mode ``as-published`` is the verdict of the round's log checker, ``package`` that of its package
+checker, ``strict`` that of all rules.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from hybridperf.findings import Finding, Severity, visible
+from hybridperf.findings import UNREADABLE, Finding, Severity, visible
 from hybridperf.log import keys
+from hybridperf.log.package import locked_files
 from hybridperf.log.published import read_published_log
 from hybridperf.log.rounds import find_packages, published_runs, read_package
 from hybridperf.log.submission import submissions_of
@@ -22,10 +27,12 @@ from hybridperf.rules.mlperf import (
     form_rules,
     hyperparameter_rules,
     likeness_rules,
+    package_checker_rules,
     place_rules,
     result_rules,
 )
 from hybridperf.rules.mlperf.as_published import judge
+from hybridperf.rules.mlperf.package_checker_rules import Submitted
 from hybridperf.rules.mlperf.ruleset import known_benchmarks, load_ruleset
 from hybridperf.rules.reading import READING
 from hybridperf.rules.rule import apply_all, bounded, of_scope
@@ -47,10 +54,13 @@ if TYPE_CHECKING:
     from hybridperf.log.log import Log
     from hybridperf.log.package import Package, Result, SealedRun
     from hybridperf.rules.mlperf.ruleset import Benchmark, Ruleset
+    from hybridperf.rules.rule import Scope
+    from hybridperf.score.rcp_set import RcpSets
 
 __all__ = [
     "Mode",
     "check_log_strictly",
+    "check_package",
     "check_packages",
     "check_result_strictly",
     "check_round",
@@ -58,7 +68,7 @@ __all__ = [
     "judge_result",
 ]
 
-Mode = Literal["as-published", "strict"]
+Mode = Literal["as-published", "package", "strict"]
 
 _REGISTERED: Final = (  # imported to register their rules
     clock_rules,
@@ -67,6 +77,7 @@ _REGISTERED: Final = (  # imported to register their rules
     evaluation_rules,
     hyperparameter_rules,
     likeness_rules,
+    package_checker_rules,
     place_rules,
     result_rules,
     package_rules,
@@ -76,10 +87,17 @@ _REGISTERED: Final = (  # imported to register their rules
 )
 
 
-def check_round(path: Path, ruleset: str | Path, mode: Mode, jobs: int = 1) -> Verdict:
+def check_round(
+    path: Path,
+    ruleset: str | Path,
+    mode: Mode,
+    jobs: int = 1,
+    references: RcpSets | None = None,
+) -> Verdict:
     """Check the log ``path``, or every result in MLPerf's layout at or below the folder ``path``.
 
-    ``ruleset`` is the name of a ruleset, or the file of one.
+    ``ruleset`` is the name of a ruleset, or the file of one. Against ``references``, convergence is
+    tested like the package checker does.
 
     Raises:
         UserError: exit status 4 if there is nothing to check.
@@ -88,33 +106,43 @@ def check_round(path: Path, ruleset: str | Path, mode: Mode, jobs: int = 1) -> V
         raise nothing_to_check(path)
     if path.is_file():
         return _check_log(path, load_ruleset(ruleset), mode)
-    packages = find_packages(path)
-    if not packages:
+    barred: list[Finding] = []
+    packages = find_packages(path, barred)
+    if not packages and not barred:
         raise nothing_to_check(path)
-    return check_packages([(each, ruleset) for each in packages], mode, str(path), jobs)
+    sources = [(each, ruleset) for each in packages]
+    return check_packages(sources, mode, str(path), jobs, references, barred)
 
 
 def check_packages(
-    packages: Sequence[tuple[Package, str | Path]], mode: Mode, path: str, jobs: int = 1
+    packages: Sequence[tuple[Package, str | Path]],
+    mode: Mode,
+    path: str,
+    jobs: int = 1,
+    references: RcpSets | None = None,
+    barred: Iterable[Finding] = (),
 ) -> Verdict:
     """Check results, each by a ruleset of its own; ``path`` says what was checked.
 
-    Every log is read once, and of few results at a time.
+    Every log is read once, and of few results at a time. ``barred`` are findings on folders that
+    cannot be read.
     """
     results: list[ResultVerdict] = []
 
     def found() -> Iterator[Finding]:
-        for result, findings in parallel_map(partial(_check, mode=mode), packages, jobs):
+        yield from barred
+        check = partial(_check, mode=mode, references=references)
+        for result, findings in parallel_map(check, packages, jobs):
             results.append(result)
             yield from findings
-        if mode == "strict":
+        if mode != "as-published":
             for source in dict.fromkeys(source for _, source in packages):
                 judged = [
                     package
                     for (package, its), result in zip(packages, results, strict=True)
                     if its == source and result.outcome is not Outcome.NOT_JUDGED
                 ]
-                yield from check_submissions(judged, load_ruleset(source))
+                yield from check_submissions(judged, load_ruleset(source), mode)
 
     findings = tuple(bounded(found(), visible(path)))
     logs = tuple(log.path for result in results for log in result.logs)
@@ -131,19 +159,23 @@ def _check_log(path: Path, ruleset: Ruleset, mode: Mode) -> Verdict:
         why = f"no rules for {value:.60}"
         alone = LogVerdict(log.path, Outcome.NOT_JUDGED, why)
         return Verdict(str(path), (log.path,), (), ruleset.name, mode, alone=(alone,))
-    found = judge(log, ruleset) if mode == "as-published" else check_log_strictly(log, ruleset)
+    found = check_log_strictly(log, ruleset) if mode == "strict" else judge(log, ruleset)
     findings = tuple(found)
     alone = log_verdict(log.path, first_errors(findings).get(log.path))
     return Verdict(str(path), (log.path,), findings, ruleset.name, mode, alone=(alone,))
 
 
-def _check(each: tuple[Package, str | Path], mode: Mode) -> tuple[ResultVerdict, list[Finding]]:
+def _check(
+    each: tuple[Package, str | Path], mode: Mode, references: RcpSets | None
+) -> tuple[ResultVerdict, list[Finding]]:
     package, source = each
     ruleset = load_ruleset(source)
     if mode == "as-published":
         return judge_result(package, published_runs(package), ruleset)
     result = read_package(package)
-    return judge_result(package, result.runs, ruleset, result)
+    checker = list(check_package(result, ruleset, references))
+    strictly = result if mode == "strict" else None
+    return judge_result(package, result.runs, ruleset, strictly, checker)
 
 
 def judge_result(
@@ -151,19 +183,27 @@ def judge_result(
     runs: Iterable[SealedRun],
     ruleset: Ruleset,
     strictly: Result | None = None,
+    checker: Sequence[Finding] = (),
 ) -> tuple[ResultVerdict, list[Finding]]:
     """Return the verdict on the result of ``runs``, and the findings in it.
 
     Each run is used once and may be read as it is asked for. ``strictly`` is the whole result, for
-    mode ``strict``.
+    mode ``strict``; ``checker`` is what `check_package` found.
     """
     judged = _Judged(package, ruleset)
     for run in runs:
-        judged.take(run, [] if strictly else judge(run.log, ruleset))
-    if not judged.known:
-        return judged.verdict([], [], None), []
-    found = list(check_result_strictly(strictly, ruleset)) if strictly else judged.findings
+        here = [each for each in checker if each.path == run.log.path]
+        judged.take(run, [] if strictly else [*judge(run.log, ruleset), *here])
     paths = {log.path for log in judged.logs}
+    locked = list(locked_files(package, [path.rpartition("/")[2] for path in paths]))
+    if not judged.known:
+        locked += [each for each in judged.findings if each.rule == UNREADABLE]
+        return judged.verdict([], locked, None), locked
+    if strictly:
+        found = [*check_result_strictly(strictly, ruleset), *checker]
+    else:
+        others = [each for each in checker if each.path not in paths]
+        found = judged.findings = [*judged.findings, *locked, *others]
     benchmark = ruleset.benchmarks[judged.known]
     whole = [finding for finding in found if finding.path not in paths]
     verdict = judged.verdict(found, whole, (benchmark.runs, benchmark.most_missed))
@@ -202,7 +242,7 @@ class _Judged:
         """Return the verdict on the result; ``whole`` are findings that are in no single log."""
         logs = self.logs
         if runs is None:
-            logs = [replace(log, outcome=Outcome.NOT_JUDGED, why="") for log in logs]
+            logs = [replace(log, outcome=Outcome.NOT_JUDGED, why="", rule="") for log in logs]
         elif findings is not self.findings:
             logs = [self._strictly(log, findings) for log in logs]
         package, name = self._package, self._ruleset.name
@@ -235,20 +275,37 @@ def check_result_strictly(result: Result, ruleset: Ruleset) -> Iterator[Finding]
     yield from result.findings
     for run in result.runs:
         yield from check_log_strictly(run.log, ruleset)
+    yield from _of_result(result, result, ruleset, "mlperf.result")
+
+
+def check_package(
+    result: Result, ruleset: Ruleset, references: RcpSets | None
+) -> Iterator[Finding]:
+    """Yield what the package checker of the round finds in a result beyond its single logs."""
+    yield from _of_result(Submitted(result, references), result, ruleset, "package.result")
+
+
+def _of_result(
+    subject: Result | Submitted, result: Result, ruleset: Ruleset, scope: Scope
+) -> Iterator[Finding]:
     # If the folder name is not a benchmark, use the first benchmark named in the logs.
     named = (_benchmark_of(run.log, ruleset) for run in result.runs)
     benchmark = ruleset.benchmarks.get(result.package.benchmark) or next(filter(None, named), None)
     if benchmark is not None:
         places = {run.number: run.log.path for run in result.runs}
-        rules, name = of_scope(ruleset.strict, "mlperf.result"), result.package.name
-        yield from apply_all(rules, result, benchmark, path=name, runs=places)
+        rules, name = of_scope(ruleset.strict, scope), result.package.name
+        yield from apply_all(rules, subject, benchmark, path=name, runs=places)
 
 
-def check_submissions(packages: list[Package], ruleset: Ruleset) -> Iterator[Finding]:
-    """Yield the findings in the submissions of ``packages`` in mode ``strict``, logs excluded."""
+def check_submissions(
+    packages: list[Package], ruleset: Ruleset, mode: Mode = "strict"
+) -> Iterator[Finding]:
+    """Yield the findings in the submissions of ``packages``, logs and results excluded."""
+    checker = of_scope(ruleset.strict, "package.submission")
+    rules = of_scope(ruleset.strict, "submission") if mode == "strict" else []
     for submission in submissions_of(packages):
-        rules = of_scope(ruleset.strict, "submission")
         yield from apply_all(rules, submission, path=submission.org)
+        yield from apply_all(checker, submission, ruleset, path=submission.org)
 
 
 def _benchmark_of(log: Log, ruleset: Ruleset) -> Benchmark | None:

@@ -17,7 +17,7 @@ from hybridperf.rules.mlperf.ruleset import known_benchmarks, known_rulesets
 if TYPE_CHECKING:
     from hybridperf.log.package import Package
 
-__all__ = ["choose_ruleset", "round_of", "ruleset_of_round"]
+__all__ = ["choose_ruleset", "round_of", "ruleset_name", "ruleset_of_round"]
 
 
 def choose_ruleset(path: Path) -> str:
@@ -31,7 +31,7 @@ def choose_ruleset(path: Path) -> str:
     """
     top = Path(os.path.realpath(path))  # tolerates symbolic link loops
     inside = [*top.parents, top]
-    packages = find_packages(path) if path.is_dir() else []
+    packages = find_packages(path, []) if path.is_dir() else []
     names = {folder.name for folder in inside} | {package.root.name for package in packages}
     rounds = sorted(name for name in names if ROUND.fullmatch(name))
     if rounds:
@@ -53,11 +53,16 @@ def ruleset_of_round(name: str, path: Path) -> str:
     Raises:
         UserError: exit status 2 if it has none.
     """
-    match = ROUND.fullmatch(name)
-    ruleset = f"mlperf-training-{match[1]}.{match[2]}.0" if match else ""
+    ruleset = ruleset_name(name)
     if ruleset not in known_rulesets():
-        raise _refuse(path, f"one of the rulesets {', '.join(known_rulesets())}", name)
+        raise _refuse(path, "a round that has a ruleset", name)
     return ruleset
+
+
+def ruleset_name(name: str) -> str:
+    """Return what the ruleset of the round with the folder ``name`` is called; "" if it is none."""
+    match = ROUND.fullmatch(name)
+    return f"mlperf-training-{match[1]}.{match[2]}.0" if match else ""
 
 
 def _is_of_mlperf(path: Path, folder: Path | None) -> bool:
@@ -70,7 +75,8 @@ def _is_of_mlperf(path: Path, folder: Path | None) -> bool:
 
 
 def _refuse(path: Path, expected: str, found: str) -> UserError:
-    remedy = "name a ruleset with --ruleset, such as mlperf-training-2.1.0"
+    known = ", ".join(name for name in known_rulesets() if name != RULESET)
+    remedy = f"name a ruleset with --ruleset: one of {known}"
     return UserError(
         Finding("check.ruleset", expected, found, remedy, path=str(path)), ExitCode.USAGE
     )

@@ -11,7 +11,8 @@ from hybridperf.log import keys
 from hybridperf.rules.mlperf.ruleset import division
 from hybridperf.rules.rule import Deviation, rule
 from hybridperf.score.convergence import count_key, samples_of
-from hybridperf.untrusted import COUNT_CAP, number
+from hybridperf.system.counts import accelerator_count
+from hybridperf.untrusted import COUNT_CAP, number, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,63 +35,39 @@ def evaluations_take_time(
     benchmark: Benchmark,
     *,
     least_share: Mapping[str, float],
-    least_ms: float,
+    least_of_run: float,
     evaluated_later: Sequence[str],
 ) -> Iterator[Deviation]:
-    """Every evaluation takes time, and a share of what the run's others take in the median.
+    """Evaluations take time: each of them, a share of the median of the run's, and all of the run.
 
-    Shares below those of ``least_share`` are an error or a warning; a warning too where the median
-    is below ``least_ms``, as some log what a device did in a few milliseconds at once, and in the
-    open division. Benchmarks whose checkpoints are evaluated later may log all of it at once.
+    Shares of the median below those of ``least_share`` are an error or a warning; in the open
+    division a warning. Benchmarks whose checkpoints are evaluated later may log all of it at once.
     """
     spans = () if benchmark.name in evaluated_later else _spans(log)
     if not spans:
         return
     usual = median(span for span, _ in spans)
     shortest, line = min(spans)
-    if shortest > 0 and shortest >= least_share["warning"] * usual:
-        return
-    mild = shortest >= least_share["error"] * usual or usual < least_ms or division(log) == "open"
-    yield Deviation(
-        f"evaluations of about {usual / 1000:g} s, as the run's others are",
-        f"{shortest / 1000:g} s",
-        line,
-        severity=Severity.WARNING if mild else None,
-    )
+    if shortest <= 0:
+        yield Deviation("an evaluation to take time", f"{shortest / 1000:g} s", line)
+    elif shortest < least_share["warning"] * usual:
+        mild = shortest >= least_share["error"] * usual or division(log) == "open"
+        yield Deviation(
+            f"evaluations of about {usual / 1000:g} s, as the run's others are",
+            f"{shortest / 1000:g} s",
+            line,
+            severity=Severity.WARNING if mild else None,
+        )
+    elif (run_ms := _run_ms(log)) and sum(span for span, _ in spans) < least_of_run * run_ms:
+        share = sum(span for span, _ in spans) / run_ms
+        expected = f"evaluations that take {least_of_run:.2%} of the run or more"
+        yield Deviation(expected, f"{share:.4%}", line)
 
 
-@rule("mlperf.evaluation_speed", scope="mlperf.result", source=_PERIOD, remedy=_WHOLE)
-def evaluations_take_as_long(
-    result: Result,
-    benchmark: Benchmark,
-    *,
-    least_runs: int,
-    least_share: Mapping[str, float],
-    least_ms: float,
-    evaluated_later: Sequence[str],
-) -> Iterator[Deviation]:
-    """Evaluations of a run take a share of what those of the result's other runs take.
-
-    Results of fewer than ``least_runs`` runs that log evaluations are not compared. Where they
-    take less than ``least_ms`` it is a warning, as in the open division.
-    """
-    if benchmark.name in evaluated_later:
-        return
-    of_runs = [(run, spans) for run in result.runs if (spans := _spans(run.log))]
-    if len(of_runs) < least_runs:
-        return
-    usual = median(median(span for span, _ in spans) for _, spans in of_runs)
-    for run, spans in of_runs:
-        own = median(span for span, _ in spans)
-        if own < least_share["warning"] * usual:
-            mild = own >= least_share["error"] * usual or usual < least_ms
-            yield Deviation(
-                f"evaluations of about {usual / 1000:g} s, as in the other runs",
-                f"{own / 1000:g} s in the median",
-                spans[0][1],
-                run.number,
-                severity=Severity.WARNING if mild or division(run.log) == "open" else None,
-            )
+def _run_ms(log: Log) -> int:
+    """Return the time from run_start to run_stop; 0 if unknown."""
+    start, stop = log.first(keys.RUN_START), log.first(keys.RUN_STOP)
+    return max(stop.time_ms - start.time_ms, 0) if start and stop else 0
 
 
 def _spans(log: Log) -> list[tuple[int, int]]:
@@ -142,116 +119,113 @@ def training_takes_time(
         )
 
 
-@rule("mlperf.rates", scope="mlperf.log", source=_PERIOD, remedy=_WHOLE)
+@rule("mlperf.rates", scope="mlperf.result", source=_PERIOD, remedy=_WHOLE)
 def rates_agree(
-    log: Log,
-    benchmark: Benchmark,
-    *,
-    tracked: Sequence[str],
-    names: Sequence[str],
-    most_ratio: float,
-    other_unit: float,
-) -> Iterator[Deviation]:
-    """A run trains no more samples in a second than its own statistics say, in the median.
-
-    Of benchmarks in ``tracked``, whose loggers count samples a second without evaluations. Ratios
-    of ``other_unit`` or more are a warning: the statistics count something else.
-    """
-    rates = _tracked(log, benchmark, tracked, names)
-    if rates is None:
-        return
-    rate, usual = rates
-    if rate > most_ratio * usual:
-        stop = log.first(keys.RUN_STOP)
-        yield Deviation(
-            f"at most the {usual:,.6g} samples/s that the run tracked",
-            f"{rate:,.6g} from run_start to run_stop",
-            stop.line if stop else None,
-            severity=Severity.WARNING if rate >= other_unit * usual else None,
-        )
-
-
-@rule("mlperf.common_rates", scope="mlperf.result", source=_PERIOD, remedy=_WHOLE)
-def rates_agree_alike(
     result: Result,
     benchmark: Benchmark,
     *,
     tracked: Sequence[str],
     names: Sequence[str],
-    least_runs: int,
+    step_times: Sequence[str],
+    of_processes: Sequence[str],
     most_ratio: float,
+    least_ratio: Mapping[str, float],
 ) -> Iterator[Deviation]:
-    """Samples over time are the same share of the tracked rate in every run, up to a ratio.
+    """A run trains no more samples in a second than its own statistics say, in the median.
 
-    Results of fewer than ``least_runs`` runs that track their rate are not compared.
+    Of benchmarks in ``tracked``. Where the statistics state how long a step takes, it trains no
+    fewer than a share either. Those of ``of_processes`` may state what one process trains.
     """
-    of_runs = [
-        (run, rates[0] / rates[1])
-        for run in result.runs
-        if (rates := _tracked(run.log, benchmark, tracked, names)) is not None
-    ]
-    if len(of_runs) < least_runs:
+    if benchmark.name not in tracked:
         return
-    usual = median(share for _, share in of_runs)
-    for run, share in of_runs:
-        if share > most_ratio * usual:
+    processes = accelerator_count(result.system) or 1
+    for run in result.runs:
+        rate = _rate(run.log, benchmark)
+        by_step = _tracked(run.log, step_times)
+        batch = whole(run.log.value(keys.GLOBAL_BATCH_SIZE), 1)
+        if by_step and batch:
+            stated, least = batch / by_step, least_ratio["step"]
+        else:
+            stated, least = _tracked(run.log, names), 0.0
+        if not rate or not stated:
+            continue
+        ratio = rate / stated
+        if benchmark.name in of_processes and ratio > most_ratio:
+            stated, ratio, least = stated * processes, ratio / processes, least_ratio["process"]
+        if not least <= ratio <= most_ratio:
             stop = run.log.first(keys.RUN_STOP)
             yield Deviation(
-                f"about {usual:.1%} of the samples/s that runs tracked, as in the other runs",
-                f"{share:.1%}",
+                f"about the {stated:,.6g} samples/s that the run tracked",
+                f"{rate:,.6g} from run_start to run_stop",
                 stop.line if stop else None,
                 run.number,
             )
 
 
-def _tracked(
-    log: Log, benchmark: Benchmark, tracked: Sequence[str], names: Sequence[str]
-) -> tuple[float, float] | None:
-    """Return samples per second of a run and the median of what it tracked; None if unknown.
+def _rate(log: Log, benchmark: Benchmark) -> float:
+    """Return the samples per second of a run; 0 if unknown."""
+    edition = benchmark.edition
+    samples = samples_of(log, benchmark.name, count_key([log], benchmark.name, edition), edition)
+    run_s = _run_ms(log) / 1000
+    return max(samples or 0, 0) / run_s if run_s else 0.0
 
-    The median is of evenly spaced lines.
+
+def _tracked(log: Log, names: Sequence[str]) -> float:
+    """Return the median of what a run tracked under one of ``names``; 0 if nothing.
+
+    It is of evenly spaced lines.
     """
-    start, stop = log.first(keys.RUN_START), log.first(keys.RUN_STOP)
-    if benchmark.name not in tracked or start is None or stop is None:
-        return None
     entries = log.all(keys.TRACKED_STATS)
-    rates = [
-        float(rate)
+    found = [
+        float(figure)
         for entry in entries[:: 1 + len(entries) // _MOST_TRACKED]
         if isinstance(entry.value, dict)
         for name in names
-        if (rate := number(entry.value.get(name), 0))
+        if (figure := number(entry.value.get(name), 0))
     ]
-    edition = benchmark.edition
-    samples = samples_of(log, benchmark.name, count_key([log], benchmark.name, edition), edition)
-    run_s = (stop.time_ms - start.time_ms) / 1000
-    if not rates or not samples or samples < 0 or run_s <= 0:
-        return None
-    return samples / run_s, median(rates)
+    return median(found) if found else 0.0
 
 
 @rule(
-    "mlperf.pace",
-    scope="mlperf.log",
-    source=_PERIOD,
-    remedy=_WHOLE,
-    severity=Severity.WARNING,
+    "mlperf.batch",
+    scope="mlperf.result",
+    source="MLPerf Training rules, Hyperparameters: the batch size that is stated is the one "
+    "trained with",
+    remedy="log the global batch size of the run",
 )
-def pace_is_steady(
-    log: Log, benchmark: Benchmark, *, least: int, most_ratio: float
+def samples_are_steps_of_batches(
+    result: Result, benchmark: Benchmark, *, most_off: float, per_process: Sequence[str]
 ) -> Iterator[Deviation]:
-    """The halves of a run take about as long from one evaluation to the next.
+    """Samples are steps times the batch size, where statistics count both.
 
-    Halves of fewer than ``least`` intervals are not compared.
+    Of benchmarks in ``per_process``, the batches of all accelerators make the global batch.
     """
-    evaluations = benchmark.evaluations(log)
-    gaps = [after.time_ms - before.time_ms for before, after in pairwise(evaluations)]
-    half = len(gaps) // 2
-    if half < least:
-        return
-    first, second = median(gaps[:half]), median(gaps[half:])
-    slower, faster = max(first, second), min(first, second)
-    if faster > 0 and slower / faster > most_ratio:
-        found = f"{first / 1000:g} s in the first half, {second / 1000:g} s in the second"
-        expected = f"as much time between evaluations throughout, up to {most_ratio:g} times"
-        yield Deviation(expected, found, evaluations[half].line)
+    processes = accelerator_count(result.system)
+    for run in result.runs:
+        log = run.log
+        batch = whole(log.value(keys.GLOBAL_BATCH_SIZE), 1, COUNT_CAP)
+        if not batch:
+            continue
+        entry = log.all(keys.GLOBAL_BATCH_SIZE)[-1]
+        stated = f"{keys.GLOBAL_BATCH_SIZE} = {batch:,}"
+        if (of_step := _samples_of_step(log)) and abs(of_step / batch - 1) > most_off:
+            expected = f"{of_step:,.6g} samples a step, as the run tracked"
+            yield Deviation(expected, stated, entry.line, run.number)
+        each = whole(log.value("d_batch_size"), 1, COUNT_CAP)
+        if benchmark.name in per_process and each and processes and each * processes != batch:
+            expected = f"{processes:,} accelerators times batches of {each:,}"
+            yield Deviation(expected, stated, entry.line, run.number)
+
+
+def _samples_of_step(log: Log) -> float:
+    """Return the samples of a step, by statistics that count both; 0 if unknown."""
+    points = [
+        (step, samples)
+        for entry in log.all(keys.TRACKED_STATS)
+        if (step := number(entry.metadata.get("step"), 0, COUNT_CAP)) is not None
+        and (samples := number(entry.metadata.get("samples_count"), 0, COUNT_CAP)) is not None
+    ]
+    if not points:
+        return 0.0
+    first, last = min(points), max(points)
+    return (last[1] - first[1]) / (last[0] - first[0]) if last[0] > first[0] else 0.0

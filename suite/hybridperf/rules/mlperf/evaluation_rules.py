@@ -71,7 +71,9 @@ def target_stopped_the_clock(
     if division(log) == "open":
         return
     evaluations = benchmark.evaluations(log)
-    reached = [place for place, each in enumerate(evaluations) if benchmark.reached_by(each.value)]
+    reached = [
+        place for place, each in enumerate(evaluations) if benchmark.reached_by(each.value, log)
+    ]
     if status != "success":
         if reached and status == "aborted":
             first = evaluations[reached[0]]
@@ -80,7 +82,7 @@ def target_stopped_the_clock(
         return
     if reached and benchmark.name in evaluated_later:
         return
-    if not evaluations or not benchmark.reached_by(evaluations[-1].value):
+    if not evaluations or not benchmark.reached_by(evaluations[-1].value, log):
         found = f"{evaluations[-1].value!r:.80}" if evaluations else "no evaluation"
         expected = f"the last evaluation to be {benchmark.target_in_words}"
         yield Deviation(expected, found, evaluations[-1].line if evaluations else stop.line)

@@ -23,6 +23,7 @@ _INDEPENDENT: Final = (
 # Bounds on memory: results of ten rounds have up to 40 runs, of up to 319 evaluations.
 _MOST_COMPARED: Final = 2000  #: evaluations of a run
 _MOST_KEPT: Final = 100_000  #: parts of all runs of a result
+_TRACKED: Final = "tracked statistics"  #: all of a run are equal by chance in none, however few
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})  #: Unicode categories
 
 
@@ -42,11 +43,13 @@ def runs_differ(
     """No two runs log the same in a row, as one that is put together from parts of others does.
 
     ``least`` is how many different values in a row are not equal by chance: qualities, times
-    between evaluations, and both. Of benchmarks in ``whole``, parts of runs may be equal.
+    between evaluations, both, and what runs track, which a copy has though its times were changed.
+    Of benchmarks in ``whole``, parts of runs may be equal.
     """
     seen: dict[tuple[object, ...], int] = {}
     for run in result.runs:
         evaluations = benchmark.evaluations(run.log)[:_MOST_COMPARED]
+        tracked = run.log.all(keys.TRACKED_STATS)[:_MOST_COMPARED]
         times = [entry.time_ms for entry in evaluations]
         gaps = [after - before for before, after in pairwise(times)]
         values = [repr(entry.value)[:200] for entry in evaluations]
@@ -54,13 +57,15 @@ def runs_differ(
             "qualities": values,
             "times between evaluations": gaps,
             "qualities and times": list(zip(values[1:], gaps, strict=True)) if values else [],
+            _TRACKED: [repr(entry.value)[:200] for entry in tracked],
         }
         for what, row in rows.items():
-            parts = list(_parts(row, least[what], least["whole"], whole=benchmark.name in whole))
+            fewest = 1 if what == _TRACKED else least["whole"]
+            parts = list(_parts(row, least[what], fewest, whole=benchmark.name in whole))
             copied = next((part for part in parts if (what, *part) in seen), None)
             if copied is not None:
                 found = f"{len(copied)} {what} in a row of run {seen[what, *copied]}"
-                yield Deviation(f"{what} of its own", found, evaluations[-1].line, run.number)
+                yield Deviation(f"{what} of its own", found, run=run.number)
                 break
             if len(seen) < _MOST_KEPT:
                 seen |= {(what, *part): run.number for part in parts}

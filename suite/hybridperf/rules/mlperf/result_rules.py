@@ -59,7 +59,9 @@ def most_missed(result: Result, benchmark: Benchmark) -> Iterator[Deviation]:
     )
     if windows - invalid <= windows // 2:  # invalid windows are the slowest
         numbers = [run.number for run, miss in zip(in_order, missed, strict=True) if miss]
-        expected = f"at most {benchmark.most_missed} runs that miss the target"
+        most = benchmark.most_missed
+        expected = f"at most {most} run{'s' if most != 1 else ''} without a success that reached "
+        expected += "the target"
         within = f" in the median of {windows} windows of {asked} runs"
         named = ", ".join(map(str, sorted(numbers)[:10]))
         yield Deviation(expected + (within if windows > 1 else ""), f"{len(numbers)}: {named}")
@@ -151,7 +153,7 @@ def _began(run: SealedRun) -> float:
 
 def _missed(log: Log, benchmark: Benchmark) -> bool:
     stop = log.first(keys.RUN_STOP)
-    reached = any(benchmark.reached_by(entry.value) for entry in benchmark.evaluations(log))
+    reached = any(benchmark.reached_by(entry.value, log) for entry in benchmark.evaluations(log))
     completed = stop is not None and stop.metadata.get("status") == "success"
     return not completed or not (reached or division(log) == "open")
 

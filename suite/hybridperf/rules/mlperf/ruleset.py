@@ -97,9 +97,12 @@ class Benchmark:
             return joined_evaluations(log, self.join)[0]
         return log.all(self.target.key if self.target else keys.EVAL_ACCURACY)
 
-    def reached_by(self, value: object) -> bool:
-        """Tell whether an evaluation's ``value`` reaches the target of the closed division."""
-        return self.target is None or keeps(self.target.reached, value)
+    def reached_by(self, value: object, log: Log) -> bool:
+        """Tell whether the ``value`` of an evaluation in ``log`` reaches the closed target."""
+        if self.target is None:
+            return True
+        values = {name: log.value(name) for name in self.target.names}
+        return keeps(self.target.reached, value, values)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,13 @@ from hybridperf.findings import Finding, visible
 from hybridperf.log.rounds import find_packages
 from hybridperf.rules.check import RULESET, check_path, check_results, nothing_to_check
 from hybridperf.rules.mlperf.check_round import check_packages, check_round
-from hybridperf.rules.mlperf.choose import choose_ruleset, round_of, ruleset_of_round
-from hybridperf.rules.mlperf.ruleset import load_ruleset
+from hybridperf.rules.mlperf.choose import (
+    choose_ruleset,
+    round_of,
+    ruleset_name,
+    ruleset_of_round,
+)
+from hybridperf.rules.mlperf.ruleset import known_rulesets, load_ruleset
 from hybridperf.rules.rule import RULES
 from hybridperf.rules.verdict import Verdict
 from hybridperf.spelling import did_you_mean
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
 
     from hybridperf.log.package import Package
     from hybridperf.rules.mlperf.check_round import Mode
+    from hybridperf.score.rcp_set import RcpSets
 
 __all__ = ["check_targets"]
 
@@ -34,16 +40,22 @@ class _Targets:
     """What is to be checked, and by which rulesets."""
 
     logs: list[tuple[Path, str | Path]] = field(default_factory=list)
+    barred: list[Finding] = field(default_factory=list)  #: folders that cannot be read
     ours: list[Package] = field(default_factory=list)
     rounds: list[tuple[Package, str | Path]] = field(default_factory=list)
 
 
 def check_targets(
-    paths: Sequence[Path], ruleset: str | Path | None, mode: Mode | None, jobs: int
+    paths: Sequence[Path],
+    ruleset: str | Path | None,
+    mode: Mode | None,
+    jobs: int,
+    references: RcpSets | None = None,
 ) -> tuple[Verdict, list[str]]:
     """Check logs and results at or below ``paths``; return the verdict, and warnings.
 
-    Without ``ruleset``, a result is judged by that of the round whose folder it is in.
+    Without ``ruleset``, a result is judged by that of the round whose folder it is in. Modes
+    ``package`` and ``strict`` test convergence against ``references``, where they are given.
 
     Raises:
         UserError: exit status 4 if there is nothing to check; exit status 2 if there are too many
@@ -56,19 +68,50 @@ def check_targets(
         _refuse_rounds(paths[0])
         return check_path(paths[0], jobs), []
     targets = _targets(paths, ruleset)
+    if mode == "package":
+        _refuse_parts(targets, references)
     verdicts = [
         check_path(path) if source == RULESET else check_round(path, source, mode or "as-published")
         for path, source in targets.logs
     ]
     named = ", ".join(map(str, paths))
-    if targets.ours:
+    if targets.ours or not (targets.rounds or verdicts):
         verdicts.append(check_results(targets.ours, named, jobs))
     if targets.rounds:
-        verdicts.append(check_packages(targets.rounds, mode or "as-published", named, jobs))
+        verdicts.append(
+            check_packages(targets.rounds, mode or "as-published", named, jobs, references)
+        )
     verdict = verdicts[0] if len(verdicts) == 1 else _merged(verdicts, named)
-    if not verdict.judged:
+    verdict = replace(verdict, findings=(*targets.barred, *verdict.findings))
+    if not verdict.judged and not verdict.unreadable:
         raise _does_not_fit(verdict, named)
-    return verdict, list(_warnings(targets.rounds))
+    warnings = list(_warnings(targets.rounds))
+    if mode == "strict" and references is None and _tests_convergence(targets):
+        warnings.append("convergence was not tested; name the reference points with --rcp-set")
+    return verdict, warnings
+
+
+def _refuse_parts(targets: _Targets, references: RcpSets | None) -> None:
+    """Refuse what mode ``package`` cannot judge whole.
+
+    Raises:
+        UserError: exit status 2.
+    """
+    if targets.logs:
+        reason = "expected folders of results with --mode package, found the log "
+        reason += f"{visible(str(targets.logs[0][0]))}; name the folder that it is in"
+    elif references is None and _tests_convergence(targets):
+        reason = "expected the reference convergence points of the round with --mode package, "
+        reason += "found none; name their folder with --rcp-set"
+    else:
+        return
+    raise UserError(f"{reason}.", ExitCode.USAGE)
+
+
+def _tests_convergence(targets: _Targets) -> bool:
+    """Tell whether the package checker of a round tests convergence."""
+    sources = dict.fromkeys(source for _, source in targets.rounds)
+    return any("checker.convergence" in load_ruleset(source).strict for source in sources)
 
 
 def _refuse_unknown_rules(path: Path) -> None:
@@ -102,7 +145,8 @@ def _targets(paths: Sequence[Path], ruleset: str | Path | None) -> _Targets:
         if path.is_file():
             targets.logs.append((path, ruleset or choose_ruleset(path)))
             continue
-        if not (packages := find_packages(path)):
+        packages = find_packages(path, targets.barred)
+        if not packages and not targets.barred:
             raise nothing_to_check(path)
         chosen = choose_ruleset(path) if ruleset is None else ruleset
         for package in packages:
@@ -121,7 +165,7 @@ def _targets(paths: Sequence[Path], ruleset: str | Path | None) -> _Targets:
 
 
 def _refuse_rounds(path: Path) -> None:
-    packages = find_packages(path) if path.is_dir() else []
+    packages = find_packages(path, []) if path.is_dir() else []
     name = next(filter(None, map(round_of, packages)), "")
     if name:
         found, remedy = f"{RULESET} for {name}", "leave --ruleset out, or name that of the round"
@@ -130,10 +174,14 @@ def _refuse_rounds(path: Path) -> None:
 
 
 def _warnings(rounds: Iterable[tuple[Package, str | Path]]) -> Iterable[str]:
-    """Yield one sentence for each round that is judged by the ruleset of another."""
+    """Yield a sentence for each round judged by another's ruleset, and each untested ruleset."""
     for name, source in dict.fromkeys((round_of(package), source) for package, source in rounds):
-        if isinstance(source, str) and name and source != ruleset_of_round(name, Path(name)):
+        if isinstance(source, str) and name and source != ruleset_name(name):
             yield visible(f"{name} is judged by {source}, which is not the ruleset of that round")
+    for source in dict.fromkeys(source for _, source in rounds):
+        ruleset = load_ruleset(source)
+        if ruleset.untested:
+            yield visible(f"{ruleset.name} was not tested on logs: none of its round was at hand")
 
 
 def _does_not_fit(verdict: Verdict, path: str) -> UserError:
@@ -141,7 +189,12 @@ def _does_not_fit(verdict: Verdict, path: str) -> UserError:
     named = ", ".join(unknown[:5]) or next((log.why for log in verdict.all_logs), "")
     known = sorted(load_ruleset(verdict.ruleset).benchmarks) if " " not in verdict.ruleset else []
     expected = f"results that {verdict.ruleset} has rules for: {', '.join(known)}"
-    remedy = "name the ruleset of their round with --ruleset"
+    others = [
+        name
+        for name in known_rulesets()
+        if name.startswith("mlperf-") and set(unknown) & set(load_ruleset(name).benchmarks)
+    ]
+    remedy = f"choose {' or '.join(others[-3:])}" if others else "no ruleset has rules for them"
     return UserError(Finding("check.ruleset", expected, named, remedy, path=path), ExitCode.USAGE)
 
 

@@ -1,0 +1,105 @@
+"""A Transformer encoder layer (Vaswani et al. 2017), with post-norm or pre-norm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hybridperf_reference.engine.chain import Split
+
+__all__ = ["SPLIT", "Attention", "EncoderLayer", "FeedForward"]
+
+SPLIT: Final[Mapping[str, Split]] = {
+    "attention.query": "column",
+    "attention.key": "column",
+    "attention.value": "column",
+    "attention.out": "row",
+    "mlp.inner": "column",
+    "mlp.outer": "row",
+}  #: linear layers of an `EncoderLayer` that tensor parallelism splits
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention without a mask.
+
+    Query, key and value are separate linear layers: a split backward pass accumulates wrong
+    gradients for a single layer whose output is chunked in three (pytorch#170277).
+    """
+
+    def __init__(self, hidden: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.query = nn.Linear(hidden, hidden)
+        self.key = nn.Linear(hidden, hidden)
+        self.value = nn.Linear(hidden, hidden)
+        self.out = nn.Linear(hidden, hidden)
+        self._head_size, self._dropout = hidden // heads, dropout
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map [batch, token, hidden] to [batch, token, hidden].
+
+        Under tensor parallelism each rank computes its own heads.
+        """
+        query, key, value = (
+            linear(inputs).unflatten(-1, (-1, self._head_size)).transpose(1, 2)
+            for linear in (self.query, self.key, self.value)
+        )
+        dropout = self._dropout if self.training else 0.0
+        attended = functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
+        outputs: Tensor = self.out(attended.transpose(1, 2).flatten(2))
+        return outputs
+
+
+class FeedForward(nn.Module):
+    """Feed-forward network: two linear layers with a GELU between them."""
+
+    def __init__(self, hidden: int, inner: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(hidden, inner)
+        self.gelu = nn.GELU()
+        self.outer = nn.Linear(inner, hidden)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map [batch, token, hidden] to [batch, token, hidden]."""
+        outputs: Tensor = self.outer(self.gelu(self.inner(inputs)))
+        return outputs
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and a feed-forward network, each with a residual connection and LayerNorm.
+
+    ``norm_first`` selects pre-norm (as in ViT) instead of post-norm (as in BERT).
+    """
+
+    def __init__(
+        self,
+        hidden: int,
+        heads: int,
+        inner: int,
+        *,
+        norm_first: bool,
+        epsilon: float,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(hidden, epsilon)
+        self.attention = Attention(hidden, heads, dropout)
+        self.mlp_norm = nn.LayerNorm(hidden, epsilon)
+        self.mlp = FeedForward(hidden, inner)
+        self.dropout = nn.Dropout(dropout)
+        self._norm_first = norm_first
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map [batch, token, hidden] to [batch, token, hidden]."""
+        outputs: Tensor
+        if self._norm_first:
+            hidden = inputs + self.dropout(self.attention(self.attention_norm(inputs)))
+            outputs = hidden + self.dropout(self.mlp(self.mlp_norm(hidden)))
+        else:
+            hidden = self.attention_norm(inputs + self.dropout(self.attention(inputs)))
+            outputs = self.mlp_norm(hidden + self.dropout(self.mlp(hidden)))
+        return outputs

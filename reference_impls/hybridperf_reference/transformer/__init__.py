@@ -1,1 +1,0 @@
-"""Transformer layers shared by the BERT and ViT families."""
