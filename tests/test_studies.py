@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-STUDIES = ("methods", "pairs", "regret", "slow_links")
+STUDIES = ("curves", "methods", "pairs", "regret", "rounds", "slow_links")
 
 
 def _run(study: str, *options: str) -> None:

@@ -29,13 +29,6 @@ from hybridperf.plan import SCHEDULES, ParallelPlan
 from hybridperf.plan.fields import FIELDS
 from hybridperf.projection import units as unit_tables
 from hybridperf.projection.profile import Profile
-from hybridperf.projection.runtime_work import (
-    RUNTIMES,
-    RuntimeWork,
-    averaging_runtime,
-    fit_work,
-    pass_runtime,
-)
 from hybridperf.projection.search import Work
 from hybridperf.run.access import TrainingData
 from hybridperf.tasks.data import Samples, load
@@ -62,12 +55,11 @@ from hybridperf_reference.images.objective import ImageClassifier
 from hybridperf_reference.models import chain_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from hybridperf.plan.fields import PlanFields
-    from hybridperf.projection.link import Network
+    from hybridperf.projection.network import Network
     from hybridperf.projection.units import UnitTimes
     from hybridperf.tasks.task import Task
     from hybridperf_reference.engine.chain import Objective
@@ -77,7 +69,6 @@ if TYPE_CHECKING:
 __all__ = ["main", "measure", "profile_on"]
 
 _BATCHES = 15
-_WARM_UP = 3
 
 
 def main(build: Build | None = None) -> None:
@@ -138,12 +129,7 @@ def profile_on(
     times = [mean_of_ranks(each, device) for each in measured]
     together_s = next(_step_s(each) for each in times if each.microbatch == middle)
     train = partial(profiler.step, middle, marked=False)
-    boundaries = chain.probe().boundaries  # a pipeline may be cut at floating-point ones
-    cut = next(each for each in boundaries[len(boundaries) // 2 :] if each.is_floating_point())
-    transfers = measure_transfers(device, cut, train) if ranks > 1 else []
-    sharded = UnitProfiler(
-        chain_of(task, 0, build), task, device, precision=precision, contiguous=True
-    )
+    transfers = measure_transfers(device) if ranks > 1 else []
     input_s, target_s = _reading_s(task, chain.objective, device, train)
     profile = Profile(
         task=task.name,
@@ -159,13 +145,12 @@ def profile_on(
         transfers=tuple(transfers),
         input_s=input_s,
         target_s=target_s,
-        stretch_of_shards=_stretch_of_shards(profiler, sharded, device, middle),
     )
     if ranks > 1:
         work = measure_averaging_work(device, train)
         profile = replace(profile, averaging_work=work)
-        runtimes = _measure_runtimes(chain, task, profile.network(ranks), device, steps)
-        profile = replace(profile, runtimes=tuple(runtimes))
+        pass_s, bucket_s = _measure_runtimes(chain, task, profile.network(ranks), device, steps)
+        profile = replace(profile, pass_s=pass_s, bucket_s=bucket_s)
     return None if own_rank() else profile
 
 
@@ -197,21 +182,6 @@ def _reading_s(
         found.append(statistics.median(seconds) / count)
     inputs_s, targets_s = found
     return inputs_s, targets_s
-
-
-def _stretch_of_shards(
-    profiler: UnitProfiler, contiguous: UnitProfiler, device: torch.device, microbatch: int
-) -> float:
-    """Return how many times as long a step takes with ``contiguous`` parameters; a collective."""
-    seconds: tuple[list[float], list[float]] = [], []
-    for number in range(_WARM_UP + _BATCHES):
-        for own, each in zip(seconds, (profiler, contiguous), strict=True):
-            most_of_ranks(0.0, device)  # all begin together
-            step_s = most_of_ranks(each.seconds(each.step(microbatch, marked=False)), device)
-            if number >= _WARM_UP:
-                own.append(step_s)
-    plain_s, contiguous_s = map(statistics.median, seconds)
-    return contiguous_s / plain_s
 
 
 def _step_s(times: UnitTimes) -> float:
@@ -294,8 +264,6 @@ class _Holder(nn.Module):
         return values + functional.pad(total.view(1), (0, values.shape[-1] - 1))
 
 
-# Numbers of units, of tensors and of bytes that do not grow together, beside the task's own.
-_SIZES: Final = (_Size(2, 1, 16), _Size(8, 1, 16), _Size(8, 4, 16))
 _MOST_PARAMETERS: Final = 2**26
 # Of pipelines: messages that are next to nothing, and such as those of small models.
 _STAGED: Final = (_Size(8, 1, 16), _Size(8, 1, 256, samples=64))
@@ -303,14 +271,13 @@ _STAGED: Final = (_Size(8, 1, 16), _Size(8, 1, 256, samples=64))
 
 def _measure_runtimes(
     chain: Chain, task: Task, network: Network, device: torch.device, steps: int
-) -> list[RuntimeWork]:
-    """Time small models on all ranks, and return what each runtime adds to what is projected.
+) -> tuple[float, float]:
+    """Time small models on all ranks, and return what software adds to what is projected.
 
-    The models have units of few linear layers, or hold parameters as the task's model has them and
-    add these up, so that hooks, copies and Python take most of a step.
-    The optimizer is that of ``task``, the parameters of one of the models are like those of its
-    ``chain``. ``network`` is that between the ranks. In each turn no more than ``steps`` are
-    measured. A collective.
+    These are the seconds of each pass of a pipeline, and of each collective that averages
+    gradients: medians over schedules, and over ways to average. The optimizer is that of ``task``,
+    the parameters of one of the models are like those of its ``chain``. ``network`` is that between
+    the ranks, and adds nothing yet. In each turn no more than ``steps`` are measured. A collective.
     """
     steps = min(steps, _MOST_STEPS)
     ranks = dist.get_world_size()
@@ -318,7 +285,7 @@ def _measure_runtimes(
     count = _MICROBATCHES * ranks
     averages = [f"dp={ranks},{text}" for text in _AVERAGING]
     pipelined = [f"pp={ranks},microbatches={count},{text}" for text in _PIPELINES]
-    averaging = _sides(task, device, steps, [*_SIZES, _Parameters.of(chain)], averages)
+    averaging = _sides(task, device, steps, [_Parameters.of(chain)], averages)
     pipelines = _sides(task, device, steps, staged, pipelined)
     for _ in range(_TURNS):
         for sides in (averaging, pipelines):
@@ -326,25 +293,11 @@ def _measure_runtimes(
                 times = model.times()
                 for side in own:
                     side.measure(times, network)
-    return [
-        *(
-            fit_work(name, [(side.model.table.units, side.added_s) for side in own])
-            for name, own in _by_runtime(averaging, averaging_runtime)
-        ),
-        *(
-            RuntimeWork(name, pass_s=max(0.0, statistics.median(side.added_pass_s for side in own)))
-            for name, own in _by_runtime(pipelines, pass_runtime)
-        ),
-    ]
-
-
-def _by_runtime(
-    sides: Sequence[_Side], runtime: Callable[[PlanFields], str | None]
-) -> Iterator[tuple[str, list[_Side]]]:
-    """Yield each runtime that plans of ``sides`` have, with these sides."""
-    for name in RUNTIMES:
-        if own := [side for side in sides if runtime(side.plan) == name]:
-            yield name, own
+    pass_s, bucket_s = (
+        max(0.0, statistics.median(side.added_each_s for side in sides))
+        for sides in (pipelines, averaging)
+    )
+    return pass_s, bucket_s
 
 
 def _sides(
@@ -447,17 +400,15 @@ class _Side:
         self._trainer = Trainer(model.chain(), self._task, plan, mesh, 0)
         self._trainer.warm_up()
         self._added_s: list[float] = []
-        self._passes_in_turn = 1.0
+        self._count = 1.0
 
     @property
-    def added_s(self) -> float:
-        """Return by how much a step is longer than projected."""
-        return statistics.median(self._added_s)
+    def added_each_s(self) -> float:
+        """Return by how much a step is longer than projected, for each pass or collective.
 
-    @property
-    def added_pass_s(self) -> float:
-        """Return the same for each pass of a pipeline, of those that follow one another."""
-        return self.added_s / self._passes_in_turn
+        Of passes, those count that follow one another.
+        """
+        return statistics.median(self._added_s) / self._count
 
     def measure(self, times: UnitTimes, network: Network) -> None:
         """Train some steps, and project them from ``times``; a collective."""
@@ -474,9 +425,9 @@ class _Side:
         measured_s = most_of_ranks(median_of_means(steps_s), self._mesh.device)
         projected_s = self._projected_s(times, network)
         self._added_s.append(measured_s - projected_s)
-        if name := pass_runtime(self.plan):
-            longer = replace(network, runtimes=(RuntimeWork(name, pass_s=1.0),))
-            self._passes_in_turn = self._projected_s(times, longer) - projected_s
+        pipeline = self.plan.pp > 1
+        longer = replace(network, pass_s=1.0) if pipeline else replace(network, bucket_s=1.0)
+        self._count = self._projected_s(times, longer) - projected_s
 
     def _projected_s(self, times: UnitTimes, network: Network) -> float:
         work = Work.of_task(self._task, self.model.table, lambda _: times, network)

@@ -15,9 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.cli.planning import HERE, setting_of
-from hybridperf.projection.bounds import GroupBounds
-from hybridperf.projection.candidates import Candidates
-from hybridperf.projection.search import groups
+from hybridperf.projection.search import Candidates, GroupBounds, groups
 from hybridperf.tasks.registry import find_task, task_path
 from tests.families import LAPTOP
 from tests.performance.launch import run_ranks

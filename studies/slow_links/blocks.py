@@ -6,11 +6,14 @@ import json
 import tomllib
 from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
+from operator import mul
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.projection.profile import Profile
+from hybridperf.projection.profile import Communication, Profile
+from hybridperf.projection.units import load_units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,6 +82,8 @@ REPETITIONS: Final[int] = _TABLE["repetitions"]
 TRANSFERS: Final = ("all_reduce", "send")  #: in place of a method: how long one takes
 PROFILE: Final = "profile"  #: in place of a method: one of so many steps
 AVERAGING_WORK: Final = "averaging_work"  #: in place of a method: that of `Profile`
+#: of a step of a laptop task, by runtime; FSDP gathers and scatters each unit
+_COLLECTIVES: Final = {"blocking": 1, "overlapped": 2, "reducer": 1, "powersgd": 2, "sharded": 0}
 METHODS: Final = tuple(SlowLinkMethod(**each) for each in _TABLE["methods"])
 LADDER: Final = tuple(Rung(**each) for each in _TABLE["ladder"])
 COMPARISONS: Final = tuple(Comparison(**each) for each in _TABLE["comparisons"])
@@ -126,12 +131,44 @@ def read_profiles(path: Path) -> dict[tuple[str, int, float], list[Profile]]:
         if AVERAGING_WORK in line
     }
     for line in (each for each in lines if PROFILE in each):
-        profile = Profile.from_table(line[PROFILE])
+        profile = Profile.from_table(_as_read_now(line[PROFILE]))
         for (turn, rate), share in shares.items():
             if turn == _turn(line):
                 own = replace(profile, averaging_work=share)
                 found[profile.task, profile.ranks, rate].append(own)
     return dict(found)
+
+
+def _as_read_now(profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recorded profile without what profiles no longer have.
+
+    They had times of codecs, the processor's seconds of each message, by how much contiguous
+    parameters make passes longer, and what each runtime adds to a step, a unit, a parameter and a
+    byte that it averages. Medians over runtimes are what is now measured of all.
+    """
+    if "runtimes" not in profile:
+        return dict(profile)
+    transfers = [
+        transfer | {"times": [time[:2] for time in transfer["times"]]}
+        for transfer in profile["transfers"]
+        if transfer["kind"] in get_args(Communication)
+    ]
+    units = load_units(profile["task"]).units
+    sums = (
+        *(1, len(units), sum(unit.tensors for unit in units)),
+        sum(4 * unit.parameters for unit in units),
+    )
+    averages, passes = [], []
+    for runtime in profile["runtimes"]:
+        if runtime["name"] in _COLLECTIVES:
+            seconds = (runtime[key] for key in ("step_s", "unit_s", "tensor_s", "byte_s"))
+            averaging_s = sum(map(mul, sums, seconds))
+            averages.append(averaging_s / (_COLLECTIVES[runtime["name"]] or 2 * len(units)))
+        else:
+            passes.append(runtime["pass_s"])
+    left = {key: profile[key] for key in profile.keys() - {"stretch_of_shards", "runtimes"}}
+    both = {"pass_s": median(passes or [0.0]), "bucket_s": median(averages or [0.0])}
+    return left | both | {"transfers": transfers}
 
 
 def ranks_profiled(path: Path, task: str, repetition: int) -> set[int]:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hybridperf.plan import ParallelPlan
 from hybridperf.plan.fields import FIELDS
-from hybridperf.projection.fit import fit_line
-from hybridperf.projection.link import Link, Network
+from hybridperf.projection.network import Link, Network
+from hybridperf.projection.profile import fit_line
 from hybridperf.projection.search import Work
-from hybridperf.projection.steps import simulated_steps
+from hybridperf.projection.simulate import simulated_steps
 from hybridperf.projection.units import load_units
 from hybridperf.tasks.registry import find_task
 from studies.slow_links.blocks import COMPARISONS, LADDER, METHODS
@@ -63,16 +63,12 @@ _COMMUNICATION_BOUND: Final = 0.5  # share of a step in which the link is busy
 def network(profile: Profile, rate_mbit_per_s: float, ranks: int, links: MeasuredLinks) -> Network:
     """Return two machines, each with half of ``ranks``, joined by a link of this rate; 0: any.
 
-    Inside a machine it is that which nothing limits. A message over the link is work of its sender
-    and of its receiver, half as much as that of an all-reduce, by which a rank does both.
+    Inside a machine it is that which nothing limits.
     """
     own, measured = ranks // len(ADDRESSES), profile.network()
     (inside, inside_ring), (between, ring) = (
         _fitted(rate, links[rate]) for rate in (0.0, rate_mbit_per_s)
     )
-    send_work, half = measured.send_work, profile.averaging_work / 2
-    if own == 1 and half:  # all messages take the link
-        send_work = Link(half * between.latency_s, between.bytes_per_s / half)
     return replace(
         measured,
         devices_per_node=own,
@@ -80,7 +76,6 @@ def network(profile: Profile, rate_mbit_per_s: float, ranks: int, links: Measure
         between=replace(between, shared_by=own),
         inside_collectives=inside_ring,
         between_collectives=replace(ring, shared_by=own),
-        send_work=send_work,
     )
 
 
@@ -105,8 +100,8 @@ def _fitted(
     (send_s, send_byte_s), (ring_s, ring_byte_s) = fitted["send"], fitted["all_reduce"]
     # An all-reduce of two ranks has two steps, and each rank sends all bytes once.
     return (
-        Link(send_s, 1 / send_byte_s, burst_bytes=burst_bytes),
-        Link(ring_s / 2, 1 / ring_byte_s, burst_bytes=burst_bytes),
+        Link(send_s, 1 / send_byte_s),
+        Link(ring_s / 2, 1 / ring_byte_s),
     )
 
 
@@ -146,7 +141,7 @@ def _as_one_rank(
     """Return ``plan`` without its pipelines, and by how much longer its units then take."""
     whole = replace(plan, pp=1, schedule=None, flush=FIELDS["flush"].default)
     free, measured = Link(0.0, 1e15), profile.network()
-    alone = Network(plan.pp, free, free, runtimes=measured.runtimes)
+    alone = Network(plan.pp, free, free, pass_s=measured.pass_s, bucket_s=measured.bucket_s)
     together = max(1, profile.ranks // len(ADDRESSES))  # took turns on a processor in the profile
     work_s = sum(_projected(plan, profile, alone, input_s).busy_s) / together
     # A message from one rank of a processor to another keeps it busy all the time.
@@ -189,12 +184,11 @@ def _projected(
     with_timeline: bool = False,
 ) -> Projection:
     profile = replace(profile, input_s=0.0, target_s=0.0)  # those of a step are given
-    runtimes = tuple(replace(each, pass_s=stretch * each.pass_s) for each in between.runtimes)
     return Work.of_task(
         find_task(profile.task),
         load_units(profile.task),
         lambda size: _stretched(profile.times(size), stretch, input_s / plan.microbatches),
-        replace(between, runtimes=runtimes),
+        replace(between, pass_s=stretch * between.pass_s),
     ).project(plan, with_timeline=with_timeline)
 
 

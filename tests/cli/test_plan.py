@@ -45,7 +45,7 @@ def profile_of(path: Path, ranks: int, precision: str = "fp32", **_: object) -> 
     )
     sizes = (1000, 1_000_000)
     transfers = tuple(
-        Transfer(kind, 2, tuple((size, 1e-4 + size / 1e9, 0.0) for size in sizes))
+        Transfer(kind, 2, tuple((size, 1e-4 + size / 1e9) for size in sizes))
         for kind in get_args(Communication)
     )
     return Profile(

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hybridperf.projection.compression import GRADIENT_BYTES, LINK_CODEC_BYTES
+from hybridperf.projection.traffic import GRADIENT_BYTES, LINK_CODEC_BYTES
 from hybridperf_reference.engine.gradient_reducer import GRADIENT_AVERAGES
 from hybridperf_reference.engine.link import LINK_CODECS, LinkKey
 

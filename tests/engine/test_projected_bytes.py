@@ -10,8 +10,7 @@ import pytest
 
 from hybridperf.plan import ParallelPlan
 from hybridperf.projection.partition import stage_cuts
-from hybridperf.projection.stages import Stages
-from hybridperf.projection.traffic import prefetched_bytes, sent_bytes
+from hybridperf.projection.traffic import Stages, prefetched_bytes, sent_bytes
 from hybridperf_reference.units import unit_table
 from tests.engine.bytes_worlds import count_all
 from tests.engine.families import BATCH, FAMILIES, STEPS

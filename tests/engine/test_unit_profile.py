@@ -94,24 +94,6 @@ def test_a_step_lasts_until_the_slowest_rank_ends_it() -> None:
     assert sum(parts) == pytest.approx(7.0)
 
 
-def test_parameters_are_laid_out_as_fsdp_requires_if_asked_for() -> None:
-    task = find_task("resnet/laptop")
-    chains = chain_of(task, 0), chain_of(task, 0)
-
-    profilers = [
-        UnitProfiler(chain, task, torch.device("cpu"), contiguous=contiguous)
-        for chain, contiguous in zip(chains, (False, True), strict=True)
-    ]
-
-    for profiler in profilers:
-        profiler.step(2)  # it trains
-    layouts = [
-        all(p.is_contiguous() for unit in chain.units for p in unit.module.parameters())
-        for chain in chains
-    ]
-    assert layouts == [False, True]
-
-
 def test_what_happens_once_does_not_count() -> None:
     often = [1.0, 2.0, 1.0, 1.0, 1.0] * 5
 

@@ -10,10 +10,9 @@ import pytest
 
 from hybridperf.plan import ParallelPlan
 from hybridperf.plan.program import rank_program
-from hybridperf.projection.bounds import plan_at_least_s
-from hybridperf.projection.costs import plan_costs
-from hybridperf.projection.link import Link, Network
+from hybridperf.projection.costs import plan_at_least_s, plan_costs
 from hybridperf.projection.memory import memory_bytes
+from hybridperf.projection.network import Link, Network
 from hybridperf.projection.partition import stage_cuts
 from hybridperf.projection.project import project
 from hybridperf.projection.simulate import Bucket, simulate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hybridperf.projection.link import Link, Network
+from hybridperf.projection.network import Link, Network
 from hybridperf.projection.units import Parameters, Unit, UnitTable, UnitTimes
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from hybridperf.plan import ParallelPlan
 from hybridperf.plan.program import rank_program
-from hybridperf.projection import ampa
+from hybridperf.projection import partition
 from hybridperf.projection.partition import minimax, stage_cuts
 from hybridperf.projection.simulate import Costs, Hop, Timeline, simulate
 from hybridperf.projection.units import Unit
@@ -90,7 +90,7 @@ def test_moving_cuts_finds_partitions_near_the_best(monkeypatch: pytest.MonkeyPa
         flops, plan = [draw.randint(1, 100) for _ in range(12)], ParallelPlan.parse(text)
         best = stage_cuts(ParallelPlan.parse(f"{text},cut=ampa"), chain(flops))
         with monkeypatch.context() as patch:
-            patch.setattr(ampa, "_ALL", 0)
+            patch.setattr(partition, "_ALL", 0)
             moved = stage_cuts(ParallelPlan.parse(f"{text},cut=ampa"), chain(flops))
         gaps.append(simulated(plan, flops, moved) / simulated(plan, flops, best) - 1)
 
@@ -157,7 +157,7 @@ def test_no_simulation_grows_with_the_number_of_microbatches(
         longest.append(sum(map(len, programs)))
         return simulate(programs, costs)
 
-    monkeypatch.setattr(ampa, "simulate", counted)
+    monkeypatch.setattr(partition, "simulate", counted)
     text = "pp=4,microbatches=4096,cut=ampa"
 
     stage_cuts(ParallelPlan.parse(text), chain([3, 1, 4, 1, 5, 9, 2, 6]))
@@ -168,13 +168,13 @@ def test_no_simulation_grows_with_the_number_of_microbatches(
 def test_a_search_ends_after_so_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
-    def outcome(cuts: Cuts) -> ampa.Outcome:
+    def outcome(cuts: Cuts) -> partition.Outcome:
         tried.append(cuts)
-        return ampa.Outcome(0.0, -sum(cuts))  # each cut moved on is better
+        return partition.Outcome(0.0, -sum(cuts))  # each cut moved on is better
 
-    monkeypatch.setattr(ampa, "_MOST_TRIED", 10)
+    monkeypatch.setattr(partition, "_MOST_TRIED", 10)
 
-    cuts, best = ampa.best_cuts(outcome, lambda _: -1e9, range(1, 40), (1, 2, 3, 4, 5, 6))
+    cuts, best = partition.best_cuts(outcome, lambda _: -1e9, range(1, 40), (1, 2, 3, 4, 5, 6))
 
     assert len(tried) == 11
     assert best.step_s == -sum(cuts) == min(-sum(each) for each in tried)

@@ -6,7 +6,6 @@ from typing import Final
 
 import pytest
 
-from hybridperf.projection.collectives import all_reduce
 from hybridperf.projection.comparisons import (
     Comparison,
     project_on,
@@ -14,7 +13,7 @@ from hybridperf.projection.comparisons import (
     published_comparisons,
 )
 from hybridperf.projection.device import device_timing
-from hybridperf.projection.system import find_system
+from hybridperf.projection.network import all_reduce, find_system
 from hybridperf.projection.units import load_units
 
 RESNET, RESNET_152, VGG = "resnet50/cluster", "resnet152/cluster", "vgg/cluster"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from hybridperf.projection.collectives import (
+from hybridperf.projection.network import (
     ALL_REDUCES,
+    Group,
+    Link,
+    Network,
     all_gather,
     all_reduce,
     broadcast,
     reduce_scatter,
 )
-from hybridperf.projection.link import Group, Link, Network
 
 MEGABYTE = 1e6
 INSIDE, BETWEEN = Link(2e-6, 100e9), Link(10e-6, 10e9)

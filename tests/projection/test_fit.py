@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hybridperf.projection.fit import fit_line, fit_plane
+from hybridperf.projection.profile import fit_line
 
 SIZES = [1024 * 4**power for power in range(7)]
 
@@ -47,19 +47,3 @@ def test_neither_is_negative(
 def test_what_has_no_line_is_refused(points: list[tuple[float, float]]) -> None:
     with pytest.raises(ValueError, match="two different sizes"):
         fit_line(points)
-
-
-def test_a_plane_is_found_exactly() -> None:
-    rows = [(1, 2, 4, 2e3), (1, 8, 16, 9e3), (1, 8, 64, 3e4), (1, 4, 8, 1e6)]
-    wanted = [1e-4, 2e-5, 3e-6, 4e-10]
-
-    values = [sum(a * b for a, b in zip(row, wanted, strict=True)) for row in rows]
-
-    assert fit_plane(rows, values) == pytest.approx(wanted)
-
-
-def test_no_coefficient_of_a_plane_is_negative() -> None:
-    rows = [(1.0, 1.0), (1.0, 2.0), (1.0, 3.0)]
-
-    assert fit_plane(rows, [1.0, 4.0, 7.0]) == pytest.approx([0.0, 30 / 14])  # the line is 3 x - 2
-    assert fit_plane(rows, [-1.0, -2.0, -3.0]) == [0.0, 0.0]

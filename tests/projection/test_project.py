@@ -10,10 +10,8 @@ import pytest
 
 from hybridperf.plan import SCHEDULES, ParallelPlan
 from hybridperf.projection import project as module
-from hybridperf.projection.bounds import plan_at_least_s
-from hybridperf.projection.collectives import all_reduce
-from hybridperf.projection.costs import plan_costs
-from hybridperf.projection.link import Link, Network
+from hybridperf.projection.costs import plan_at_least_s, plan_costs
+from hybridperf.projection.network import Link, Network, all_reduce
 from hybridperf.projection.project import Projection, project
 from hybridperf.projection.traffic import parameter_gathers
 from hybridperf.projection.units import UnitTimes
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 TABLE = equal_units(24, split=800)
 TIMING = timing_of(TABLE)  # 1 s forward and 2 s backward in each unit
 SLOW = Network(2, Link(0.001, 1e6), Link(0.002, 1e5))
-SHARED = Network(4, Link(0.001, 1e6), Link(0.002, 1e5, shared_by=4, burst_bytes=1e4))
+SHARED = Network(4, Link(0.001, 1e6), Link(0.002, 1e5, shared_by=4))
 
 
 def projected(
@@ -225,8 +223,8 @@ def test_the_bound_is_below_every_projection_and_near_it_without_links(seed: int
 def test_what_falls_behind_in_the_first_steps_limits_the_long_run(
     monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    """Averages that may take a whole step take longer, and bursts hide that a wire does."""
-    link = Link(0.0, 2000.0, burst_bytes=0.0 if "dp" in text else 1.5e6)
+    """Averages that may take a whole step take longer, or a wire is busy for longer than ranks."""
+    link = Link(0.0, 2000.0)
     few = projected(text, Network(1, link, link), batch=4 * 4800)
     monkeypatch.setattr(module, "simulated_steps", lambda _: (range(60), range(50, 58)))
     monkeypatch.setattr(module, "busiest_s", lambda *_: 0.0)
@@ -308,50 +306,6 @@ def test_averages_hide_only_what_is_not_their_own_work() -> None:
     assert step_s("dp=2,staleness=1", replace(fast, averaging_work=0.5)) == (
         pytest.approx(12.0 + 2.0, rel=0.01)
     )
-
-
-def test_messages_are_work_of_both_ranks() -> None:
-    table, timing = equal_units(2), timing_of(equal_units(2))
-    free = Network(2, Link(0.0, 160.0))  # 40 bytes of a sample: 0.25 s a message
-    busy = replace(free, send_work=Link(0.1, 800.0))  # and 0.15 s of each rank
-
-    def found(plan: str, network: Network) -> Projection:
-        return project(
-            ParallelPlan.parse(plan),
-            table,
-            timing,
-            network,
-            global_batch_size=2,
-            optimizer="sgd",
-        )
-
-    # Two micro-batches: each rank computes for 6 s, sends two messages and receives two.
-    steady = "pp=2,microbatches=2,staleness=1,flush=off"
-    assert found(steady, free).step_s == pytest.approx(6.5)  # there and back, of each in turn
-    assert found(steady, busy).step_s == pytest.approx(6.0 + 4 * 0.15)
-    assert max(found(steady, busy).exposed_s) == pytest.approx(4 * 0.15)  # no rank's idle time
-    waiting = "pp=2,microbatches=1"  # each rank waits for the other one, and works meanwhile
-    assert found(waiting, busy).step_s == found(waiting, free).step_s
-
-
-def test_coding_is_work_of_both_ranks() -> None:
-    table, timing = equal_units(2), timing_of(equal_units(2))
-    network = Network(2, Link(0.0, 1e9), codec_work=(("int8", Link(0.5, 80.0)),))
-
-    def step_s(links: str) -> float:
-        found = project(
-            ParallelPlan.parse(f"pp=2,microbatches=1,links={links}"),
-            table,
-            timing,
-            network,
-            global_batch_size=1,
-            optimizer="sgd",
-        )
-        return found.step_s
-
-    assert step_s("none") == pytest.approx(6.0)
-    assert step_s("bf16") == pytest.approx(6.0)
-    assert step_s("int8") == pytest.approx(6.0 + 4 * (0.5 + 40 / 80))  # of 10 numbers in fp32
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ import pytest
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.plan import ParallelPlan
-from hybridperf.projection.link import Link, Network
+from hybridperf.projection.network import Link, Network
 from hybridperf.projection.partition import stage_cuts
-from hybridperf.projection.project import Projection, project
-from hybridperf.projection.projected_cuts import projected_cuts
+from hybridperf.projection.project import Projection, project, projected_cuts
 from hybridperf.projection.units import Unit, UnitTable, UnitTimes
 from tests.projection.tables import plain
 

@@ -9,21 +9,29 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pytest
 
 from hybridperf.plan import ParallelPlan, TrainingConfig
-from hybridperf.projection.bounds import GroupBounds, plan_at_least_s
-from hybridperf.projection.candidates import RECOMPUTED, Candidates, Methods
-from hybridperf.projection.costs import plan_costs
-from hybridperf.projection.link import Link, Network
+from hybridperf.projection.costs import plan_at_least_s, plan_costs
 from hybridperf.projection.memory import memory_bytes
+from hybridperf.projection.network import Link, Network
 from hybridperf.projection.partition import stage_cuts
-from hybridperf.projection.search import Ranking, Work, cut_again, groups, search
+from hybridperf.projection.search import (
+    RECOMPUTED,
+    Candidates,
+    GroupBounds,
+    Methods,
+    Ranking,
+    Work,
+    cut_again,
+    groups,
+    search,
+)
 from hybridperf.projection.units import UnitTimes, load_units
 from hybridperf.tasks.registry import find_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hybridperf.projection.candidates import Layout, Pipeline
     from hybridperf.projection.project import Projection
+    from hybridperf.projection.search import Layout, Pipeline
     from hybridperf.projection.units import UnitTable
 
 ONE_NODE: Final = Network(8, Link(5e-6, 2e9))
@@ -203,21 +211,18 @@ def test_no_step_is_shorter_than_its_bounds_on_any_network(name: str) -> None:
 
 
 def _random_network(draw: random.Random) -> Network:
-    """Return links of 1 MB/s to 3 GB/s, some with bursts, or with work of the ranks' processors."""
+    """Return links of 1 MB/s to 3 GB/s, some with processor time of averages."""
 
-    def link(shared_by: int = 1, burst_bytes: float = 0.0) -> Link:
-        return Link(10 ** draw.uniform(-6, -3), 10 ** draw.uniform(6, 9.5), shared_by, burst_bytes)
+    def link(shared_by: int = 1) -> Link:
+        return Link(10 ** draw.uniform(-6, -3), 10 ** draw.uniform(6, 9.5), shared_by)
 
-    across = link(draw.choice([1, 4]), draw.choice([0.0, 10 ** draw.uniform(2, 6)]))
-    works = draw.random() < 0.5
+    across = link(draw.choice([1, 4]))
     return Network(
         draw.choice([2, 4, 8]),
         link(),
         draw.choice([None, across]),
         library=draw.choice(["nccl", "gloo"]),
-        send_work=link() if works else None,
-        averaging_work=2 * draw.random() if works else 0.0,
-        codec_work=tuple((name, link()) for name in ("bf16", "int8", "topk")) if works else (),
+        averaging_work=draw.choice([0.0, 2 * draw.random()]),
     )
 
 

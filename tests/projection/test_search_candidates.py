@@ -9,7 +9,7 @@ import pytest
 
 from hybridperf.plan import SCHEDULES, ParallelPlan, TrainingConfig
 from hybridperf.plan.fields import FIELDS
-from hybridperf.projection.candidates import Candidates, Methods, divisors
+from hybridperf.projection.search import Candidates, Methods, divisors
 
 TRANSFORMER = {"tensor_sizes": (4, 8), "tokens": 16, "batch_norm": False}
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.projection.explain import duration, parts_of, why_slower
-from hybridperf.projection.project import Projection
+from hybridperf.projection.project import Projection, duration, parts_of, why_slower
 
 
 def projected(plan: str, step_s: float, *, idle: float = 0.0, exposed_s: float = 0.0) -> Projection:

@@ -9,7 +9,7 @@ import pytest
 
 from hybridperf.plan import SCHEDULES, ParallelPlan
 from hybridperf.plan.schedules import Action, ActionKind
-from hybridperf.projection.simulate import Bucket, Costs, Receives, _Simulation, simulate
+from hybridperf.projection.simulate import Bucket, Costs, _Simulation, simulate
 from tests.projection.simulated import costs_of, programs_of, simulated
 
 FORWARD, BACKWARD = 1.0, 2.0
@@ -99,24 +99,6 @@ def dependencies(action: Action, stages: int) -> list[tuple[ActionKind, int]]:
         return [(ActionKind.BACKWARD_INPUT, stage)]
     after = [(action.kind, stage + 1)] if stage + 1 < stages else []
     return [*after, (ActionKind.FORWARD, stage)]
-
-
-@pytest.mark.parametrize(
-    ("receives", "makespan_s"),
-    [
-        (None, 15),  # activations [1, 4], [4, 7]; gradients [7, 10], [10, 13]
-        (Receives(ahead=1, in_turn=False), 15),  # both are asked for before they are sent
-        (Receives(ahead=0, in_turn=False), 18),  # activations [1, 4], [7, 10]; the last one to 16
-        (Receives(ahead=0, in_turn=True), 21),  # none crosses while the other direction is busy
-    ],
-)
-def test_messages_start_once_they_are_asked_for(
-    receives: Receives | None, makespan_s: float
-) -> None:
-    plan = ParallelPlan.parse("pp=2,microbatches=2,schedule=1f1b")
-    costs = replace(costs_of(plan, occupied_s=3.0), receives=receives)
-
-    assert simulate(programs_of(plan), costs).makespan_s == makespan_s
 
 
 @pytest.mark.parametrize("seed", range(40))

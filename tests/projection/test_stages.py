@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.projection.stages import Stages, axis_stride
+from hybridperf.projection.traffic import Stages, axis_stride
 from tests.projection.tables import FAST, equal_units
 
 TABLE = equal_units(8)

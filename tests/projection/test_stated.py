@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.projection.link import Link, Network
-from hybridperf.projection.project import project
-from hybridperf.projection.runtime_work import RuntimeWork
-from hybridperf.projection.stated import stated
+from hybridperf.projection.network import Link, Network
+from hybridperf.projection.project import project, stated
 from hybridperf.report.gantt import read_timeline
 from hybridperf.untrusted import LINE_CAP_BYTES
 from tests.projection.tables import FAST, equal_units, timing_of
@@ -88,15 +86,15 @@ def test_averages_that_nothing_hides_are_exposed(sync: str) -> None:
     assert both["optimizer_s"] == pytest.approx(alone["optimizer_s"])
 
 
-@pytest.mark.parametrize(("text", "runtime"), [("dp=2", "overlapped"), ("dp=2,zero=1", "sharded")])
-def test_what_a_runtime_adds_to_averaging_is_none_of_the_optimizers_time(
-    text: str, runtime: str
+@pytest.mark.parametrize(("text", "collectives"), [("dp=2", 1), ("dp=2,zero=1", 2 * 8)])
+def test_what_software_adds_to_averaging_is_none_of_the_optimizers_time(
+    text: str, collectives: int
 ) -> None:
-    works = replace(SLOW, runtimes=(RuntimeWork(runtime, step_s=0.25),))
+    works = replace(SLOW, bucket_s=0.25)
     (free,), (both,) = (_stated(text, network)[0]["ranks"] for network in (SLOW, works))
 
     more_s = both["exposed_communication_s"] - free["exposed_communication_s"]
-    assert more_s == pytest.approx(0.25)
+    assert more_s == pytest.approx(collectives * 0.25)
     assert both["optimizer_s"] == free["optimizer_s"]
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.projection.profile import Profile
-from hybridperf.projection.runtime_work import RUNTIMES
-from hybridperf.projection.units import UnitTimes, load_units
+from hybridperf.projection.units import UnitTimes
 from hybridperf.run import profiles
 from hybridperf.run.profiles import cached_profile, measure_profile
 from hybridperf.run.trainer_answers import cache_folder
@@ -48,18 +47,13 @@ def test_a_profile_of_two_ranks_is_measured_and_cached(monkeypatch: pytest.Monke
     assert [times.microbatch for times in profile.unit_times] == [1, 2]
     assert min(min(t.forward_s + t.backward_s + t.update_s) for t in profile.unit_times) > 0
     sizes = {each.kind: len(each.times) for each in profile.transfers}
-    assert sizes == {
-        **dict.fromkeys(("send", "all_reduce", "reduce_scatter", "all_gather"), 7),
-        **dict.fromkeys(("bf16", "int8", "topk"), 2),
-    }
+    assert sizes == dict.fromkeys(("send", "all_reduce", "reduce_scatter", "all_gather"), 7)
     assert profile.network().inside.bytes_per_s > 1e6
-    works = {work.name: work for work in profile.runtimes}
-    assert works.keys() == {*RUNTIMES}
-    assert works["sharded"].averaging_s(load_units(TASK).units) > 0
+    assert 0 <= profile.pass_s < 1
+    assert 0 < profile.bucket_s < 1
     assert profile.input_s > 0
     assert profile.contention > 0
     assert 0 <= profile.averaging_work < 10
-    assert profile.stretch_of_shards > 0
     assert cached_profile(find_task(TASK), 2) == profile
 
     monkeypatch.setattr(profiles, "_measured", None)  # to be called no more

@@ -140,8 +140,7 @@ def _profile(request: RunRequest, ranks: int) -> Profile:
         unit_times=(UnitTimes(16, each, tuple(2 * one for one in each), 0.0, (0.0,) * len(names)),),
         contention=1.0,
         transfers=tuple(
-            Transfer(kind, 2, ((1000, 1e-9, 0.0), (2000, 2e-9, 0.0)))
-            for kind in ("send", "all_reduce")
+            Transfer(kind, 2, ((1000, 1e-9), (2000, 2e-9))) for kind in ("send", "all_reduce")
         ),
         made_with=profiles._made_with(read_task(request.task_path)),
     )

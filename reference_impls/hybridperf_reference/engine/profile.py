@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from hybridperf.projection.profile import Communication
     from hybridperf.tasks.task import Task
     from hybridperf_reference.engine.chain import Chain
-    from hybridperf_reference.engine.link import LinkCodec
 
 __all__ = [
     "Marks",
@@ -74,9 +73,8 @@ class UnitProfiler:
     Marks are taken as each unit's forward pass ends and as each boundary's gradient arrives, so the
     times between them tile the step.
 
-    ``precision`` is that of a plan. With ``contiguous`` parameters are so, as FSDP requires.
-    ``clock`` gives seconds on the CPU; on an accelerator device events are recorded. Weights stay
-    as they are: steps have the learning rate 0.
+    ``precision`` is that of a plan. ``clock`` gives seconds on the CPU; on an accelerator device
+    events are recorded. Weights stay as they are: steps have the learning rate 0.
     """
 
     def __init__(
@@ -86,7 +84,6 @@ class UnitProfiler:
         device: torch.device,
         *,
         precision: str = "fp32",
-        contiguous: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         plan, mesh = ParallelPlan.parse(f"precision={precision}"), Mesh(device, None)
@@ -105,8 +102,6 @@ class UnitProfiler:
             streams=self._streams,
         )
         (model,) = self._part.modules
-        if contiguous:
-            model.to(memory_format=torch.contiguous_format)
         self._model = model.train()
         loss = BatchLoss(chain.objective, plan, mesh)
         self._passes = WholeModel(model, loss, plan, replicas, self._timer)
@@ -302,25 +297,19 @@ _ACCELERATOR_SIZES: Final = 10  # to 256 MiB: smaller ones do not fill such link
 _TIMES: Final = 15
 _WARM_UP: Final = 3
 _TURNS: Final = 7  # processes slow down and recover
-_FEW: Final = 5  # times in a turn, or after a step
+_FEW: Final = 5  # times in a turn
 _COMPUTED_S: Final = 0.02  # so long at least is computed beside an all-reduce
 _TRIED_ELEMENTS: Final = 2**18  # of an all-reduce that says how many take as long
 _MOST_TIMES: Final = 64  # as many elements
 _ELEMENT_BYTES: Final = 4
-_CODED_SAMPLES: Final = (4, 32)
 _KEY: Final = LinkKey(0, 0, 0, 0, gradient=False)  # uncompressed messages do not depend on it
 
 
-def measure_transfers(
-    device: torch.device, boundary: Tensor, train: Callable[[], object]
-) -> list[Transfer]:
+def measure_transfers(device: torch.device) -> list[Transfer]:
     """Time messages between pairs of ranks, and collectives of groups of each size.
 
     A collective over all ranks. Groups are of consecutive ranks; all groups of a size communicate
-    at the same time, as those of a plan do, and all ranks encode and decode at the same time. What
-    they encode is as at ``boundary``, one sample's activations [...] on the meta device. ``train``
-    trains a step, which leaves in the caches what it does before they encode in training. Times are
-    means over ranks, of each one's median.
+    at the same time, as those of a plan do. Times are means over ranks, of each one's median.
     """
     world = dist.get_world_size()
     powers = range(_CPU_SIZES if device.type == "cpu" else _ACCELERATOR_SIZES)
@@ -345,10 +334,10 @@ def measure_transfers(
             for size in (1024 * 4**power for power in powers):
                 # A collective of parts has equal ones.
                 elements = size // _ELEMENT_BYTES // ranks * ranks
-                seconds, worked_s = _mean(_seconds(of_size(elements), device), device)
-                times.append((elements * _ELEMENT_BYTES, seconds / trips, worked_s / trips))
+                seconds = _mean(_seconds(of_size(elements), device), device)
+                times.append((elements * _ELEMENT_BYTES, seconds / trips))
             found.append(Transfer(kind, ranks, tuple(times)))
-    return [*found, *_codecs(device, boundary, train)]
+    return found
 
 
 def measure_averaging_work(device: torch.device, compute: Callable[[], object]) -> float:
@@ -364,7 +353,7 @@ def measure_averaging_work(device: torch.device, compute: Callable[[], object]) 
     group = dist.group.WORLD
     assert group is not None, "ranks have joined"
     step_s, reduce_s = (
-        _mean(_seconds(each, device), device)[0]
+        _mean(_seconds(each, device), device)
         for each in (compute, _all_reduce(group, device, _TRIED_ELEMENTS))
     )
     steps = math.ceil(_COMPUTED_S / step_s)
@@ -383,54 +372,21 @@ def measure_averaging_work(device: torch.device, compute: Callable[[], object]) 
     each = (compute_all, _all_reduce(group, device, values.numel()), both)
     shares = []
     for _ in range(_TURNS):
-        compute_s, reduce_s, both_s = (
-            _mean(_seconds(one, device, _FEW), device)[0] for one in each
-        )
+        compute_s, reduce_s, both_s = (_mean(_seconds(one, device, _FEW), device) for one in each)
         shares.append((both_s - compute_s) / reduce_s)
     return max(statistics.median(shares), 0.0)
 
 
-def _codecs(
-    device: torch.device, boundary: Tensor, train: Callable[[], object]
-) -> Iterator[Transfer]:
-    """Time encoding and decoding, one after the other, of what stages send, each after a step."""
-    kinds: tuple[Communication, ...] = ("bf16", "int8", "topk")
-    for kind in kinds:
-        codec, times = LINK_CODECS[kind], []
-        for samples in _CODED_SAMPLES:
-            values = torch.randn(samples, *boundary.shape, device=device)
-            if values.dim() == 4 and not boundary.is_contiguous():
-                values = values.contiguous(memory_format=torch.channels_last)
-
-            def code(values: Tensor = values, codec: LinkCodec = codec) -> None:
-                codec.decode(codec.encode(values, _KEY), values.shape, values.dtype)
-
-            found = _seconds(code, device, _FEW, before=train)
-            times.append((values.nbytes, *_mean(found, device)))
-        yield Transfer(kind, 2, tuple(times))
-
-
-def _seconds(
-    communicate: Callable[[], object],
-    device: torch.device,
-    times: int = _TIMES,
-    *,
-    before: Callable[[], object] = lambda: None,
-) -> tuple[float, float]:
-    """Return the median seconds of ``communicate``, and the mean of the processor's seconds.
-
-    ``before`` is called each time before it, and not timed.
-    """
-    seconds, worked_s = [], []
+def _seconds(communicate: Callable[[], object], device: torch.device, times: int = _TIMES) -> float:
+    """Return the median seconds of ``communicate``."""
+    seconds = []
     for _ in range(_WARM_UP + times):
-        before()
         _synchronize(device)
-        start, start_worked = time.perf_counter(), time.process_time()
+        start = time.perf_counter()
         communicate()
         _synchronize(device)
         seconds.append(time.perf_counter() - start)
-        worked_s.append(time.process_time() - start_worked)
-    return statistics.median(seconds[_WARM_UP:]), statistics.fmean(worked_s[_WARM_UP:])
+    return statistics.median(seconds[_WARM_UP:])
 
 
 def _synchronize(device: torch.device) -> None:
@@ -438,12 +394,11 @@ def _synchronize(device: torch.device) -> None:
         torch.accelerator.synchronize(device)
 
 
-def _mean(values: tuple[float, float], device: torch.device) -> tuple[float, float]:
-    """Return the means over all ranks."""
-    totals = torch.tensor(values, device=device)
-    dist.all_reduce(totals)
-    seconds, worked_s = (totals / dist.get_world_size()).tolist()
-    return seconds, worked_s
+def _mean(value: float, device: torch.device) -> float:
+    """Return the mean over all ranks."""
+    total = torch.tensor(value, device=device)
+    dist.all_reduce(total)
+    return total.item() / dist.get_world_size()
 
 
 def _there_and_back(

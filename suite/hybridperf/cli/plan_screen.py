@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.cli.printing import print_line, terminal_width
 from hybridperf.findings import visible
-from hybridperf.projection.explain import duration, parts_of, why_slower
+from hybridperf.projection.project import duration, parts_of, why_slower
 from hybridperf.report.terminal import table_text, wrapped
 
 if TYPE_CHECKING:

@@ -9,11 +9,9 @@ from hybridperf.cli.plan_screen import Shown
 from hybridperf.cli.printing import print_stage
 from hybridperf.errors import UserError
 from hybridperf.plan import TrainingConfig
-from hybridperf.projection.candidates import Candidates
 from hybridperf.projection.device import device_timing
-from hybridperf.projection.link import Link, Network
-from hybridperf.projection.search import Work, cut_again, search
-from hybridperf.projection.system import find_system, known_systems
+from hybridperf.projection.network import Link, Network, find_system, known_systems
+from hybridperf.projection.search import Candidates, Work, cut_again, search
 from hybridperf.run.profiles import measure_profile
 from hybridperf.run.unit_tables import units_of
 from hybridperf.score.olympic import fewest_runs, olympic_mean
@@ -25,10 +23,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hybridperf.plan import ParallelPlan
-    from hybridperf.projection.candidates import Methods
+    from hybridperf.projection.network import System
     from hybridperf.projection.project import Projection
-    from hybridperf.projection.search import Ranking
-    from hybridperf.projection.system import System
+    from hybridperf.projection.search import Methods, Ranking
     from hybridperf.projection.units import UnitTable, UnitTiming
     from hybridperf.tasks.task import Task
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.plan import ParallelPlan
 from hybridperf.projection.device import device_timing
+from hybridperf.projection.network import find_system
 from hybridperf.projection.project import project
-from hybridperf.projection.system import find_system
 from hybridperf.projection.units import load_units
 from hybridperf.tasks.schema import build_rows
 

@@ -1,23 +1,28 @@
-"""What the actions of a plan cost: unit times, collectives and messages put together by stage."""
+"""What the actions of a plan cost: unit times, collectives and messages put together by stage.
+
+With lower bounds on a step by these costs.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hybridperf.projection.collectives import Cost, all_gather, all_reduce, reduce_scatter
-from hybridperf.projection.compression import gradient_compression_s, link_codec_s
-from hybridperf.projection.hops import stage_hops, when_received
-from hybridperf.projection.runtime_work import averaging_runtime, pass_runtime
-from hybridperf.projection.simulate import Bucket, Costs
-from hybridperf.projection.stages import Stages, axis_stride
-from hybridperf.projection.tensor_parallel import tensor_parallel_bytes
+from hybridperf.projection.network import Cost, all_gather, all_reduce, reduce_scatter
+from hybridperf.projection.simulate import Bucket, Costs, Hop
 from hybridperf.projection.traffic import (
+    Stages,
+    axis_stride,
     gradient_bytes,
+    gradient_compression_s,
+    link_codec_s,
+    message_bytes,
     parameter_bytes,
     parameter_gathers,
     replicated_bytes,
+    tensor_parallel_bytes,
     token_gradient_bytes,
 )
 
@@ -25,10 +30,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hybridperf.plan import ParallelPlan
-    from hybridperf.projection.link import Group, Network
+    from hybridperf.projection.network import Group, Network
     from hybridperf.projection.units import Unit, UnitTable, UnitTimes
 
-__all__ = ["PlanCosts", "plan_costs"]
+__all__ = ["PlanCosts", "busiest_s", "plan_at_least_s", "plan_costs"]
+
+
+def _stage_hops(
+    plan: ParallelPlan, network: Network, stages: Stages, microbatch: int, *, forth: bool
+) -> tuple[Hop | None, ...]:
+    """Return the message of each stage to the next one, or to the one before."""
+    count, stride = len(stages.units), axis_stride(plan, "pp")
+    hops: list[Hop | None] = []
+    for stage in range(count):
+        other = stage + 1 if forth else stage - 1
+        if not 0 <= other < count or stages.rank_of[other] == stages.rank_of[stage]:
+            hops.append(None)
+            continue
+        sender, receiver = stages.rank_of[stage], stages.rank_of[other]
+        link = network.hop(sender * stride, receiver * stride, stride)
+        last = stages.units[min(stage, other)][-1]
+        size = message_bytes(plan, stages.table.units, last, microbatch)
+        hops.append(Hop(f"{sender}-{receiver}", size / link.own_bytes_per_s, link.latency_s))
+    return tuple(hops)
+
 
 _MIB: Final = 2**20
 # DistributedDataParallel closes a bucket of gradients that has reached 25 MiB, the first one at 1
@@ -81,8 +106,8 @@ def plan_costs(
     in_pass = plan.zero > 0 and not shards_once
     passes = [_passes(plan, own, network, in_pass=in_pass) for own in each]
     loss = [0.0] * (len(each) - 1) + [times.loss_s]
-    runtime = network.runtime(pass_runtime(plan))
-    pass_s = runtime.pass_s if runtime else 0.0
+    pass_s = network.pass_s if plan.pp > 1 else 0.0
+    buckets = _buckets(plan, network, each, in_pass=in_pass)
     codecs_s = [link_codec_s(plan, times, stages, stage) for stage in range(len(each))]
     forward_s = tuple(
         one.forward_s + coding_s + pass_s
@@ -93,7 +118,10 @@ def plan_costs(
         for one, last, (_, coding_s) in zip(passes, loss, codecs_s, strict=True)
     )
     updates, exposed, runtime_s = zip(
-        *(_update(plan, times, network, stages, each, rank, gathers=shards_once) for rank in ranks),
+        *(
+            _update(plan, times, network, stages, each, buckets, rank, gathers=shards_once)
+            for rank in ranks
+        ),
         strict=True,
     )
     costs = Costs(
@@ -102,13 +130,12 @@ def plan_costs(
         # The first stage needs no gradient of its inputs: torch leaves all to the other half.
         input_s=(0.0, *(one / 2 for one in backward_s[1:])),
         weight_s=(backward_s[0], *(one / 2 for one in backward_s[1:])),
-        activations=stage_hops(plan, network, stages, times.microbatch, forth=True),
-        gradients=stage_hops(plan, network, stages, times.microbatch, forth=False),
-        buckets=_buckets(plan, network, each, in_pass=in_pass),
+        activations=_stage_hops(plan, network, stages, times.microbatch, forth=True),
+        gradients=_stage_hops(plan, network, stages, times.microbatch, forth=False),
+        buckets=buckets,
         update_s=updates,
         turns=_turns(plan, network),
         clip_s=_clip_s(plan, network) if clips or plan.precision == "fp16" else None,
-        receives=when_received(plan, network),
         averaging_work=network.averaging_work,
     )
     by_rank = tuple(
@@ -123,10 +150,9 @@ def _unit_costs(
     """Yield the costs of the units of ``stage``."""
     tensor = network.group(plan.tp, axis_stride(plan, "tp"))
     shard, replicate = stages.replica_groups(network)
-    stretch = times.stretch_of_shards if plan.zero else 1.0
     for number in stages.units[stage]:
         unit = stages.table.units[number]
-        share = stretch * _tp_share(plan, unit)
+        share = _tp_share(plan, unit)
         compute_s, repeats = times.forward_s[number] * share, number in stages.recomputed
         forward_s = backward_s = again_s = 0.0
         if plan.tp > 1:
@@ -212,6 +238,7 @@ def _update(
     network: Network,
     stages: Stages,
     each: Sequence[Sequence[_UnitCost]],
+    buckets: Sequence[Sequence[Bucket]],
     rank: int,
     *,
     gathers: bool,
@@ -237,7 +264,7 @@ def _update(
         group = network.group(plan.dp, axis_stride(plan, "dp"))
         exposed += all_reduce(sum(unit.gradient_bytes for unit in costs) / 2, group).seconds
     exposed += _small_averages_s(plan, network, stages, own)
-    runtime_s = _averaging_work_s(plan, network, stages, rank)
+    runtime_s = _averaging_work_s(plan, network, stages, buckets, rank)
     runtime_s += gradient_compression_s(plan, times, (stages.table.units[n] for n in own))
     return seconds + exposed + runtime_s, exposed, runtime_s
 
@@ -264,19 +291,25 @@ def _small_averages_s(
     return seconds
 
 
-def _averaging_work_s(plan: ParallelPlan, network: Network, stages: Stages, rank: int) -> float:
-    """Return the seconds that averaging gradients adds to a step of ``rank``, beside collectives.
+def _averaging_work_s(
+    plan: ParallelPlan,
+    network: Network,
+    stages: Stages,
+    buckets: Sequence[Sequence[Bucket]],
+    rank: int,
+) -> float:
+    """Return the seconds that software adds to the collectives that average gradients of ``rank``.
 
-    Half of FSDP's are those of gathering parameters, as often as it does, and half of scattering.
+    FSDP gathers the parameters of each unit as often as passes need them, and scatters gradients.
     """
-    if (work := network.runtime(averaging_runtime(plan))) is None:
-        return 0.0
-    often = 1.0
+    count = float(sum(len(buckets[stage]) for stage in plan.stages_of(rank)))
     if plan.zero:
         gathers = sum(parameter_gathers(plan, rank)) / plan.stages
         scatters = plan.microbatches if plan.zero >= 2 and plan.pp == 1 else 1
-        often = (gathers + scatters) / 2
-    return work.averaging_s([stages.table.units[n] for n in stages.units_of(rank)], often)
+        count = len(stages.units_of(rank)) * (gathers + scatters)
+    elif plan.gradients == "powersgd":  # both factors
+        count *= 2
+    return count * network.bucket_s if plan.dp > 1 else 0.0
 
 
 def _buckets(
@@ -347,3 +380,64 @@ def _clip_s(plan: ParallelPlan, network: Network) -> float | None:
     if plan.pp == 1:
         return None
     return all_reduce(8, network.group(plan.pp, axis_stride(plan, "pp"))).seconds
+
+
+def plan_at_least_s(plan: ParallelPlan, costs: Costs) -> float:
+    """Return seconds that a step of ``plan`` takes at least, by what its actions cost.
+
+    No less than `busiest_s`. Under a flush the first rank begins a step by a forward pass, which
+    has to reach every rank before that computes, and ends it by a backward pass, which has to come
+    back from there; and every micro-batch goes through all stages and back.
+    """
+    most, reach = busiest_s(plan, costs), 0.0
+    if not plan.flush:
+        return most
+    splits = plan.pipeline is not None and plan.pipeline.split_backward
+    for rank in range(plan.pp) if not splits else ():
+        passes_s = plan.microbatches * sum(
+            costs.forward_s[stage] + costs.backward_s[stage] for stage in plan.stages_of(rank)
+        )
+        most = max(most, reach + passes_s + costs.update_s[0])
+        reach += costs.forward_s[rank] + costs.backward_s[rank]
+        reach += _arrives_s(costs.activations[rank])
+        reach += _arrives_s(costs.gradients[(rank + 1) % plan.pp])
+    path_s = sum(costs.forward_s) + sum(costs.input_s if splits else costs.backward_s)
+    path_s += sum(map(_arrives_s, (*costs.activations, *costs.gradients)))
+    return max(most, path_s + costs.update_s[0])
+
+
+def busiest_s(plan: ParallelPlan, costs: Costs) -> float:
+    """Return seconds that the busiest rank, wire or network adapter takes for a step by itself.
+
+    A rank computes its passes and its update. Averages of a stage begin in its last backward pass
+    at the earliest, and what they take beyond it comes on top, unless they may take a whole step.
+    The processor time of averages comes on top, too, but may be spent while the rank waits for
+    them, of which then none takes more than its own time. A wire carries one message after another.
+    Ranks that share network adapters average in turns.
+
+    So no step takes less in the long run, though the first ones may: averages that may take a whole
+    step let what is behind catch up later.
+    """
+    wires, turns = defaultdict[str, float](float), defaultdict[int, float](float)
+    for hop in (*costs.activations, *costs.gradients):
+        if hop is not None:
+            wires[hop.wire] += plan.microbatches * hop.occupied_s
+    ranks = []
+    for rank in range(plan.pp):
+        own = plan.stages_of(rank)
+        averages_s = [sum(bucket.seconds for bucket in costs.buckets[stage]) for stage in own]
+        turns[costs.turns[rank] if costs.turns else rank] += sum(averages_s)
+        passes_s = sum(costs.forward_s[s] + costs.backward_s[s] for s in own)
+        waits_s = 0.0
+        for stage, average_s in zip(own, averages_s, strict=True):
+            hidden_s = 0.0 if plan.sync == "blocking" else costs.backward_s[stage]
+            waits_s += 0.0 if plan.staleness else max(0.0, average_s - hidden_s)
+        worked_s = costs.averaging_work * sum(averages_s)
+        beside_s = max(waits_s, worked_s / max(1.0, costs.averaging_work))
+        ranks.append(plan.microbatches * passes_s + beside_s + costs.update_s[rank])
+    return max(*ranks, *wires.values(), *turns.values())
+
+
+def _arrives_s(hop: Hop | None) -> float:
+    """Return the seconds from the end of a pass to the start of the one that a message is for."""
+    return 0.0 if hop is None else hop.occupied_s + hop.latency_s

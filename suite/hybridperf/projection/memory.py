@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hybridperf.plan.fields import PlanFields
 from hybridperf.plan.program import rank_program
 from hybridperf.plan.schedules import ActionKind
-from hybridperf.projection.stages import Stages
-from hybridperf.projection.steps import fewer_microbatches
-from hybridperf.projection.tensor_parallel import FLOAT_BYTES, computed_bytes
-from hybridperf.projection.traffic import gathered_bytes, held_parameters
+from hybridperf.projection.simulate import fewer_microbatches
+from hybridperf.projection.traffic import (
+    FLOAT_BYTES,
+    Stages,
+    computed_bytes,
+    gathered_bytes,
+    held_parameters,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

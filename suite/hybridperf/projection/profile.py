@@ -6,76 +6,65 @@ import dataclasses
 import statistics
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from hybridperf.projection.fit import fit_line
-from hybridperf.projection.link import Library, Link, Network
-from hybridperf.projection.runtime_work import RUNTIMES, RuntimeWork
-from hybridperf.projection.units import UnitTimes
-from hybridperf.untrusted import COUNT_CAP, DEVICES_CAP, RATIO_CAP, number, whole
+import msgspec
+import numpy as np
+
+from hybridperf.projection.network import Library, Link, Network
+from hybridperf.projection.units import MOST_S, Seconds, UnitTimes
+from hybridperf.untrusted import COUNT_CAP, DEVICES_CAP, RATIO_CAP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["Communication", "Profile", "Transfer"]
+__all__ = ["Communication", "Profile", "Transfer", "fit_line"]
 
-Communication = Literal[
-    "send", "all_reduce", "reduce_scatter", "all_gather", "bf16", "int8", "topk"
-]
+Communication = Literal["send", "all_reduce", "reduce_scatter", "all_gather"]
 
-Item = TypeVar("Item")
-
-_CODECS: Final = frozenset({"bf16", "int8", "topk"})
-_MOST_S: Final = 10**6  #: of any time in a profile
-_TEXT_CAP: Final = 1000  #: characters
+_Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=1000)]
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=DEVICES_CAP)]
+_Ratio: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=RATIO_CAP)]
+_Bytes: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=COUNT_CAP)]
+_Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=MOST_S)]
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Measured times of one kind of communication in groups of ``ranks``, all groups at once.
-
-    The forms of ``links`` are kinds, too: of encoding and decoding a message of so many bytes.
-    """
+    """Measured times of one kind of communication in groups of ``ranks``, all groups at once."""
 
     kind: Communication
-    ranks: int  #: of a group; 2 for ``send``
-    times: tuple[tuple[int, float, float], ...]
-    #: bytes of a message, or of the whole tensor of a collective; its median seconds; and those
-    #: for which it keeps a processor of each rank busy
+    ranks: _Count  #: of a group; 2 for ``send``
+    times: tuple[tuple[_Bytes, _Positive], ...]
+    #: bytes of a message, or of the whole tensor of a collective; and its median seconds
 
     def line(self) -> tuple[float, float]:
         """Return the seconds of an empty message, and the seconds of each byte."""
-        return fit_line([(size, seconds) for size, seconds, _ in self.times])
-
-    def work(self) -> Link:
-        """Return the seconds of a processor of each rank, in the form of a link's."""
-        # A clock that is too coarse to see any work has seen less than a microsecond.
-        return _link(*fit_line([(size, max(worked_s, 1e-6)) for size, _, worked_s in self.times]))
+        return fit_line(self.times)
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
     """What was measured of a task's training with all of ``ranks`` computing at once."""
 
-    task: str
-    precision: str
-    ranks: int  #: on this machine
-    threads: int  #: of each rank, on the CPU
-    cores: int  #: that the ranks may use
+    task: _Text
+    precision: _Text
+    ranks: _Count  #: on this machine
+    threads: _Count  #: of each rank, on the CPU
+    cores: _Count  #: that the ranks may use
     library: Library
-    date: str  #: when it was measured, as in ISO 8601
-    unit_names: tuple[str, ...]
+    date: _Text  #: when it was measured, as in ISO 8601
+    unit_names: tuple[_Text, ...]
     unit_times: tuple[UnitTimes, ...]  #: by increasing micro-batch
-    contention: float  #: seconds of a step with all ranks computing, over those of one alone
+    contention: _Ratio  #: seconds of a step with all ranks computing, over those of one alone
     transfers: tuple[Transfer, ...]
-    input_s: float = 0.0  #: of reading the inputs of a sample, where no worker process does it
-    target_s: float = 0.0  #: of reading the targets of a sample
-    stretch_of_shards: float = 1.0
-    #: seconds of a step with parameters laid out as FSDP requires, over those as the model has them
-    averaging_work: float = 0.0
+    input_s: Seconds = 0.0  #: of reading the inputs of a sample, where no worker process does it
+    target_s: Seconds = 0.0  #: of reading the targets of a sample
+    averaging_work: _Ratio = 0.0
     #: seconds by which steps beside an all-reduce take longer, over those that it takes alone
-    runtimes: tuple[RuntimeWork, ...] = ()  #: of the trainer, in groups of all ranks
-    made_with: Mapping[str, str] = field(default_factory=dict)
+    pass_s: Seconds = 0.0  #: that the trainer's software adds to each pass of a pipeline
+    bucket_s: Seconds = 0.0  #: and to each collective that averages gradients
+    made_with: dict[_Text, _Text] = field(default_factory=dict)
     #: what it holds for: hashes and names of the task, the machine, torch and the trainer's code
 
     def times(self, microbatch: int) -> UnitTimes:
@@ -90,7 +79,6 @@ class Profile:
             found,
             forward_s=(first + self.input_s * microbatch, *others),
             loss_s=found.loss_s + self.target_s * microbatch,
-            stretch_of_shards=self.stretch_of_shards,
         )
 
     def _on_line(self, microbatch: int) -> UnitTimes:
@@ -125,8 +113,7 @@ class Profile:
     def network(self, group_ranks: int = 2) -> Network:
         """Return the links between the ranks, for collectives of groups of ``group_ranks``.
 
-        Groups of a size that was not measured get the links of the nearest one that was. Where
-        ranks compute on all cores, messages beside it take the time of their own work.
+        Groups of a size that was not measured get the links of the nearest one that was.
 
         Raises:
             ValueError: if the profile is of one rank.
@@ -134,18 +121,14 @@ class Profile:
         (sends,) = (each for each in self.transfers if each.kind == "send")
         reduces = [each for each in self.transfers if each.kind == "all_reduce"]
         nearest = min(reduces, key=lambda each: abs(each.ranks - group_ranks))
-        crowded = self.library == "gloo" and self.cores < self.ranks * (self.threads + 1)
         return Network(
             devices_per_node=self.ranks,
             inside=_link(*sends.line()),
             library=self.library,
             inside_collectives=_ring_link(nearest),
-            send_work=sends.work() if crowded else None,
             averaging_work=self.averaging_work,
-            codec_work=tuple(
-                (each.kind, _half(each.line())) for each in self.transfers if each.kind in _CODECS
-            ),
-            runtimes=self.runtimes,
+            pass_s=self.pass_s,
+            bucket_s=self.bucket_s,
         )
 
     def as_table(self) -> dict[str, object]:
@@ -159,47 +142,24 @@ class Profile:
         Raises:
             ValueError: naming the first key that is missing or out of bounds.
         """
-        names = tuple(_list(table, "unit_names", _text))
-        library = _one_of(table, "library", get_args(Library))
-        transfers = _list(table, "transfers", _transfer)
-        times = _list(table, "unit_times", lambda at, value: _unit_times(at, value, len(names)))
-        sizes = [each.microbatch for each in times]
+        if missing := [each.name for each in dataclasses.fields(cls) if each.name not in table]:
+            raise ValueError(f"expected the key {missing[0]}")
+        found = msgspec.convert(table, cls)
+        sizes = [each.microbatch for each in found.unit_times]
         if not sizes or sizes != sorted(set(sizes)):
             raise ValueError("unit_times: expected increasing micro-batches")
-        facts = _table("made_with", table.get("made_with"))
-        ranks = _whole(table, "ranks", DEVICES_CAP)
-        kinds = [(each.kind, each.ranks) for each in transfers]
-        if ranks > 1 and not {("send", 2), ("all_reduce", 2)} <= {*kinds}:
+        for times in found.unit_times:
+            for name in ("forward_s", "backward_s", "update_s"):
+                if len(getattr(times, name)) != len(found.unit_names):
+                    raise ValueError(f"unit_times.{name}: expected {len(found.unit_names)} numbers")
+        kinds = [(each.kind, each.ranks) for each in found.transfers]
+        if found.ranks > 1 and not {("send", 2), ("all_reduce", 2)} <= {*kinds}:
             raise ValueError("transfers: expected sends and all-reduces between two ranks")
         if len(set(kinds)) < len(kinds):
             raise ValueError("transfers: expected each kind and number of ranks once")
-        return cls(
-            task=_text("task", table.get("task")),
-            precision=_text("precision", table.get("precision")),
-            ranks=ranks,
-            threads=_whole(table, "threads", DEVICES_CAP),
-            cores=_whole(table, "cores", DEVICES_CAP),
-            library=cast("Library", library),
-            date=_text("date", table.get("date")),
-            unit_names=names,
-            unit_times=tuple(times),
-            contention=_seconds("contention", table.get("contention"), RATIO_CAP),
-            transfers=tuple(transfers),
-            input_s=_seconds("input_s", table.get("input_s")),
-            target_s=_seconds("target_s", table.get("target_s")),
-            stretch_of_shards=_seconds(
-                "stretch_of_shards", table.get("stretch_of_shards"), RATIO_CAP
-            ),
-            averaging_work=_seconds("averaging_work", table.get("averaging_work"), RATIO_CAP),
-            runtimes=tuple(_list(table, "runtimes", _runtime)),
-            made_with={_text("made_with", k): _text(k, v) for k, v in facts.items()},
-        )
-
-
-def _half(line: tuple[float, float]) -> Link:
-    """Return what one of two ranks does of the work that takes as long as ``line``."""
-    latency_s, byte_s = line
-    return _link(latency_s / 2, byte_s / 2)
+        if any(len({size for size, _ in each.times}) < 2 for each in found.transfers):
+            raise ValueError("transfers.times: expected two sizes or more")
+        return found
 
 
 def _link(latency_s: float, byte_s: float) -> Link:
@@ -216,86 +176,21 @@ def _ring_link(reduces: Transfer) -> Link:
     return _link(latency_s / steps, byte_s * reduces.ranks / steps)
 
 
-def _unit_times(at: str, value: object, units: int) -> UnitTimes:
-    table = _table(at, value)
+def fit_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return the intercept and the slope of a line through ``points`` (x, y), neither negative.
 
-    def by_unit(name: str) -> tuple[float, ...]:
-        seconds = tuple(_list(table, name, _seconds))
-        if len(seconds) != units:
-            raise ValueError(f"{at}.{name}: expected {units} numbers")
-        return seconds
+    The squares of relative errors are least, so that small messages count as much as large ones.
 
-    return UnitTimes(
-        microbatch=_whole(table, "microbatch", COUNT_CAP),
-        forward_s=by_unit("forward_s"),
-        backward_s=by_unit("backward_s"),
-        loss_s=_seconds("loss_s", table.get("loss_s")),
-        update_s=by_unit("update_s"),
-    )
-
-
-def _transfer(at: str, value: object) -> Transfer:
-    table = _table(at, value)
-
-    def point(where: str, values: object) -> tuple[int, float, float]:
-        if isinstance(values, list) and len(values) == 3:
-            size, seconds = whole(values[0], 1, COUNT_CAP), _seconds(where, values[1])
-            if size is not None and seconds > 0:
-                return size, seconds, _seconds(where, values[2])
-        raise ValueError(f"{where}: expected bytes, seconds and seconds of a processor")
-
-    times = _list(table, "times", point)
-    if len({size for size, _, _ in times}) < 2:
-        raise ValueError(f"{at}.times: expected two sizes or more")
-    kind = _one_of(table, "kind", get_args(Communication))
-    return Transfer(cast("Communication", kind), _whole(table, "ranks", DEVICES_CAP), tuple(times))
-
-
-def _runtime(at: str, value: object) -> RuntimeWork:
-    table = _table(at, value)
-    name = _one_of(table, "name", RUNTIMES)
-    seconds = (
-        _seconds(f"{at}.{each.name}", table.get(each.name))
-        for each in dataclasses.fields(RuntimeWork)[1:]
-    )
-    return RuntimeWork(name, *seconds)
-
-
-def _table(at: str, value: object) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{at}: expected an object")  # noqa: TRY004 - wrong text, not a wrong argument
-    return value
-
-
-def _list(table: Mapping[str, object], name: str, read: Callable[[str, Any], Item]) -> list[Item]:
-    value = table.get(name)
-    if not isinstance(value, list):
-        raise ValueError(f"{name}: expected an array")  # noqa: TRY004 - as above
-    return [read(name, item) for item in value]
-
-
-def _text(at: str, value: object) -> str:
-    if isinstance(value, str) and len(value) <= _TEXT_CAP:
-        return value
-    raise ValueError(f"{at}: expected text of at most {_TEXT_CAP} characters")
-
-
-def _seconds(at: str, value: object, most: float = _MOST_S) -> float:
-    found = number(value, 0, most)
-    if found is None:
-        raise ValueError(f"{at}: expected a number from 0 to {most:,}")
-    return float(found)
-
-
-def _whole(table: Mapping[str, object], name: str, most: int) -> int:
-    found = whole(table.get(name), 1, most)
-    if found is None:
-        raise ValueError(f"{name}: expected a whole number from 1 to {most:,}")
-    return found
-
-
-def _one_of(table: Mapping[str, object], name: str, values: tuple[str, ...]) -> str:
-    value = table.get(name)
-    if value not in values:
-        raise ValueError(f"{name}: expected one of {', '.join(values)}")
-    return value
+    Raises:
+        ValueError: if there are fewer than two different x, or a y that is not positive.
+    """
+    x, y = np.array(points, dtype=np.float64).T
+    if len(set(x.tolist())) < 2 or (y <= 0).any():
+        raise ValueError("expected two different sizes or more, all with positive times")
+    columns = np.stack([1 / y, x / y], axis=1)
+    (intercept, slope), *_ = np.linalg.lstsq(columns, np.ones_like(y), rcond=None)
+    if intercept >= 0 and slope >= 0:
+        return float(intercept), float(slope)
+    # With one of them 0, the other minimises the same sum.
+    alone = columns.sum(axis=0) / (columns**2).sum(axis=0)
+    return (0.0, float(alone[1])) if intercept < 0 else (float(alone[0]), 0.0)

@@ -1,40 +1,333 @@
 """Search for the plans that are projected to be fastest: best first, with lower bounds.
 
-Plans are looked at in the order of a time that their step takes at least. The search ends when
-that exceeds the projected time of the last plan wanted, so that nothing it leaves out is among the
-best. What does not fit into memory is left out before its time is projected.
+`Candidates` says which plans are considered: `ParallelPlan.check` decides what is valid; what is
+left out is refused by it, is another plan's equal to the projection, or is stated in
+docs/planning.md. Groups of plans, and then plans, are looked at in the order of a lower bound on
+their step time. The search ends when that exceeds the projected time of the last plan wanted, so
+that nothing it leaves out is among the best. What does not fit into memory is left out before its
+time is projected. `tests/projection/test_search.py` holds each bound to the projection of every
+valid plan of small cases, and of random networks.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import heapq
 import itertools
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from itertools import accumulate, pairwise, product
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from hybridperf.errors import UserError
-from hybridperf.plan.fields import FIELDS
-from hybridperf.projection.bounds import GroupBounds, plan_at_least_s
-from hybridperf.projection.candidates import RECOMPUTED, Layout
-from hybridperf.projection.costs import plan_costs
+from hybridperf.plan import SCHEDULES, ParallelPlan
+from hybridperf.plan.fields import FIELDS, AxisOrder
+from hybridperf.projection.costs import plan_at_least_s, plan_costs
 from hybridperf.projection.memory import memory_bytes
-from hybridperf.projection.project import project
-from hybridperf.projection.projected_cuts import projected_cuts
-from hybridperf.projection.steps import settling_plans, simulated_steps
+from hybridperf.projection.partition import partition, stage_cuts
+from hybridperf.projection.project import project, projected_cuts
+from hybridperf.projection.simulate import settling_plans, simulated_steps
+from hybridperf.projection.traffic import (
+    PassBytes,
+    axis_stride,
+    held_parameters,
+    tensor_parallel_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hybridperf.plan import ParallelPlan
-    from hybridperf.projection.candidates import Candidates, Pipeline
-    from hybridperf.projection.link import Network
+    from hybridperf.plan import TrainingConfig
+    from hybridperf.projection.network import Network
+    from hybridperf.projection.partition import Cuts
     from hybridperf.projection.project import Projection
     from hybridperf.projection.units import UnitTable, UnitTiming
     from hybridperf.tasks.task import Task
 
-__all__ = ["Ranking", "Work", "cut_again", "groups", "search"]
+__all__ = [
+    "RECOMPUTED",
+    "Candidates",
+    "GroupBounds",
+    "Layout",
+    "Methods",
+    "Pipeline",
+    "Ranking",
+    "Work",
+    "cut_again",
+    "divisors",
+    "groups",
+    "search",
+]
+
+#: equivalent: plans that compute what one process does; other: those that do not
+Methods = Literal["equivalent", "other"]
+
+#: values of ``recompute`` that a search tries until a plan fits into memory. Each recomputes the
+#: units of those before and more of them, so none is faster than one before it.
+RECOMPUTED: Final = (0, 4, 2, 1)
+
+
+class Layout(NamedTuple):
+    """How ranks are divided among replicas, tensor parallelism and pipelines."""
+
+    dp: int
+    tp: int
+    pp: int
+
+
+class Pipeline(NamedTuple):
+    """The order of a pipeline's passes; without a pipeline, of gradient accumulation."""
+
+    microbatches: int
+    schedule: str | None = None
+    stages: int = 1  #: on each rank
+    staleness: int = 0
+    flush: bool = True
+    cuts: tuple[int, ...] = ()  #: empty: as ``cut=minimax`` cuts
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The plans of ``ranks`` ranks that are considered for ``config``."""
+
+    config: TrainingConfig
+    ranks: int
+    devices_per_node: int
+    methods: Methods = "equivalent"
+    precision: str = "fp32"
+
+    @property
+    def links(self) -> tuple[str, ...]:
+        """Return the compressions of messages that are considered."""
+        return tuple(FIELDS["links"].words) if self.methods == "other" else ("none",)
+
+    @property
+    def gradients(self) -> tuple[str, ...]:
+        """Return the forms of averaged gradients that are considered."""
+        return tuple(FIELDS["gradients"].words) if self.methods == "other" else ("fp32",)
+
+    def near_replicas(self, layout: Layout) -> int | None:
+        """Return the replicas of a node, if these are some of several, which may share a copy."""
+        fit = [n for n in divisors(layout.dp) if n * layout.tp <= self.devices_per_node]
+        near = max(fit, default=1)
+        return near if 1 < near < layout.dp else None
+
+    def layouts(self) -> Iterator[Layout]:
+        """Yield every division of the ranks that `ParallelPlan.check` may accept.
+
+        All ranks are used. ``tp`` divides what the model splits, ``pp`` is at most the number of
+        units, and 1 where units share a parameter, and ``dp`` divides the batch: the constraints
+        ``tp``, ``units``, ``tied`` and ``divides`` refuse all others.
+        """
+        config = self.config
+        for tp in divisors(self.ranks):
+            if tp > 1 and (not config.tensor_sizes or any(n % tp for n in config.tensor_sizes)):
+                continue
+            for pp in divisors(self.ranks // tp):
+                dp = self.ranks // tp // pp
+                fits = pp <= (1 if config.tied else config.units)
+                if fits and config.global_batch_size % dp == 0:
+                    yield Layout(dp, tp, pp)
+
+    def pipelines(self, layout: Layout) -> Iterator[Pipeline]:
+        """Yield every order of passes that `ParallelPlan.check` may accept under ``layout``.
+
+        Numbers of micro-batches divide a replica's share of the batch, and those that a schedule
+        cannot run are left out: the constraints ``divides`` and ``microbatches``. Updates are
+        delayed by one step at most: more steps are no faster, since one step hides all that later
+        ones could.
+        """
+        for microbatches in divisors(self.config.global_batch_size // layout.dp):
+            if self.methods == "other" and layout.tp == 1:  # constraint ``program``
+                yield from self._delayed(layout.pp, microbatches)
+            if layout.pp == 1:
+                yield Pipeline(microbatches)
+                continue
+            for schedule in SCHEDULES.values():
+                runs = schedule.next_microbatches(layout.pp, microbatches) == microbatches
+                if runs or self.methods == "other":  # compressed links: any number
+                    most = self.config.units // layout.pp  # constraint ``units``
+                    counts = range(2, most + 1) if schedule.stages_vary else (schedule.stages,)
+                    for stages in (each for each in counts if each <= most):
+                        yield Pipeline(microbatches, schedule.name, stages)
+
+    def plans(self, layout: Layout, pipeline: Pipeline) -> Iterator[ParallelPlan]:
+        """Yield the valid plans of ``layout`` and ``pipeline``, without recomputation."""
+        fields: dict[str, Any] = {**layout._asdict(), **pipeline._asdict()}
+        fields["precision"] = self.precision
+        for replicas in self._replicas(layout, pipeline):
+            for links in self.links if layout.pp > 1 else ("none",):
+                for sp in (False, True) if layout.tp > 1 and self.config.tokens else (False,):
+                    for order in self.orders(layout):
+                        own: dict[str, Any] = {"links": links, "sp": sp, "order": order}
+                        plan = ParallelPlan(**fields, **replicas, **own)
+                        wanted = plan.equivalent == (self.methods == "equivalent")
+                        if wanted and not plan.check(self.config):
+                            yield plan
+
+    def _delayed(self, pp: int, microbatches: int) -> Iterator[Pipeline]:
+        if pp == 1:
+            yield Pipeline(microbatches, staleness=1)
+            return
+        for schedule in SCHEDULES.values():
+            if schedule.stages == 1:  # constraint ``program``
+                yield Pipeline(microbatches, schedule.name, staleness=1)
+        yield Pipeline(microbatches, next(iter(SCHEDULES)), staleness=1, flush=False)
+
+    def _replicas(self, layout: Layout, pipeline: Pipeline) -> Iterator[dict[str, Any]]:
+        """Yield how replicas average gradients and what they shard.
+
+        Where replicas are on several nodes, those of one node may share a copy, since its links are
+        faster; other sizes of groups are between that and all replicas.
+        """
+        if layout.dp == 1:
+            yield {}
+            return
+        ways: list[dict[str, Any]] = [{}]
+        if not pipeline.staleness:  # constraint ``program``
+            near = self.near_replicas(layout)
+            shards = (None,) if near is None else (None, near)
+            ways += [{"sync": "blocking"}]
+            ways += [{"zero": zero, "shard": shard} for zero in (1, 2, 3) for shard in shards]
+        for gradients in self.gradients:
+            yield from ({**way, "gradients": gradients} for way in ways)
+
+    def orders(self, layout: Layout) -> tuple[str, ...]:
+        """Return the orders of axes to consider: on one node all links are alike."""
+        default: str = FIELDS["order"].default
+        axes = [size for size in layout if size > 1]
+        if self.ranks <= self.devices_per_node or len(axes) < 2:
+            return (default,)
+        return get_args(AxisOrder)
+
+
+@functools.cache
+def divisors(number: int) -> tuple[int, ...]:
+    """Return the divisors of ``number`` in ascending order."""
+    low = [each for each in range(1, int(number**0.5) + 1) if number % each == 0]
+    return tuple(sorted({*low, *(number // each for each in low)}))
+
+
+Ways: TypeAlias = "tuple[tuple[int, bool], ...]"  #: stride of tp ranks, and whether there is sp
+_ALONE: Final[Ways] = ((1, False),)  #: the ways of tensor parallelism of one rank
+
+
+def _plan(**fields: Any) -> ParallelPlan:
+    """Return a plan of which only ``fields`` count."""
+    return ParallelPlan(**fields)
+
+
+class GroupBounds:
+    """Lower bounds on the steps of plans that share a layout and an order of passes.
+
+    Few numbers of stages and sizes of micro-batches make very many plans, so what is found for one
+    of them is kept.
+    """
+
+    def __init__(
+        self, candidates: Candidates, units: UnitTable, timing: UnitTiming, network: Network
+    ) -> None:
+        self._candidates, self._units, self._network = candidates, units.units, network
+        self.timing = cache(timing)
+        self.by_flops, self.by_time = cache(self._by_flops), cache(self._by_time)
+        self._sums, self._tensor = cache(self._running_sums), cache(self._tensor_s)
+        self._ways = cache(self._all_ways)
+
+    def microbatch(self, layout: Layout, pipeline: Pipeline) -> int:
+        """Return the samples of a micro-batch."""
+        batch = self._candidates.config.global_batch_size
+        return batch // layout.dp // pipeline.microbatches
+
+    def at_least_s(
+        self, layout: Layout, pipeline: Pipeline, plan: ParallelPlan | None = None
+    ) -> float:
+        """Return a lower bound on the step time, in seconds, by the passes of the busiest rank.
+
+        That is under ``plan`` or, if None, under all plans of the group. A rank computes the passes
+        of all its stages for all micro-batches. Of what tensor parallelism splits it computes its
+        part, and adds up activations with its group. With a flush, rank r also waits: its first
+        pass needs those of the stages before its first one, which are on other ranks, and these
+        compute their backward passes after its last one, before the next step begins. Where
+        backward passes are split, others wait for the halves that compute gradients of inputs only.
+        Recomputation, updates and all other communication come on top: bounding averages and
+        messages saved no search any time.
+        """
+        ways: Ways = _ALONE
+        if layout.tp > 1:
+            ways = ((axis_stride(plan, "tp"), plan.sp),) if plan else self._ways(layout)
+        forward, both = self._sums(self.microbatch(layout, pipeline), layout.tp, ways)
+        edges = (0, *self.cuts(layout, pipeline), len(self._units))
+        schedule = SCHEDULES.get(pipeline.schedule or "")
+        splits = schedule is not None and schedule.split_backward
+        number, most = pipeline.microbatches, 0.0
+        for rank, own in enumerate(self._placed(layout, pipeline)):
+            passes_s = sum(both[edges[stage + 1]] - both[edges[stage]] for stage in own)
+            most, first = max(most, number * passes_s), edges[min(own)]
+            if pipeline.flush and not splits:
+                most = max(most, both[first] + number * passes_s)
+            elif pipeline.flush and rank:  # the halves that compute gradients of inputs count
+                forward_s = sum(forward[edges[stage + 1]] - forward[edges[stage]] for stage in own)
+                back_s = both[first] - both[edges[1]] - (forward[first] - forward[edges[1]])
+                own_s = number * (forward_s + passes_s) / 2
+                most = max(most, forward[first] + own_s + back_s / 2)
+        return most
+
+    def _all_ways(self, layout: Layout) -> Ways:
+        """Return the ways of all plans of ``layout``: every order of axes, with and without sp."""
+        orders = (_plan(**layout._asdict(), order=each) for each in self._candidates.orders(layout))
+        return tuple(product({axis_stride(each, "tp") for each in orders}, (False, True)))
+
+    def cuts(self, layout: Layout, pipeline: Pipeline) -> Cuts:
+        """Return the first units of each stage but the first."""
+        return pipeline.cuts or self.by_flops(layout.pp * pipeline.stages)
+
+    def _by_flops(self, stages: int) -> Cuts:
+        """Return the first units of all ``stages`` but the first, as ``cut=minimax`` has them."""
+        return stage_cuts(_plan(pp=stages), self._units)
+
+    def _by_time(self, stages: int, samples: int) -> Cuts:
+        """Return those where the passes of the slowest stage take the least time."""
+        both = [high - low for low, high in pairwise(self._sums(samples, 1, _ALONE)[1])]
+        allowed = [unit.begins_stage for unit in self._units]
+        return partition("minimax", both, stages, allowed)
+
+    @staticmethod
+    def _placed(layout: Layout, pipeline: Pipeline) -> list[tuple[int, ...]]:
+        """Return the stages of each rank."""
+        if pipeline.schedule is None:
+            return [(0,)]
+        placement = SCHEDULES[pipeline.schedule].placement
+        return [placement(rank, layout.pp, pipeline.stages) for rank in range(layout.pp)]
+
+    def _running_sums(self, samples: int, tp: int, ways: Ways) -> tuple[list[float], list[float]]:
+        """Return running sums over units: of forward passes, and of both passes with the loss."""
+        times, precision = self.timing(samples), self._candidates.precision
+        plans = [(stride, _plan(tp=tp, sp=sp, precision=precision)) for stride, sp in ways]
+        forward_s, both_s = [], []
+        for number, unit in enumerate(self._units):
+            part, tensor_s = 1.0, [(0.0, 0.0)]
+            if tp > 1 and unit.parameters:
+                part = held_parameters(plans[0][1], unit) / unit.parameters
+                tensor_s = [
+                    (
+                        self._tensor(sent.forward, tp, stride),
+                        self._tensor(sent.backward, tp, stride),
+                    )
+                    for stride, plan in plans
+                    for sent in [tensor_parallel_bytes(plan, self._units, number, samples)]
+                ]
+            once_s, back_s = times.forward_s[number], times.backward_s[number]
+            forward_s.append(once_s * part + min(forward for forward, _ in tensor_s))
+            both_s.append((once_s + back_s) * part + min(map(sum, tensor_s)))
+        both_s[-1] += times.loss_s
+        return [0.0, *accumulate(forward_s)], [0.0, *accumulate(both_s)]
+
+    def _tensor_s(self, sent: PassBytes, ranks: int, stride: int) -> float:
+        """Return the seconds of what a tp group exchanges in a pass."""
+        return sent.seconds(self._network.group(ranks, stride))
+
 
 _SAME: Final = 1e-9  #: relative difference of steps below which two plans count as one
 _PARTITIONS: Final = 20  #: that are simulated to cut a pipeline again, about

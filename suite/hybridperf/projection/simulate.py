@@ -1,20 +1,36 @@
-"""Simulate the programs of a pipeline's ranks: when each action starts and ends, and what waits."""
+"""Simulate the programs of a pipeline's ranks: when each action starts and ends, and what waits.
+
+With how many steps and micro-batches to simulate so that the last steps are steady.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hybridperf.plan.schedules import ActionKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from hybridperf.plan import ParallelPlan
     from hybridperf.plan.schedules import Action
 
-__all__ = ["PASSES", "Bucket", "Costs", "Hop", "Receives", "Timeline", "simulate"]
+__all__ = [
+    "PASSES",
+    "Bucket",
+    "Costs",
+    "Hop",
+    "Round",
+    "Timeline",
+    "fewer_microbatches",
+    "settled_round",
+    "settling_plans",
+    "simulate",
+    "simulated_steps",
+]
 
 
 class Hop(NamedTuple):
@@ -23,17 +39,6 @@ class Hop(NamedTuple):
     wire: str
     occupied_s: float  #: for which the wire takes no other message
     latency_s: float  #: from then to its arrival
-    encode_s: float = 0.0  #: work of the rank that sends, before
-    decode_s: float = 0.0  #: work of the rank that receives, after
-    burst_s: float = 0.0  #: of what a wire that was idle is occupied, it takes so much less
-    work_s: float = 0.0  #: of the processor of either rank, meanwhile
-
-
-class Receives(NamedTuple):
-    """When a rank asks for messages: as it waits for one, for that and those that come next."""
-
-    ahead: int  #: so many of those that come next
-    in_turn: bool  #: what asks for a message follows what its rank has sent before
 
 
 class Bucket(NamedTuple):
@@ -59,7 +64,6 @@ class Costs:
     #: of adding up the gradient's norm over the ranks, which all wait for; None without clipping
     turns: tuple[int, ...] = ()
     #: by rank: those of the same number average gradients in turns; empty: none waits for another
-    receives: Receives | None = None  #: if messages start only once they are asked for
     averaging_work: float = 0.0
     #: seconds by which passes beside an average take longer, over its own; more than 1 if both at
     #: once take longer than one after the other
@@ -112,8 +116,8 @@ def simulate(programs: Sequence[Sequence[Action]], costs: Costs) -> Timeline:
 
     Messages arrive in the order in which they are sent, while the rank that sends goes on. Buckets
     of gradients are averaged one after another beside the passes, from the last backward pass of
-    their stage on. Both also take processor time, which a rank spends while it waits; what is left
-    makes its next pass or update take longer.
+    their stage on, which also takes processor time: a rank spends it while it waits, and what is
+    left makes its next pass or update take longer.
 
     Raises:
         ValueError: if the programs deadlock.
@@ -137,10 +141,6 @@ class _Simulation:
         # Messages as (arrival, when they were sent): activations by the stage that receives them,
         # gradients by its complement, which counts from the end of the list.
         self.boxes: list[deque[tuple[float, float]]] = [deque() for _ in range(2 * stages)]
-        self.sent: list[deque[tuple[float, Hop]]] = [deque() for _ in self.boxes]
-        self.asked: list[deque[float]] = [deque() for _ in self.boxes]  # for what is not sent yet
-        self.asked_counts = [0] * len(self.boxes)
-        self.taken_counts = [0] * len(self.boxes)
         self.waiting: dict[int, int] = {}  # rank, by index of the box it waits at
         self.wire_free = defaultdict[str, float](float)
         hops = [hop.wire for hop in (*costs.activations, *costs.gradients) if hop is not None]
@@ -184,36 +184,19 @@ class _Simulation:
                 if hop.wire in self.shared and runnable and runnable[0][0] < now:
                     heappush(runnable, (now, rank))  # others may take the wire before
                     break
-                now += hop.encode_s
-                owed[rank] += hop.work_s
-                box = stage + 1 if forth else ~(stage - 1)
-                if costs.receives is None:
-                    self._transmit(box, hop, now, now)
-                else:
-                    self.sent[box].append((now, hop))
-                    self._match(box)
+                self._transmit(stage + 1 if forth else ~(stage - 1), hop, now)
             elif kind is _RECEIVE_ACTIVATION or kind is _RECEIVE_GRADIENT:
-                forth = kind is _RECEIVE_ACTIVATION
-                box = stage if forth else ~stage
-                back = costs.gradients[stage] if forth else costs.activations[stage]
-                if costs.receives is not None:
-                    assert back is not None, "it comes from another rank"
-                    self._ask(box, now, costs.receives, back.wire)
+                box = stage if kind is _RECEIVE_ACTIVATION else ~stage
                 if not boxes[box]:
                     self.waiting[box] = rank
                     break
                 arrival, sent = boxes[box].popleft()
-                self.taken_counts[box] += 1
-                hop = costs.activations[stage - 1] if forth else costs.gradients[stage + 1]
-                assert hop is not None, "it has been sent"
-                owed[rank] += hop.work_s
                 if arrival > now:
                     idle = sent - now if sent > now else 0.0
                     self.idle[rank][step] += idle
                     self.exposed[rank][at] += arrival - now - idle
                     self._spend_waiting(rank, arrival - now)
                     now = arrival
-                now += hop.decode_s
             elif kind is _BACKWARD_INPUT:
                 now += costs.input_s[stage]
             elif kind is _BACKWARD_WEIGHT:
@@ -236,30 +219,14 @@ class _Simulation:
             at += 1
         self.now[rank], self.position[rank] = now, at
 
-    def _transmit(self, box: int, hop: Hop, sent: float, start: float) -> None:
-        """Have a message that was ``sent`` take its wire from ``start`` on, or as it gets free."""
-        free = self.wire_free[hop.wire]
-        self.wire_free[hop.wire] = free = max(start, free) + hop.occupied_s
-        arrival = max(start, free - hop.burst_s) + hop.latency_s
+    def _transmit(self, box: int, hop: Hop, sent: float) -> None:
+        """Have a message take its wire from when it is ``sent`` on, or as the wire gets free."""
+        self.wire_free[hop.wire] = free = max(sent, self.wire_free[hop.wire]) + hop.occupied_s
+        arrival = free + hop.latency_s
         self.boxes[box].append((arrival, sent))
         if box in self.waiting:
             receiver = self.waiting.pop(box)
             heappush(self.runnable, (max(self.now[receiver], arrival), receiver))
-
-    def _ask(self, box: int, now: float, receives: Receives, back: str) -> None:
-        """Ask for the next messages of ``box``; ``back`` is the wire to their sender."""
-        new = self.taken_counts[box] + 1 + receives.ahead - self.asked_counts[box]
-        heard = max(now, self.wire_free[back]) if receives.in_turn else now
-        self.asked_counts[box] += new
-        self.asked[box].extend([heard] * new)
-        self._match(box)
-
-    def _match(self, box: int) -> None:
-        """Start the messages of ``box`` that are sent and asked for."""
-        sent, asked = self.sent[box], self.asked[box]
-        while sent and asked:
-            (when, hop), heard = sent.popleft(), asked.popleft()
-            self._transmit(box, hop, when, max(when, heard))
 
     def _reduce(self, rank: int, step: int, stage: int, now: float) -> None:
         """Start the buckets of ``stage``, whose last backward pass of ``step`` ends ``now``."""
@@ -332,3 +299,116 @@ _REDUCE = ActionKind.REDUCE
 _AWAIT = ActionKind.AWAIT
 _UPDATE = ActionKind.UPDATE
 PASSES = frozenset({_FORWARD, _BACKWARD, _BACKWARD_INPUT, _BACKWARD_WEIGHT})
+
+
+_ROUNDS: Final = 3  #: of as many micro-batches as ranks, after which a pipeline keeps no more
+_FEWEST: Final = 4  #: rounds that are simulated at first, and looked at for whether they settle
+_MEASURED: Final = 2  #: steps of which the mean is taken
+
+
+def fewer_microbatches(plan: ParallelPlan, rounds: int = _ROUNDS) -> ParallelPlan:
+    """Return ``plan`` with ``rounds`` of micro-batches, if it has more and they are alike.
+
+    A round has as many micro-batches as there are ranks. After three of them no more activations
+    are kept; only with gpipe there are.
+    """
+    count = min(plan.microbatches, rounds * plan.pp + plan.microbatches % plan.pp)
+    if plan.stages > 1 and plan.microbatches % plan.pp:  # rounds of another length
+        count = plan.microbatches
+    if plan.staleness and plan.dp > 1:  # averages may take as long as all passes of a step
+        count = plan.microbatches
+    return replace(plan, microbatches=count)
+
+
+def settling_plans(plan: ParallelPlan) -> Iterator[ParallelPlan]:
+    """Yield ``plan`` with more and more rounds of micro-batches, at last with all of them.
+
+    With gpipe the forward passes of a step are over before its backward passes begin, so no round
+    shows what all of them take.
+    """
+    rounds = _FEWEST
+    while plan.schedule != "gpipe":
+        fewer = fewer_microbatches(plan, rounds)
+        if fewer.microbatches == plan.microbatches:
+            break
+        yield fewer
+        rounds *= 2
+    yield plan
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one more round of micro-batches adds to a step."""
+
+    seconds: float
+    exposed_s: tuple[float, ...]  #: by rank
+    spread_s: float  #: by how much the time that it adds may differ, now and later
+
+
+def settled_round(timeline: Timeline, plan: ParallelPlan, step: int) -> Round | None:
+    """Return what a round adds to ``step`` of the simulated ``plan``; None if no rounds are alike.
+
+    The passes before the last forward pass of each rank are held against the same passes some
+    rounds before, half of all. When a pass begins depends on earlier ones by sums and maxima, so if
+    all passes of a round are later by at least d and by at most D, then so are all passes of any
+    later round (Baccelli et al. 1992, *Synchronization and Linearity*: maps that are monotone and
+    homogeneous). So the difference of both bounds the error of every round to come.
+    """
+    apart = plan.microbatches // plan.pp // 2
+    later: list[float] = []
+    exposed_s = []
+    for rank, program in enumerate(timeline.programs):
+        if (rounds := _last_rounds(program, plan, step, apart + 1)) is None:
+            return None
+        start_s, waits_s = timeline.start_s[rank], timeline.exposed_at_s[rank]
+        first, last = rounds[0], rounds[-1]
+        later += (start_s[at] - start_s[before] for before, at in zip(first, last, strict=True))
+        counted = range(first[-1] + 1, last[-1] + 1)
+        exposed_s.append(sum(s for at, s in waits_s.items() if at in counted) / apart)
+    least, most = min(later), max(later)
+    return Round((least + most) / 2 / apart, tuple(exposed_s), (most - least) / apart)
+
+
+def _last_rounds(
+    program: Sequence[Action], plan: ParallelPlan, step: int, count: int
+) -> list[list[int]] | None:
+    """Return where the passes of ``count`` rounds are that end with the last forward of ``step``.
+
+    None if these rounds are not alike.
+    """
+    end = len(program) - 1
+    while program[end].step != step or program[end].kind is not ActionKind.FORWARD:
+        end -= 1
+    places: list[int] = []
+    each = 0  #: passes of a round, once it is known
+    for at in range(end, -1, -1):
+        if program[at].kind not in PASSES:
+            continue
+        if not each and _is_a_round_before(program[at], program[end], plan):
+            each = len(places)
+        if each and not _is_a_round_before(program[at], program[places[-each]], plan):
+            return None
+        places.append(at)
+        if each and len(places) == count * each:
+            places.reverse()
+            return [places[start : start + each] for start in range(0, len(places), each)]
+    return None
+
+
+def _is_a_round_before(one: Action, other: Action, plan: ParallelPlan) -> bool:
+    """Return whether ``one`` is the same pass as ``other``, of the round before."""
+    steps = 0 if plan.flush else other.step - one.step
+    same = (one.kind, one.stage, one.step + steps) == (other.kind, other.stage, other.step)
+    return same and other.microbatch + steps * plan.microbatches - one.microbatch == plan.pp
+
+
+def simulated_steps(plan: ParallelPlan) -> tuple[range, range]:
+    """Return the steps to simulate, and those of them whose mean is the steady state.
+
+    The first ones fill the pipeline and the versions of the weights; the last one drains it. The
+    first stage may go on for as many steps before it waits for later ones that average longer.
+    """
+    fill = plan.staleness * (1 + (plan.pp > 1)) + -(-(plan.pp - 1) // plan.microbatches) * (
+        not plan.flush
+    )
+    return range(fill + 2 + _MEASURED), range(fill + 1, fill + 1 + _MEASURED)

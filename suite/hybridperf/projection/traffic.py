@@ -1,37 +1,214 @@
-"""The bytes that ranks hand to sends and collectives in a step, by what they are."""
+"""What ranks send: where units are, and the bytes of sends and collectives in a step, by kind.
+
+Also what compression costs a device whose codecs were not measured: passes over memory, and FLOPs.
+"""
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Final
+import math
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hybridperf.plan.fields import FIELDS
 from hybridperf.plan.schedules import SCHEDULES, ActionKind
-from hybridperf.projection.tensor_parallel import (
-    FLOAT_BYTES,
-    computed_bytes,
-    splits_tokens,
-    tensor_parallel_bytes,
-)
+from hybridperf.projection.network import all_gather, all_reduce, reduce_scatter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from hybridperf.plan import ParallelPlan
     from hybridperf.plan.fields import PlanFields
-    from hybridperf.projection.stages import Stages
-    from hybridperf.projection.units import Parameters, Unit
+    from hybridperf.projection.network import Group, Network
+    from hybridperf.projection.units import Parameters, Unit, UnitTable, UnitTimes
 
 __all__ = [
+    "FLOAT_BYTES",
+    "GRADIENT_BYTES",
+    "LINK_CODEC_BYTES",
+    "LinkCodecBytes",
+    "PassBytes",
+    "Stages",
+    "TensorBytes",
+    "axis_stride",
+    "computed_bytes",
     "gathered_bytes",
     "gradient_bytes",
+    "gradient_compression_s",
     "held_parameters",
+    "link_codec_s",
     "message_bytes",
     "parameter_bytes",
     "parameter_gathers",
     "prefetched_bytes",
     "replicated_bytes",
     "sent_bytes",
+    "splits_tokens",
+    "tensor_parallel_bytes",
     "token_gradient_bytes",
 ]
+
+
+class Stages:
+    """The stages of ``plan``, whose first units but that of the first one are ``cuts``.
+
+    Raises:
+        ValueError: if there are not as many stages as the plan has, each with a unit.
+    """
+
+    def __init__(self, plan: ParallelPlan, table: UnitTable, cuts: Sequence[int]) -> None:
+        bounds = [0, *cuts, len(table.units)]
+        if len(bounds) != plan.pipeline_stages + 1 or any(a >= b for a, b in pairwise(bounds)):
+            raise ValueError(
+                f"plan '{plan}' has {plan.pipeline_stages} stages of {len(table.units)} units, "
+                f"not those cut at {list(cuts)}"
+            )
+        self.plan, self.table = plan, table
+        self.units = [range(first, stop) for first, stop in pairwise(bounds)]  #: by stage
+        self.rank_of = {
+            stage: rank for rank in range(plan.pp) for stage in plan.stages_of(rank)
+        }  #: of the pipeline, by stage
+        every = plan.recompute
+        self.recomputed = {
+            number
+            for rank in range(plan.pp)
+            for number in (self.units_of(rank)[::every] if every else ())
+        }  #: units whose activations are computed again
+
+    def units_of(self, rank: int) -> list[int]:
+        """Return the indices of the units that a rank of the pipeline holds."""
+        return [number for stage in self.plan.stages_of(rank) for number in self.units[stage]]
+
+    def replica_groups(self, network: Network) -> tuple[Group, Group]:
+        """Return the group that shares one copy of what is sharded, and that of such copies."""
+        plan, stride = self.plan, axis_stride(self.plan, "dp")
+        return (
+            network.group(plan.shards, stride),
+            network.group(plan.dp // plan.shards, stride * plan.shards),
+        )
+
+
+def axis_stride(plan: PlanFields, axis: str) -> int:
+    """Return how far apart the global ranks of neighbours on ``axis`` of ``plan`` are."""
+    inwards = plan.order.split("-")
+    return math.prod(getattr(plan, inner) for inner in inwards[inwards.index(axis) + 1 :])
+
+
+FLOAT_BYTES: Final = 4  #: weights, gradients and what stages send are fp32
+
+
+class PassBytes(NamedTuple):
+    """Bytes that a tp rank hands to collectives in a pass of a micro-batch through a unit."""
+
+    all_reduced: float = 0.0
+    scattered: float = 0.0
+    gathered: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Return the bytes handed to all of them."""
+        return self.all_reduced + self.scattered + self.gathered
+
+    def seconds(self, group: Group) -> float:
+        """Return the seconds that the collectives take in ``group``."""
+        seconds = 0.0
+        if self.all_reduced:
+            seconds += all_reduce(self.all_reduced, group).seconds
+        if self.scattered:
+            seconds += reduce_scatter(self.scattered, group).seconds
+        if self.gathered:
+            seconds += all_gather(self.gathered, group).seconds
+        return seconds
+
+
+class TensorBytes(NamedTuple):
+    """What a tp rank hands to collectives for a micro-batch in a unit."""
+
+    forward: PassBytes
+    backward: PassBytes
+    again: PassBytes  #: in the forward pass that recomputation repeats
+
+
+_NOTHING: Final = TensorBytes(PassBytes(), PassBytes(), PassBytes())  #: of a unit that is whole
+
+
+def computed_bytes(plan: PlanFields) -> int:
+    """Return the bytes of a number that a pass computes; those of normalization layers are more."""
+    return 2 if plan.precision in {"bf16", "fp16"} else FLOAT_BYTES
+
+
+def splits_tokens(plan: PlanFields, units: Sequence[Unit], number: int) -> bool:
+    """Return whether tokens are split between the units ``number`` and ``number + 1``."""
+    both = 0 <= number < len(units) - 1 and units[number].tokens and units[number + 1].tokens
+    return plan.sp and bool(both)
+
+
+def tensor_parallel_bytes(
+    plan: PlanFields,
+    units: Sequence[Unit],
+    number: int,
+    microbatch: int,
+    *,
+    begins_stage: bool = False,
+) -> TensorBytes:
+    """Return what a tp rank hands to collectives for a micro-batch in unit ``number``.
+
+    Outputs of row-parallel layers are summed in the forward pass, gradients of the inputs of
+    column-parallel layers in the backward pass. Both become scatters with ``sp``, whose gathers are
+    those of the same inputs and outputs. A unit with row-parallel layers only slices its inputs,
+    and gathers their gradients.
+
+    ``begins_stage`` says whether a stage begins with the unit, which then receives fp32.
+    """
+    if plan.tp == 1 or not units[number].tp_parameters:
+        return _NOTHING
+    before, after = splits_tokens(plan, units, number - 1), splits_tokens(plan, units, number)
+    return _tensor_parallel_bytes(
+        units[number],
+        plan.tp if plan.sp else 0,
+        computed_bytes(plan),
+        microbatch,
+        begins_stage,
+        0 if before or not number else units[number - 1].output_elements,
+        0 if after else units[number].output_elements,
+    )
+
+
+@functools.lru_cache(maxsize=10_000)  # a search asks for the same few, in very many plans
+def _tensor_parallel_bytes(
+    unit: Unit,
+    token_ranks: int,
+    each: int,
+    microbatch: int,
+    begins_stage: bool,
+    entered: int,
+    left: int,
+) -> TensorBytes:
+    """Return what `tensor_parallel_bytes` does.
+
+    ``each`` are the bytes of a number that is computed. Tokens are split over ``token_ranks``, 0
+    without ``sp``; ``entered`` and ``left`` are the elements of the unit's inputs and outputs where
+    tokens begin and cease to be split.
+    """
+    narrow = 0 if begins_stage else unit.tp_narrow_inputs
+    outputs = float(each * unit.tp_outputs * microbatch)
+    again = float(each * unit.tp_outputs_again * microbatch)
+    inputs = float((FLOAT_BYTES * (unit.tp_inputs - narrow) + each * narrow) * microbatch)
+    if not (token_ranks and unit.tokens):
+        slices = all(group.kind != "column" for group in unit.parameter_groups)
+        back = PassBytes(gathered=inputs) if slices else PassBytes(all_reduced=inputs)
+        return TensorBytes(PassBytes(outputs), back, PassBytes(again))
+    # Parts of tokens are padded to equal sizes.
+    padded = -(-unit.tokens // token_ranks) * token_ranks / unit.tokens
+    outputs, again, inputs = outputs * padded, again * padded, inputs * padded
+    edge = FLOAT_BYTES * microbatch * padded
+    return TensorBytes(
+        PassBytes(0.0, outputs, inputs + edge * left),
+        PassBytes(0.0, inputs, outputs + edge * entered),
+        PassBytes(0.0, again, inputs),
+    )
+
 
 _KEPT_SHARE: Final = 10  #: ``links=topk`` sends one value in so many, with its index
 
@@ -213,7 +390,7 @@ def sent_bytes(stages: Stages, microbatch: int) -> dict[str, float]:
     ``activations`` and ``activation_gradients`` cross from stage to stage, ``gradients`` are
     averaged over replicas, ``parameters`` gathered from shards, ``statistics`` are those of
     BatchNorm over all replicas, and ``tensor_parallel`` is all that ranks of a tp group exchange.
-    What of them a link carries: `hybridperf.projection.collectives`.
+    What of them a link carries: `hybridperf.projection.network`.
     """
     plan, units = stages.plan, stages.table.units
     every = plan.dp * plan.tp
@@ -237,7 +414,7 @@ def sent_bytes(stages: Stages, microbatch: int) -> dict[str, float]:
         * sum(_statistic_bytes(stages, number) for number in range(len(units))),
         "tensor_parallel": every
         * sum(
-            plan.microbatches * _tensor_parallel_bytes(stages, number, microbatch)
+            plan.microbatches * _collective_bytes(stages, number, microbatch)
             + token_gradient_bytes(plan, unit)
             for number, unit in enumerate(units)
         ),
@@ -292,7 +469,7 @@ def _statistic_bytes(stages: Stages, number: int) -> int:
     return FLOAT_BYTES * unit.batch_norm_channels * (passes * gathered + 2 * len(groups))
 
 
-def _tensor_parallel_bytes(stages: Stages, number: int, microbatch: int) -> float:
+def _collective_bytes(stages: Stages, number: int, microbatch: int) -> float:
     """Return the bytes that a tp rank hands to collectives in the passes of a micro-batch."""
     begins = any(number == own[0] for own in stages.units)
     sent = tensor_parallel_bytes(
@@ -300,3 +477,65 @@ def _tensor_parallel_bytes(stages: Stages, number: int, microbatch: int) -> floa
     )
     repeated = sent.again.total if number in stages.recomputed else 0.0
     return sent.forward.total + sent.backward.total + repeated
+
+
+class LinkCodecBytes(NamedTuple):
+    """Bytes that a codec of ``links`` reads and writes for each number of a message."""
+
+    encoding: int
+    decoding: int
+
+
+#: by the plan's ``links``, as `tests/engine/test_compression_bytes.py` counts the trainer's; of
+#: topk five reads of all numbers, by radix select, which it does not see
+LINK_CODEC_BYTES: Final[Mapping[str, LinkCodecBytes]] = {
+    "none": LinkCodecBytes(0, 0),
+    "bf16": LinkCodecBytes(6, 6),
+    "int8": LinkCodecBytes(83, 13),
+    "topk": LinkCodecBytes(32, 7),
+}
+#: by the plan's ``gradients``: bytes read and written for each number, beyond those in fp32
+GRADIENT_BYTES: Final[Mapping[str, int]] = {"fp32": 0, "bf16": 8, "powersgd": 44}
+#: likewise FLOPs: four products of a matrix with factors of rank 4
+GRADIENT_FLOPS: Final[Mapping[str, int]] = {"fp32": 0, "bf16": 0, "powersgd": 4 * 2 * 4}
+
+
+def gradient_compression_s(plan: ParallelPlan, times: UnitTimes, units: Iterable[Unit]) -> float:
+    """Return the seconds of compressing the gradients of ``units`` in a step, and of the reverse.
+
+    FSDP has averages in bf16 cast into its shards, each time that it scatters.
+    """
+    if plan.dp == 1 or plan.gradients == FIELDS["gradients"].default:
+        return 0.0
+    elements = sum(held_parameters(plan, unit) for unit in units)
+    if plan.zero:
+        often = plan.microbatches if plan.zero >= 2 and plan.pp == 1 else 1
+        elements *= often / plan.shards
+    bytes_s = elements * GRADIENT_BYTES[plan.gradients] * times.codec_byte_s
+    return max(bytes_s, elements * GRADIENT_FLOPS[plan.gradients] * times.codec_flop_s)
+
+
+def link_codec_s(
+    plan: ParallelPlan, times: UnitTimes, stages: Stages, stage: int
+) -> tuple[float, float]:
+    """Return the seconds that codecs of ``links`` add to a stage's forward and backward pass.
+
+    A forward pass decodes what comes from the stage before and encodes what goes to the next one; a
+    backward pass does so with the gradients of both.
+    """
+    if plan.links == FIELDS["links"].default:
+        return 0.0, 0.0
+    codec, plain = LINK_CODEC_BYTES[plan.links], replace(plan, links="none")
+    before_s, after_s = (
+        message_bytes(plain, stages.table.units, stages.units[sender][-1], times.microbatch)
+        / FLOAT_BYTES
+        * times.codec_byte_s
+        if 0 <= sender < len(stages.units) - 1
+        and stages.rank_of[sender] != stages.rank_of[sender + 1]
+        else 0.0
+        for sender in (stage - 1, stage)
+    )
+    return (
+        codec.decoding * before_s + codec.encoding * after_s,
+        codec.encoding * before_s + codec.decoding * after_s,
+    )

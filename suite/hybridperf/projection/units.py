@@ -8,19 +8,24 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+
+import msgspec
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.spelling import did_you_mean
 from hybridperf.tasks.schema import build
+from hybridperf.untrusted import COUNT_CAP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
+    "MOST_S",
     "ParameterKind",
     "Parameters",
+    "Seconds",
     "Unit",
     "UnitTable",
     "UnitTimes",
@@ -31,9 +36,11 @@ __all__ = [
 
 _FILE: Final = Path(__file__).with_name("units.toml")
 _MOST: Final = 1e18  #: of any number of a unit
+MOST_S: Final = 10**6  #: of any time in a profile
 _MOST_TEXT: Final = 300  #: characters of what is wrong with a table
 
 
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=MOST_S)]
 ParameterKind: TypeAlias = Literal["column", "row", "row_bias", "normalization", "other"]
 #: of column-parallel layers; weights and biases of row-parallel layers; of normalization layers
 
@@ -167,14 +174,13 @@ def unit_columns() -> list[str]:
 class UnitTimes:
     """Seconds of one micro-batch on one device, without parallelism or recomputation."""
 
-    microbatch: int  #: samples
-    forward_s: tuple[float, ...]  #: by unit
-    backward_s: tuple[float, ...]  #: by unit
-    loss_s: float  #: of the loss with its backward pass
-    update_s: tuple[float, ...]  #: by unit: its share of the optimizer's step
-    stretch_of_shards: float = 1.0  #: of passes whose parameters are laid out as FSDP requires
-    codec_byte_s: float = 0.0  #: of memory that compression reads or writes; 0 where it is measured
-    codec_flop_s: float = 0.0  #: likewise
+    microbatch: Annotated[int, msgspec.Meta(ge=1, le=COUNT_CAP)]  #: samples
+    forward_s: tuple[Seconds, ...]  #: by unit
+    backward_s: tuple[Seconds, ...]  #: by unit
+    loss_s: Seconds  #: of the loss with its backward pass
+    update_s: tuple[Seconds, ...]  #: by unit: its share of the optimizer's step
+    codec_byte_s: Seconds = 0.0  #: of memory that compression reads or writes; 0 where units are
+    codec_flop_s: Seconds = 0.0  #: likewise
 
 
 UnitTiming: TypeAlias = Callable[[int], UnitTimes]  #: samples of a micro-batch -> times

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import UserError
 from hybridperf.projection.device import device_timing
-from hybridperf.projection.link import Link, Network
+from hybridperf.projection.network import Link, Network, known_systems
+from hybridperf.projection.project import stated
 from hybridperf.projection.search import Work
-from hybridperf.projection.stated import stated
-from hybridperf.projection.system import known_systems
 from hybridperf.run.atomic import canonical_json
 from hybridperf.run.profiles import cached_profile
 from hybridperf.run.request import require_valid

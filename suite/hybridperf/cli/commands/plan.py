@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.cli.options import add_format, add_jobs, add_overrides, whole_number
+from hybridperf.cli.options import add_format, add_overrides, whole_number
 from hybridperf.cli.plan_screen import plans_json, print_plans
 from hybridperf.cli.planning import HERE, setting_of
 from hybridperf.cli.printing import print_json, print_stage
@@ -30,9 +30,7 @@ hybridperf plan bert_large/cluster --devices 8 --system a100-sxm --precision bf1
 hybridperf plan vgg/cluster --devices 8 --system rtx-2080ti --all-methods
 hybridperf plan resnet/laptop --devices 2 --measure 3
 hybridperf plan bert_large/cluster --devices 4096 --set training.global_batch_size=65536 \\
-    --system h100-sxm --json
-hybridperf plan --validate training_results --jobs
-hybridperf plan --curves pages"""
+    --system h100-sxm --json"""
 
 _MOST_DEVICES: Final = 1_000_000
 _MEASURED_STEPS: Final = 20
@@ -40,10 +38,10 @@ _MEASURED_STEPS: Final = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``hybridperf plan``."""
+    parser.add_argument("task", help="task, such as resnet/laptop, or a TOML file with one")
     parser.add_argument(
-        "task", nargs="?", help="task, such as resnet/laptop, or a TOML file with one"
+        "--devices", type=_devices, required=True, metavar="N", help="devices that plans use"
     )
-    parser.add_argument("--devices", type=_devices, metavar="N", help="devices that plans use")
     parser.add_argument(
         "--system",
         default=HERE,
@@ -92,31 +90,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="use units and links as measured, and do not keep them, where other processes use the "
         "processors meanwhile (default: measure again, then refuse)",
     )
-    parser.add_argument(
-        "--validate",
-        type=Path,
-        metavar="ROUNDS",
-        help="project the published results of MLPerf's rounds below this folder, each from the "
-        "smallest system of its submitter, and show the errors; needs no task",
-    )
-    parser.add_argument(
-        "--curves",
-        type=Path,
-        metavar="FOLDER",
-        help="write a page with projections of the full-size models on 8 to 4,096 devices to this "
-        "folder; needs no task",
-    )
-    add_jobs(parser)
     add_format(parser, "text", "json")
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
     """Rank the plans for a number of devices, and print the best."""
-    if options.validate is not None or options.curves is not None:
-        return _execute_without_task(options)
-    if options.task is None or options.devices is None:
-        reason = "expected a task with --devices N, or --validate or --curves"
-        raise UserError(f"{reason}; see 'hybridperf plan --help'.", ExitCode.USAGE)
     for option in ("measure", "remeasure", "busy"):
         if getattr(options, option) and options.system != HERE:
             reason = f"expected --system {HERE} with --{option}, found {options.system!r:.60}"
@@ -151,16 +129,6 @@ def execute(options: argparse.Namespace) -> ExitCode:
     else:
         print_plans(shown)
     return ExitCode.OK
-
-
-def _execute_without_task(options: argparse.Namespace) -> ExitCode:
-    # Imported late: a plan for a task needs neither reports nor scores.
-    from hybridperf.cli.published_projections import validate_on_rounds, write_projected_curves
-
-    if options.validate is None:
-        return write_projected_curves(options.curves)
-    as_json = options.format == "json"
-    return validate_on_rounds(options.validate, as_json=as_json, jobs=options.jobs)
 
 
 def _measured(

@@ -24,14 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from hybridperf.projection.collectives import all_reduce
-from hybridperf.projection.link import Group
+from hybridperf.projection.network import Group, all_reduce
 from hybridperf.tasks.schema import build
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hybridperf.projection.described import Links
+    from studies.rounds.described import Links
 
 __all__ = [
     "Benchmark",
@@ -43,7 +42,7 @@ __all__ = [
     "projectable_benchmarks",
 ]
 
-_FILE: Final = Path(__file__).with_suffix(".toml")
+_FILE: Final = Path(__file__).with_name("rounds.toml")
 #: of a step, least share of its samples: the base cannot have been as slow as assumed beside them
 _LEAST_SHARE: Final = 0.1
 _PASSES: Final = 3  #: by the time of a forward pass: a backward pass takes twice as long

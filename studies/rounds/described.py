@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, visible
-from hybridperf.projection.link import Link
-from hybridperf.projection.system import find_link
+from hybridperf.projection.network import Link, find_link
 from hybridperf.system.catalog import known_accelerators
 from hybridperf.tasks.schema import build
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Links", "described_links"]
 
-_FILE: Final = Path(__file__).with_name("systems.toml")
+_FILE: Final = Path(__file__).with_name("rounds.toml")
 _LONGEST: Final = 400  #: characters of a field that are read
 _MOST_ADAPTERS: Final = 64
 _BITS: Final = 8
@@ -80,7 +79,7 @@ def described_links(description: Mapping[str, object], device: str, devices_per_
     """Return how the devices of a published system reach each other.
 
     ``device`` is the catalogue's name of the accelerator, or what the untrusted ``description``
-    calls it. What a description leaves open is assumed as ``systems.toml`` says.
+    calls it. What a description leaves open is assumed as ``rounds.toml`` says.
 
     Raises:
         UserError: exit status 4 if the catalogue has no such ``device``, and the description does

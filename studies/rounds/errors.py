@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.projection.rounds import averaging_share
+from studies.rounds.project import averaging_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hybridperf.projection.rounds import Projected
+    from studies.rounds.project import Projected
 
 __all__ = ["Summary", "Trait", "in_halves", "summarize", "traits_of_worst", "worst_decile"]
 

@@ -10,11 +10,11 @@ from hybridperf.errors import UserError
 from hybridperf.findings import visible
 from hybridperf.log import keys
 from hybridperf.log.rounds import edition_of, read_package
-from hybridperf.projection.described import described_links
-from hybridperf.projection.rounds import Published, projectable_benchmarks
 from hybridperf.score.scaling import side_of
 from hybridperf.system.catalog import accelerators_per_node, find_accelerator
 from hybridperf.untrusted import COUNT_CAP, whole
+from studies.rounds.described import described_links
+from studies.rounds.project import Published, projectable_benchmarks
 
 if TYPE_CHECKING:
     from hybridperf.log.package import Package, Result

@@ -1,29 +1,28 @@
-"""Write projected beside published throughput as a text table and JSON."""
+"""Write projected beside published throughput as a text table."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.projection.round_errors import (
+from hybridperf.report.figures import share
+from hybridperf.report.terminal import table_text, wrapped
+from studies.rounds.errors import (
     in_halves,
     summarize,
     traits_of_worst,
     worst_decile,
 )
-from hybridperf.report.figures import share
-from hybridperf.report.terminal import table_text, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hybridperf.projection.round_errors import Summary
-    from hybridperf.projection.rounds import Projected, Published
-    from hybridperf.report.published_systems import NotProjected
+    from studies.rounds.errors import Summary
+    from studies.rounds.project import Projected
+    from studies.rounds.published import NotProjected
 
-__all__ = ["round_projections_json", "round_projections_text"]
+__all__ = ["round_projections_text"]
 
 _HEADS: Final = (
     *("submitter", "round", "from", "devices", "published/s", "projected/s", "error", "system"),
@@ -32,32 +31,6 @@ _KEEP: Final = (9, 8, 9, 9, 9, 9, 9, 9)  #: priorities of the columns, as `Metri
 _WIDE: Final = 120  #: characters from which names of systems are shown
 _CLASSES: Final = ((1, 16), (17, 128), (129, 1024), (1025, None))  #: of devices
 _SIGNED: Final = "+.1%"
-
-
-def round_projections_json(
-    projected: Sequence[Projected], left_out: Sequence[NotProjected]
-) -> dict[str, object]:
-    """Return projections, summaries and what was left out as a JSON-serialisable dictionary."""
-    return {
-        "results": [
-            {
-                "benchmark": each.result.benchmark,
-                "round": each.result.edition,
-                "submitter": each.result.submitter,
-                "device": each.result.device,
-                "base": _system(each.base),
-                "result": _system(each.result),
-                "projected_samples_per_s": each.samples_per_s,
-                "error": each.error,
-            }
-            for each in projected
-        ],
-        "summaries": {
-            name: asdict(summary) for name, summary in _summaries(projected) if summary is not None
-        },
-        "worst_decile_has_in_common": [asdict(trait) for trait in traits_of_worst(projected)],
-        "not_projected": [asdict(each) for each in left_out],
-    }
 
 
 def round_projections_text(
@@ -162,16 +135,3 @@ def _explained(left_out: Sequence[NotProjected]) -> Iterator[str]:
 def _order(each: Projected) -> tuple[str, str, str, int, str]:
     one = each.result
     return one.benchmark, one.device, one.submitter, one.devices, one.edition
-
-
-def _system(one: Published) -> dict[str, object]:
-    return {
-        "system": one.system,
-        "devices": one.devices,
-        "devices_per_node": one.devices_per_node,
-        "global_batch_size": one.batch_size,
-        "micro_batches": one.micro_batches,
-        "inside_bytes_per_s": one.links.inside.own_bytes_per_s,
-        "between_bytes_per_s": one.links.between.own_bytes_per_s,
-        "samples_per_s": one.samples_per_s,
-    }

@@ -1,0 +1,1 @@
+"""Projected scaling of the full-size models."""
