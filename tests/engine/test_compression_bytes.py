@@ -58,7 +58,7 @@ def test_link_codecs_read_and_write_as_many_bytes(name: str) -> None:
     stated = LINK_CODEC_BYTES[name]
     if name == "topk":
         # A selection reads all values several times, and few of them are read where they are taken.
-        assert stated.encoding > found[0] == pytest.approx(20.4, abs=0.1)
+        assert stated.encoding > found[0] == pytest.approx(92.8, abs=0.1)
         assert stated.decoding < found[1] == pytest.approx(14.4, abs=0.1)
     else:
         assert found == pytest.approx([*stated], abs=0.1)

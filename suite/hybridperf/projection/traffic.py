@@ -487,12 +487,12 @@ class LinkCodecBytes(NamedTuple):
 
 
 #: by the plan's ``links``, as `tests/engine/test_compression_bytes.py` counts the trainer's; of
-#: topk five reads of all numbers, by radix select, which it does not see
+#: topk five reads of all keys (8 bytes each), by radix select, of which it sees one
 LINK_CODEC_BYTES: Final[Mapping[str, LinkCodecBytes]] = {
     "none": LinkCodecBytes(0, 0),
     "bf16": LinkCodecBytes(6, 6),
     "int8": LinkCodecBytes(83, 13),
-    "topk": LinkCodecBytes(32, 7),
+    "topk": LinkCodecBytes(125, 7),
 }
 #: by the plan's ``gradients``: bytes read and written for each number, beyond those in fp32
 GRADIENT_BYTES: Final[Mapping[str, int]] = {"fp32": 0, "bf16": 8, "powersgd": 44}
