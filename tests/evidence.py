@@ -15,8 +15,7 @@ from hybridperf.evidence.time_stamps import AUTHORITIES
 from hybridperf.log import keys
 from hybridperf.log.chain import GENESIS, split_line
 from hybridperf.log.sums import SUMS
-from hybridperf.tasks.registry import find_task
-from hybridperf.tasks.tensors import accepted_tensors
+from hybridperf.tasks.registry import accepted_tensors, find_task
 from tests.packages import TASK, change, edit_log, edit_manifest, log_path, place, read_bodies, seal
 
 if TYPE_CHECKING:

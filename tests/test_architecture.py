@@ -1,4 +1,4 @@
-"""Which part of the project may import which, without cycles."""
+"""Which part of the project may import which, without cycles, and how large folders may be."""
 
 from __future__ import annotations
 
@@ -70,6 +70,30 @@ REGISTERS_BY_IMPORT = "_rules"  #: ends names of modules whose functions a regis
 HARNESS_ROOT = ROOT / "suite/hybridperf"
 HARNESS = sorted(HARNESS_ROOT.rglob("*.py"))
 TRAINERS = sorted((ROOT / "reference_impls/hybridperf_reference").rglob("*.py"))
+
+
+#: folder -> most files with code, most lines; a commit that raises a number says why
+BUDGETS: dict[str, tuple[int, int]] = {
+    "hybridperf": (8, 750),
+    "hybridperf/cli": (27, 3050),
+    "hybridperf/evidence": (7, 600),
+    "hybridperf/log": (12, 1600),
+    "hybridperf/plan": (6, 1550),
+    "hybridperf/projection": (12, 4000),
+    "hybridperf/report": (20, 2900),
+    "hybridperf/rules": (37, 6950),
+    "hybridperf/run": (45, 7250),
+    "hybridperf/score": (34, 4900),
+    "hybridperf/system": (11, 2550),
+    "hybridperf/tasks": (13, 2700),
+    "hybridperf_reference": (7, 1100),
+    "hybridperf_reference/bert": (2, 350),
+    "hybridperf_reference/engine": (26, 6200),
+    "hybridperf_reference/images": (1, 400),
+    "hybridperf_reference/resnet": (1, 150),
+    "hybridperf_reference/vgg": (1, 100),
+    "hybridperf_reference/vit": (1, 150),
+}
 
 
 def _name(path: Path) -> str:
@@ -220,6 +244,30 @@ def _undefined_or_unlisted_names(path: Path) -> list[str]:
     }
     imported = {module.rpartition(".")[2] for module in _imports(path)}
     return sorted(offered - public - assigned - imported)
+
+
+def _sizes() -> dict[str, tuple[int, int]]:
+    """Return the number of files with code and their lines, by folder."""
+    sizes: dict[str, tuple[int, int]] = {}
+    for root in (HARNESS_ROOT, HARNESS_ROOT.parents[1] / "reference_impls/hybridperf_reference"):
+        for path in root.rglob("*.py"):
+            inner = path.relative_to(root).parts
+            folder = f"{root.name}/{inner[0]}" if inner[1:] else root.name
+            files, lines = sizes.get(folder, (0, 0))
+            count = len(path.read_text(encoding="utf-8").splitlines())
+            sizes[folder] = (files + (count > 1), lines + count)
+    return sizes
+
+
+def test_folders_keep_their_budgets_of_files_and_lines() -> None:
+    sizes = _sizes()
+
+    assert set(sizes) == set(BUDGETS)
+    assert {
+        folder: size
+        for folder, size in sizes.items()
+        if size[0] > BUDGETS[folder][0] or size[1] > BUDGETS[folder][1]
+    } == {}
 
 
 def test_every_module_has_a_docstring() -> None:

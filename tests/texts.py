@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from hybridperf.tasks.data.texts.vocabulary import VOCABULARY
+from hybridperf.tasks.data.texts import VOCABULARY
 from hybridperf.tasks.task import Data, Text
 from tests.archives import extract
 

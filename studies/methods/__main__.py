@@ -27,8 +27,7 @@ from hybridperf.score.interval import olympic_interval
 from hybridperf.score.olympic import fewest_runs, olympic_mean
 from hybridperf.score.score import score_result
 from hybridperf.score.welch import ratio_interval
-from hybridperf.system.describe import describe
-from hybridperf.system.name import entry_name, system_name
+from hybridperf.system.describe import describe, entry_name, system_name
 from studies.plot import interval_chart
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from hybridperf.plan import ParallelPlan
 from hybridperf.projection.profile import Profile
 from hybridperf.projection.search import Work
 from hybridperf.projection.units import load_units
-from hybridperf.system.cpu import OtherProcesses
+from hybridperf.system.host import OtherProcesses
 from hybridperf.tasks.registry import find_task
 from tests.performance.launch import run_ranks
 

@@ -11,8 +11,7 @@ from hybridperf.findings import visible
 from hybridperf.log import keys
 from hybridperf.log.rounds import edition_of, read_package
 from hybridperf.score.scaling import side_of
-from hybridperf.system.catalog import find_accelerator
-from hybridperf.system.counts import accelerators_per_node
+from hybridperf.system.catalog import accelerators_per_node, find_accelerator
 from hybridperf.untrusted import COUNT_CAP, whole
 from studies.rounds.described import described_links
 from studies.rounds.project import Published, projectable_benchmarks

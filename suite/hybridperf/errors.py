@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Self
 
 from hybridperf.findings import Finding, visible
 
@@ -34,10 +35,29 @@ class UserError(Exception):
         self.exit_code = exit_code
         super().__init__(reason.sentence if isinstance(reason, Finding) else visible(reason))
 
+    @classmethod
+    def of(
+        cls,
+        rule: str,
+        expected: str,
+        found: str,
+        remedy: str,
+        *,
+        path: str = "",
+        exit_code: ExitCode = ExitCode.USAGE,
+    ) -> Self:
+        """Return the error with a `Finding` of these parts."""
+        return cls(Finding(rule, expected, found, remedy, path), exit_code)
+
 
 def missing_package(name: str) -> UserError:
     """Return the error, of exit status 4, for the package ``name``, which is not installed."""
     extra = "tables" if name in _OF_TABLES else "train"
     remedy = f"install it with: pip install 'hybridperf[{extra}]'"
-    finding = Finding("packages", f"the package {name}", "no such package", remedy)
-    return UserError(finding, ExitCode.ENVIRONMENT)
+    return UserError.of(
+        "packages",
+        f"the package {name}",
+        "no such package",
+        remedy,
+        exit_code=ExitCode.ENVIRONMENT,
+    )

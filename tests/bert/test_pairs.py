@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hybridperf.tasks.data import Samples
-from hybridperf.tasks.data.texts.pairs import TextBlocks
+from hybridperf.tasks.data.pairs import TextBlocks
 from hybridperf.tasks.task import Text
 from hybridperf_reference.bert.objective import SegmentPairs
 from hybridperf_reference.models import chain_of

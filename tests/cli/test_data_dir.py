@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.tasks.data.folder import DATA_VARIABLE
+from hybridperf.tasks.data.samples import DATA_VARIABLE
 from hybridperf.tasks.registry import task_path
 from tests.cli.test_whole_command import COMMAND, NEAREST
 from tests.run.conftest import ROOT

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import datasets
 import pytest
 
-from hybridperf.tasks.data.folder import DATA_VARIABLE
+from hybridperf.tasks.data.samples import DATA_VARIABLE
 from hybridperf.tasks.registry import task_path
 from tests.texts import SPECIAL, WORDS, wikitext, write_lines, write_vocabulary
 

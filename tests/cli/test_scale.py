@@ -15,7 +15,7 @@ from hybridperf.report.scaling import SCALING_COLUMNS
 from hybridperf.rules.check import check_path
 from hybridperf.score.scaling import CLAIM
 from hybridperf.system.accelerators import Devices
-from hybridperf.system.cpu import only_cores
+from hybridperf.system.host import only_cores
 from tests.packages import write_result
 from tests.run.conftest import FAULTY, OPEN, Bench, bench, finished
 from tests.scaling_results import on_cores, write_on, write_pair

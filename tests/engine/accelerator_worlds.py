@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.system import nvml
+from hybridperf.system.toolkit import nvml_session
 from hybridperf.tasks.task import Block
 from hybridperf_reference.engine.mesh import join_ranks, local_device
 from hybridperf_reference.engine.trainer import Trainer
@@ -102,7 +102,7 @@ def measure(folder: Path) -> None:
 
 def energy_mj() -> int | None:
     """Return the millijoules that all GPUs have used since their driver was loaded, if told."""
-    with nvml.session() as library:
+    with nvml_session() as library:
         handles = library.handles() if library else []
         counts = [library.whole("DeviceGetTotalEnergyConsumption", h) for h in handles if library]
     known = [count for count in counts if count is not None]

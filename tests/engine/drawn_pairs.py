@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hybridperf.tasks.data import Samples, Splits
-from hybridperf.tasks.data.texts.pairs import TextBlocks
+from hybridperf.tasks.data.pairs import TextBlocks
 from hybridperf.tasks.schema import build
 from hybridperf.tasks.task import Text
 from hybridperf_reference.bert.chain import BertShape

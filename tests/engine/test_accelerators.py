@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.system import nvml
 from hybridperf.system.accelerators import probe_accelerators
+from hybridperf.system.toolkit import nvml_session
 from hybridperf_reference.engine.mesh import local_device
 from tests.engine import test_law
 from tests.engine.accelerator_worlds import communicate, measure, save_and_resume
@@ -181,7 +181,7 @@ def test_accelerators_and_their_memory_are_described() -> None:
     described = probe_accelerators()
 
     assert described["used"] == torch.accelerator.device_count()
-    with nvml.session() as library:
+    with nvml_session() as library:
         if library is None:
             pytest.skip("there is no NVML: names are all that is described")
     (first, *_) = (gpu for gpu in described["gpus"] if gpu["used"])

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from torch.distributed.pipelining import ScheduleInterleaved1F1B, ScheduleZBVZeroBubble
 
-from hybridperf.plan.actions import ActionKind
-from hybridperf.plan.orders import interleaved, zero_bubble_v
+from hybridperf.plan.schedules import ActionKind, interleaved, zero_bubble_v
 
 KINDS = {
     "FORWARD": ActionKind.FORWARD,

@@ -22,7 +22,7 @@ from hybridperf.rules.check import check_path
 from hybridperf.run.access import TrainingData
 from hybridperf.run.ending import explain_crash
 from hybridperf.tasks.data import Samples, check_data, load
-from hybridperf.tasks.data.folder import DATA_VARIABLE
+from hybridperf.tasks.data.samples import DATA_VARIABLE
 from hybridperf.tasks.registry import find_task, task_path
 from hybridperf.tasks.task import Block
 from hybridperf_reference.engine.input import Input, ReadingRole

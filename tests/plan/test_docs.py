@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.plan.constraint import CONSTRAINTS
+from hybridperf.plan.constraints import CONSTRAINTS
 from hybridperf.plan.fields import FIELDS
-from hybridperf.plan.presets import PRESETS
+from hybridperf.plan.plan import PRESETS
 from hybridperf.plan.schedules import SCHEDULES
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.plan.actions import Action, ActionKind
 from hybridperf.plan.program import rank_program
-from hybridperf.plan.program_check import find_fault
+from hybridperf.plan.schedules import Action, ActionKind
+from tests.plan.program_faults import find_fault
 
 STEPS = range(7)
 PASSES = (ActionKind.FORWARD, ActionKind.BACKWARD)

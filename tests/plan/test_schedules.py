@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch.distributed import pipelining
 
 from hybridperf.plan import SCHEDULES, ParallelPlan
+from hybridperf.plan.schedules import ActionKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +21,12 @@ Program = list[Action]
 
 #: a backward pass takes as long as two forward passes
 SECONDS = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
+LETTERS = {
+    ActionKind.FORWARD: "F",
+    ActionKind.BACKWARD: "B",
+    ActionKind.BACKWARD_INPUT: "I",
+    ActionKind.BACKWARD_WEIGHT: "W",
+}
 CASES = [
     (name, ranks, stages, microbatches)
     for name, schedule in SCHEDULES.items()
@@ -162,3 +169,24 @@ def test_stages_are_placed_round_robin_or_in_a_v() -> None:
 
     assert [interleaved.stages_of(rank) for rank in range(2)] == [(0, 2, 4), (1, 3, 5)]
     assert [folded.stages_of(rank) for rank in range(3)] == [(0, 5), (1, 4), (2, 3)]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
+def test_diagrams_show_the_order_and_its_bubble(schedule: Schedule) -> None:
+    lines = (schedule.order.__doc__ or "").splitlines()
+    rows = [line.split()[2:] for line in lines if line.lstrip().startswith("rank ")]
+    microbatches = max(int(cell[1:]) for cell in rows[0] if cell[1:]) + 1
+    ranks, stages = len(rows), schedule.stages
+    for rank, cells in enumerate(rows):
+        placed = schedule.placement(rank, ranks, stages)
+        shown = [
+            (cell[0].upper(), placed[cell[0].islower()], int(cell[1:]))
+            for cell in cells
+            if cell not in (".", "-")
+        ]
+        assert shown == [
+            (LETTERS[each.kind], each.stage, each.microbatch)
+            for each in schedule.order(rank, ranks, stages, microbatches)
+        ]
+    idle = sum(row.count(".") for row in rows) / sum(map(len, rows))
+    assert idle == pytest.approx(schedule.idle_share.value(ranks, stages, microbatches))

@@ -11,7 +11,7 @@ from hybridperf.projection.simulate import Bucket, Costs, Hop, Timeline, simulat
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hybridperf.plan.actions import Action
+    from hybridperf.plan.schedules import Action
 
 __all__ = ["costs_of", "programs_of", "simulated"]
 

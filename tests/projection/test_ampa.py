@@ -16,7 +16,7 @@ from hybridperf.projection.units import Unit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hybridperf.plan.actions import Action
+    from hybridperf.plan.schedules import Action
 
 Cuts = tuple[int, ...]
 

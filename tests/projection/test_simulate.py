@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hybridperf.plan import SCHEDULES, ParallelPlan
-from hybridperf.plan.actions import Action, ActionKind
+from hybridperf.plan.schedules import Action, ActionKind
 from hybridperf.projection.simulate import Bucket, Costs, _Simulation, simulate
 from tests.projection.simulated import costs_of, programs_of, simulated
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from hybridperf.report.page import devices, machine_rows
-from hybridperf.system.counts import device_count
+from hybridperf.system.catalog import device_count
 from tests.report.conftest import SYSTEM
 
 

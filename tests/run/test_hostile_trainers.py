@@ -19,7 +19,7 @@ from hybridperf.run import kept
 from hybridperf.run.kept import keep_model, remove_excess_weights
 from hybridperf.run.scratch import remove_folder
 from hybridperf.run.spec import weights_part
-from hybridperf.tasks.tensors import tensor_values
+from hybridperf.tasks.registry import tensor_values
 from hybridperf.untrusted import WEIGHTS_CAP_BYTES
 from tests.run.conftest import find, finished, limits, wait_until
 from tests.run_spec import run_spec

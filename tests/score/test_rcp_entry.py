@@ -16,7 +16,7 @@ from hybridperf.score.rcp_set import read_rcp_set
 from hybridperf.score.score import score_result
 from hybridperf.tasks.registry import find_task
 from hybridperf.tasks.schema import build
-from hybridperf.tasks.task import Reference as TaskReference
+from hybridperf.tasks.task import ReferenceRuns
 from tests.packages import EPOCHS, TASK, change, edit_log, write_result
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def test_what_was_made_can_be_read_and_gives_the_same_verdict(tmp_path: Path) ->
 
     read = read_rcp_set(tmp_path)[TASK]
     table = tomllib.loads(point.as_toml())["reference"]
-    own = build(TaskReference, table, path="")
+    own = build(ReferenceRuns, table, path="")
 
     expected = (Reference(32, tuple(map(float, point.samples))),)
     of_task = (Reference(own.global_batch_size, tuple(map(float, own.samples_to_target))),)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hybridperf.system.cgroup import limits
+from hybridperf.system.files import group_limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def test_without_groups_there_is_no_limit(tree: Path) -> None:
-    assert limits(tree) == (None, None)
+    assert group_limits(tree) == (None, None)
 
 
 def test_the_tightest_limit_of_all_ancestors_applies(tree: Path, put: Put) -> None:
@@ -25,7 +25,7 @@ def test_the_tightest_limit_of_all_ancestors_applies(tree: Path, put: Put) -> No
             "sys/fs/cgroup/memory.max": "max",
         }
     )
-    assert limits(tree) == (1.5, 4096)
+    assert group_limits(tree) == (1.5, 4096)
 
 
 def test_cgroups_v1_in_a_container_with_the_path_of_the_host(tree: Path, put: Put) -> None:
@@ -37,7 +37,7 @@ def test_cgroups_v1_in_a_container_with_the_path_of_the_host(tree: Path, put: Pu
             "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
         }
     )
-    assert limits(tree) == (2.0, None)
+    assert group_limits(tree) == (2.0, None)
 
 
 def test_malformed_limits_are_ignored(tree: Path, put: Put) -> None:
@@ -48,4 +48,4 @@ def test_malformed_limits_are_ignored(tree: Path, put: Put) -> None:
             "sys/fs/cgroup/memory.max": "?",
         }
     )
-    assert limits(tree) == (None, None)
+    assert group_limits(tree) == (None, None)

@@ -10,7 +10,7 @@ import pytest
 
 from hybridperf.report.page import devices
 from hybridperf.score.scaling.side import devices_used
-from hybridperf.system.counts import accelerator_count, device_count
+from hybridperf.system.catalog import accelerator_count, device_count
 from tests.score.rounds import DATA, NEEDS_DATA
 
 

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.log.package import NAME
-from hybridperf.system.describe import counted, describe, gibibytes
-from hybridperf.system.name import entry_name, system_name
-from hybridperf.system.show import show
+from hybridperf.system.describe import counted, describe, entry_name, gibibytes, show, system_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -176,9 +174,9 @@ def test_a_limit_on_memory_is_shown(xeon: Path, put: Put) -> None:
 def test_torch_is_never_imported() -> None:
     code = """
 import sys
-from hybridperf.system import accelerators, describe, doctor, name, show
+from hybridperf.system import accelerators, describe, doctor
 found = describe.describe()
-name.system_name(found), show.show(found), accelerators.usable_devices(), doctor.diagnose()
+describe.system_name(found), describe.show(found), accelerators.usable_devices(), doctor.diagnose()
 print([module for module in ("torch", "numpy", "sklearn") if module in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

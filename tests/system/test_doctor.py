@@ -12,7 +12,7 @@ import pytest
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.system import doctor
 from hybridperf.system.doctor import diagnose, examine_graphics, examine_packages, examine_resources
-from hybridperf.tasks.data.folder import DATA_VARIABLE
+from hybridperf.tasks.data.samples import DATA_VARIABLE
 from hybridperf.tasks.registry import task_names
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def test_unreadable_files_count_as_absent(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
-    assert (files.text(gone), files.number(gone), files.size_bytes(gone)) == ("", None, None)
+    assert (files.text(gone), files.integer(gone), files.size_bytes(gone)) == ("", None, None)
     assert (files.children(gone), files.link_name(gone), files.text(tmp_path)) == ([], "", "")
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from hybridperf.system.cpu import OtherProcesses
+from hybridperf.system.host import OtherProcesses
 
 
 class Times(NamedTuple):

@@ -11,7 +11,7 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.tasks.data import load
 from hybridperf.tasks.overrides import hyperparameters
 from hybridperf.tasks.registry import find_task, parse_task, read_task, task_names, task_path
-from hybridperf.tasks.task import Bound, Evaluation, Task
+from hybridperf.tasks.task import Bound, EvaluationSchedule, Task
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ def task() -> Task:
 def _with_schedule(task: Task, first: int, every: int, limit: int) -> list[tuple[int, int]]:
     changed = dataclasses.replace(
         task,
-        evaluation=Evaluation(first, every),
+        evaluation=EvaluationSchedule(first, every),
         limits=dataclasses.replace(task.limits, epochs=limit),
     )
     return [(block.first_epoch, block.last_epoch) for block in changed.blocks()]

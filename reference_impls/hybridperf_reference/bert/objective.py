@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hybridperf.tasks.data import Samples
-    from hybridperf.tasks.data.texts.pairs import Pairs
+    from hybridperf.tasks.data.pairs import Pairs
 
 __all__ = ["MaskedCharacters", "MaskedTokens", "SegmentPairs"]
 
@@ -116,7 +116,7 @@ def _packed(characters: NDArray[np.int64], places: NDArray[np.int64]) -> Tensor:
 class SegmentPairs(MaskedTokens):
     """The pre-training objective on segment pairs (Devlin et al. 2019).
 
-    The harness draws the pairs and their masks (`hybridperf.tasks.data.texts.pairs`).
+    The harness draws the pairs and their masks (`hybridperf.tasks.data.pairs`).
     """
 
     reads_ahead = True

@@ -12,9 +12,8 @@ from torch import (
     _foreach_copy_,  # one kernel for many tensors has no public name
 )
 
-from hybridperf.plan.actions import Action, ActionKind
-from hybridperf.plan.program import rank_program
-from hybridperf.plan.program_check import most_sends
+from hybridperf.plan.program import most_sends, rank_program
+from hybridperf.plan.schedules import Action, ActionKind
 from hybridperf_reference.engine.batchnorm import commit_statistics
 from hybridperf_reference.engine.executor import StagePredictor
 from hybridperf_reference.engine.gradient_reducer import GradientReducer

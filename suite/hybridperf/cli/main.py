@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from hybridperf.cli.parser import COMMANDS, build_parser
 from hybridperf.errors import ExitCode, UserError, missing_package
-from hybridperf.findings import Finding
 from hybridperf.spelling import did_you_mean
 
 if TYPE_CHECKING:
@@ -37,14 +36,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise  # a bug, not a missing package
         return _refuse(missing_package(package))
     except OSError as error:
-        finding = Finding(
+        refusal = UserError.of(
             "file",
             "files and folders that can be used",
             error.strerror or str(error),
             "choose others",
-            str(error.filename or ""),
+            path=str(error.filename or ""),
+            exit_code=ExitCode.ENVIRONMENT,
         )
-        return _refuse(UserError(finding, ExitCode.ENVIRONMENT))
+        return _refuse(refusal)
     return status
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from hybridperf.cli.plan_screen import Shown
 from hybridperf.cli.printing import print_stage
-from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding
+from hybridperf.errors import UserError
 from hybridperf.plan import TrainingConfig
 from hybridperf.projection.device import device_timing
 from hybridperf.projection.network import Link, Network, find_system, known_systems
@@ -98,15 +97,11 @@ class Setting:
             expected = f"a plan that needs at most {limit / _GB:.3g} GB on a device"
             found = f"{needed / _GB:.3g} GB under {plan}, the plan that needs the least"
             remedy = "add devices, lower training.global_batch_size, or give more --memory-gb"
-            raise UserError(
-                Finding("plan.memory", expected, found, remedy, self.task.name), ExitCode.USAGE
-            )
+            raise UserError.of("plan.memory", expected, found, remedy, path=self.task.name)
         count = _most_divided(self.config, devices - 1)
         expected = f"a number of devices among which a batch of {batch} samples can be divided"
         remedy = f"use {count}, or change training.global_batch_size with --set"
-        raise UserError(
-            Finding("plan.devices", expected, str(devices), remedy, self.task.name), ExitCode.USAGE
-        )
+        raise UserError.of("plan.devices", expected, str(devices), remedy, path=self.task.name)
 
 
 def setting_of(
@@ -176,10 +171,9 @@ def _find(name: str) -> System:
     if name in known:
         return find_system(name)
     expected = f"{HERE} or one of the systems {', '.join(known[1:])}"
-    finding = Finding(
+    raise UserError.of(
         "plan.system", expected, f"{name!r:.60}", did_you_mean(name, known, "choose one of them")
     )
-    raise UserError(finding, ExitCode.USAGE)
 
 
 def fastest_here(path: Path, task: Task) -> ParallelPlan:

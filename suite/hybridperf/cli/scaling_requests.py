@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from hybridperf.cli.commands.run import request_of
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding
 from hybridperf.plan import ParallelPlan
 from hybridperf.system.accelerators import usable_devices
-from hybridperf.system.cpu import only_cores
-from hybridperf.system.describe import describe
-from hybridperf.system.name import entry_name, system_name
+from hybridperf.system.describe import describe, entry_name, system_name
+from hybridperf.system.host import only_cores
 
 if TYPE_CHECKING:
     from hybridperf.run.request import RunRequest
@@ -98,4 +96,4 @@ def _request_of_count(options: argparse.Namespace, count: int, plan: ParallelPla
 
 
 def _refuse(expected: str, found: str, remedy: str) -> NoReturn:
-    raise UserError(Finding("scale.requests", expected, found, remedy), ExitCode.USAGE)
+    raise UserError.of("scale.requests", expected, found, remedy)

@@ -2,16 +2,57 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
 
-from hybridperf.plan.constraint import constraint
-from hybridperf.plan.fields import FIELDS
+from hybridperf.plan.fields import FIELDS, PlanFields
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+__all__ = ["CONSTRAINTS", "Constraint", "Reason", "TrainingConfig", "constraint"]
 
-    from hybridperf.plan.constraint import Reason, TrainingConfig
-    from hybridperf.plan.fields import PlanFields
+
+@dataclass(frozen=True, slots=True)
+class TrainingConfig:
+    """The model, the batch and the devices that a plan must fit."""
+
+    units: int
+    global_batch_size: int
+    devices: int  #: number of accelerators, or of processor cores if there are none
+    ranks_per_device: int  #: largest number of ranks that share a device
+    device_kind: str = "cpu"
+    tensor_sizes: tuple[int, ...] = ()
+    #: numbers that tensor parallelism must divide, such as of attention heads; empty: no tp
+    tokens: int | None = None  #: tokens per sample, if units can work on parts of them
+    batch_norm: bool = True  #: whether any unit normalizes over the batch
+    tied: bool = False  #: whether two units share a parameter
+    compiler: bool = True  #: whether a compiler for torch.compile is available
+
+
+Reason = tuple[str, str, str]  #: expected, found, remedy
+Reasons = Callable[[PlanFields, TrainingConfig], Iterator[Reason]]
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A combination that is refused, why, and the function that detects it."""
+
+    rule: str  #: rule of its findings, without the prefix ``plan.``
+    refused: str  #: combination of fields, for docs/plans.md
+    why: str
+    reasons: Reasons
+
+
+CONSTRAINTS: Final[list[Constraint]] = []  #: in the order of docs/plans.md
+
+
+def constraint(rule: str, refused: str, why: str) -> Callable[[Reasons], Reasons]:
+    """Register a function that yields a `Reason` for each way in which a plan violates it."""
+
+    def register(reasons: Reasons) -> Reasons:
+        CONSTRAINTS.append(Constraint(rule, refused, why, reasons))
+        return reasons
+
+    return register
 
 
 @constraint(
@@ -122,7 +163,7 @@ def _tied(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 @constraint(
     "replicas",
     "`sync`, `gradients`, `zero` or `bn=sync` with `dp=1`",
-    "the same plan under another name",
+    "has no effect here",
 )
 def _replicas(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     stated = {
@@ -324,7 +365,7 @@ def _recompute(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 @constraint(
     "bn",
     "`bn` without BatchNorm in the model, or `bn=deferred` with one micro-batch",
-    "the same plan under another name",
+    "has no effect here",
 )
 def _batch_norm(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if plan.bn != "micro" and not config.batch_norm:
@@ -340,7 +381,7 @@ def _batch_norm(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 @constraint(
     "order",
     "`order` where the axes of more than one rank are in the default order",
-    "the same plan under another name",
+    "has no effect here",
 )
 def _order(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     default = FIELDS["order"].default
@@ -353,4 +394,62 @@ def _order(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
             "order to move axes of more than one rank",
             f"order={plan.order}, which is as {default} for this plan",
             "drop order",
+        )
+
+
+@constraint("links", "`links` with `pp=1`", "has no effect here")
+def _links(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.links != "none" and plan.pp == 1:
+        yield f"a pipeline (pp > 1) for links={plan.links}", "pp=1", "drop links"
+
+
+@constraint(
+    "program",
+    "`staleness`, `links` or `gradients=powersgd` with `zero`, `tp`, `compile`, `sync=blocking`, "
+    "`interleaved` or `zbv`",
+    "a program executes them, which says what a rank does and with which version of the weights: "
+    "of stages in `1f1b` or `gpipe` whose weights are whole",
+)
+def _programmed(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if not plan.delays_or_compresses:
+        return
+    unsupported = {
+        f"zero={plan.zero}": plan.zero > 0,
+        f"tp={plan.tp}": plan.tp > 1,
+        "compile=on": plan.compile,
+        "sync=blocking": plan.sync == "blocking",
+        f"schedule={plan.schedule}": plan.stages > 1,
+    }
+    for found, is_stated in unsupported.items():
+        if is_stated:
+            yield f"no {found} with {', '.join(plan.deviations)}", found, f"drop {found}"
+
+
+@constraint(
+    "powersgd",
+    "`gradients=powersgd` with `precision=fp16`",
+    "what a replica has not sent is added to gradients of another loss scale",
+)
+def _scaled_residues(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.gradients == "powersgd" and plan.precision == "fp16":
+        yield "one loss scale with gradients=powersgd", "precision=fp16", "use precision=bf16"
+
+
+@constraint(
+    "flush",
+    "`flush=off` without `staleness` and `pp`, or with another schedule than `1f1b`",
+    "without a flush a pass of the next step begins before the update of this one",
+)
+def _no_flush(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.flush:
+        return
+    if plan.pp == 1 or not plan.staleness:
+        yield "pp > 1 and staleness for flush=off", str(plan), "add pp=2 and staleness=1"
+    elif plan.schedule != "1f1b":
+        yield "schedule=1f1b for flush=off", f"schedule={plan.schedule}", "drop schedule"
+    elif plan.staleness * plan.microbatches < plan.pp - 1:
+        yield (
+            f"staleness x microbatches of at least pp - 1 = {plan.pp - 1} with flush=off",
+            f"{plan.staleness} x {plan.microbatches}",
+            f"set staleness={-(-(plan.pp - 1) // plan.microbatches)} or more micro-batches",
         )

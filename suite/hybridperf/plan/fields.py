@@ -23,13 +23,13 @@ class About:
     """The metadata in a field's annotation."""
 
     meaning: str
-    default: str | None = None  #: in words, if it depends on other fields
+    default: str | None = None  #: default in words, if it depends on other fields
     words: Mapping[str, Any] | None = None  #: values by word, if the type does not define them
     least: int = 1  #: smallest number
     chip: str = "{name} {word}"  #: form on a page
     slug: str = "{name}{word}"  #: form in a file name
     equivalent: bool = True
-    #: False if values other than the default change the results compared with one process
+    #: False if values other than the default are not equivalent to single-process training
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class PlanFields:
     cut: Annotated[
         Literal["minimax", "uniform", "parameters", "prefix_nearest", "ampa"],
         About(
-            "what the stages of a pipeline are cut by",
+            "how the model is partitioned into stages",
             chip="cut by {word}",
             slug="{name}-{word}",
         ),
@@ -178,7 +178,7 @@ class PlanFields:
         Literal["none", "bf16", "int8", "topk"],
         About(
             "compression of what pipeline stages send each other: none, rounded to bf16 or int8, "
-            "or the tenth that is largest",
+            "or only the largest 10 % (top-k)",
             equivalent=False,
         ),
     ] = "none"
@@ -200,7 +200,7 @@ class PlanFields:
         ),
     ] = "fp32"
     compile: Annotated[bool, About("each unit is compiled by torch.compile")] = False
-    bn: Annotated[BatchNormMode, About("over what BatchNorm takes its statistics")] = "micro"
+    bn: Annotated[BatchNormMode, About("scope of BatchNorm statistics")] = "micro"
     order: Annotated[
         AxisOrder,
         About(

@@ -1,31 +1,40 @@
-"""The parallel plan: how training is distributed over devices."""
+"""The parallel plan, its validation, its text forms, and presets of published systems."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
-from hybridperf.plan import constraints, program_constraints  # noqa: F401 - they register
-from hybridperf.plan.constraint import CONSTRAINTS
-from hybridperf.plan.fields import FIELDS, PlanFields
+from hybridperf.plan.constraints import CONSTRAINTS
+from hybridperf.plan.fields import FIELDS, LARGEST_NUMBER, Field, PlanFields
 from hybridperf.plan.schedules import SCHEDULES
-from hybridperf.plan.text import read_fields, write_slug, write_text
+from hybridperf.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hybridperf.plan.constraint import TrainingConfig
+    from hybridperf.plan.constraints import TrainingConfig
 
-__all__ = ["ParallelPlan", "deviations_of"]
+__all__ = [
+    "PRESETS",
+    "Chip",
+    "ParallelPlan",
+    "Preset",
+    "complete_plan",
+    "deviations_of",
+    "plan_chips",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class ParallelPlan(PlanFields):
     """A parallel plan: its fields, its text form and its validation.
 
-    ``str(plan)`` is the canonical text, which omits defaults; `parse` is its inverse.
+    ``str(plan)`` is the canonical text: keys in the order of `FIELDS`, without defaults. `parse` is
+    its inverse.
     """
 
     @classmethod
@@ -37,7 +46,7 @@ class ParallelPlan(PlanFields):
         Raises:
             UserError: exit status 2, naming the key and its possible values.
         """
-        values = read_fields(text)
+        values = _read_fields(text)
         pp = values.get("pp", 1)
         if pp > 1:
             values.setdefault("schedule", next(iter(SCHEDULES)))
@@ -54,12 +63,16 @@ class ParallelPlan(PlanFields):
         return plan
 
     def __str__(self) -> str:
-        return write_text(self)
+        return ",".join(f"{field.name}={word}" for field, word in _stated(self)) or "dp=1"
 
     @property
     def slug(self) -> str:
         """Return the text form for file names: ``dp2-pp2-1f1b-m4``."""
-        return write_slug(self)
+        parts = [f"dp{self.dp}"]
+        for field, word in _stated(self):
+            if field.name != "dp":
+                parts.append(_form(field.about.slug, field.name, word))
+        return "-".join(parts).replace("_", "-")
 
     def batch_norm_span(self, global_batch_size: int) -> int:
         """Return the number of samples over which a BatchNorm layer takes its statistics."""
@@ -120,3 +133,181 @@ def deviations_of(text: object) -> tuple[str, ...] | None:
         return ParallelPlan.parse(text).deviations if isinstance(text, str) else None
     except UserError:
         return None
+
+
+def _read_fields(text: str) -> dict[str, Any]:
+    """Parse the fields stated in ``text``, such as ``dp=2,pp=2``, with keys in any order.
+
+    Presets are expanded first.
+
+    Raises:
+        UserError: exit status 2, naming the key and its possible values.
+    """
+    values: dict[str, Any] = {}
+    for part in _expand_presets(text).split(","):
+        key, equals, word = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            expected = "key=value pairs divided by commas"
+            raise _refuse(text, expected, repr(part), 'write "dp=2,pp=2"')
+        if key not in FIELDS:
+            hint = did_you_mean(key, FIELDS, "drop it")
+            raise _refuse(text, f"keys out of {', '.join(FIELDS)}", repr(key), hint)
+        if key in values:
+            raise _refuse(text, "each key once", f"{key} twice", f"keep one {key}")
+        values[key] = _value(text, FIELDS[key], word)
+    return values
+
+
+class Chip(NamedTuple):
+    """One property of a plan and what it means."""
+
+    text: str
+    meaning: str
+
+
+def plan_chips(text: str) -> list[Chip]:
+    """Return the properties stated in a plan's text, even if `ParallelPlan.parse` refuses it."""
+    chips = []
+    for part in text.split(","):
+        key, _, word = (piece.strip() for piece in part.partition("="))
+        if field := FIELDS.get(key):
+            meaning = field.about.meaning
+            if not field.about.equivalent and word != field.word(field.default):
+                meaning += "; computes something else than one process, so open division"
+            chips.append(Chip(_form(field.about.chip, key, word), meaning))
+        elif key:
+            chips.append(Chip(f"{key} {word}".strip(), key))
+    return chips
+
+
+def complete_plan(text: str) -> list[str]:
+    """Return the completions of the last key or value in ``text``, each as a complete text.
+
+    ``dp=2,sch`` becomes ``dp=2,schedule=``, and ``schedule=g`` becomes ``schedule=gpipe``.
+    """
+    before, comma, last = text.rpartition(",")
+    stated = {part.partition("=")[0].strip() for part in before.split(",")}
+    key, equals, prefix = last.partition("=")
+    if equals:
+        words = FIELDS[key].words if key in FIELDS else {}
+        ends = [f"{key}={word}" for word in words if word.startswith(prefix)]
+    else:
+        ends = [f"{name}=" for name in FIELDS if name.startswith(key) and name not in stated]
+    return [f"{before}{comma}{end}" for end in ends]
+
+
+def _stated(plan: PlanFields) -> Iterator[tuple[Field, str]]:
+    """Yield each field that the canonical text of ``plan`` states, with its value as a word."""
+    for field in FIELDS.values():
+        value = getattr(plan, field.name)
+        if field.name == "microbatches":
+            implied = plan.schedule is None and value == field.default
+        elif field.name == "stages":
+            implied = plan.pipeline is None or not plan.pipeline.stages_vary
+        else:
+            implied = value == field.default
+        if not implied:
+            yield field, field.word(value)
+
+
+def _form(template: str, name: str, word: str) -> str:
+    """Fill in a template; a field with the value ``on`` is named by its key alone."""
+    return name if word == "on" else template.format(name=name, word=word).strip()
+
+
+def _value(text: str, field: Field, word: str) -> object:
+    if word in field.words:
+        return field.words[word]
+    if field.takes_series:
+        return _series(text, field, word)
+    if not field.takes_numbers:
+        raise _refuse(text, f"{field.name} to be one of {', '.join(field.words)}", word)
+    if (number := _number(word)) is not None and field.about.least <= number:
+        return number
+    names = "".join(f"{name}, " for name in field.words).removesuffix(", ")
+    kind = f"a whole number from {field.about.least} to {LARGEST_NUMBER}"
+    expected = f"{field.name} to be {f'{names} or ' if names else ''}{kind}"
+    raise _refuse(text, expected, repr(word))
+
+
+def _series(text: str, field: Field, word: str) -> tuple[int, ...]:
+    numbers = tuple(_number(each.strip()) for each in word.split("-"))
+    if field.admits(numbers):
+        return numbers  # type: ignore[return-value]  # a field admits no None
+    kind = f"whole numbers from {field.about.least} to {LARGEST_NUMBER} that increase"
+    expected = f"{field.name} to be {kind}, divided by '-'"
+    raise _refuse(text, expected, repr(word), f'write "{field.name}=3-7-12"')
+
+
+def _number(word: str) -> int | None:
+    if word.isascii() and word.isdigit() and len(word) <= len(str(LARGEST_NUMBER)):
+        return int(word)
+    return None
+
+
+def _refuse(text: str, expected: str, found: str, remedy: str = "correct it") -> UserError:
+    return UserError.of("plan.text", expected, found, remedy, path=f"plan {text!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A plan with parameters, written ``name(parameter=value,...)``."""
+
+    name: str
+    text: str  #: the plan, with each parameter in braces
+    meaning: str
+    source: str
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Return the names of the parameters, in the order of the plan's text."""
+        return tuple(re.findall(r"\{(\w+)\}", self.text))
+
+
+#: by name; where a paper's text is not public, the definition is ours
+PRESETS: Final = {
+    preset.name: preset
+    for preset in (
+        Preset(
+            name="gropipe",
+            text="dp={groups},pp={stages},staleness=1",
+            meaning="a pipeline in each group, and between groups data parallelism whose "
+            "communication is delayed by a step",
+            source="our definition, after the abstract of GroPipe (Liu et al. 2025)",
+        ),
+        Preset(
+            name="pipedream_2bw",
+            text="pp={stages},staleness=1,flush=off",
+            meaning="a pipeline without a flush, with two versions of the weights",
+            source="PipeDream-2BW (Narayanan et al. 2021)",
+        ),
+    )
+}
+
+_CALL: Final = re.compile(r"\s*(\w+)\s*\(([^()]*)\)\s*")
+
+
+def _expand_presets(text: str) -> str:
+    """Return ``text`` with each preset, such as ``gropipe(groups=2,stages=2)``, written as fields.
+
+    Raises:
+        UserError: exit status 2, naming an unknown preset or what its parameters are.
+    """
+    return _CALL.sub(lambda call: _expanded(text, call[1], call[2]), text)
+
+
+def _expanded(text: str, name: str, arguments: str) -> str:
+    if (preset := PRESETS.get(name)) is None:
+        hint = did_you_mean(name, PRESETS, "write fields")
+        raise _refuse(text, f"a preset out of {', '.join(PRESETS)}", repr(name), hint)
+    pairs = [part.partition("=") for part in arguments.split(",")]
+    values = {key.strip(): value.strip() for key, _, value in pairs}
+    if len(pairs) != len(values) or values.keys() != {*preset.parameters}:
+        example = ",".join(f"{parameter}=2" for parameter in preset.parameters)
+        raise _refuse(
+            text,
+            f"{name} with {' and '.join(preset.parameters)}",
+            repr(arguments),
+            f'write "{name}({example})"',
+        )
+    return preset.text.format_map(values)

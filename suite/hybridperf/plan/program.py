@@ -14,15 +14,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.plan.actions import Action, ActionKind
-from hybridperf.plan.orders import one_forward_one_backward
+from hybridperf.plan.schedules import Action, ActionKind, one_forward_one_backward
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hybridperf.plan.fields import PlanFields
 
-__all__ = ["rank_program", "version_of"]
+__all__ = ["most_sends", "rank_program", "version_of"]
 
 #: passes after which a stage's gradients of a micro-batch are complete
 _COMPLETING: Final = (ActionKind.BACKWARD, ActionKind.BACKWARD_WEIGHT)
@@ -36,6 +35,11 @@ def version_of(step: int, staleness: int, oldest: int = 0) -> int:
     unless training resumed from a checkpoint with fewer versions.
     """
     return max(oldest, step - staleness)
+
+
+def most_sends(stages: int) -> int:
+    """Return the largest number of messages in one direction that a stage sends unreceived."""
+    return stages + 1
 
 
 def rank_program(plan: PlanFields, rank: int, steps: range, *, oldest: int = 0) -> Iterator[Action]:

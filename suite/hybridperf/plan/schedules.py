@@ -1,30 +1,192 @@
-"""The registry of pipeline schedules, with their properties in closed form."""
+"""Pipeline schedules: the order of passes of each, its bubble and memory in closed form."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-from hybridperf.plan import orders
+from enum import Enum
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from hybridperf.plan.orders import Pass
+__all__ = [
+    "SCHEDULES",
+    "Action",
+    "ActionKind",
+    "Formula",
+    "Pass",
+    "Schedule",
+    "all_forward_all_backward",
+    "interleaved",
+    "one_forward_one_backward",
+    "zero_bubble_v",
+]
 
-__all__ = ["SCHEDULES", "Formula", "Schedule"]
+
+class ActionKind(Enum):
+    """What a rank does with a micro-batch, a step's gradients, or a version of the weights."""
+
+    RECEIVE_ACTIVATION = "receive activation"
+    FORWARD = "forward"
+    SEND_ACTIVATION = "send activation"
+    RECEIVE_GRADIENT = "receive gradient"
+    BACKWARD = "backward"
+    BACKWARD_INPUT = "backward for inputs"  #: first half of a split backward pass
+    BACKWARD_WEIGHT = "backward for weights"  #: second half of a split backward pass
+    SEND_GRADIENT = "send gradient"
+    REDUCE = "reduce"  #: begin to average the gradients of the step over replicas
+    AWAIT = "await"  #: wait for the averaged gradients of the stage
+    UPDATE = "update"  #: wait for the averaged gradients of the step, and apply them
+    PUBLISH = "publish"  #: make the updated weights available as a version
+    RETIRE = "retire"  #: no later pass needs the version
 
 
-def _in_turns(rank: int, ranks: int, stages: int) -> tuple[int, ...]:
+class Action(NamedTuple):
+    """One action of a program."""
+
+    kind: ActionKind
+    step: int  #: counted from the start of training
+    microbatch: int = 0  #: index in the step, of a pass or a message between stages
+    version: int = 0  #: version of the weights that is computed with, published or retired
+    stage: int = 0  #: index in the pipeline; 0 for actions of a whole rank
+
+
+class Pass(NamedTuple):
+    """A forward or backward pass, or half of a split backward pass."""
+
+    kind: ActionKind
+    stage: int
+    microbatch: int  #: index since the last flush
+
+
+# Diagrams below: one row a rank, one column a unit of time, "." for idle. A pass is its kind (F
+# forward, B backward with "-" for its second unit of time, I and W backward for inputs and for
+# weights) and its micro-batch; lower case in the rank's second stage.
+
+
+def one_forward_one_backward(
+    rank: int, ranks: int, stages: int, microbatches: int
+) -> Iterator[Pass]:
+    """Yield the passes of ``rank`` in the order of Narayanan et al. 2019, between two flushes.
+
+    A rank runs one forward pass ahead for each rank after it::
+
+        rank 0  F0 F1 F2 .  .  .  .  B0 -  F3 B1 -  .  B2 -  .  B3 -
+        rank 1  .  F0 F1 .  .  B0 -  F2 B1 -  F3 B2 -  .  B3 -  .  .
+        rank 2  .  .  F0 B0 -  F1 B1 -  F2 B2 -  F3 B3 -  .  .  .  .
+    """
+    del stages  # one
+    return _one_stage(rank, min(ranks - 1 - rank, microbatches), microbatches)
+
+
+def all_forward_all_backward(
+    rank: int, ranks: int, stages: int, microbatches: int
+) -> Iterator[Pass]:
+    """Yield the passes of ``rank`` in the order of Huang et al. 2019, between two flushes.
+
+    All ranks run all forward passes first::
+
+        rank 0  F0 F1 F2 F3 .  .  .  .  .  .  B0 -  B1 -  B2 -  B3 -
+        rank 1  .  F0 F1 F2 F3 .  .  .  B0 -  B1 -  B2 -  B3 -  .  .
+        rank 2  .  .  F0 F1 F2 F3 B0 -  B1 -  B2 -  B3 -  .  .  .  .
+    """
+    del ranks, stages
+    return _one_stage(rank, microbatches, microbatches)
+
+
+def interleaved(rank: int, ranks: int, stages: int, microbatches: int) -> Iterator[Pass]:
+    """Yield the passes of ``rank``, which has several ``stages``, between two flushes.
+
+    Narayanan et al. 2021, for any number of micro-batches that splits into equal rounds of about as
+    many as there are ranks: a rank takes each round through one of its stages after another::
+
+        rank 0  F0 F1 f0 f1 F2 .  b0 -  F3 b1 -  f2 B0 -  f3 B1 -  .  b2 -  .  b3 -  B2 -  B3 -
+        rank 1  .  F0 F1 f0 b0 -  f1 b1 -  F2 B0 -  F3 B1 -  f2 b2 -  f3 b3 -  B2 -  B3 -  .  .
+    """
+    each = microbatches // max(1, microbatches // ranks)
+    total = stages * microbatches
+    forwards, backwards = (
+        [
+            Pass(kind, place * ranks + rank, number)
+            for start in range(0, microbatches, each)
+            for place in places
+            for number in range(start, min(start + each, microbatches))
+        ]
+        for kind, places in (
+            (ActionKind.FORWARD, range(stages)),
+            (ActionKind.BACKWARD, range(stages - 1, -1, -1)),
+        )
+    )
+    ahead = min(total, (stages - 1) * each + 2 * (ranks - 1 - rank))
+    return _in_turns(forwards, backwards, ahead)
+
+
+# What a rank of a V computes in turn: a kind of pass in the stage on the way down, or up.
+_F0: Final = (ActionKind.FORWARD, 0)
+_F1: Final = (ActionKind.FORWARD, 1)
+_DOWN: Final = ((ActionKind.BACKWARD_INPUT, 0), (ActionKind.BACKWARD_WEIGHT, 0))
+_UP: Final = ((ActionKind.BACKWARD_INPUT, 1), (ActionKind.BACKWARD_WEIGHT, 1))
+
+
+def zero_bubble_v(rank: int, ranks: int, stages: int, microbatches: int) -> Iterator[Pass]:
+    """Yield the passes of ``rank``, which has two stages of a V, between two flushes.
+
+    Qi et al. 2024, section 6. A rank computes gradients of weights where it would wait::
+
+        rank 0  F0 F1 F2 F3 .  f0 i0 w0 f1 i1 w1 f2 i2 w2 I0 W0 f3 i3 w3 I1 W1 .  I2 W2 I3 W3
+        rank 1  .  F0 F1 F2 f0 F3 f1 i0 w0 f2 i1 w1 I0 W0 f3 i2 w2 I1 W1 i3 w3 I2 .  I3 W2 W3
+        rank 2  .  .  F0 f0 F1 f1 F2 f2 i0 w0 F3 I0 W0 f3 i1 w1 I1 W1 i2 w2 I2 i3 I3 W2 w3 W3
+
+    With fewer than 2p - 1 micro-batches on p ranks, the order is the one for 2p - 1, without the
+    passes of the missing micro-batches.
+    """
+    del stages  # two
+    count, after = max(2 * ranks - 1, microbatches), ranks - rank
+    order: Iterable[tuple[ActionKind, int]] = chain(
+        [_F0] * (2 * after - 1),
+        [_F1, _F0] * rank,
+        [_F1, *_UP] * after,
+        [_F0, *_DOWN, _F1, *_UP] * (count - ranks - after + 1),
+        [*_DOWN, _F1, *_UP] * (after - 1),
+        [_DOWN[0], _UP[0]] * rank,
+        _DOWN * after,
+        [_UP[1]] * rank,
+        [_DOWN[1]] * rank,
+    )
+    numbers, at = Counter[tuple[ActionKind, int]](), (rank, 2 * ranks - 1 - rank)
+    for each in order:
+        number = numbers[each]
+        numbers[each] += 1
+        if number < microbatches:
+            yield Pass(each[0], at[each[1]], number)
+
+
+def _one_stage(stage: int, ahead: int, microbatches: int) -> Iterator[Pass]:
+    """Yield the passes of a rank with one stage, ``ahead`` forward passes first."""
+    forwards, backwards = (
+        [Pass(kind, stage, number) for number in range(microbatches)]
+        for kind in (ActionKind.FORWARD, ActionKind.BACKWARD)
+    )
+    return _in_turns(forwards, backwards, ahead)
+
+
+def _in_turns(forwards: Sequence[Pass], backwards: Sequence[Pass], ahead: int) -> Iterator[Pass]:
+    """Yield ``ahead`` forward passes, then a forward and a backward pass in turns, and the rest."""
+    yield from forwards[:ahead]
+    for forward, backward in zip(forwards[ahead:], backwards, strict=False):
+        yield forward
+        yield backward
+    yield from backwards[len(forwards) - ahead :]
+
+
+def _in_a_loop(rank: int, ranks: int, stages: int) -> tuple[int, ...]:
     return tuple(range(rank, ranks * stages, ranks))
 
 
 def _in_a_v(rank: int, ranks: int, stages: int) -> tuple[int, ...]:
     return rank, ranks * stages - 1 - rank
-
-
-def _any(ranks: int, microbatches: int) -> int:
-    return microbatches
 
 
 def _equal_rounds(ranks: int, microbatches: int) -> int:
@@ -37,8 +199,8 @@ def _equal_rounds(ranks: int, microbatches: int) -> int:
 class Formula:
     """A closed form in p pipeline ranks, v stages on each and m micro-batches."""
 
-    text: str  #: as docs/plans.md prints it
-    value: Callable[[int, int, int], float]  #: of p, v and m
+    text: str  #: expression that docs/plans.md prints
+    value: Callable[[int, int, int], float]  #: function of p, v and m
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,16 +218,14 @@ class Schedule:
     stages_vary: bool = False  #: whether a plan may set the number of stages
     split_backward: bool = False  #: whether input and weight gradients are in separate passes
     placement: Callable[[int, int, int], tuple[int, ...]]
-    #: (rank, pipeline ranks, stages on each) -> stages of the rank, in the model's order
+    #: (rank, pipeline ranks, stages per rank) -> stages of the rank, in the model's order
     order: Callable[[int, int, int, int], Iterator[Pass]]
-    #: (rank, pipeline ranks, stages on each, micro-batches) -> its passes between two flushes
-    next_microbatches: Callable[[int, int], int] = _any
+    #: (rank, pipeline ranks, stages per rank, micro-batches) -> its passes between two flushes
+    next_microbatches: Callable[[int, int], int] = lambda ranks, microbatches: microbatches
     #: (pipeline ranks, micro-batches) -> the same number if it can run, else a larger one that can
-    microbatches: str = (
-        "any"  #: the numbers m of micro-batches that p ranks can run, as docs print them
-    )
+    microbatches: str = "any"  #: numbers m of micro-batches that p ranks can run, for docs
     idle_share: Formula
-    #: fraction of a rank's time in a step, if stages are equal, a backward pass takes as long as
+    #: pipeline bubble as a share of the step, if stages are equal, a backward pass takes as long as
     #: two forward passes (each half of a split one as long as one), and sending takes no time
     activations: Formula
     #: peak memory of a rank, in units of the activations of all its stages for one micro-batch
@@ -82,8 +242,8 @@ SCHEDULES: Final = {
             meaning="after a warm-up, one forward pass and one backward pass in turns",
             runtime="Schedule1F1B",
             source="Narayanan et al. 2019, with a flush each step",
-            placement=_in_turns,
-            order=orders.one_forward_one_backward,
+            placement=_in_a_loop,
+            order=one_forward_one_backward,
             next_microbatches=lambda ranks, microbatches: max(ranks, microbatches),
             microbatches="at least p",
             idle_share=_FLUSHED,
@@ -94,8 +254,8 @@ SCHEDULES: Final = {
             meaning="all forward passes, then all backward passes",
             runtime="ScheduleGPipe",
             source="Huang et al. 2019",
-            placement=_in_turns,
-            order=orders.all_forward_all_backward,
+            placement=_in_a_loop,
+            order=all_forward_all_backward,
             idle_share=_FLUSHED,
             activations=Formula("m", lambda p, v, m: m),
         ),
@@ -106,8 +266,8 @@ SCHEDULES: Final = {
             source="Narayanan et al. 2021",
             stages=2,
             stages_vary=True,
-            placement=_in_turns,
-            order=orders.interleaved,
+            placement=_in_a_loop,
+            order=interleaved,
             next_microbatches=_equal_rounds,
             microbatches="a multiple of max(1, m // p)",
             idle_share=Formula(
@@ -128,7 +288,7 @@ SCHEDULES: Final = {
             stages=2,
             split_backward=True,
             placement=_in_a_v,
-            order=orders.zero_bubble_v,
+            order=zero_bubble_v,
             idle_share=Formula(
                 "1 - 3*m / (3*m + max((p - 1) / 2, 2*p - 1 - m))",
                 lambda p, v, m: 1 - 3 * m / (3 * m + max((p - 1) / 2, 2 * p - 1 - m)),

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from operator import mul
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hybridperf.plan.actions import ActionKind
 from hybridperf.plan.fields import PlanFields
 from hybridperf.plan.program import rank_program
+from hybridperf.plan.schedules import ActionKind
 from hybridperf.projection.simulate import fewer_microbatches
 from hybridperf.projection.traffic import (
     FLOAT_BYTES,

@@ -24,8 +24,8 @@ from hybridperf.projection.units import UnitTable, UnitTimes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from hybridperf.plan.actions import Action
     from hybridperf.plan.fields import PlanFields
+    from hybridperf.plan.schedules import Action
     from hybridperf.projection.units import Unit
 
 __all__ = [

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.log import keys
-from hybridperf.plan.actions import ActionKind
 from hybridperf.plan.fields import FIELDS
 from hybridperf.plan.program import rank_program
+from hybridperf.plan.schedules import ActionKind
 from hybridperf.projection.costs import busiest_s, plan_at_least_s, plan_costs
 from hybridperf.projection.memory import Memory, memory_bytes
 from hybridperf.projection.partition import Outcome, best_cuts, partition, stage_cuts
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hybridperf.plan import ParallelPlan
-    from hybridperf.plan.actions import Action
+    from hybridperf.plan.schedules import Action
     from hybridperf.projection.network import Network
     from hybridperf.projection.simulate import Costs
     from hybridperf.projection.units import UnitTable, UnitTiming

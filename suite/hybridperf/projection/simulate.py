@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hybridperf.plan.actions import ActionKind
+from hybridperf.plan.schedules import ActionKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hybridperf.plan import ParallelPlan
-    from hybridperf.plan.actions import Action
+    from hybridperf.plan.schedules import Action
 
 __all__ = [
     "PASSES",

@@ -11,9 +11,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hybridperf.plan.actions import ActionKind
 from hybridperf.plan.fields import FIELDS
-from hybridperf.plan.schedules import SCHEDULES
+from hybridperf.plan.schedules import SCHEDULES, ActionKind
 from hybridperf.projection.network import all_gather, all_reduce, reduce_scatter
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from hybridperf.score.scaling import METHOD as SCALING_METHOD
 from hybridperf.score.scaling import METRICS, metric_words
 from hybridperf.score.scaling.side import plan_ranks
 from hybridperf.score.slow_steps import why_slow
-from hybridperf.system.counts import accelerators_per_node, device_count
-from hybridperf.system.show import show
+from hybridperf.system.catalog import accelerators_per_node, device_count
+from hybridperf.system.describe import show
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,7 +10,7 @@ from hybridperf.evidence.tensors import read_tensors
 from hybridperf.log import keys
 from hybridperf.log.package import NAME, PUT_BACK
 from hybridperf.rules.rule import Deviation, rule
-from hybridperf.tasks.tensors import accepted_tensors
+from hybridperf.tasks.registry import accepted_tensors
 from hybridperf.untrusted import (
     PREDICTIONS_CAP_BYTES,
     WEIGHTS_CAP_BYTES,

@@ -15,10 +15,13 @@ from hybridperf.plan import ParallelPlan
 from hybridperf.projection.units import load_units
 from hybridperf.rules.rule import Deviation, rule
 from hybridperf.score.convergence import count_key, samples_at
-from hybridperf.system.catalog import find_accelerator
-from hybridperf.system.counts import accelerator_count, accelerators_per_node, device_count
-from hybridperf.tasks.registry import find_task, task_names
-from hybridperf.tasks.tensors import accepted_tensors
+from hybridperf.system.catalog import (
+    accelerator_count,
+    accelerators_per_node,
+    device_count,
+    find_accelerator,
+)
+from hybridperf.tasks.registry import accepted_tensors, find_task, task_names
 from hybridperf.untrusted import COUNT_CAP, number, whole
 
 if TYPE_CHECKING:

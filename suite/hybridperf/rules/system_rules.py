@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.findings import Severity
 from hybridperf.rules.rule import Deviation, first_of, rule
-from hybridperf.system.counts import accelerators_per_node, node_count
+from hybridperf.system.catalog import accelerators_per_node, node_count
 from hybridperf.untrusted import stated_whole
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from hybridperf.run.provenance import code_facts, file_sha256
 from hybridperf.run.scratch import remove_folder
 from hybridperf.run.spec import weights_parts
 from hybridperf.tasks.data import data_contents
-from hybridperf.tasks.tensors import accepted_tensors, tensor_values
+from hybridperf.tasks.registry import accepted_tensors, tensor_values
 from hybridperf.untrusted import WEIGHTS_CAP_BYTES, reason
 
 if TYPE_CHECKING:

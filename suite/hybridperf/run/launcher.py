@@ -22,7 +22,7 @@ from hybridperf.run.provenance import top_folder
 from hybridperf.run.sandbox import clean_environment, policy_of
 from hybridperf.run.scratch import Scratch
 from hybridperf.run.spec import NODE_VARIABLE, RUN_VARIABLE
-from hybridperf.system.cpu import probe_processor
+from hybridperf.system.host import probe_processor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,7 +10,7 @@ from hybridperf.findings import Finding
 from hybridperf.projection.profile import Profile
 from hybridperf.run.trainer_answers import answer, cache, cache_place, made_with
 from hybridperf.system.accelerators import probe_accelerators
-from hybridperf.system.cpu import OtherProcesses, probe_processor
+from hybridperf.system.host import OtherProcesses, probe_processor
 from hybridperf.tasks.registry import read_task
 from hybridperf.untrusted import read_object
 

@@ -16,7 +16,7 @@ from hybridperf.plan import TrainingConfig
 from hybridperf.run.nodes import Nodes
 from hybridperf.run.provenance import package_folder
 from hybridperf.system.accelerators import usable_devices
-from hybridperf.system.name import entry_name, system_name
+from hybridperf.system.describe import entry_name, system_name
 from hybridperf.system.software import torch_folder
 from hybridperf.tasks.data import require_readable
 from hybridperf.tasks.overrides import apply_overrides, judge_division

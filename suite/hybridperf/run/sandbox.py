@@ -24,7 +24,7 @@ from hybridperf.system import toolkit
 from hybridperf.system.landlock import Policy, landlock_abi, why_no_landlock
 from hybridperf.system.namespaces import why_no_namespaces
 from hybridperf.tasks.data import data_files, in_memory
-from hybridperf.tasks.data.folder import DATA_VARIABLE
+from hybridperf.tasks.data.samples import DATA_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

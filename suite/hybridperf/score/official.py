@@ -15,8 +15,7 @@ from hybridperf.score.rcp_of_result import agreed_batch, convergence_of, publish
 from hybridperf.score.run_score import known_mean
 from hybridperf.score.score import score_result
 from hybridperf.score.validity import Judgement
-from hybridperf.system.catalog import find_accelerator
-from hybridperf.system.counts import accelerator_count
+from hybridperf.system.catalog import accelerator_count, find_accelerator
 from hybridperf.tasks.mlperf import availability
 
 if TYPE_CHECKING:

@@ -8,12 +8,16 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from hybridperf.system import files, nvml
-from hybridperf.system.cpu import probe_processor
-from hybridperf.system.host import probe_memory
-from hybridperf.system.nvml import Nvml
+from hybridperf.system import files
+from hybridperf.system.host import probe_memory, probe_processor
 from hybridperf.system.software import torch_build, torch_release
-from hybridperf.system.toolkit import compute_capability, driver_toolkit, visible_gpus
+from hybridperf.system.toolkit import (
+    Nvml,
+    compute_capability,
+    driver_toolkit,
+    nvml_session,
+    visible_gpus,
+)
 
 __all__ = [
     "Accelerators",
@@ -46,7 +50,7 @@ def probe_accelerators(root: Path = Path("/")) -> Accelerators:
         for card in files.children(root / "sys/class/drm", "card*")
     }
     vendors = sorted(_VENDORS[vendor] for vendor in ids if vendor in _VENDORS)
-    with nvml.session(root) as library:
+    with nvml_session(root) as library:
         if library is None:
             names = gpu_models(root) or _other_accelerators()
             gpus = [_named_only(name) for name in names]
@@ -81,7 +85,7 @@ def gpu_models(root: Path = Path("/")) -> list[str]:
 
     Without NVML, they are read from the driver's files in /proc.
     """
-    with nvml.session(root) as library:
+    with nvml_session(root) as library:
         if library is not None:
             handles = library.handles()
             names = [library.text("DeviceGetName", handle) for handle in handles]

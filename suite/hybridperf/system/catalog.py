@@ -1,4 +1,4 @@
-"""Look up the vendors' peak FLOP/s and bandwidths of known accelerators."""
+"""Read system descriptions: counts of devices, and the vendors' figures of known accelerators."""
 
 from __future__ import annotations
 
@@ -7,11 +7,62 @@ import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hybridperf.tasks.schema import build
+from hybridperf.untrusted import DEVICES_CAP, stated_whole
 
-__all__ = ["Accelerator", "find_accelerator", "known_accelerators"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "Accelerator",
+    "accelerator_count",
+    "accelerators_per_node",
+    "device_count",
+    "find_accelerator",
+    "known_accelerators",
+    "node_count",
+]
+
+
+def node_count(description: Mapping[str, object]) -> int | None:
+    """Return the number of nodes, at least 1; None if not stated."""
+    return stated_whole(description.get("number_of_nodes"), 1)
+
+
+def accelerators_per_node(description: Mapping[str, object]) -> int | None:
+    """Return the number of accelerators per node, which may be 0; None if not stated."""
+    return stated_whole(description.get("accelerators_per_node"))
+
+
+def accelerator_count(description: Mapping[str, object] | None) -> int | None:
+    """Return the number of accelerators of all nodes, which may be 0; None if unknown.
+
+    ``number_of_nodes`` does not default to 1, since MLPerf requires it.
+    """
+    stated = description or {}
+    return _product(node_count(stated), accelerators_per_node(stated))
+
+
+def device_count(description: Mapping[str, object] | None) -> int | None:
+    """Return the number of accelerators, or else cores, of all nodes; None if unknown."""
+    stated = description or {}
+    if accelerators_per_node(stated):
+        return accelerator_count(stated)
+    cores = stated_whole(stated.get("host_processor_core_count"), 1)
+    sockets = stated_whole(stated.get("host_processors_per_node"), 1) or 1
+    return _product(node_count(stated), sockets, cores)
+
+
+def _product(*counts: int | None) -> int | None:
+    total = 1
+    for count in counts:
+        if count is None:
+            return None
+        total *= count
+    return total if total <= DEVICES_CAP else None
+
 
 _FILE: Final = Path(__file__).with_suffix(".toml")
 _LONGEST: Final = 200  # maximum number of characters matched

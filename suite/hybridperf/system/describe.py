@@ -1,22 +1,25 @@
-"""Build the system description: MLPerf's fields and the underlying measurements."""
+"""Describe the system in MLPerf's fields and by the measurements behind them; name and show it."""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from hybridperf.system import toolkit
 from hybridperf.system.accelerators import Accelerators, probe_accelerators
-from hybridperf.system.cpu import Processor, probe_processor
 from hybridperf.system.host import (
     Adapter,
-    Memory,
+    HostMemory,
+    HostSurroundings,
+    Processor,
     Storage,
-    Surroundings,
     probe_memory,
     probe_network,
+    probe_processor,
     probe_storage,
     probe_surroundings,
 )
@@ -24,18 +27,17 @@ from hybridperf.system.privacy import Guard
 from hybridperf.system.software import Software, probe_software, torch_build
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from hybridperf.system.accelerators import Accelerators
-    from hybridperf.system.cpu import Processor
-    from hybridperf.system.host import Storage
+    from collections.abc import Iterable, Mapping
 
 __all__ = [
     "Machine",
     "counted",
     "describe",
     "describe_with_torch",
+    "entry_name",
     "gibibytes",
+    "show",
+    "system_name",
 ]
 
 
@@ -43,11 +45,11 @@ class Machine(TypedDict):
     """The measured description; unknown values are None or empty, names include units."""
 
     processor: Processor
-    memory: Memory
+    memory: HostMemory
     storage: Storage
     accelerators: Accelerators
     network: list[Adapter]
-    surroundings: Surroundings
+    surroundings: HostSurroundings
     software: Software
 
 
@@ -216,3 +218,116 @@ def _kibibytes(size_bytes: int) -> str:
 
 def _rate(bits_per_second: int | None) -> str:
     return f"{bits_per_second / 1e9:g} Gb/s" if bits_per_second else ""
+
+
+_LONGEST = 64
+_HASH = 8
+# Words of processor names that do not distinguish models.
+_NOISE = re.compile(
+    r"\((?:R|TM)\)|@.*|\bwith\b.*|\bw/.*|\b\d+-Core\b|\b(?:CPU|Processor)\b", re.IGNORECASE
+)
+
+
+def system_name(description: Mapping[str, object]) -> str:
+    """Return a name such as ``2c-amd-epyc`` or ``8x-nvidia-h200`` for a result of `describe`.
+
+    With several nodes, their number is prefixed, as in ``2nodes-8x-nvidia-h200``. The name is a
+    valid file name and equal for machines of one kind.
+    """
+    nodes = str(description.get("number_of_nodes", "1"))
+    name = _machine_name(cast("Machine", description["hybridperf"]))
+    return name if nodes == "1" else _cut(f"{nodes}nodes-{name}")
+
+
+def _machine_name(machine: Machine) -> str:
+    if used := machine["accelerators"]["used"]:
+        names = [
+            gpu["name"] for gpu in machine["accelerators"]["gpus"] if gpu["used"] and gpu["name"]
+        ]
+        return _safe(f"{used}x", names[0] if names else "gpu")
+    processor = machine["processor"]
+    model = _NOISE.sub(" ", processor["model"])
+    return _safe(f"{processor['usable_cores']}c", model, processor["architecture"], "cpu")
+
+
+def entry_name(machine: str, plan: str) -> str:
+    """Return the folder name of results of ``plan`` on ``machine``.
+
+    Names that are too long are truncated and end in a hash of the full name.
+    """
+    name = f"{machine}-{plan}"
+    if len(name) <= _LONGEST:
+        return name
+    mark = hashlib.sha256(name.encode(errors="backslashreplace")).hexdigest()[:_HASH]
+    return f"{name[: _LONGEST - _HASH - 1].rstrip('-.')}-{mark}"
+
+
+def _safe(count: str, *candidates: str) -> str:
+    """Join the count and the first candidate that contains letters or digits."""
+    words = (re.sub(r"[^a-z0-9.]+", "-", candidate.lower()).strip("-.") for candidate in candidates)
+    return _cut(f"{count}-{next(filter(None, words), 'unknown')}")
+
+
+def _cut(name: str) -> str:
+    return name[:_LONGEST].rstrip("-.")
+
+
+def show(description: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return (label, value) rows of the known facts of `describe`, most important first."""
+    machine = cast("Machine", description["hybridperf"])
+    memory, around, software = machine["memory"], machine["surroundings"], machine["software"]
+    usable = memory["usable_bytes"]
+    virtual = around["hypervisor"] or ("yes" if around["virtual_machine"] else "")
+    disks = counted(
+        _joined(gibibytes(disk["size_bytes"]), disk["kind"], disk["model"])
+        for disk in machine["storage"]["disks"]
+    )
+    rows = [
+        ("system", str(description.get("system_name", ""))),
+        ("accelerators", _used(machine["accelerators"])),
+        ("accelerator links", str(description["accelerator_interconnect_topology"])),
+        ("processor", machine["processor"]["model"] or machine["processor"]["architecture"]),
+        ("cores", _cores(machine["processor"])),
+        ("caches", str(description["host_processor_caches"])),
+        ("memory", gibibytes(memory["size_bytes"])),
+        ("usable memory", "" if usable == memory["size_bytes"] else gibibytes(usable)),
+        ("disks", disks),
+        ("file system", machine["storage"]["filesystem"]),
+        ("network", str(description["host_networking"])),
+        ("operating system", _joined(around["operating_system"], around["kernel"])),
+        ("container", around["container"]),
+        ("virtual machine", virtual),
+        ("clock source", around["clock_source"]),
+        ("python", _joined(software["python_implementation"], software["python"])),
+        ("framework", str(description["framework"])),
+        ("driver", machine["accelerators"]["driver"]),
+        ("libraries", _pairs(software["libraries"])),
+        ("environment", _pairs(software["environment"])),
+    ]
+    return [(label, value) for label, value in rows if value]
+
+
+def _used(accelerators: Accelerators) -> str:
+    used = [gpu for gpu in accelerators["gpus"] if gpu["used"]]
+    known = counted(_joined(gpu["name"], gibibytes(gpu["memory_bytes"])) for gpu in used)
+    return known or (f"{accelerators['used']}x GPU" if accelerators["used"] else "")
+
+
+def _cores(processor: Processor) -> str:
+    parts = [f"{processor['usable_cores']} usable"]
+    if processor["physical_cores"]:
+        parts += [f"{processor['physical_cores']} physical"]
+    parts += [f"{processor['logical_cpus']} logical"]
+    if processor["sockets"]:
+        parts += [f"{processor['sockets']} socket{'s' if processor['sockets'] > 1 else ''}"]
+    if (nodes := len(processor["numa_nodes"])) > 1:
+        parts += [f"{nodes} NUMA nodes"]
+    return ", ".join(parts)
+
+
+def _pairs(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items() if value)
+
+
+def _joined(*words: str) -> str:
+    return " ".join(filter(None, words))

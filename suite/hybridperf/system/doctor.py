@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from hybridperf.errors import UserError, missing_package
-from hybridperf.system import files, nvml
+from hybridperf.system import files
 from hybridperf.system.accelerators import probe_accelerators
 from hybridperf.system.describe import gibibytes
 from hybridperf.system.host import LEAST_SHARED_BYTES, available_bytes, shared_memory_bytes
 from hybridperf.system.landlock import landlock_abi, why_no_landlock
 from hybridperf.system.namespaces import why_no_namespaces
 from hybridperf.system.software import torch_folder, torch_release
-from hybridperf.system.toolkit import judge_toolkit
+from hybridperf.system.toolkit import has_driver, has_nvml, judge_toolkit
 from hybridperf.tasks.data import check_data
 from hybridperf.tasks.registry import find_task, task_names
 
@@ -308,11 +308,11 @@ def examine_graphics(root: Path = Path("/")) -> Iterator[Diagnosis]:
     """Examine driver, packages and visible GPUs; without GPUs, runs use processor cores."""
     found = probe_accelerators(root)
     count = found["used"]
-    if nvml.has_driver(root):
+    if has_driver(root):
         yield _judge(
             "nvidia-ml-py",
-            nvml.is_installed(),
-            "installed" if nvml.is_installed() else "not installed",
+            has_nvml(),
+            "installed" if has_nvml() else "not installed",
             "Install it with 'pip install nvidia-ml-py' to describe the GPUs fully.",
             needed=False,
         )

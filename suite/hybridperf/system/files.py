@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
-__all__ = ["children", "cpu_list", "fields", "link_name", "number", "size_bytes", "text"]
+__all__ = [
+    "GroupLimits",
+    "children",
+    "cpu_list",
+    "fields",
+    "group_limits",
+    "integer",
+    "link_name",
+    "size_bytes",
+    "text",
+]
 
 _SIZE = re.compile(r"(\d{1,15})\s*([KMG]?)")
 _RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
@@ -23,7 +34,7 @@ def text(path: Path) -> str:
     return content.decode(errors="replace").replace("\0", " ").strip()
 
 
-def number(path: Path) -> int | None:
+def integer(path: Path) -> int | None:
     """Return the whole number in the file; None if there is none."""
     found = re.fullmatch(r"-?\d{1,19}", text(path))
     return int(found[0]) if found else None
@@ -68,3 +79,51 @@ def link_name(path: Path) -> str:
         return path.readlink().name
     except OSError:
         return ""
+
+
+_UNLIMITED_BYTES = 1 << 60  # version 1 writes a number near 2**63 for "no limit"
+
+
+class GroupLimits(NamedTuple):
+    """The limits of control groups (cgroups v1 and v2); None if unlimited."""
+
+    cpus: float | None  #: CPU quota in processors, such as 1.5
+    memory_bytes: int | None
+
+
+def group_limits(root: Path = Path("/")) -> GroupLimits:
+    """Return the tightest limits of this process's control groups and their ancestors."""
+    cpus = [quota for folder in _groups(root, "cpu") if (quota := _cpu_quota(folder))]
+    memory = [
+        size
+        for folder in _groups(root, "memory")
+        for name in ("memory.max", "memory.limit_in_bytes")
+        if (size := integer(folder / name)) and size < _UNLIMITED_BYTES
+    ]
+    return GroupLimits(min(cpus, default=None), min(memory, default=None))
+
+
+def _groups(root: Path, controller: str) -> Iterator[Path]:
+    mounted = root / "sys/fs/cgroup"
+    for line in text(root / "proc/self/cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, group = rest.partition(":")
+        if controllers == "":
+            base = mounted
+        elif controller in controllers.split(","):
+            base = mounted / controller
+        else:
+            continue
+        # In a container, the path may be that of the host; then only the base exists.
+        inside = Path(group.strip("/"))
+        yield from (base / part for part in (inside, *inside.parents) if ".." not in part.parts)
+
+
+def _cpu_quota(folder: Path) -> float | None:
+    quota, _, period = text(folder / "cpu.max").partition(" ")
+    if not quota:
+        quota = text(folder / "cpu.cfs_quota_us")
+        period = text(folder / "cpu.cfs_period_us")
+    if quota.isdecimal() and period.isdecimal() and int(period) > 0:
+        return int(quota) / int(period)
+    return None

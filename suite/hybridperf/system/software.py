@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding
 from hybridperf.system import files, toolkit
 from hybridperf.system.privacy import Guard, allowed_environment
 
@@ -181,8 +180,13 @@ def torch_build() -> dict[str, object]:
     except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
         found = _without_command(error)
         remedy = "give the same command again; if that fails too, install PyTorch again"
-        finding = Finding("system.torch", "an answer of PyTorch about its build", found, remedy)
-        raise UserError(finding, ExitCode.ENVIRONMENT) from error
+        raise UserError.of(
+            "system.torch",
+            "an answer of PyTorch about its build",
+            found,
+            remedy,
+            exit_code=ExitCode.ENVIRONMENT,
+        ) from error
     guard = Guard.of_this_machine()
     return {key: guard.scrub(value) for key, value in values.items()}
 

@@ -6,7 +6,7 @@ import dataclasses
 import tomllib
 from typing import TYPE_CHECKING, Any
 
-from hybridperf.errors import ExitCode, UserError
+from hybridperf.errors import UserError
 from hybridperf.findings import Finding
 from hybridperf.spelling import did_you_mean
 from hybridperf.tasks.schema import build
@@ -122,6 +122,4 @@ def judge_division(task: Task, reference: Task, division: Division) -> list[Find
 
 
 def _refuse(text: str, expected: str, found: str, remedy: str) -> UserError:
-    return UserError(
-        Finding("task.override", expected, found, remedy, path=f"--set {text}"), ExitCode.USAGE
-    )
+    return UserError.of("task.override", expected, found, remedy, path=f"--set {text}")

@@ -1,4 +1,4 @@
-"""Find and read tasks: those of the suite by name, those of users by file."""
+"""Find and read tasks, and the tensors of their models: the suite's by name, users' by file."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import functools
 import hashlib
 import tomllib
 from pathlib import Path
+from typing import Any, Final
 
-from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding, visible
+from hybridperf.errors import UserError
+from hybridperf.findings import visible
 from hybridperf.spelling import did_you_mean
 from hybridperf.tasks.schema import build
 from hybridperf.tasks.task import Task, out_of_bounds
 
 __all__ = [
+    "accepted_tensors",
     "find_task",
     "is_of_suite",
     "named_task",
@@ -21,9 +23,11 @@ __all__ = [
     "read_task",
     "task_names",
     "task_path",
+    "tensor_values",
 ]
 
-_ROOT = Path(__file__).parent
+_ROOT: Final = Path(__file__).parent
+_TENSORS: Final = _ROOT / "tensors.toml"
 
 
 def task_names() -> list[str]:
@@ -68,13 +72,12 @@ def task_path(name: str) -> Path:
     """
     names = task_names()
     if name not in names:
-        found = Finding(
+        raise UserError.of(
             "task.unknown",
             "the name of a task",
             repr(name),
             f"{did_you_mean(name, names, most=3)} 'hybridperf list' shows all".lstrip(),
         )
-        raise UserError(found, ExitCode.USAGE)
     return _ROOT / f"{name}.toml"
 
 
@@ -105,13 +108,31 @@ def parse_task(content: bytes, path: str) -> Task:
     table["sha256"] = hashlib.sha256(content).hexdigest()
     task = build(Task, table, path=visible(path))
     for expected, found in out_of_bounds(task):
-        finding = Finding("task.bounds", expected, found, "correct it", path=visible(path))
-        raise UserError(finding, ExitCode.USAGE)
+        raise UserError.of("task.bounds", expected, found, "correct it", path=visible(path))
     return task
 
 
 def _refuse(path: str, found: str) -> UserError:
-    finding = Finding(
+    return UserError.of(
         "task.file", "a TOML file of UTF-8 text", found, "correct it", path=visible(path)
     )
-    return UserError(finding, ExitCode.USAGE)
+
+
+def accepted_tensors(task: Task) -> tuple[str, ...]:
+    """Return the accepted SHA-256 of names and shapes of the tensors; empty if any model may be.
+
+    A user's own task states them itself, as ``tensors_sha256``.
+    """
+    stated = _tensors().get(task.name, {}).get(str(task.version))
+    return task.tensors_sha256 or ((stated["sha256"],) if stated else ())
+
+
+def tensor_values(task: Task) -> int | None:
+    """Return how many numbers the tensors of the task's model hold; None if any model may be."""
+    stated = _tensors().get(task.name, {}).get(str(task.version))
+    return None if task.tensors_sha256 or stated is None else int(stated["values"])
+
+
+@functools.cache
+def _tensors() -> dict[str, Any]:
+    return tomllib.loads(_TENSORS.read_text(encoding="utf-8"))

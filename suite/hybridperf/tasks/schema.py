@@ -10,8 +10,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 
-from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding
+from hybridperf.errors import UserError
 
 __all__ = ["build", "build_rows"]
 
@@ -91,5 +90,4 @@ def _dotted(at: str, key: str) -> str:
 
 
 def _refuse(path: str, key: str, expected: str, found: str) -> UserError:
-    finding = Finding("task.schema", f"{expected} at {key!r}", found, "correct it", path=path)
-    return UserError(finding, ExitCode.USAGE)
+    return UserError.of("task.schema", f"{expected} at {key!r}", found, "correct it", path=path)

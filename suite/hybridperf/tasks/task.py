@@ -17,10 +17,12 @@ __all__ = [
     "Data",
     "Decay",
     "Division",
+    "EvaluationSchedule",
     "Limits",
     "Optimizer",
     "OptimizerName",
     "Parallel",
+    "ReferenceRuns",
     "Task",
     "Text",
     "Training",
@@ -52,7 +54,12 @@ class Text:
     tokens: int  #: per sample, including the class token and two separators
     masked: int  #: tokens per sample to be predicted
     vocabulary: int  #: number of entries
-    vocabulary_sha256: str  #: of the file vocab.txt
+    vocabulary_sha256: str  #: SHA-256 of the file vocab.txt
+
+    @property
+    def window(self) -> int:
+        """Return the tokens of a sample without its class token and two separators."""
+        return self.tokens - 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +68,13 @@ class Data:
 
     name: str  #: name of a loader in `hybridperf.tasks.data`
     source: str  #: name of the source, for messages
-    sha256: str  #: of the decompressed source, unless its loader defines another checksum
+    sha256: str  #: SHA-256 of the decompressed source, or the checksum that its loader defines
     split: str  #: the published rule that divides training from evaluation samples
     train_samples: int
     eval_samples: int
-    mean: float = 0.0  #: of the training images, for normalisation
+    mean: float = 0.0  #: mean of the training images, for normalisation
     std: float = 1.0
-    channel_means: tuple[float, ...] = ()  #: of colour images: red, green and blue
+    channel_means: tuple[float, ...] = ()  #: means of red, green and blue, for colour images
     channel_stds: tuple[float, ...] = ()
     editions: dict[str, str] | None = None
     #: SHA-256 of known editions by name; if given, other editions are accepted too, and results
@@ -86,7 +93,7 @@ class Quality:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class EvaluationSchedule:
     """The evaluation schedule; evaluations count towards the time to train."""
 
     first_epoch: int
@@ -142,17 +149,17 @@ class Optimizer:
     name: OptimizerName
     lr: float  #: base learning rate, reached at the end of the warm-up
     end_lr: float  #: learning rate at the end of the decay
-    momentum: float = 0.0  #: of sgd and lars
-    nesterov: bool = False  #: of sgd and lars
+    momentum: float = 0.0  #: for sgd and lars
+    nesterov: bool = False  #: for sgd and lars: Nesterov momentum
     weight_decay: float
-    warmup_epochs: float  #: linear from zero; may be fractional
-    decay_epochs: int  #: counted from the start of training, including the warm-up
-    schedule: Decay = "cosine"  #: after the warm-up
-    power: float = 2.0  #: of the schedule poly
-    beta1: float = 0.9  #: of adamw and lamb: decay of the running mean of gradients
-    beta2: float = 0.999  #: of adamw and lamb: decay of the running mean of squared gradients
-    epsilon: float = 1e-8  #: of adamw, lars and lamb: added to the denominator
-    trust_coefficient: float = 0.001  #: of lars: factor of the ratio of weight to gradient norm
+    warmup_epochs: float  #: linear warm-up from zero; may be fractional
+    decay_epochs: int  #: last epoch of the decay, counted from the start of training
+    schedule: Decay = "cosine"  #: decay after the warm-up
+    power: float = 2.0  #: exponent of the schedule poly
+    beta1: float = 0.9  #: for adamw and lamb: decay of the running mean of gradients
+    beta2: float = 0.999  #: for adamw and lamb: decay of the running mean of squared gradients
+    epsilon: float = 1e-8  #: for adamw, lars and lamb: added to the denominator
+    trust_coefficient: float = 0.001  #: for lars: factor of the ratio of weight to gradient norm
     clip_norm: float = 0.0  #: largest gradient norm of the whole model; 0 for no clipping
 
 
@@ -187,7 +194,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class ReferenceRuns:
     """Runs of the reference trainer, which show how many samples convergence takes."""
 
     plan: str
@@ -203,7 +210,7 @@ class Parallel:
 
     tensor_sizes: tuple[int, ...] = ()
     #: numbers that tensor parallelism must divide, such as of attention heads; empty: no tp
-    tokens: int | None = None  #: per sample, if units can work on parts of the tokens
+    tokens: int | None = None  #: tokens per sample, if units can work on parts of them
     batch_norm: bool = True  #: whether any unit normalises over the batch
     tied: bool = False  #: whether two units share a parameter
 
@@ -222,16 +229,16 @@ class Task:
     model: dict[str, object]  #: hyperparameters of the model, read by its family
     data: Data
     quality: Quality
-    evaluation: Evaluation
+    evaluation: EvaluationSchedule
     limits: Limits
     runs: Runs
     training: Training
     optimizer: Optimizer
     closed: dict[str, Bound]  #: hyperparameters that the closed division may change
-    reference: Reference | None = None
+    reference: ReferenceRuns | None = None
     parallel: Parallel = Parallel()
-    tensors_sha256: tuple[str, ...] = ()  #: of a user's own task: see `hybridperf.tasks.tensors`
-    sha256: str = field(default="", kw_only=True)  #: of the task file
+    tensors_sha256: tuple[str, ...] = ()  #: of a user's own model: see `accepted_tensors`
+    sha256: str = field(default="", kw_only=True)  #: SHA-256 of the task file
 
     def __post_init__(self) -> None:
         units = (name for unit in self.units for name in _numbered(unit, self.model))
@@ -299,7 +306,7 @@ def _numbered(unit: str, model: Mapping[str, object]) -> Iterator[str]:
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,30}/[a-z0-9][a-z0-9_.-]{0,30}")
 _MOST_EPOCHS: Final = 100_000
 _MOST_MIXUP: Final = 100  #: above, Beta(mixup, mixup) gives shares near one half only
-_LEAST_TOKENS: Final = 8  #: of a sample of text, so that each of its segments is not empty
+_LEAST_TOKENS: Final = 8  #: tokens of a sample of text with which no segment is empty
 _MOST_TOKENS: Final = 2**16  #: a token's number and its position fit into two bytes each
 
 

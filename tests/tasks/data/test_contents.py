@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.tasks.data import contents
-from hybridperf.tasks.data.contents import RECORD, contents_sha256
+from hybridperf.tasks.data import samples
+from hybridperf.tasks.data.samples import RECORD, contents_sha256
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    monkeypatch.setattr(contents, "_HASHED", {})
-    monkeypatch.setattr(contents, "_LONG_BYTES", 8)
+    monkeypatch.setattr(samples, "_HASHED", {})
+    monkeypatch.setattr(samples, "_LONG_BYTES", 8)
     paths = [tmp_path / "train" / "a", tmp_path / "val" / "b"]
     for path in paths:
         path.parent.mkdir()
@@ -45,8 +45,8 @@ def test_a_large_data_set_is_read_once(
     files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = contents_sha256(files)
-    monkeypatch.setattr(contents, "_HASHED", {})  # as in another process
-    monkeypatch.setattr(contents, "_hashed", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(samples, "_HASHED", {})  # as in another process
+    monkeypatch.setattr(samples, "_hashed", lambda *_: pytest.fail("read again"))
 
     assert contents_sha256(files) == before
     assert json.loads((tmp_path / RECORD).read_text())["sha256"] == before
@@ -63,7 +63,7 @@ def test_a_record_that_is_none_is_written_anew(files: list[Path], tmp_path: Path
 def test_a_small_data_set_leaves_no_record(
     files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contents, "_LONG_BYTES", 17)
+    monkeypatch.setattr(samples, "_LONG_BYTES", 17)
 
     contents_sha256(files)
 

@@ -12,11 +12,11 @@ from hybridperf.tasks.data import (
     check_data,
     drop_from_page_cache,
     load,
+    pictures,
     prepare,
     require_readable,
-    verify,
 )
-from hybridperf.tasks.data.folder import DATA_VARIABLE
+from hybridperf.tasks.data.samples import DATA_VARIABLE
 from hybridperf.tasks.task import Data
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def test_images_are_decoded_once(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert told[-1] == (10, 10, "10 images")
     assert not prepare(PICTURES, lambda *_: pytest.fail("decoded again"))
 
-    monkeypatch.setattr(verify, "_DECODED", set())  # as in another process
+    monkeypatch.setattr(pictures, "_DECODED", set())  # as in another process
     assert not prepare(PICTURES, lambda *_: pytest.fail("decoded again"))
     for path in folder.glob("hybridperf_*"):
         path.write_bytes(b"[" * 10_000)
@@ -201,11 +201,11 @@ def test_in_a_read_only_folder_images_are_decoded_once_per_process(
     def refuse(*_: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(verify, "write_atomically", refuse)  # root may write everywhere
+    monkeypatch.setattr(pictures, "write_atomically", refuse)  # root may write everywhere
 
     assert prepare(PICTURES, lambda *_: None)
     assert not prepare(PICTURES, lambda *_: None)
-    monkeypatch.setattr(verify, "_DECODED", set())
+    monkeypatch.setattr(pictures, "_DECODED", set())
     assert prepare(PICTURES, lambda *_: None)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.cli.options import add_format
 from hybridperf.cli.printing import print_json, print_line, terminal_width
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding, visible
+from hybridperf.findings import visible
 from hybridperf.log.package import only_result
 from hybridperf.log.rounds import find_packages
 from hybridperf.report.judged import Entry, judged_entries
@@ -60,23 +60,21 @@ def execute(options: argparse.Namespace) -> ExitCode:
     """Print how B differs from A."""
     a, b = _read(options.a, options.b)
     if a.task != b.task:
-        finding = Finding(
+        raise UserError.of(
             "compare.benchmark",
             visible(f"a result of {_task(a, b)}"),
             visible(f"one of {_task(b, a)}"),
             "compare results of one benchmark, in one version",
             path=str(options.b),
         )
-        raise UserError(finding, ExitCode.USAGE)
     if a.data_sha256 != b.data_sha256:
-        finding = Finding(
+        raise UserError.of(
             "compare.data",
             visible(f"a result on data with SHA-256 {a.data_sha256!s:.12}..."),
             visible(f"one on {b.data_sha256!s:.12}..."),
             "compare results on one edition of the data",
             path=str(options.b),
         )
-        raise UserError(finding, ExitCode.USAGE)
     comparison = compare(a.official, b.official)
     if options.format == "json":
         print_json(comparison.as_json())
@@ -96,8 +94,9 @@ def _read(*paths: Path) -> list[_Read]:
 def _facts(entry: Entry, path: Path) -> _Read:
     if not entry.result.runs:
         expected, remedy = "logs called result_<n>.txt", "rename them"
-        finding = Finding("compare.path", expected, "none", remedy, path=str(path))
-        raise UserError(finding, ExitCode.ENVIRONMENT)
+        raise UserError.of(
+            "compare.path", expected, "none", remedy, path=str(path), exit_code=ExitCode.ENVIRONMENT
+        )
     official, first = entry.official, entry.result.runs[0]
     # Rounds renamed some benchmarks, and gave the name of one to another.
     name = lineage(official.score.benchmark, official.score.edition)

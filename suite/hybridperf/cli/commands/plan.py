@@ -11,7 +11,6 @@ from hybridperf.cli.plan_screen import plans_json, print_plans
 from hybridperf.cli.planning import HERE, setting_of
 from hybridperf.cli.printing import print_json, print_stage
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding
 from hybridperf.plan.fields import FIELDS
 from hybridperf.run.request import RunRequest
 from hybridperf.run.step_time import measure_steps
@@ -102,8 +101,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
             raise UserError(f"{reason}; drop one of them.", ExitCode.USAGE)
     if options.system == HERE and options.devices > (most := usable_devices().count):
         expected, remedy = f"at most {most}, which are here", "lower it, or name a --system"
-        finding = Finding("plan.devices", expected, f"--devices {options.devices}", remedy)
-        raise UserError(finding, ExitCode.USAGE)
+        raise UserError.of("plan.devices", expected, f"--devices {options.devices}", remedy)
     path = named_task(options.task)
     task = read_task(path)
     overrides = parse_overrides(task, options.overrides)

@@ -12,7 +12,7 @@ from hybridperf.cli.printing import print_line
 from hybridperf.cli.progress import progress_bar
 from hybridperf.errors import ExitCode
 from hybridperf.tasks.data import check_data, prepare
-from hybridperf.tasks.data.folder import export_data_folder
+from hybridperf.tasks.data.samples import export_data_folder
 from hybridperf.tasks.registry import named_task, read_task
 
 if TYPE_CHECKING:

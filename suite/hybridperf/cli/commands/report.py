@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.cli.options import add_jobs
 from hybridperf.cli.printing import print_line, say_barred
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding
 from hybridperf.report.build import build_report
 from hybridperf.report.site.build import build_site, published_packages
 from hybridperf.run.folder import environment_refusal
 
 if TYPE_CHECKING:
     import argparse
+
+    from hybridperf.findings import Finding
 
 __all__ = ["EXAMPLES", "add_arguments", "execute"]
 
@@ -51,19 +52,19 @@ def execute(options: argparse.Namespace) -> ExitCode:
         if not path.is_dir():
             found = "a folder of submissions, or a round of MLPerf"
             remedy = "make one with 'hybridperf run'"
-            finding = Finding("report.path", found, "none", remedy, path=str(path))
-            raise UserError(finding, ExitCode.ENVIRONMENT)
+            raise UserError.of(
+                "report.path", found, "none", remedy, path=str(path), exit_code=ExitCode.ENVIRONMENT
+            )
     barred: list[Finding] = []
     published = published_packages(options.paths, barred)
     if not published and len(options.paths) > 1:
-        finding = Finding(
+        raise UserError.of(
             "report.path",
             "one folder of submissions, or rounds in folders training_results_v<round>",
             f"{len(options.paths)} folders",
             "name the folder that holds them",
             path=str(options.paths[1]),
         )
-        raise UserError(finding, ExitCode.USAGE)
     out = options.out or (_SITE if published else options.paths[0] / "report")
     try:
         written = (

@@ -12,7 +12,6 @@ from hybridperf.cli.printing import print_line
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.evidence.attestation import attestation_file
 from hybridperf.evidence.signatures import RERUN, sign_file
-from hybridperf.findings import Finding
 from hybridperf.log.package import find_results, only_result
 from hybridperf.plan import ParallelPlan
 from hybridperf.report.judged import judged_entries
@@ -21,7 +20,7 @@ from hybridperf.run.atomic import canonical_json, write_atomically
 from hybridperf.run.provenance import code_facts
 from hybridperf.run.request import RunRequest
 from hybridperf.score.rerun import attest
-from hybridperf.tasks.data.folder import export_data_folder
+from hybridperf.tasks.data.samples import export_data_folder
 from hybridperf.tasks.overrides import hyperparameters
 from hybridperf.tasks.registry import is_of_suite, read_task
 
@@ -86,13 +85,12 @@ def _request(options: argparse.Namespace, original: Result) -> RunRequest:
     known = hyperparameters(task)
     stated = overrides if isinstance(overrides, dict) else {}
     if not is_of_suite(path) and options.trainer is None:
-        finding = Finding(
+        raise UserError.of(
             "rerun.trainer",
             "the trainer of a user's own task, by name",
             "none",
             "name it with --trainer, if you trust it: it runs with your permissions",
         )
-        raise UserError(finding, ExitCode.USAGE)
     return RunRequest(
         task_path=path,
         plan=ParallelPlan.parse(str(run.fact("plan"))),
@@ -115,11 +113,11 @@ def _require_same_code(original: Result, request: RunRequest) -> None:
     for fact in ("trainer", "suite_sha256", "trainer_sha256"):
         if run.fact("code", fact) != own[fact]:
             commit = run.fact("code", "commit")
-            finding = Finding(
+            raise UserError.of(
                 "rerun.code",
                 f"{fact} {run.fact('code', fact)!s:.12}, as the result names it",
                 f"{own[fact]!s:.12}",
                 f"check out commit {commit!s:.50} of the suite, and of the trainer, and try again",
-                original.package.name,
+                path=original.package.name,
+                exit_code=ExitCode.INVALID,
             )
-            raise UserError(finding, ExitCode.INVALID)

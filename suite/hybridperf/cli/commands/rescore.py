@@ -10,14 +10,13 @@ from hybridperf.cli.options import add_data_dir, add_format
 from hybridperf.cli.printing import print_json, print_line
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.evidence.predictions import quality_of, read_predictions
-from hybridperf.findings import Finding
 from hybridperf.log import keys
 from hybridperf.log.package import NAME, find_results, only_result, read_result
 from hybridperf.run.again import kept_weights, rescore_sealed
 from hybridperf.run.predictor_server import PredictorServer
 from hybridperf.run.signals import stop_on_signals
 from hybridperf.tasks.data import load
-from hybridperf.tasks.data.folder import export_data_folder
+from hybridperf.tasks.data.samples import export_data_folder
 from hybridperf.tasks.registry import read_task, task_names, task_path
 from hybridperf.untrusted import number, reason
 
@@ -81,8 +80,14 @@ def task_of(result: Result) -> Path:
     if run is None or read_task(path).sha256 != expected:
         stated = f"the task file with SHA-256 {expected!s:.12}..., as the result names it"
         remedy = "use the version of the suite that the result names"
-        finding = Finding("rescore.task", stated, "another", remedy, result.package.name)
-        raise UserError(finding, ExitCode.INVALID)
+        raise UserError.of(
+            "rescore.task",
+            stated,
+            "another",
+            remedy,
+            path=result.package.name,
+            exit_code=ExitCode.INVALID,
+        )
     return path
 
 
@@ -129,13 +134,12 @@ def _predictor(options: argparse.Namespace, run: SealedRun, task: Task) -> str:
     """Return the package to predict with; one that a result merely names is never started."""
     own = task.name not in task_names() or run.fact("division") != "closed"
     if own and options.trainer is None:
-        finding = Finding(
+        raise UserError.of(
             "rescore.trainer",
             "the package whose predictor scores this result",
             "none",
             "name it with --trainer, if you trust it: it runs with your permissions",
         )
-        raise UserError(finding, ExitCode.USAGE)
     return options.trainer if own else task.trainer
 
 

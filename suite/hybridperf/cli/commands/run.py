@@ -32,7 +32,7 @@ from hybridperf.run.run_set import make_run_set
 from hybridperf.run.sandbox import sandbox_facts
 from hybridperf.score.metrics import row_of
 from hybridperf.system.describe import describe
-from hybridperf.tasks.data.folder import export_data_folder
+from hybridperf.tasks.data.samples import export_data_folder
 from hybridperf.tasks.overrides import apply_overrides, parse_overrides
 from hybridperf.tasks.registry import is_of_suite, named_task, read_task
 
@@ -106,7 +106,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
             "a plan where there are several nodes",
             "name one that hybridperf plan ranks",
         )
-        raise UserError(Finding("run.plan", expected, f"--plan {AUTO}", remedy), ExitCode.USAGE)
+        raise UserError.of("run.plan", expected, f"--plan {AUTO}", remedy)
     asked = dataclasses.replace(request_of(options), nodes=nodes, mode=options.mode)
     request = with_projected_cuts(asked)
     if request != asked and options.format != "json":
@@ -131,7 +131,7 @@ def _project(options: argparse.Namespace, request: RunRequest) -> ExitCode:
         expected = "one node with --dry-run, which projects from what is measured on this machine"
         found = f"--nodes {request.nodes.count}"
         remedy = "use hybridperf plan with the --system that the nodes are"
-        raise UserError(Finding("run.dry_run", expected, found, remedy), ExitCode.USAGE)
+        raise UserError.of("run.dry_run", expected, found, remedy)
     _warn_of_trainer(request, quiet=options.format == "json")
     setting = setting_of(
         request.task_path, task, system=HERE, devices=plan.ranks, precision=plan.precision

@@ -10,7 +10,6 @@ from hybridperf.cli.commands.check import named_ruleset
 from hybridperf.cli.options import add_format, add_jobs
 from hybridperf.cli.printing import print_json, print_line, say_barred, terminal_width
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding
 from hybridperf.report.judged import found_packages, judged_scores
 from hybridperf.report.tables import metrics_markdown, score_rows, scores_csv, write_scores
 from hybridperf.report.terminal import scores_text
@@ -22,6 +21,7 @@ from hybridperf.score.rcp_set import read_rcp_sets
 if TYPE_CHECKING:
     import argparse
 
+    from hybridperf.findings import Finding
     from hybridperf.score.official import Official
 
 __all__ = ["EXAMPLES", "add_arguments", "execute"]
@@ -89,14 +89,14 @@ def execute(options: argparse.Namespace) -> ExitCode:
     scores = judged_scores(packages, references, options.rcp, options.jobs, barred, named)
     results = with_context(with_places(scores))
     if not results and not barred:
-        finding = Finding(
+        raise UserError.of(
             "score.path",
             "results in <org>/results/<system>/<benchmark>",
             "none",
             "make some with 'hybridperf run'",
             path=", ".join(map(str, options.paths)),
+            exit_code=ExitCode.ENVIRONMENT,
         )
-        raise UserError(finding, ExitCode.ENVIRONMENT)
     written = _write(results, options.out) if options.out else []
     if options.format == "json":
         print_json(score_rows(results))

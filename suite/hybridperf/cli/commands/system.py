@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.cli.options import add_format
 from hybridperf.cli.printing import print_json, print_table
 from hybridperf.errors import ExitCode
-from hybridperf.system.describe import describe_with_torch
-from hybridperf.system.name import system_name
-from hybridperf.system.show import show
+from hybridperf.system.describe import describe_with_torch, show, system_name
 
 if TYPE_CHECKING:
     import argparse

@@ -11,7 +11,7 @@ from hybridperf.log import keys
 from hybridperf.rules.mlperf.ruleset import division
 from hybridperf.rules.rule import Deviation, rule
 from hybridperf.score.convergence import count_key, samples_of
-from hybridperf.system.counts import accelerator_count
+from hybridperf.system.catalog import accelerator_count
 from hybridperf.untrusted import COUNT_CAP, number, whole
 
 if TYPE_CHECKING:

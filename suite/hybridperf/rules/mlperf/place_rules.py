@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.findings import Severity
 from hybridperf.log import keys
 from hybridperf.rules.rule import Deviation, rule
-from hybridperf.system.counts import accelerators_per_node, node_count
+from hybridperf.system.catalog import accelerators_per_node, node_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

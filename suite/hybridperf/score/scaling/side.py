@@ -13,7 +13,7 @@ from hybridperf.plan import ParallelPlan
 from hybridperf.score.olympic import fewest_runs
 from hybridperf.score.scaling.breakdown import evaluation_s, rank_seconds, rate_between_evaluations
 from hybridperf.score.score import score_result
-from hybridperf.system.counts import accelerators_per_node, device_count, node_count
+from hybridperf.system.catalog import accelerators_per_node, device_count, node_count
 from hybridperf.untrusted import COUNT_CAP, DEVICES_CAP, whole
 
 if TYPE_CHECKING:

@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding
+from hybridperf.errors import UserError
 from hybridperf.tasks.data.cifar import Cifar10
-from hybridperf.tasks.data.contents import contents_sha256
 from hybridperf.tasks.data.digits import Digits
 from hybridperf.tasks.data.pictures import Pictures
-from hybridperf.tasks.data.samples import Samples, Source, Splits, require_counts
-from hybridperf.tasks.data.texts.source import Texts
+from hybridperf.tasks.data.samples import (
+    DataSource,
+    Samples,
+    Splits,
+    contents_sha256,
+    require_counts,
+)
+from hybridperf.tasks.data.texts import Texts
 from hybridperf.tasks.data.topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from hybridperf.tasks.data.samples import Progress
+    from hybridperf.tasks.data.samples import PrepareProgress
     from hybridperf.tasks.task import Data
 
 __all__ = [
@@ -36,7 +40,7 @@ __all__ = [
     "require_readable",
 ]
 
-_SOURCES: Final[Mapping[str, Source]] = {
+_SOURCES: Final[Mapping[str, DataSource]] = {
     "cifar10": Cifar10(),
     "digits": Digits(),
     "pictures": Pictures(),
@@ -104,7 +108,7 @@ def load(data: Data) -> Splits:
     return require_counts(data, _source(data).read(data))
 
 
-def prepare(data: Data, progress: Progress) -> bool:
+def prepare(data: Data, progress: PrepareProgress) -> bool:
     """Prepare the data once for all runs: tokenise text, or decode every image as a check.
 
     Returns whether anything remained to be done.
@@ -129,7 +133,7 @@ def require_readable(data: Data) -> None:
     data_contents(data)
 
 
-def _source(data: Data) -> Source:
+def _source(data: Data) -> DataSource:
     """Return the source of the samples.
 
     Raises:
@@ -137,5 +141,5 @@ def _source(data: Data) -> Source:
     """
     if data.name not in _SOURCES:
         expected, remedy = f"data.name to be one of {', '.join(_SOURCES)}", "name one in the task"
-        raise UserError(Finding("data.name", expected, repr(data.name), remedy), ExitCode.USAGE)
+        raise UserError.of("data.name", expected, repr(data.name), remedy)
     return _SOURCES[data.name]

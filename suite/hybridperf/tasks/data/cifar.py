@@ -5,14 +5,20 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.tasks.data.folder import data_folder, listing_sha256
 from hybridperf.tasks.data.pictures import Pictures
-from hybridperf.tasks.data.samples import Samples, Source, Splits, refuse_data
+from hybridperf.tasks.data.samples import (
+    DataSource,
+    Samples,
+    Splits,
+    data_folder,
+    listing_sha256,
+    refuse_data,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hybridperf.tasks.data.samples import Progress
+    from hybridperf.tasks.data.samples import PrepareProgress
     from hybridperf.tasks.task import Data
 
 __all__ = ["Cifar10"]
@@ -21,7 +27,7 @@ _UNPACKED: Final = "cifar-10-batches-py"
 _SIZE_PX: Final = 32
 
 
-class Cifar10(Source):
+class Cifar10(DataSource):
     """60,000 colour images of 32 x 32 pixels in ten classes, 10,000 of them held out."""
 
     in_memory = True
@@ -46,7 +52,7 @@ class Cifar10(Source):
             return listing_sha256(folder, self.files(data))
         return Pictures().check(data)
 
-    def verify(self, data: Data, progress: Progress) -> bool:
+    def verify(self, data: Data, progress: PrepareProgress) -> bool:
         """Decode every image in class folders as a check; return False if nothing remained to do.
 
         Raises:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding
-from hybridperf.tasks.data.samples import Samples, Source, Splits, check_sha256, refuse_data
+from hybridperf.tasks.data.samples import DataSource, Samples, Splits, check_sha256, refuse_data
 
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Data
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Digits"]
 
 
-class Digits(Source):
+class Digits(DataSource):
     """Images of 8 x 8 pixels; in each class, images 0, 3, 6, ... in file order are held out."""
 
     in_memory = True
@@ -31,13 +30,13 @@ class Digits(Source):
         """
         spec = importlib.util.find_spec("sklearn")
         if spec is None or not spec.submodule_search_locations:
-            finding = Finding(
+            raise UserError.of(
                 "data.missing",
                 "the package scikit-learn, which carries the handwritten digits",
                 "no such package",
                 "install it with 'pip install scikit-learn'",
+                exit_code=ExitCode.ENVIRONMENT,
             )
-            raise UserError(finding, ExitCode.ENVIRONMENT)
         return [Path(spec.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")]
 
     def check(self, data: Data) -> str:

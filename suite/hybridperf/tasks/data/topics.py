@@ -12,7 +12,7 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.tasks.data.samples import Samples, Source, Splits, check_sha256, refuse_data
+from hybridperf.tasks.data.samples import DataSource, Samples, Splits, check_sha256, refuse_data
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +31,7 @@ _BLOCK, _BLOCKS, _STEP = 256, 1600, 6
 _OTHER, _LINE_FEED, _FIRST = 1, 2, 3
 
 
-class Topics(Source):
+class Topics(DataSource):
     """Blocks of text to train on, and masked windows to evaluate."""
 
     in_memory = True

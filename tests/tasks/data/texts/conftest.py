@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.tasks.data.folder import DATA_VARIABLE
+from hybridperf.tasks.data.samples import DATA_VARIABLE
 from tests.texts import lines, text_data, write_lines, write_vocabulary
 
 if TYPE_CHECKING:

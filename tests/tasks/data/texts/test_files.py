@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.tasks.data.texts.files import find_texts, read_pieces
+from hybridperf.tasks.data.texts import find_texts, read_pieces
 from tests.texts import lines, text_data
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from hybridperf.tasks.data.texts.pairs import TextBlocks, key_of, uniforms
-from hybridperf.tasks.data.texts.prepared import least_tokens
+from hybridperf.tasks.data.pairs import TextBlocks, key_of, uniforms
+from hybridperf.tasks.data.texts import least_tokens
 from hybridperf.tasks.task import Text
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hybridperf.tasks.data.texts.pairs import Pairs
+    from hybridperf.tasks.data.pairs import Pairs
 
 TOKENS, MASKED, SAMPLES, VOCABULARY = 64, 9, 500, 60_000
 WINDOW = TOKENS - 3

@@ -9,9 +9,8 @@ import pytest
 
 from hybridperf.errors import UserError
 from hybridperf.tasks.data import check_data, load, prepare
-from hybridperf.tasks.data.folder import DATA_VARIABLE
-from hybridperf.tasks.data.texts.files import read_pieces
-from hybridperf.tasks.data.texts.vocabulary import VOCABULARY
+from hybridperf.tasks.data.samples import DATA_VARIABLE
+from hybridperf.tasks.data.texts import VOCABULARY, read_pieces
 from tests.tasks.data.texts.test_source import nothing
 from tests.texts import SPECIAL, lines, text_data, wikitext, write_lines, write_vocabulary
 

@@ -12,7 +12,7 @@ import pytest
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.tasks.data import check_data, drop_from_page_cache, load, prepare
-from hybridperf.tasks.data.texts.vocabulary import VOCABULARY
+from hybridperf.tasks.data.texts import VOCABULARY
 from tests.texts import SPECIAL, WORDS, lines, text_data, write_lines, write_rows, write_vocabulary
 
 if TYPE_CHECKING:

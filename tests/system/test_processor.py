@@ -4,7 +4,7 @@ import os
 import platform
 from typing import TYPE_CHECKING
 
-from hybridperf.system.cpu import probe_processor
+from hybridperf.system.host import probe_processor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

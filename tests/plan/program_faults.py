@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.plan.actions import Action, ActionKind
+from hybridperf.plan.program import most_sends
+from hybridperf.plan.schedules import Action, ActionKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hybridperf.plan.fields import PlanFields
-
-__all__ = ["find_fault", "most_sends"]
-
-
-def most_sends(stages: int) -> int:
-    """Return how many messages in one direction a stage may have sent that are not received."""
-    return stages + 1
-
 
 #: by the action that receives: the action that sends, and the offset of the stage that does
 _SENDERS: Final = {

@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from hybridperf.tasks.data.texts.prepared import window
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -83,12 +81,12 @@ class TextBlocks:
         tokens, masked = self.text.tokens, self.text.masked
         drawn = uniforms(key, indices, 4 + tokens + 2 * masked)
         start, length, relation, elsewhere = drawn[:, :4].T
-        stride = (self.count - self._window) // self.samples
+        stride = (self.count - self.text.window) // self.samples
         starts = indices * stride + (_below(stride, start) if within else 0)
-        quarter = self._window // 4
-        lengths = quarter + _below(self._window - 2 * quarter + 1, length)
+        quarter = self.text.window // 4
+        lengths = quarter + _below(self.text.window - 2 * quarter + 1, length)
         relations = (relation >= 0.5).astype(np.int64)
-        others = _below(self.count - self._window, elsewhere)
+        others = _below(self.count - self.text.window, elsewhere)
         seconds = np.where(relations == 0, starts + lengths, others)
         words, segments = self._framed(starts, seconds, lengths)
 
@@ -105,10 +103,6 @@ class TextBlocks:
         return Pairs(
             np.stack([shown, order, segments], axis=2).astype(np.uint16), targets, relations
         )
-
-    @property
-    def _window(self) -> int:
-        return window(self.text)
 
     def _framed(
         self, starts: NDArray[Any], seconds: NDArray[Any], lengths: NDArray[Any]

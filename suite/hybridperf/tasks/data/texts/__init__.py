@@ -1,1 +1,0 @@
-"""Text for BERT: tokenised once, then sampled as pairs of segments."""
