@@ -169,6 +169,16 @@ class Bench:
 
         wait_until(begun)
 
+    def kill_harness_of_hanging_run(self) -> Path:
+        """Start a run that hangs in its second epoch, kill its harness, and return its order."""
+        process = self.start(FAULT="hang")
+        self.await_batches(42)
+        process.kill()
+        process.communicate()
+        wait_until(lambda: not self.processes_left())
+        (order,) = self.orders()
+        return order
+
     def processes_left(self, attempt: str = "") -> list[psutil.Process]:
         """Return all processes that work on some run of this folder, or on one attempt."""
         left = []

@@ -147,12 +147,7 @@ def test_what_a_trainer_writes_in_the_harnesss_files_is_not_believed(bench: Benc
 
 
 def test_forged_files_of_a_killed_run_are_not_believed_by_the_next_harness(bench: Bench) -> None:
-    process = bench.start(FAULT="hang")
-    bench.await_batches(42)
-    process.kill()
-    process.communicate()
-    wait_until(lambda: not bench.processes_left())
-    (order,) = bench.orders()
+    order = bench.kill_harness_of_hanging_run()
     ending = {"outcome": "success", "reason": "", "initialisation_s": 0.1, "run_s": 0.001}
     order.with_name("ending.json").write_text(json.dumps(ending))
 
@@ -169,12 +164,7 @@ def test_forged_files_of_a_killed_run_are_not_believed_by_the_next_harness(bench
 def test_a_changed_order_of_a_killed_run_is_not_believed(
     bench: Bench, changes: dict[str, object], what: str
 ) -> None:
-    process = bench.start(FAULT="hang")
-    bench.await_batches(42)
-    process.kill()
-    process.communicate()
-    wait_until(lambda: not bench.processes_left())
-    (order,) = bench.orders()
+    order = bench.kill_harness_of_hanging_run()
     order.write_text(json.dumps(json.loads(order.read_text()) | changes))
 
     done = bench.run()

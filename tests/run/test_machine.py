@@ -14,7 +14,7 @@ from hybridperf.run import machine
 from hybridperf.run.machine import MachineWatch
 from hybridperf.system.host import LEAST_SHARED_BYTES
 from tests.packages import seal
-from tests.run.conftest import finished, wait_until
+from tests.run.conftest import finished
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,12 +106,7 @@ def test_what_a_trainer_says_of_the_machine_does_not_count(bench: Bench, plan: s
 
 def test_each_attempt_that_failed_with_the_machine_is_chained_and_shown(bench: Bench) -> None:
     """As are those of earlier harnesses, of which only their number is known."""
-    process = bench.start(FAULT="hang")
-    bench.await_batches(42)
-    process.kill()
-    process.communicate()
-    wait_until(lambda: not bench.processes_left())
-    (order,) = bench.orders()
+    order = bench.kill_harness_of_hanging_run()
     facts = json.loads(order.read_text())
     order.write_text(json.dumps(facts | {"machine_start": "an earlier one"}))
     assert bench.run().code == 0
@@ -130,12 +125,7 @@ def test_each_attempt_that_failed_with_the_machine_is_chained_and_shown(bench: B
 
 
 def test_a_run_during_which_the_machine_stopped_is_made_again(bench: Bench) -> None:
-    process = bench.start(FAULT="hang")
-    bench.await_batches(42)
-    process.kill()
-    process.communicate()
-    wait_until(lambda: not bench.processes_left())
-    (order,) = bench.orders()
+    order = bench.kill_harness_of_hanging_run()
     facts = json.loads(order.read_text())
     order.write_text(json.dumps(facts | {"machine_start": "an earlier one"}))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import tempfile
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pytest
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.plan import ParallelPlan
+from hybridperf.run import step_time
 from hybridperf.run.launcher import bytecode_folder
 from hybridperf.run.request import RunRequest
 from hybridperf.run.step_time import measure_steps
@@ -73,6 +75,17 @@ def test_ranks_that_fail_are_reported(
     with pytest.raises(UserError, match="plan 'dp=1' could not be measured: ") as refused:
         measure_steps(request_of_faulty, 20)
     assert refused.value.exit_code is ExitCode.ENVIRONMENT
+
+
+def test_steps_that_a_failing_rank_took_are_not_reported(
+    request_of_faulty: RunRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAULT", "early")
+    beats = itertools.chain([(5, 1.0)], itertools.repeat((6, 1.1)))
+    monkeypatch.setattr(step_time._StepWatch, "_last_beat", lambda _: next(beats))
+
+    with pytest.raises(UserError, match="plan 'dp=1' could not be measured: "):
+        measure_steps(request_of_faulty, 20)
 
 
 def test_too_few_steps_before_an_evaluation_are_refused(request_of_faulty: RunRequest) -> None:

@@ -143,6 +143,7 @@ class _StepWatch:
 
     def _watch(self) -> None:
         first: tuple[int, float] | None = None
+        latest: StepTime | None = None
         seen = 0
         while not self._ended.wait(_POLL_S):
             begun, at_s = self._last_beat()
@@ -150,13 +151,15 @@ class _StepWatch:
                 continue
             seen = begun
             if begun > self._most:  # an evaluation has begun
+                self.found = latest
                 break
             if first is None:
                 first = (begun, at_s) if begun > _UNTIMED else None
                 continue
             steps, took_s = begun - first[0], at_s - first[1]
-            self.found = StepTime(steps, took_s / steps)
+            latest = StepTime(steps, took_s / steps)
             if (steps >= self._steps and took_s >= _LEAST_S) or begun == self._most:
+                self.found = latest
                 break
         self._stop.signal = self._stop.signal or signal.SIGTERM
 
