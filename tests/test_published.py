@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from hybridperf.log.package import find_results, read_result
 from hybridperf.log.sums import SUMS
 from hybridperf.report.board import boards
-from hybridperf.report.build import build_report
-from hybridperf.report.judged import read_entries
+from hybridperf.report.judgement import read_entries
+from hybridperf.report.page import build_report
 from hybridperf.rules.check import check_path
 from hybridperf.score.score import score_result
 from hybridperf.tasks.registry import find_task
@@ -65,7 +65,7 @@ class Gone(importlib.abc.MetaPathFinder):
         if name.partition(".")[0] in {"torch", "sklearn", "pandas", "pyarrow", "datasets"}:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Gone())
-from hybridperf.report.build import build_report
+from hybridperf.report.page import build_report
 build_report(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 

@@ -14,7 +14,7 @@ from hybridperf.cli.options import add_jobs
 from hybridperf.cli.printing import print_line, terminal_width
 from hybridperf.errors import ExitCode
 from hybridperf.parallel_map import parallel_map
-from hybridperf.report.judged import found_packages
+from hybridperf.report.judgement import found_packages
 from studies.rounds.project import Published, project_rounds
 from studies.rounds.published import NotProjected, is_projectable, published_system
 from studies.rounds.tables import round_projections_text

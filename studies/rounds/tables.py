@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.report.figures import share
+from hybridperf.report.tables import percent
 from hybridperf.report.terminal import table_text, wrapped
 from studies.rounds.errors import (
     in_halves,
@@ -44,9 +44,9 @@ def round_projections_text(
         (
             name,
             f"{summary.results}",
-            share(summary.median),
-            share(summary.ninth_decile),
-            share(summary.worst_decile_mean),
+            percent(summary.median),
+            percent(summary.ninth_decile),
+            percent(summary.worst_decile_mean),
             format(summary.bias, _SIGNED),
         )
         for name, summary in _summaries(projected)

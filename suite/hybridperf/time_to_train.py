@@ -17,8 +17,8 @@ from hybridperf.log import keys
 from hybridperf.log.package import read_result
 from hybridperf.log.reader import read_log
 from hybridperf.plan import ParallelPlan
-from hybridperf.report.build import build_report
-from hybridperf.report.judged import judged_entries, read_entries
+from hybridperf.report.judgement import judged_entries, read_entries
+from hybridperf.report.page import build_report
 from hybridperf.report.terminal import scores_text
 from hybridperf.run.request import RunRequest, check_request, package_of
 from hybridperf.run.run_set import make_run_set

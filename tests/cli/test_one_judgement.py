@@ -17,7 +17,7 @@ import pytest
 from hybridperf.cli import main
 from hybridperf.log import keys
 from hybridperf.log.package import Package, result_names
-from hybridperf.report.judged import judged_scores, read_entries
+from hybridperf.report.judgement import judged_scores, read_entries
 from hybridperf.rules.check import check_path
 from hybridperf.score.validity import Judgement
 from tests.packages import change, edit_log, edit_manifest, log_path, place, seal, write_result

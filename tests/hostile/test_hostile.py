@@ -16,8 +16,7 @@ import pytest
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.evidence.predictions import read_predictions
 from hybridperf.log.package import find_results, read_result
-from hybridperf.report import page
-from hybridperf.report.build import build_report
+from hybridperf.report.page import build_report
 from hybridperf.rules.check import Verdict, check_path
 from hybridperf.rules.mlperf.check_round import check_round
 from hybridperf.run.scratch import remove_folder
@@ -30,8 +29,6 @@ from tests.packages import log_path, write_result
 from tests.tiers import in_tiers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hybridperf.findings import Finding
     from tests.tiers import Fact
 
@@ -58,15 +55,6 @@ def valid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("valid")
     write_result(root)
     return root
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_once() -> Iterator[None]:
-    """Compile the page's templates once for all inputs."""
-    environment = page._environment()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "_environment", lambda: environment)
-        yield
 
 
 def _make(valid: Path, tmp_path: Path, each: Hostile) -> tuple[Path, Path]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hybridperf.report.judged import found_packages, judged_scores
-from hybridperf.report.site.build import site_files
+from hybridperf.report.judgement import found_packages, judged_scores
+from hybridperf.report.site import site_files
 from hybridperf.score.history import with_context
 from hybridperf.score.ranking import with_places
 from tests.score.ten_rounds import EDITIONS, NEEDS_ROUNDS, unpack_rounds
@@ -70,7 +70,7 @@ def test_build_the_site(benchmark: Any, packages: list[Package]) -> None:
 _SCORE = """
 import re, sys
 from pathlib import Path
-from hybridperf.report.judged import found_packages, judged_scores
+from hybridperf.report.judgement import found_packages, judged_scores
 for package in found_packages([Path(sys.argv[1])]):
     judged_scores([package])
 print(re.search(r"VmHWM:\\s+([0-9]+)", Path("/proc/self/status").read_text())[1])

@@ -11,7 +11,7 @@ import pytest
 from hybridperf.plan import ParallelPlan
 from hybridperf.projection.network import Link, Network
 from hybridperf.projection.project import project, stated
-from hybridperf.report.gantt import read_timeline
+from hybridperf.report.evidence import read_timeline
 from hybridperf.untrusted import LINE_CAP_BYTES
 from tests.projection.tables import FAST, equal_units, timing_of
 

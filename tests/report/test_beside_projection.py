@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hybridperf.log import keys
 from hybridperf.log.writer import TOKEN
 from hybridperf.report.board import boards
-from hybridperf.report.judged import read_entries
+from hybridperf.report.judgement import read_entries
 from hybridperf.report.page import leaderboard_page
 from tests.packages import chained, place, read_bodies
 
@@ -75,4 +75,4 @@ def test_without_a_projection_the_page_says_nothing(submissions: Submissions) ->
     page = _page(submissions)
 
     assert "Projected and measured" not in page
-    assert "A step, rank by rank" not in page
+    assert "Timeline of a step" not in page

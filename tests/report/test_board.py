@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from hybridperf.findings import Finding
 from hybridperf.report.board import boards
-from hybridperf.report.judged import read_entries
+from hybridperf.report.judgement import read_entries
 from tests.report.conftest import judge_by
 
 if TYPE_CHECKING:

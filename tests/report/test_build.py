@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybridperf.report.build import build_report
+from hybridperf.report.page import build_report
 
 if TYPE_CHECKING:
     from tests.report.conftest import Submissions
@@ -19,7 +19,7 @@ from pathlib import Path
 import hybridperf.rules.check
 hybridperf.rules.check.check_result = lambda result: list(result.findings)
 hybridperf.rules.check.traces_of = lambda *_, **__: []
-from hybridperf.report.build import build_report
+from hybridperf.report.page import build_report
 build_report(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 

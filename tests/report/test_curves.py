@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hybridperf.report.board import boards
-from hybridperf.report.curves import curve_axes, draw_backdrop, draw_panel
-from hybridperf.report.judged import read_entries
+from hybridperf.report.judgement import read_entries
+from hybridperf.report.svg import curve_axes, draw_backdrop, draw_panel
 
 if TYPE_CHECKING:
     from tests.report.conftest import Submissions

@@ -12,7 +12,7 @@ from hybridperf.report.evidence import (
     hashes_of,
     reproduce_commands,
 )
-from hybridperf.report.judged import read_entries
+from hybridperf.report.judgement import read_entries
 
 if TYPE_CHECKING:
     from tests.report.conftest import Submissions
@@ -23,14 +23,14 @@ def test_every_attempt_says_whether_it_counts_or_why_not(submissions: Submission
     submissions.add([10, 11, 12, 13, 14], outcomes=outcomes)
     (entry,) = read_entries(submissions.root)
 
-    verdicts = [attempt.verdict for attempt in attempts_of(entry)]
+    roles = [attempt.role for attempt in attempts_of(entry)]
 
-    assert verdicts == [
-        "fastest, dropped",
+    assert roles == [
+        "dropped as fastest",
         "did not complete: it was interrupted",
         "counts",
         "counts",
-        "slowest, dropped: missed the target",
+        "dropped as slowest: did not reach the target",
     ]
     assert [attempt.epochs for attempt in attempts_of(entry)] == [8, 4, 8, 8, 8]
 
@@ -39,14 +39,14 @@ def test_runs_outside_the_median_window_say_so(submissions: Submissions) -> None
     submissions.add([10, 20, 30, 40, 50, 60, 70])
     (entry,) = read_entries(submissions.root)
 
-    verdicts = [attempt.verdict for attempt in attempts_of(entry)]
+    roles = [attempt.role for attempt in attempts_of(entry)]
 
-    outside = "outside the median window of runs"
-    assert verdicts == [
+    outside = "not scored: outside the runs in a row whose olympic mean is the median"
+    assert roles == [
         outside,
-        "fastest, dropped",
+        "dropped as fastest",
         *["counts"] * 3,
-        "slowest, dropped",
+        "dropped as slowest",
         outside,
     ]
 
@@ -55,7 +55,7 @@ def test_two_runs_make_no_mean(submissions: Submissions) -> None:
     submissions.add([10, 11])
     (entry,) = read_entries(submissions.root)
 
-    assert {attempt.verdict for attempt in attempts_of(entry)} == {"too few runs for a mean"}
+    assert {attempt.role for attempt in attempts_of(entry)} == {"not scored: fewer than 3 runs"}
 
 
 def test_hashes_that_runs_share_stand_once(submissions: Submissions) -> None:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from hybridperf.report.figures import UNKNOWN, count, ratio, seconds, seconds_range, share
+from hybridperf.report.tables import UNKNOWN, count, percent, ratio, seconds, seconds_range
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ def test_seconds_have_decimals_where_they_matter(value: float, text: str) -> Non
     assert seconds(value) == text
 
 
-@pytest.mark.parametrize("form", [seconds, count, ratio, share])
+@pytest.mark.parametrize("form", [seconds, count, ratio, percent])
 @pytest.mark.parametrize("value", [None, math.inf, -math.inf, math.nan])
 def test_what_is_unknown_is_a_dash(form: object, value: float | None) -> None:
     assert callable(form)
@@ -25,5 +25,5 @@ def test_what_is_unknown_is_a_dash(form: object, value: float | None) -> None:
 def test_other_figures() -> None:
     assert count(9472.4) == "9,472"
     assert ratio(1.005 + 1e-9) == "1.01"
-    assert share(0.1234) == "12.3\N{NO-BREAK SPACE}%"
+    assert percent(0.1234) == "12.3\N{NO-BREAK SPACE}%"
     assert seconds_range(1, 2.5) == "1.00\N{EN DASH}2.50"

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.report.board import boards
-from hybridperf.report.figures import loader_sentence
-from hybridperf.report.judged import read_entries
-from hybridperf.report.markdown import leaderboard_markdown
-from hybridperf.report.page import leaderboard_page
+from hybridperf.report.judgement import read_entries
+from hybridperf.report.page import leaderboard_markdown, leaderboard_page
+from hybridperf.report.tables import loader_sentence
 from hybridperf.report.terminal import scores_text
 
 if TYPE_CHECKING:

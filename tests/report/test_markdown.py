@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.report.board import boards
-from hybridperf.report.judged import read_entries
-from hybridperf.report.markdown import escape_markdown, leaderboard_markdown
+from hybridperf.report.judgement import read_entries
+from hybridperf.report.page import escape_markdown, leaderboard_markdown
 
 if TYPE_CHECKING:
     from tests.report.conftest import Submissions

@@ -11,9 +11,8 @@ import pytest
 
 from hybridperf.log.package import read_result
 from hybridperf.report.board import boards
-from hybridperf.report.judged import read_entries
-from hybridperf.report.markdown import leaderboard_markdown
-from hybridperf.report.page import leaderboard_page
+from hybridperf.report.judgement import read_entries
+from hybridperf.report.page import leaderboard_markdown, leaderboard_page
 from hybridperf.report.tables import (
     leaderboard_csv,
     leaderboard_json,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hybridperf.report.judged import found_packages, judged_scores
-from hybridperf.report.site.build import site_files
+from hybridperf.report.judgement import found_packages, judged_scores
+from hybridperf.report.site import site_files
 from hybridperf.rules.mlperf.targets import check_targets
 from hybridperf.rules.verdict import Outcome
 from hybridperf.score.history import with_context

@@ -10,9 +10,8 @@ import pytest
 
 from hybridperf.findings import Finding
 from hybridperf.report.board import boards
-from hybridperf.report.build import build_report
-from hybridperf.report.judged import read_entries
-from hybridperf.report.page import leaderboard_page
+from hybridperf.report.judgement import read_entries
+from hybridperf.report.page import build_report, leaderboard_page
 from tests.report.conftest import judge_by
 from tests.report.hostile import STRINGS
 

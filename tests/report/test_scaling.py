@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.report.board import boards
-from hybridperf.report.build import build_report
-from hybridperf.report.judged import read_entries
+from hybridperf.report.judgement import read_entries
+from hybridperf.report.page import build_report
 from hybridperf.report.scaling_claims import (
     claimed_share,
     draw_scaling,

@@ -11,9 +11,8 @@ import pytest
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import visible
-from hybridperf.report.judged import found_packages, judged_scores
-from hybridperf.report.site.build import build_site, published_packages, site_files
-from hybridperf.report.site.model import anchor
+from hybridperf.report.judgement import found_packages, judged_scores
+from hybridperf.report.site import anchor, build_site, published_packages, site_files
 from hybridperf.score.history import with_context
 from hybridperf.score.metrics import METRICS
 from hybridperf.score.ranking import decide, standing_of, with_places

@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 from markupsafe import Markup
 
-from hybridperf.report.judged import read_entries
-from hybridperf.report.strip import draw_bars, draw_strip, strip_scale, why_scale
-from hybridperf.report.svg import Scale, element, fixed, tick_text
+from hybridperf.report.judgement import read_entries
+from hybridperf.report.svg import (
+    Scale,
+    draw_bars,
+    draw_strip,
+    element,
+    fixed,
+    strip_scale,
+    tick_text,
+    why_scale,
+)
 from hybridperf.score.context import Why
 
 if TYPE_CHECKING:

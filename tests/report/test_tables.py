@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.report.board import boards
-from hybridperf.report.judged import read_entries
+from hybridperf.report.judgement import read_entries
 from hybridperf.report.tables import leaderboard_csv, leaderboard_json
 from hybridperf.score.metrics import METRICS
 

@@ -13,7 +13,7 @@ from hybridperf.evidence import predictions
 from hybridperf.evidence.predictions import encoded
 from hybridperf.log.package import find_results
 from hybridperf.report.board import boards
-from hybridperf.report.judged import read_entries
+from hybridperf.report.judgement import read_entries
 from hybridperf.rules.check import check_path
 from hybridperf.tasks.data import check_data, load
 from hybridperf.tasks.registry import find_task

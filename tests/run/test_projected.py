@@ -20,7 +20,7 @@ from hybridperf.projection.partition import stage_cuts
 from hybridperf.projection.profile import Profile, Transfer
 from hybridperf.projection.project import project
 from hybridperf.projection.units import UnitTimes, load_units
-from hybridperf.report.gantt import timelines_of
+from hybridperf.report.evidence import timelines_of
 from hybridperf.run import profiles, trainer_answers
 from hybridperf.run.atomic import canonical_json
 from hybridperf.run.attempt import write_head

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from hybridperf.report.build import build_report
+from hybridperf.report.page import build_report
 from tests.run.conftest import Bench, bench
 
 __all__ = ["bench"]

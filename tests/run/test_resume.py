@@ -14,7 +14,7 @@ import pytest
 from hybridperf.log import keys
 from hybridperf.log.reader import read_log
 from hybridperf.report.evidence import attempts_of
-from hybridperf.report.judged import read_entries
+from hybridperf.report.judgement import read_entries
 from hybridperf.run.checkpoints import (
     begin_checkpoint,
     checkpoint_folder,
@@ -96,7 +96,7 @@ def assert_resumed_once(bench: Bench) -> None:
     assert epochs == list(range(1, len(epochs) + 1))
     assert len(log.all(keys.CHECKPOINT)) == len(epochs) - 1  # the last one reached the target
     ((attempt,),) = map(attempts_of, read_entries(bench.out))
-    assert attempt.verdict.endswith(f"; resumed once, after {resumed.value['gap_s']:.1f} s")
+    assert attempt.role.endswith(f"; resumed once, after {resumed.value['gap_s']:.1f} s")
 
 
 def test_a_run_whose_harness_was_killed_goes_on(saving: Bench) -> None:

@@ -75,7 +75,7 @@ def judge_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
             return log.findings
         return [Finding("mlperf.target", "the target", "less", "train on", log.path)]
 
-    judged = "hybridperf.report.judged"
+    judged = "hybridperf.report.judgement"
     names = [f"mlperf-training-{edition}.0" for edition in ("4.1", "8.0", "9.0")]
     monkeypatch.setattr("hybridperf.rules.mlperf.check_round.judge", judge)
     monkeypatch.setattr(f"{judged}.known_rulesets", lambda: [RULESET, *names])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hybridperf.log.rounds import find_packages, read_package
-from hybridperf.report.judged import judged_entries, judged_scores
+from hybridperf.report.judgement import judged_entries, judged_scores
 from hybridperf.score.metrics import row_of
 from hybridperf.score.official import Official, official_of, official_score
 from hybridperf.score.rcp_of_result import convergence_of

@@ -11,7 +11,7 @@ from hybridperf.score.ranking import Decision, decide, with_places
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hybridperf.report.judged import Entry
+    from hybridperf.report.judgement import JudgedResult
 
 __all__ = ["Board", "Row", "boards"]
 
@@ -20,7 +20,7 @@ __all__ = ["Board", "Row", "boards"]
 class Row:
     """A valid result on a leaderboard."""
 
-    entry: Entry  #: with its place, if any
+    entry: JudgedResult  #: with its place, if any
     decision: Decision  #: comparison with the first result of the leaderboard
 
 
@@ -32,10 +32,10 @@ class Board:
     version: str
     division: str
     rows: tuple[Row, ...]  #: ranked results first, each group sorted by time to train
-    invalid: tuple[Entry, ...]
+    invalid: tuple[JudgedResult, ...]
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[JudgedResult]:
         """Return all results, with invalid ones last."""
         return [*(row.entry for row in self.rows), *self.invalid]
 
@@ -52,16 +52,16 @@ class Board:
         return next((t for each in self.entries if (t := each.score.target) is not None), None)
 
 
-def boards(entries: Iterable[Entry]) -> list[Board]:
+def boards(entries: Iterable[JudgedResult]) -> list[Board]:
     """Return one leaderboard per task version and division, sorted by name."""
-    groups: dict[tuple[str, str, str], list[Entry]] = {}
+    groups: dict[tuple[str, str, str], list[JudgedResult]] = {}
     for entry in entries:
         key = (entry.benchmark, entry.score.version, entry.official.division)
         groups.setdefault(key, []).append(entry)
     return [_board(*key, groups[key]) for key in sorted(groups)]
 
 
-def _board(benchmark: str, version: str, division: str, entries: list[Entry]) -> Board:
+def _board(benchmark: str, version: str, division: str, entries: list[JudgedResult]) -> Board:
     valid = sorted((each for each in entries if each.standing != "invalid"), key=_order)
     ranked = [each.official for each in valid if each.standing == "ranked"]
     placed = [
@@ -74,7 +74,7 @@ def _board(benchmark: str, version: str, division: str, entries: list[Entry]) ->
     return Board(benchmark, version, division, rows, invalid)
 
 
-def _order(entry: Entry) -> tuple[bool, bool, float]:
+def _order(entry: JudgedResult) -> tuple[bool, bool, float]:
     """Return a sort key: ranked results first, then by time to train, unknown times last."""
     mean_s = entry.score.olympic_mean_s
     return entry.standing != "ranked", mean_s is None, mean_s or 0.0

@@ -1,37 +1,46 @@
-"""Extract attempts, hashes, evidence and commands of a result from its logs and manifests.
+"""Extract attempts, hashes, timelines and commands of a result from its logs and manifests.
 
-Manifests are untrusted: a fact of another type than its function returns is treated as unknown.
+Both are untrusted: a fact of another type than its function returns is treated as unknown.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hybridperf.log import keys
 from hybridperf.log.package import result_names
-from hybridperf.untrusted import number
+from hybridperf.report.tables import run_outcome
+from hybridperf.untrusted import number, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from hybridperf.log.log import Entry
     from hybridperf.log.package import Result, SealedRun
-    from hybridperf.report.judged import Entry
+    from hybridperf.report.judgement import JudgedResult
     from hybridperf.score.run_score import RunScore
-    from hybridperf.score.score import ResultScore
 
 __all__ = [
-    "Attempt",
-    "Evidence",
+    "AttemptRow",
+    "EvidenceCounts",
+    "TimedAction",
+    "Timeline",
     "attempts_of",
     "evidence_of",
     "hashes_of",
+    "read_timeline",
     "reproduce_commands",
+    "timelines_of",
 ]
 
-_LONGEST_GAP_S: Final = 1e9  #: limit for untrusted logs
+# limits on untrusted logs
+_LONGEST_GAP_S: Final = 1e9
+_MOST_ACTIONS: Final = 2_000
+_MOST_RANKS: Final = 64
+_LONGEST_STEP_S: Final = 1e6
+_KINDS: Final = ("forward", "backward", "backward of inputs", "backward of weights", "update")
 _SHARED: Final = {
     "task": ("task", "sha256"),
     "data": ("data_sha256",),
@@ -46,32 +55,34 @@ _HARMLESS: Final = re.compile(r"hybridperf run [a-z0-9][A-Za-z0-9 =,._/+-]{0,500
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """One attempt and its outcome."""
+class AttemptRow:
+    """An attempt as the table of attempts shows it."""
 
     run: RunScore
     epochs: int | None
-    quality: float | None  #: of the last evaluation
+    quality: float | None  #: quality of the last evaluation
     rescored: float | None  #: quality of the final weights, measured by the harness
-    verdict: str  #: scored, or the reason why not
+    outcome: str
+    role: str  #: ``counts``, or why the attempt is not in the mean
 
 
-def attempts_of(entry: Entry) -> list[Attempt]:
+def attempts_of(entry: JudgedResult) -> list[AttemptRow]:
     """Return every attempt, sorted by number."""
-    verdicts = _verdicts(entry.score)
+    reasons = {row["run"]: str(row["why"]) for row in entry.official.dropped}
     return [
-        Attempt(
+        AttemptRow(
             run=run,
             epochs=run.curve[-1].epoch if run.curve else None,
             quality=run.curve[-1].quality if run.curve else None,
             rescored=_number_of(sealed, "rescoring", "quality"),
-            verdict=(verdicts.get(run.number) or _reason(sealed, run)) + _interruptions(sealed),
+            outcome=run_outcome(run),
+            role=_role(sealed, run, reasons.get(run.number, "")) + _interruptions(sealed),
         )
         for sealed, run in zip(entry.result.runs, entry.score.runs, strict=True)
     ]
 
 
-def hashes_of(entry: Entry) -> list[tuple[str, str]]:
+def hashes_of(entry: JudgedResult) -> list[tuple[str, str]]:
     """Return (label, SHA-256) pairs: the distinct shared hashes, then one per log."""
     runs = entry.result.runs
     rows = [(name, text) for name, path in _SHARED.items() for text in _texts_of(runs, *path)]
@@ -80,7 +91,7 @@ def hashes_of(entry: Entry) -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class EvidenceCounts:
     """Counts over the completed runs of a result."""
 
     completed: int
@@ -89,7 +100,7 @@ class Evidence:
     largest_difference: float | None  #: between trainer's and harness's quality
 
 
-def evidence_of(entry: Entry) -> Evidence:
+def evidence_of(entry: JudgedResult) -> EvidenceCounts:
     """Return the evidence in the logs and manifests of the completed runs."""
     numbers = {run.number for run in entry.score.completed}
     runs = [run for run in entry.result.runs if run.number in numbers]
@@ -98,7 +109,7 @@ def evidence_of(entry: Entry) -> Evidence:
         for run in runs
     ]
     differences = [abs(one - two) for one, two in pairs if one is not None and two is not None]
-    return Evidence(
+    return EvidenceCounts(
         completed=len(runs),
         chained=sum(run.log.chained for run in runs),
         rescored=len(differences),
@@ -119,6 +130,69 @@ def reproduce_commands(result: Result) -> list[str]:
     return [command for _, command in most.values()]
 
 
+class TimedAction(NamedTuple):
+    """One action of a rank in a timeline, with its times since the step began."""
+
+    kind: str
+    step: int
+    stage: int
+    microbatch: int
+    start_s: float
+    stop_s: float
+
+
+Timeline = list[list[TimedAction]]  #: the actions of each rank of a pipeline
+
+
+def timelines_of(result: Result) -> list[tuple[str, Timeline]]:
+    """Return the projected and the measured timeline of the first run that states both.
+
+    If none does, the measured one alone of the first run that states it.
+    """
+    found: list[tuple[str, Timeline]] = []
+    for run in result.runs:
+        if measured := _timeline_in(run.log.all(keys.TRACKED_STATS)):
+            named = [(f"measured, run {run.number}", measured)]
+            if projected := _timeline_in(run.log.all(keys.PROJECTION)):
+                return [("projected", projected), *named]
+            found = found or named
+    return found
+
+
+def _timeline_in(entries: Iterable[Entry]) -> Timeline:
+    """Return the first timeline that ``entries`` state; empty if there is none."""
+    for entry in entries:
+        if isinstance(entry.value, dict) and "timeline" in entry.value:
+            return read_timeline(entry.value["timeline"])
+    return []
+
+
+def read_timeline(value: object) -> Timeline:
+    """Return the timeline in ``value``, of unknown origin; empty if anything in it is wrong."""
+    if not isinstance(value, list) or len(value) > _MOST_RANKS:
+        return []
+    ranks = [_actions(rank.get("actions")) if isinstance(rank, dict) else None for rank in value]
+    read = [rank for rank in ranks if rank is not None]
+    if len(read) < len(ranks) or not 0 < sum(map(len, read)) <= _MOST_ACTIONS:
+        return []
+    return read
+
+
+def _actions(value: object) -> list[TimedAction] | None:
+    if not isinstance(value, list):
+        return None
+    actions = []
+    for each in value:
+        if not isinstance(each, list) or len(each) != len(TimedAction._fields):
+            return None
+        kind, indices = each[0], [whole(part) for part in each[1:4]]
+        times = [number(part, 0, _LONGEST_STEP_S) for part in each[4:]]
+        if kind not in _KINDS or None in (*indices, *times) or times[1] < times[0]:  # type: ignore[operator]  # both known
+            return None
+        actions.append(TimedAction(kind, *indices, *times))  # type: ignore[arg-type]  # none is None
+    return actions
+
+
 def _text_of(run: SealedRun, *keys: str) -> str | None:
     """Return the string at nested ``keys`` of the manifest; None if missing or empty."""
     value = run.fact(*keys)
@@ -137,21 +211,12 @@ def _texts_of(runs: Iterable[SealedRun], *keys: str) -> list[str]:
     return list(dict.fromkeys(text for text in found if text is not None))
 
 
-def _verdicts(score: ResultScore) -> dict[int, str]:
-    """Return the role of each completed run in the olympic mean, by run number."""
-    if not any(run.counts for run in score.runs):
-        return {run.number: "too few runs for a mean" for run in score.completed}
-    verdicts = {
-        run.number: "counts" if run.counts else "outside the median window of runs"
-        for run in score.completed
-    }
-    dropped = [run for run in score.window if not run.counts]
-    ends = ("fastest",) * score.drops + ("slowest",) * score.drops
-    in_order = sorted(dropped, key=lambda run: run.time_to_train_s)
-    for run, end in zip(in_order, ends, strict=True):
-        missed = "" if math.isfinite(run.time_to_train_s) else ": missed the target"
-        verdicts[run.number] = f"{end}, dropped{missed}"
-    return verdicts
+def _role(sealed: SealedRun, run: RunScore, reason: str) -> str:
+    if run.completion == "ended":
+        return f"did not complete: {_text_of(sealed, 'reason') or run.outcome}"
+    if run.counts:
+        return "counts"
+    return reason if reason.startswith("not scored") else f"dropped as {reason}"
 
 
 def _interruptions(sealed: SealedRun) -> str:
@@ -161,8 +226,3 @@ def _interruptions(sealed: SealedRun) -> str:
     gap_s = sum(number(gap, 0, _LONGEST_GAP_S) or 0.0 for gap in gaps)
     times = "once" if len(resumed) == 1 else f"{len(resumed)} times"
     return f"; resumed {times}, after {gap_s:.1f} s" if resumed else ""
-
-
-def _reason(sealed: SealedRun, run: RunScore) -> str:
-    reason = _text_of(sealed, "reason")
-    return f"did not complete: {reason or run.outcome}"

@@ -1,9 +1,11 @@
-"""Write the leaderboard as one self-contained HTML page."""
+"""Write the leaderboard: one self-contained HTML page, Markdown, CSV and JSON."""
 
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
+import re
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
@@ -12,8 +14,11 @@ from markupsafe import Markup
 
 from hybridperf.findings import visible
 from hybridperf.plan import plan_chips
-from hybridperf.report import curves, evidence, figures, gantt, scaling_claims, strip
+from hybridperf.report import evidence, scaling_claims, svg, tables
+from hybridperf.report.board import boards
+from hybridperf.report.judgement import read_entries
 from hybridperf.rules.ladder import RUNGS
+from hybridperf.run.atomic import write_atomically
 from hybridperf.score.interval import METHOD
 from hybridperf.score.metrics import metrics_of
 from hybridperf.score.ranking import means_of
@@ -25,13 +30,28 @@ from hybridperf.system.catalog import accelerators_per_node, device_count
 from hybridperf.system.describe import show
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    from hybridperf.report.board import Board
+    from hybridperf.findings import Finding
+    from hybridperf.report.board import Board, Row
+    from hybridperf.report.judgement import JudgedResult
+    from hybridperf.report.scaling_claims import ScalingGroup
 
-__all__ = ["devices", "digest", "environment", "leaderboard_page", "machine_rows", "source"]
+__all__ = [
+    "build_report",
+    "devices",
+    "escape_markdown",
+    "leaderboard_markdown",
+    "leaderboard_page",
+    "machine_rows",
+    "page_templates",
+    "render_page",
+    "write_files",
+]
 
-_STANDINGS = {
+_TEMPLATES: Final = resources.files("hybridperf.report") / "templates"
+_STANDINGS: Final = {
     "ranked": "",
     "provisional": "provisional",
     "missed": "missed the target",
@@ -40,32 +60,94 @@ _STANDINGS = {
     "too fast": "too fast",
     "invalid": "invalid",
 }
-_TEMPLATES = resources.files("hybridperf.report") / "templates"
+_MOST_ROWS: Final = 60  #: of a system's description
+_MOST_CHARACTERS: Final = 500  #: of a value in it
+
+
+def build_report(root: Path, out: Path, barred: list[Finding] | None = None) -> list[Path]:
+    """Write the report of all results at or below ``root`` to ``out`` and return its files.
+
+    The output is deterministic, and each file is replaced atomically. ``barred`` is that of
+    `read_entries`.
+
+    Raises:
+        OSError: if ``out`` cannot be written.
+    """
+    leaderboards = boards(read_entries(root, barred))
+    writers = {
+        "index.html": leaderboard_page,
+        "leaderboard.md": leaderboard_markdown,
+        "leaderboard.csv": tables.leaderboard_csv,
+        "leaderboard.json": tables.leaderboard_json,
+    }
+    return write_files(((name, write(leaderboards)) for name, write in writers.items()), out)
+
+
+def write_files(files: Iterable[tuple[str, str]], out: Path) -> list[Path]:
+    """Write pairs of name and text to the folder ``out``, each atomically; return their paths.
+
+    Raises:
+        OSError: if ``out`` cannot be written.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, text in files:
+        write_atomically(out / name, text.encode())
+        written.append(out / name)
+    return written
+
+
+# HTML
 
 
 def leaderboard_page(boards: Sequence[Board]) -> str:
     """Return the HTML page of ``boards``."""
-    style, script = source("page.css"), source("page.js")
-    policy = (
-        f"default-src 'none'; style-src '{digest(style)}'; script-src '{digest(script)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    return (
-        _environment()
-        .get_template("index.html.j2")
-        .render(
-            boards=boards,
-            policy=policy,
-            style=Markup(style),  # noqa: S704 - our own file
-            script=Markup(script),  # noqa: S704 - our own file
-            method=METHOD,
-        )
+    values = {"boards": boards, "metrics": metrics_of("page")}
+    return render_page(_templates().get_template("index.html.j2"), values)
+
+
+@functools.cache
+def _templates() -> jinja2.Environment:
+    return page_templates(
+        attempts_of=evidence.attempts_of,
+        claimed_share=scaling_claims.claimed_share,
+        curve_axes=svg.curve_axes,
+        device_count=device_count,
+        devices=devices,
+        draw_axis=svg.draw_axis,
+        draw_backdrop=svg.draw_backdrop,
+        draw_bars=svg.draw_bars,
+        draw_panel=svg.draw_panel,
+        draw_scaling=scaling_claims.draw_scaling,
+        draw_strip=svg.draw_strip,
+        draw_timelines=svg.draw_timelines,
+        evidence_of=evidence.evidence_of,
+        figure_by=scaling_claims.figure_by,
+        hashes_of=evidence.hashes_of,
+        levels=RUNGS,
+        loader_sentence=tables.loader_sentence,
+        machine_rows=machine_rows,
+        means_of=means_of,
+        method=METHOD,
+        metric_words=metric_words,
+        plan_chips=plan_chips,
+        plan_ranks=plan_ranks,
+        reproduce_commands=evidence.reproduce_commands,
+        scaling_groups=scaling_claims.scaling_groups,
+        scaling_method=SCALING_METHOD,
+        scaling_metrics=METRICS,
+        seconds_range=tables.seconds_range,
+        standing_words=_STANDINGS,
+        strip_scale=svg.strip_scale,
+        timelines_of=evidence.timelines_of,
+        why_scale=svg.why_scale,
+        why_slow=why_slow,
     )
 
 
-def environment(**names: object) -> jinja2.Environment:
-    """Return the environment of the templates, which escapes all text, with ``names`` for them."""
-    made = jinja2.Environment(
+def page_templates(**names: object) -> jinja2.Environment:
+    """Return the templates of pages, which escape all text, with ``names`` for them."""
+    templates = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -74,72 +156,49 @@ def environment(**names: object) -> jinja2.Environment:
         loader=jinja2.PackageLoader("hybridperf.report"),
         finalize=_finalize,
     )
-    made.filters |= {
-        "count": figures.count,
-        "ratio": figures.ratio,
-        "seconds": figures.seconds,
-        "share": figures.share,
-    }
-    made.globals |= names
-    return made
+    templates.filters |= {"count": tables.count, "ratio": tables.ratio, "seconds": tables.seconds}
+    templates.globals |= {"unknown": tables.UNKNOWN, **names}
+    return templates
 
 
-def _environment() -> jinja2.Environment:
-    return environment(
-        attempts_of=evidence.attempts_of,
-        device_count=device_count,
-        devices=devices,
-        evidence_of=evidence.evidence_of,
-        hashes_of=evidence.hashes_of,
-        loader_sentence=figures.loader_sentence,
-        machine_rows=machine_rows,
-        plan_chips=plan_chips,
-        plan_ranks=plan_ranks,
-        means_of=means_of,
-        metrics=metrics_of("page"),
-        rungs=RUNGS,
-        reproduce_commands=evidence.reproduce_commands,
-        seconds_range=figures.seconds_range,
-        claimed_share=scaling_claims.claimed_share,
-        curve_axes=curves.curve_axes,
-        draw_axis=strip.draw_axis,
-        draw_backdrop=curves.draw_backdrop,
-        draw_bars=strip.draw_bars,
-        draw_panel=curves.draw_panel,
-        draw_scaling=scaling_claims.draw_scaling,
-        draw_strip=strip.draw_strip,
-        draw_timelines=gantt.draw_timelines,
-        figure_by=scaling_claims.figure_by,
-        metric_words=metric_words,
-        scaling_groups=scaling_claims.scaling_groups,
-        scaling_method=SCALING_METHOD,
-        scaling_metrics=METRICS,
-        standing_words=_STANDINGS,
-        strip_scale=strip.strip_scale,
-        timelines_of=gantt.timelines_of,
-        why_scale=strip.why_scale,
-        why_slow=why_slow,
-        unknown=figures.UNKNOWN,
+def render_page(
+    template: jinja2.Template,
+    values: Mapping[str, object],
+    style_files: Sequence[str] = (),
+    more_style: str = "",
+) -> str:
+    """Return the page of a ``template`` that extends ``layout.html.j2``.
+
+    Its style is ``page.css``, then ``style_files`` and ``more_style``. The content security policy
+    allows these inline styles, the script ``page.js`` and nothing else.
+    """
+    styles = ["".join(map(_source, ("page.css", *style_files))), *filter(None, [more_style])]
+    script = _source("page.js")
+    allowed = " ".join(f"'{_digest(style)}'" for style in styles)
+    policy = (
+        f"default-src 'none'; style-src {allowed}; script-src '{_digest(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return template.render(
+        values,
+        policy=policy,
+        styles=[Markup(style) for style in styles],  # noqa: S704 - our own files
+        script=Markup(script),  # noqa: S704 - our own file
     )
 
 
-def source(name: str) -> str:
-    """Return the text of a file of the templates."""
+def _source(name: str) -> str:
     return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    """Return the hash by which a content security policy allows the inline source ``text``."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def _finalize(value: object) -> object:
     """Escape control and bidirectional characters in all text of the page."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def digest(text: str) -> str:
-    """Return the hash by which a content security policy allows the inline source ``text``."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-_MOST_ROWS: Final = 60
-_MOST_CHARACTERS: Final = 500
 
 
 def machine_rows(description: Mapping[str, object] | None) -> list[tuple[str, str]]:
@@ -163,15 +222,133 @@ def devices(description: Mapping[str, object] | None) -> str:
     model = _text(facts, "host_processor_model_name")
     if number is None:
         return model
+    name = f"{model} core".strip()
     if accelerators_per_node(facts):
-        return _counted(number, _text(facts, "accelerator_model_name"), "accelerator")
-    return _counted(number, f"{model} core".strip(), "core")
-
-
-def _counted(number: int, name: str, otherwise: str) -> str:
-    return f"{number:,} \N{MULTIPLICATION SIGN} {name or otherwise}"
+        name = _text(facts, "accelerator_model_name") or "accelerator"
+    return f"{number:,} \N{MULTIPLICATION SIGN} {name}"
 
 
 def _text(facts: Mapping[str, object], key: str) -> str:
     value = facts.get(key)
     return value.strip()[:_MOST_CHARACTERS] if isinstance(value, str) else ""
+
+
+# Markdown
+
+_MARKS: Final = re.compile(r"[\\`*_{}\[\]()#!|~$@]|(?<=\bwww)\.|:(?=//)")
+_ENTITIES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_NOTE: Final = (
+    "Time to train is the olympic mean: the mean without the fastest and the slowest run. Results "
+    "that tie by Welch's t test at 5 % may share places. ÷ first is the mean time of the runs that "
+    "reached the target, relative to the first result; it is the product of samples ÷ and seconds "
+    "per sample ÷. [index.html](index.html) shows every run."
+)
+
+
+def escape_markdown(text: str) -> str:
+    """Escape ``text`` for Markdown and HTML."""
+    return _MARKS.sub(r"\\\g<0>", visible(text)).translate(_ENTITIES)
+
+
+def leaderboard_markdown(boards: Sequence[Board]) -> str:
+    """Return one table per leaderboard, its invalid results and the commands to reproduce it."""
+    lines = ["# HybridPerf leaderboard", ""]
+    if not boards:
+        lines += ["No results yet. Make one with `hybridperf run resnet/laptop --plan dp=2`.", ""]
+    for board in boards:
+        lines += _board_lines(board)
+    return "\n".join([*lines, _NOTE, ""])
+
+
+def _board_lines(board: Board) -> Iterator[str]:
+    version = f"version {board.version}, " if board.version else ""
+    yield f"## {escape_markdown(f'{board.benchmark}, {version}{board.division} division')}"
+    yield ""
+    if board.rows:
+        text = {"organisation", "system", "plan"}
+        text |= {metric.heading for metric in metrics_of("markdown") if metric.kind == "text"}
+        rows = [_cells(row) for row in board.rows]
+        yield _line(rows[0])
+        yield _line(":--" if heading in text else "--:" for heading in rows[0])
+        yield from (_line(cells.values()) for cells in rows)
+        yield ""
+    yield from _bullets(
+        f"{_name(row.entry)}, no place: {escape_markdown(row.entry.no_place)}"
+        for row in board.rows
+        if row.entry.official.place is None
+    )
+    yield from _bullets(
+        f"{_name(row.entry)}: {sentence}"
+        for row in board.rows
+        if (sentence := tables.loader_sentence(row.entry.score))
+    )
+    for group in scaling_claims.scaling_groups(board):
+        yield from _scaling_lines(group)
+    if board.invalid:
+        yield from ("Invalid, and therefore not ranked:", "")
+    yield from _bullets(f"{_name(entry)}: {_errors(entry)}" for entry in board.invalid)
+    commands = dict.fromkeys(
+        command for row in board.rows for command in evidence.reproduce_commands(row.entry.result)
+    )
+    if commands:
+        yield from ("To reproduce:", "", "```sh", *commands, "```", "")
+
+
+def _cells(row: Row) -> dict[str, str]:
+    """Return the cells of a row by heading."""
+    score, counts = row.entry.score, evidence.evidence_of(row.entry)
+    interval, why = score.interval_s, row.decision.why
+    return {
+        "place": str(row.entry.official.place or row.entry.standing),
+        "organisation": escape_markdown(score.org),
+        "system": escape_markdown(score.system),
+        "plan": escape_markdown(score.plan) or tables.UNKNOWN,
+        "ranks": tables.count(plan_ranks(score.plan)),
+        "time to train, s": tables.seconds(score.olympic_mean_s),
+        "95 % interval, s": (
+            tables.seconds_range(interval.low, interval.high) if interval else tables.UNKNOWN
+        ),
+        "runs": f"{len(score.completed)} of {len(score.runs)}",
+        "÷ first": tables.ratio(row.decision.ratio),
+        "samples ÷": tables.ratio(why.samples_ratio if why else None),
+        "seconds per sample ÷": tables.ratio(why.seconds_per_sample_ratio if why else None),
+        **{
+            metric.heading: escape_markdown(metric.text(row.entry.official)) or tables.UNKNOWN
+            for metric in metrics_of("markdown")
+        },
+        "re-scored": f"{counts.rescored} of {counts.completed}",
+    }
+
+
+def _bullets(items: Iterable[str]) -> Iterator[str]:
+    lines = [f"- {item}" for item in items]
+    yield from (*lines, "") if lines else ()
+
+
+def _scaling_lines(group: ScalingGroup) -> Iterator[str]:
+    start = escape_markdown(group.start)
+    yield f"Scaling efficiency from {start}, {escape_markdown(group.kind)}, with 95 % intervals:"
+    yield ""
+    yield _line(["system", "devices", *map(metric_words, METRICS), "above 100 % by"])
+    yield _line([":--", "--:", *["--:"] * len(METRICS), ":--"])
+    for entry, claim in group.claims:
+        shares = [
+            scaling_claims.claimed_share(scaling_claims.figure_by(claim, metric))
+            for metric in METRICS
+        ]
+        system, count = escape_markdown(entry.score.system), tables.count(claim.devices[1])
+        yield _line([system, count, *shares, claim.cause or tables.UNKNOWN])
+    yield ""
+
+
+def _name(entry: JudgedResult) -> str:
+    return f"{escape_markdown(entry.score.org)}, {escape_markdown(entry.score.system)}"
+
+
+def _errors(entry: JudgedResult) -> str:
+    more = f" (and {len(entry.errors) - 1} more)" if len(entry.errors) > 1 else ""
+    return f"{escape_markdown(entry.errors[0].sentence)}{more}"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"

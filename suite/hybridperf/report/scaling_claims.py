@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.findings import visible
-from hybridperf.report.figures import share
 from hybridperf.report.svg import Scale, element, tick_text
+from hybridperf.report.tables import percent
 from hybridperf.score.scaling import METRICS, metric_words, read_claim
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
     from hybridperf.report.board import Board
-    from hybridperf.report.judged import Entry
+    from hybridperf.report.judgement import JudgedResult
     from hybridperf.score.scaling import Claim, Figure, Metric
 
 __all__ = ["ScalingGroup", "claimed_share", "draw_scaling", "figure_by", "scaling_groups"]
@@ -37,7 +37,7 @@ class ScalingGroup:
     base: str
     devices: int  #: devices of the base
     kind: str
-    claims: tuple[tuple[Entry, Claim], ...]  #: sorted by number of devices
+    claims: tuple[tuple[JudgedResult, Claim], ...]  #: sorted by number of devices
 
     @property
     def start(self) -> str:
@@ -47,7 +47,7 @@ class ScalingGroup:
 
 def scaling_groups(board: Board) -> list[ScalingGroup]:
     """Return the scaling claims of the valid results of ``board`` whose base is also valid."""
-    groups: dict[tuple[str, int, str], list[tuple[Entry, Claim]]] = {}
+    groups: dict[tuple[str, int, str], list[tuple[JudgedResult, Claim]]] = {}
     valid = {row.entry.result.package for row in board.rows}
     for row in board.rows:
         claim = read_claim(row.entry.result.package)  # results with unreadable claims are invalid
@@ -69,11 +69,11 @@ def figure_by(claim: Claim, metric: Metric) -> Figure | None:
 def claimed_share(figure: Figure | None) -> str:
     """Format a figure with its interval, as in ``83.8 % (77.5 % or more)``."""
     if figure is None:
-        return share(None)
+        return percent(None)
     if figure.low is None:
-        return share(figure.value)
-    high = "or more" if figure.high is None else f"to {share(figure.high)}"
-    return f"{share(figure.value)} ({share(figure.low)} {high})"
+        return percent(figure.value)
+    high = "or more" if figure.high is None else f"to {percent(figure.high)}"
+    return f"{percent(figure.value)} ({percent(figure.low)} {high})"
 
 
 def draw_scaling(group: ScalingGroup) -> Markup:

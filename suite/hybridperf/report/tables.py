@@ -1,10 +1,11 @@
-"""Write scores and leaderboards as CSV, JSON and Parquet, with one column per metric."""
+"""Format figures, and write scores and leaderboards as CSV, JSON and Parquet, a column a metric."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.findings import visible
@@ -16,28 +17,100 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hybridperf.report.board import Board
-    from hybridperf.report.judged import Entry
+    from hybridperf.report.judgement import JudgedResult
     from hybridperf.score.official import Official
+    from hybridperf.score.run_score import RunScore
+    from hybridperf.score.score import ResultScore
 
 __all__ = [
+    "UNKNOWN",
+    "count",
     "csv_text",
     "leaderboard_csv",
     "leaderboard_json",
+    "loader_sentence",
     "metrics_markdown",
+    "percent",
+    "ratio",
+    "run_outcome",
     "score_rows",
     "scores_csv",
+    "scores_json",
+    "seconds",
+    "seconds_range",
     "write_scores",
 ]
 
-_OF_ENTRIES: Final = ("standing", "valid", "findings")  #: additional columns of the leaderboard
+UNKNOWN: Final = "\N{EN DASH}"
+_LARGE: Final = 1e9
+_FEW: Final = 100  #: samples/s from which decimals are insignificant
+_LEADERBOARD_COLUMNS: Final = ("standing", "valid", "findings")  #: beyond those of a score
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _DECIMALS: Final = 6
+
+
+def seconds(value: float | None) -> str:
+    """Format seconds without the unit: two decimals below 1000, none from 1000 on."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    return _plain(value, 2 if abs(value) < 1000 else 0)
+
+
+def seconds_range(low: float, high: float) -> str:
+    """Format an interval in seconds; ``1.00 or more`` if the upper bound is infinite."""
+    if math.isinf(high):
+        return f"{seconds(low)} or more"
+    return f"{seconds(low)}\N{EN DASH}{seconds(high)}"
+
+
+def count(value: float | None) -> str:
+    """Format a whole number with thousands separators."""
+    return UNKNOWN if value is None or not math.isfinite(value) else _plain(value, 0)
+
+
+def ratio(value: float | None) -> str:
+    """Format a ratio with two decimals, as in ``1.24``."""
+    return UNKNOWN if value is None or not math.isfinite(value) else _plain(value, 2)
+
+
+def percent(value: float | None) -> str:
+    """Format a share (0 to 1) in per cent with one decimal, as in ``12.3 %``."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    return f"{_plain(value * 100, 1)}\N{NO-BREAK SPACE}%"
+
+
+def run_outcome(run: RunScore) -> str:
+    """Return the outcome of a run in words; a run with an invalid log did not miss its target."""
+    if run.invalid:
+        return "its log is invalid"
+    return "missed the target" if run.completion == "missed" else run.outcome.replace("_", " ")
+
+
+def loader_sentence(score: ResultScore) -> str | None:
+    """Compare loader and training throughput in a sentence; None if either is unknown."""
+    loader, compute_rate = score.loader_samples_per_s, score.compute_samples_per_s
+    if loader is None or compute_rate is None:
+        return None
+    verdict = "the loaders are the bottleneck" if loader < compute_rate else "the loaders keep up"
+    return (
+        f"the loaders could deliver {_rate(loader)} samples/s, "
+        f"training could consume {_rate(compute_rate)}: {verdict}."
+    )
+
+
+def _plain(value: float, decimals: int) -> str:
+    return f"{value:.3g}" if abs(value) >= _LARGE else f"{value:,.{decimals}f}"
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= _FEW else f"{value:.3g}"
 
 
 def leaderboard_csv(boards: Sequence[Board]) -> str:
     """Return CSV with one row per result, guarded against formula injection as in `csv_text`."""
     rows = (_leaderboard_row(entry, len(entry.findings)) for entry in _entries(boards))
-    return csv_text((*METRICS, *_OF_ENTRIES), rows)
+    return csv_text((*METRICS, *_LEADERBOARD_COLUMNS), rows)
 
 
 def leaderboard_json(boards: Sequence[Board]) -> str:
@@ -57,6 +130,11 @@ def score_rows(results: Iterable[Official]) -> list[dict[str, object]]:
     ]
 
 
+def scores_json(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return `score_rows` as a JSON list."""
+    return json.dumps(rows, indent=2, allow_nan=False) + "\n"
+
+
 def scores_csv(rows: Iterable[Mapping[str, object]]) -> str:
     """Return `score_rows` as CSV, guarded against formula injection as in `csv_text`."""
     return csv_text(tuple(METRICS), rows)
@@ -72,7 +150,7 @@ def write_scores(rows: Sequence[dict[str, object]], folder: Path) -> list[Path]:
     """
     contents = {
         "scores.csv": scores_csv(rows).encode(),
-        "scores.json": (json.dumps(rows, indent=2, allow_nan=False) + "\n").encode(),
+        "scores.json": scores_json(rows).encode(),
     }
     try:
         contents["scores.parquet"] = _parquet(rows)
@@ -138,12 +216,12 @@ def _parquet(rows: Sequence[Mapping[str, object]]) -> bytes:
     return sink.getvalue()
 
 
-def _entries(boards: Sequence[Board]) -> Iterator[Entry]:
+def _entries(boards: Sequence[Board]) -> Iterator[JudgedResult]:
     for board in boards:
         yield from board.entries
 
 
-def _leaderboard_row(entry: Entry, findings: object) -> dict[str, object]:
+def _leaderboard_row(entry: JudgedResult, findings: object) -> dict[str, object]:
     # Round, since the last digits of a float differ between processors.
     values = {
         name: round(value, _DECIMALS) if isinstance(value, float) else value

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from rich.cells import cell_len
 
 from hybridperf.findings import visible
-from hybridperf.report.figures import loader_sentence
+from hybridperf.report.tables import loader_sentence
 from hybridperf.score.interval import METHOD
 from hybridperf.score.metrics import metrics_of
 from hybridperf.score.slow_steps import why_slow

@@ -12,7 +12,7 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import visible
 from hybridperf.log.package import only_result
 from hybridperf.log.rounds import find_packages
-from hybridperf.report.judged import Entry, judged_entries
+from hybridperf.report.judgement import JudgedResult, judged_entries
 from hybridperf.report.terminal import compared_text
 from hybridperf.score.compare import compare
 from hybridperf.score.ranking import MEANS
@@ -91,7 +91,7 @@ def _read(*paths: Path) -> list[_Read]:
     ]
 
 
-def _facts(entry: Entry, path: Path) -> _Read:
+def _facts(entry: JudgedResult, path: Path) -> _Read:
     if not entry.result.runs:
         expected, remedy = "logs called result_<n>.txt", "rename them"
         raise UserError.of(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.cli.options import add_jobs
 from hybridperf.cli.printing import print_line, say_barred
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.report.build import build_report
-from hybridperf.report.site.build import build_site, published_packages
+from hybridperf.report.page import build_report
+from hybridperf.report.site import build_site, published_packages
 from hybridperf.run.folder import environment_refusal
 
 if TYPE_CHECKING:

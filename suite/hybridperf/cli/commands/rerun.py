@@ -14,7 +14,7 @@ from hybridperf.evidence.attestation import attestation_file
 from hybridperf.evidence.signatures import RERUN, sign_file
 from hybridperf.log.package import find_results, only_result
 from hybridperf.plan import ParallelPlan
-from hybridperf.report.judged import judged_entries
+from hybridperf.report.judgement import judged_entries
 from hybridperf.rules.verdict import UNFINISHED
 from hybridperf.run.atomic import canonical_json, write_atomically
 from hybridperf.run.provenance import code_facts

@@ -19,7 +19,7 @@ from hybridperf.findings import Finding, Severity
 from hybridperf.plan import ParallelPlan
 from hybridperf.plan.fields import FIELDS
 from hybridperf.projection.search import Ranking
-from hybridperf.report.judged import judged_entries
+from hybridperf.report.judgement import judged_entries
 from hybridperf.report.terminal import scores_text
 from hybridperf.rules.verdict import UNFINISHED
 from hybridperf.run.coordinator import Coordinator, coordinating

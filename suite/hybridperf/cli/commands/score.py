@@ -10,7 +10,7 @@ from hybridperf.cli.commands.check import named_ruleset
 from hybridperf.cli.options import add_format, add_jobs
 from hybridperf.cli.printing import print_json, print_line, say_barred, terminal_width
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.report.judged import found_packages, judged_scores
+from hybridperf.report.judgement import found_packages, judged_scores
 from hybridperf.report.tables import metrics_markdown, score_rows, scores_csv, write_scores
 from hybridperf.report.terminal import scores_text
 from hybridperf.run.folder import environment_refusal

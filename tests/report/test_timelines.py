@@ -9,9 +9,10 @@ import pytest
 from hybridperf.log import keys
 from hybridperf.log.writer import LogWriter
 from hybridperf.report.board import boards
-from hybridperf.report.gantt import draw_timelines, read_timeline, timelines_of
-from hybridperf.report.judged import read_entries
+from hybridperf.report.evidence import read_timeline, timelines_of
+from hybridperf.report.judgement import read_entries
 from hybridperf.report.page import leaderboard_page
+from hybridperf.report.svg import draw_timelines
 
 if TYPE_CHECKING:
     from tests.report.conftest import Submissions

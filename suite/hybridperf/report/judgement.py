@@ -1,6 +1,6 @@
 """Read, judge and score results, of rounds of MLPerf and of this suite, in one pass.
 
-The judgement is that of ``hybridperf check``: score, compare, report and pytest show no other.
+The judgement is the one of ``hybridperf check``; score, compare, report and pytest share it.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from hybridperf.score.rcp_set import RcpSets
     from hybridperf.score.score import ResultScore
 
-__all__ = ["Entry", "found_packages", "judged_entries", "judged_scores", "read_entries"]
+__all__ = ["JudgedResult", "found_packages", "judged_entries", "judged_scores", "read_entries"]
 
 _MOST_CHARACTERS: Final = 300  #: of an error
-#: facts of a manifest that pages show
+#: keys of the manifest that pages show
 _SHOWN: Final = (
     *("outcome", "reason", "task", "code", "data_sha256", "system", "log", "rescoring"),
     "command",
@@ -69,7 +69,7 @@ def found_packages(paths: Iterable[Path], barred: list[Finding] | None = None) -
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JudgedResult:
     """A result with its official score and its findings."""
 
     result: Result
@@ -123,13 +123,13 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
-    """A result as it was read, the judgement on it, and what was found."""
+class _Judgement:
+    """A result as it was read, with the judgement on it."""
 
     result: Result
     validity: Validity
     findings: tuple[Finding, ...]
-    own: check.Judged | None = None  #: what comparing results of this suite needs
+    own: check.Judged | None = None  #: the verdict of this suite's rules; None for MLPerf's results
 
 
 def judged_scores(
@@ -154,7 +154,7 @@ def judged_scores(
     return [official for official, _ in _compared(pairs)]
 
 
-def read_entries(root: Path, barred: list[Finding] | None = None) -> list[Entry]:
+def read_entries(root: Path, barred: list[Finding] | None = None) -> list[JudgedResult]:
     """Return every result of this suite at or below ``root``, sorted by name.
 
     Of the runs, only what pages show is kept. ``barred`` is that of `find_results`, and of
@@ -167,16 +167,16 @@ def read_entries(root: Path, barred: list[Finding] | None = None) -> list[Entry]
     return _entries(found, barred, _shown_part)
 
 
-def judged_entries(packages: Sequence[Package]) -> list[Entry]:
+def judged_entries(packages: Sequence[Package]) -> list[JudgedResult]:
     """Read, judge and score results, with all that was read of them."""
     return _entries(map(_judged, packages))
 
 
 def _entries(
-    found: Iterable[_Judged],
+    found: Iterable[_Judgement],
     barred: list[Finding] | None = None,
     kept: Callable[[SealedRun], SealedRun] = lambda run: run,
-) -> list[Entry]:
+) -> list[JudgedResult]:
     """Return results with their scores; of each run what ``kept`` returns."""
     read, pairs = [], []
     for one in found:
@@ -186,7 +186,7 @@ def _entries(
         runs = tuple(map(kept, one.result.runs))
         read.append((replace(one.result, runs=runs), one.findings))
     return [
-        Entry(result, official, again.findings if again else findings)
+        JudgedResult(result, official, again.findings if again else findings)
         for (result, findings), (official, again) in zip(read, _compared(pairs), strict=True)
     ]
 
@@ -216,7 +216,7 @@ def _compared(
     return every
 
 
-def _judged(package: Package, ruleset: str | Path | None = None) -> _Judged:
+def _judged(package: Package, ruleset: str | Path | None = None) -> _Judgement:
     """Read and judge a result by the ruleset of its round, if it is of one, else by our own.
 
     Of the logs of a round, only what a score needs is kept, so that memory is that of one log.
@@ -229,17 +229,17 @@ def _judged(package: Package, ruleset: str | Path | None = None) -> _Judged:
             if ruleset is not None:
                 return _judged_of_round(package, ruleset)
             why = "logs of MLPerf, in no folder training_results_v<round>; name their --ruleset"
-            return _Judged(result, Validity(Judgement.NOT_JUDGED, why), result.findings)
+            return _Judgement(result, Validity(Judgement.NOT_JUDGED, why), result.findings)
     result = read_result(package)
     own = check.judge_result(result)
-    return _Judged(result, _validity(own.verdict), own.findings, own)
+    return _Judgement(result, _validity(own.verdict), own.findings, own)
 
 
-def _judged_of_round(package: Package, ruleset: str | Path) -> _Judged:
+def _judged_of_round(package: Package, ruleset: str | Path) -> _Judgement:
     if isinstance(ruleset, str) and ruleset not in known_rulesets():
         result = read_package(package)
         validity = Validity(Judgement.NOT_JUDGED, f"no ruleset {ruleset}")
-        return _Judged(result, validity, result.findings)
+        return _Judgement(result, validity, result.findings)
     kept: list[SealedRun] = []
 
     def runs() -> Iterator[SealedRun]:
@@ -256,7 +256,7 @@ def _judged_of_round(package: Package, ruleset: str | Path) -> _Judged:
             if log.outcome is Outcome.INVALID
         }
         validity = replace(validity, errors=errors)
-    return _Judged(read_package(package, kept), validity, tuple(findings))
+    return _Judgement(read_package(package, kept), validity, tuple(findings))
 
 
 def _validity(verdict: ResultVerdict) -> Validity:

@@ -1,1 +1,0 @@
-"""The site over rounds of MLPerf: a page for each round and benchmark, and a first one."""
