@@ -12,9 +12,13 @@ from hybridperf.report.evidence import (
     hashes_of,
     reproduce_commands,
 )
-from hybridperf.report.judgement import read_entries
+from hybridperf.report.judgement import found_packages, judged_entries, read_entries
+from hybridperf.report.svg import draw_strip, strip_scale
+from tests.score.made_up_round import judge_made_up, log_lines, write_round
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.report.conftest import Submissions
 
 
@@ -56,6 +60,32 @@ def test_two_runs_make_no_mean(submissions: Submissions) -> None:
     (entry,) = read_entries(submissions.root)
 
     assert {attempt.role for attempt in attempts_of(entry)} == {"not scored: fewer than 3 runs"}
+
+
+def test_a_run_with_an_invalid_log_did_not_miss_its_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge_made_up(monkeypatch)
+    logs = [log_lines(1000.0 + 10 * run) for run in range(9)]
+    write_round(tmp_path / "training_results_v8.0", [*logs, log_lines(1000.0, status="aborted")])
+    (entry,) = judged_entries(found_packages([tmp_path]))
+
+    *_, last = attempts_of(entry)
+    drawn = draw_strip(entry.score, strip_scale([entry.score]))
+
+    assert last.outcome == "its log is invalid"
+    assert last.role.startswith("dropped as slowest: its log is invalid: mlperf.target")
+    assert "run 9: its log is invalid" in drawn
+    assert "missed the target" not in drawn
+
+
+def test_runs_that_missed_are_no_fastest_ones(submissions: Submissions) -> None:
+    submissions.add([10, 11, 12, 13, 14], outcomes=dict.fromkeys(range(1, 6), "target_missed"))
+    (entry,) = read_entries(submissions.root)
+
+    roles = {attempt.role for attempt in attempts_of(entry) if attempt.role != "counts"}
+
+    assert roles == {"dropped as slowest: did not reach the target"}
 
 
 def test_hashes_that_runs_share_stand_once(submissions: Submissions) -> None:

@@ -43,7 +43,8 @@ def test_every_action_is_a_bar_at_its_time() -> None:
 
     assert [bar.attrib["class"] for bar in bars] == [
         *("action forward", "action backward"),
-        *("action forward", "action backward", "action weights", "action update"),
+        *("action forward", "action backward-of-inputs", "action backward-of-weights"),
+        "action update",
     ]
     starts = [float(bar.attrib["x"]) for bar in bars]
     widths = [float(bar.attrib["width"]) for bar in bars]
@@ -72,6 +73,7 @@ def test_timelines_below_each_other_have_one_axis() -> None:
         lambda stated: stated[0]["actions"].append("forward"),
         lambda stated: stated[0]["actions"][0].append(1),
         lambda stated: stated[0]["actions"][0].__setitem__(0, "<script>"),
+        lambda stated: stated[0]["actions"][0].__setitem__(0, []),  # not hashable
         lambda stated: stated[0]["actions"][0].__setitem__(1, "3"),
         lambda stated: stated[0]["actions"][0].__setitem__(4, -1.0),
         lambda stated: stated[0]["actions"][0].__setitem__(5, 1e300),
