@@ -16,7 +16,7 @@ import pytest
 
 from hybridperf import __version__
 from hybridperf.cli import main
-from hybridperf.cli.parser import COMMANDS
+from hybridperf.cli.main import COMMANDS
 from hybridperf.system.describe import describe
 from hybridperf.tasks.data.digits import Digits
 from hybridperf.tasks.registry import task_names

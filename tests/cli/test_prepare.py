@@ -104,9 +104,9 @@ def test_a_task_of_text_is_prepared_trained_sealed_and_valid(
     assert (done.code, done.err) == (0, "")
     sha256 = re.search("[0-9a-f]{64}", done.out)
     assert sha256 is not None
-    says = f"has the SHA-256 {sha256[0]}.\n"
-    assert done.out == f"bert/mine: prepared; its data {says}"
-    assert again.out == f"bert/mine: nothing is left to prepare; its data {says}"
+    says = f"SHA-256 of the data: {sha256[0]}.\n"
+    assert done.out == f"bert/mine: prepared; {says}"
+    assert again.out == f"bert/mine: already prepared; {says}"
     answer = _run(hybridperf, task, folder, "dp=2", tmp_path / "out")
     assert answer["findings"] == []
     (manifest,) = tmp_path.rglob("out/**/result_0.json")
@@ -153,7 +153,7 @@ def test_a_task_whose_data_comes_with_a_package_needs_nothing(
     done = hybridperf("prepare", "resnet/laptop")
 
     assert done.code == 0
-    assert done.out.startswith("resnet/laptop: nothing is left to prepare; its data has the SHA")
+    assert done.out.startswith("resnet/laptop: already prepared; SHA")
 
 
 def test_the_doctor_says_what_a_folder_of_text_lacks(

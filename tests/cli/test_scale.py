@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 from hybridperf.cli import scaling_requests
-from hybridperf.cli.parser import build_parser
+from hybridperf.cli.main import build_parser
 from hybridperf.log.package import find_results
 from hybridperf.report.scaling import SCALING_COLUMNS
 from hybridperf.rules.check import check_path

@@ -341,7 +341,7 @@ def test_of_a_published_round_both_verdicts_on_convergence_are_said(
     assert slow["rcp_both"].count("passes with 1.0133") == 2
     assert (fast["official_minutes"] is None) is (mode == "rules")
     assert f"acme eight bert: {fast['rcp_both']}" in text
-    assert "by the rules and by MLPerf's tool alike: 1 of 2" in text
+    assert "same verdict by the rules and by MLPerf's tool: 1 of 2" in text
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def _read_installation() -> None:
     """Do what every command would: import all commands, and hash what is installed."""
     import msgspec
 
-    from hybridperf.cli.parser import build_parser
+    from hybridperf.cli.main import build_parser
     from hybridperf.run.imports import import_facts
     from hybridperf.run.provenance import packages_sha256
     from hybridperf.system.software import probe_software

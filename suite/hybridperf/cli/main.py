@@ -1,20 +1,84 @@
-"""The entry point: execute one command, report errors in one sentence, return the exit status."""
+"""The command line: parse it, execute one command, report errors in one sentence."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
+import textwrap
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from hybridperf.cli.parser import COMMANDS, build_parser
+import hybridperf
 from hybridperf.errors import ExitCode, UserError, missing_package
 from hybridperf.spelling import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
-__all__ = ["main"]
+__all__ = ["COMMANDS", "build_parser", "main"]
+
+_EXIT_STATUS: Final = """\
+exit status: 0 ok · 1 a run missed its target · 2 usage · 3 invalid log or result ·
+4 this machine lacks something · 5 interrupted: the same command resumes"""
+
+#: Summary of each command. Its module in `hybridperf.cli.commands` has EXAMPLES, add_arguments and
+#: execute; it is imported only if the command is given, to keep the general help fast.
+COMMANDS: Final = {
+    "list": "list the tasks",
+    "plan": "project the fastest parallel plans, and explain the projection",
+    "run": "train a task to its target, as often as its result requires",
+    "prepare": "tokenise a task's text or verify its images, once before its runs",
+    "check": "check compliance of logs and results with the rules, and explain violations",
+    "score": "compute times to train with confidence intervals",
+    "compare": "test whether two results differ, by how much, and why",
+    "scale": "measure scaling efficiency, and explain losses",
+    "rcp": "make reference convergence points of a task",
+    "sign": "sign a result with an SSH key",
+    "rescore": "recount a result's predictions, and predict again from its weights",
+    "rerun": "reproduce a published result, and report whether it is confirmed",
+    "report": "write the leaderboard as a page, Markdown, CSV and JSON",
+    "system": "describe this machine as results do",
+    "doctor": "diagnose what this machine lacks, with remedies",
+    "completion": "print a completion script for your shell",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that reports errors in one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(ExitCode.USAGE, f"hybridperf: {message}; see '{self.prog} --help'.\n")
+
+
+def build_parser(given: Collection[str] = COMMANDS.keys()) -> argparse.ArgumentParser:
+    """Build the command-line parser; only the commands in ``given`` get their arguments."""
+    parser = _Parser(
+        prog="hybridperf",
+        description="Measure time to train to a target quality, explain where the time goes, and "
+        "tell whether two results are comparable.",
+        epilog=_EXIT_STATUS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"hybridperf {hybridperf.__version__}"
+    )
+    commands = parser.add_subparsers(dest="command", metavar="command", required=True)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        if name in given:
+            module = import_module(f"hybridperf.cli.commands.{name}")
+            module.add_arguments(command)
+            examples = textwrap.indent(module.EXAMPLES, "  ")
+            command.epilog = f"examples:\n{examples}\n\n{_EXIT_STATUS}"
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,10 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = _execute(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()
     except UserError as error:
-        return _refuse(error)
+        return _report(error)
     except KeyboardInterrupt:
         reason = "interrupted; give the same command again to resume."
-        return _refuse(UserError(reason, ExitCode.INTERRUPTED))
+        return _report(UserError(reason, ExitCode.INTERRUPTED))
     except BrokenPipeError:  # the reader of our output has closed it, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
@@ -34,9 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         package = (error.name or "").partition(".")[0]
         if not package or package.startswith("hybridperf"):
             raise  # a bug, not a missing package
-        return _refuse(missing_package(package))
+        return _report(missing_package(package))
     except OSError as error:
-        refusal = UserError.of(
+        unusable = UserError.of(
             "file",
             "files and folders that can be used",
             error.strerror or str(error),
@@ -44,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             path=str(error.filename or ""),
             exit_code=ExitCode.ENVIRONMENT,
         )
-        return _refuse(refusal)
+        return _report(unusable)
     return status
 
 
@@ -60,6 +124,6 @@ def _execute(arguments: Sequence[str]) -> int:
     return int(command.execute(options))
 
 
-def _refuse(error: UserError) -> ExitCode:
+def _report(error: UserError) -> ExitCode:
     sys.stderr.write(f"hybridperf: {error}\n")
     return error.exit_code

@@ -45,12 +45,12 @@ def add_run_arguments(parser: argparse.ArgumentParser, out: Path) -> None:
         "--division",
         choices=("closed", "open"),
         default="closed",
-        help="rules to enter under (default: closed)",
+        help="division of the rules to submit to (default: closed)",
     )
     parser.add_argument(
         "--trainer",
         metavar="PACKAGE",
-        help="package with the modules train and predict to launch instead of ours",
+        help="trainer package, with the modules train and predict (default: the reference trainer)",
     )
     parser.add_argument(
         "--out", type=Path, default=out, help=f"folder of the submission (default: {out})"
@@ -58,16 +58,16 @@ def add_run_arguments(parser: argparse.ArgumentParser, out: Path) -> None:
     parser.add_argument(
         "--keep-weights",
         action="store_true",
-        help="keep the final weights of every run beside its log, for 'hybridperf rescore'",
+        help="keep the final weights of every run next to its log, for 'hybridperf rescore'",
     )
     parser.add_argument(
         "--publish-errors",
         action="store_true",
-        help="publish what exceptions say, too, with words removed that look like secrets; it may "
-        "hold others (default: their types)",
+        help="also publish exception messages, without words that look like secrets; they may hold "
+        "others (default: exception types only)",
     )
     add_data_dir(parser)
-    parser.add_argument("--org", default="local", help="organisation that submits (default: local)")
+    parser.add_argument("--org", default="local", help="submitting organisation (default: local)")
     parser.add_argument(
         "--system", metavar="NAME", help="name of the system entry (default: machine and plan)"
     )
@@ -79,8 +79,7 @@ def add_data_dir(parser: argparse.ArgumentParser) -> None:
         "--data-dir",
         type=Path,
         metavar="FOLDER",
-        help="folder with the data of a task whose data comes with no package "
-        "(default: the variable HYBRIDPERF_DATA)",
+        help="folder with the data of tasks that need a download (default: HYBRIDPERF_DATA)",
     )
 
 
@@ -90,14 +89,14 @@ def add_format(parser: argparse.ArgumentParser, *choices: str) -> None:
         "--format",
         choices=choices,
         default=choices[0],
-        help=f"what to print (default: {choices[0]})",
+        help=f"output format (default: {choices[0]})",
     )
     parser.add_argument(
         "--json",
         action="store_const",
         const="json",
         dest="format",
-        help="the same as --format json",
+        help="short for --format json",
     )
 
 
@@ -110,7 +109,7 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
         const=os.cpu_count() or 1,
         default=1,
         metavar="N",
-        help="processes to work with; without N as many as there are cores (default: 1)",
+        help="number of processes; without N, one per core (default: 1)",
     )
 
 

@@ -32,7 +32,7 @@ def print_line(text: str = "") -> None:
 
 
 def print_stage(text: str) -> None:
-    """Print to standard error, at once, what a command begins to do, so that no wait is silent."""
+    """Print to standard error, unbuffered, which stage of a command begins."""
     sys.stderr.write(f"hybridperf: {visible(text)}\n")
     sys.stderr.flush()
 
@@ -55,11 +55,11 @@ def terminal_width() -> int:
 
 
 def say_barred(findings: Iterable[Finding]) -> ExitCode:
-    """Name and count on stderr what cannot be read; return the exit status."""
+    """Print on stderr which files and folders cannot be read; return the exit status."""
     barred = list(dict.fromkeys(findings))
     sys.stderr.writelines(f"hybridperf: {finding.sentence}\n" for finding in barred)
     if not barred:
         return ExitCode.OK
     what = "1 file or folder" if len(barred) == 1 else f"{len(barred)} files and folders"
-    sys.stderr.write(f"hybridperf: {what} cannot be read: what is in there has no score.\n")
+    sys.stderr.write(f"hybridperf: {what} cannot be read: results in there have no score.\n")
     return ExitCode.ENVIRONMENT

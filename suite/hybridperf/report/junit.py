@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["junit_xml"]
 
-_MOST_CHARACTERS: Final = 300  #: of why a result is invalid
+_MOST_CHARACTERS: Final = 300  #: of the reason why a result is invalid
 
 
 def junit_xml(verdict: Verdict) -> str:
@@ -54,12 +54,12 @@ def _has_error(findings: Sequence[Finding] | None) -> bool:
 
 
 def _counted(result: ResultVerdict) -> Finding:
-    """Return the finding that says why a result is invalid by the count of its logs."""
-    remedy = "make the runs again that are invalid, and those that are missing"
+    """Return a finding with the reason why a result is invalid as a whole."""
+    remedy = "repeat the invalid runs, and make the missing ones"
     found = result.why[:_MOST_CHARACTERS]
     return Finding(
         "result.count",
-        "as many valid runs as the rules ask for",
+        "the number of valid runs that the rules require",
         found,
         remedy,
         result.package.name,
@@ -67,7 +67,7 @@ def _counted(result: ResultVerdict) -> Finding:
 
 
 def _skipped(verdict: Verdict) -> dict[str, str]:
-    """Return the logs that neither pass nor fail, and why: the exit status does not count them."""
+    """Return the reason by log for logs that neither pass nor fail."""
     skipped = {}
     for result in verdict.results:
         for log in result.logs:

@@ -136,7 +136,7 @@ def _cell(metric: Metric, result: Official) -> str:
 
 
 def _of_plans(results: Iterable[Official]) -> Iterator[str]:
-    """Yield what the loaders could deliver and what was projected, plan by plan."""
+    """Yield loader throughput and the comparison with the projection, result by result."""
     for each in results:
         beside = each.score.beside_projection
         sentences = (
@@ -161,7 +161,7 @@ def _unverified(results: Sequence[Official]) -> list[str]:
 
 
 def _by_both(results: Sequence[Official]) -> Iterator[str]:
-    """Yield what the rules and MLPerf's tool say of convergence: alike, or result by result."""
+    """Yield results on which the rules and MLPerf's tool differ, and a count of the others."""
     tested = [each for each in results if each.both is not None]
     differing = []
     for each in tested:
@@ -172,11 +172,11 @@ def _by_both(results: Sequence[Official]) -> Iterator[str]:
         score = each.score
         yield visible(f"{score.org} {score.system} {score.benchmark}: {each.both_words}")
     if alike := len(tested) - len(differing):
-        yield f"by the rules and by MLPerf's tool alike: {alike} of {len(tested)}"
+        yield f"same verdict by the rules and by MLPerf's tool: {alike} of {len(tested)}"
 
 
 def _is_numeric(column: Sequence[str]) -> bool:
-    """Tell whether most cells are numbers; words such as a reason may stand for some."""
+    """Tell whether most cells are numbers; some may give a reason instead."""
     numbers = sum(cell[:1].isdigit() for cell in column)
     return 2 * numbers > sum(cell not in {"", "-"} for cell in column) or not any(
         cell not in {"", "-"} for cell in column

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from hybridperf.cli.parser import build_parser
+from hybridperf.cli.main import build_parser
 from hybridperf.cli.printing import print_line
 from hybridperf.errors import ExitCode
 from hybridperf.plan import complete_plan
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plan",
         metavar="TEXT",
-        help="print how the plan TEXT can be completed; the script uses it",
+        help="print the completions of the plan TEXT; used by the script",
     )
 
 

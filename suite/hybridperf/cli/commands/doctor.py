@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         default=Path("runs"),
-        help="folder that runs would be written to (default: runs)",
+        help="folder for the results of runs (default: runs)",
     )
     add_format(parser, "text", "json")
 

@@ -55,5 +55,5 @@ def execute(options: argparse.Namespace) -> ExitCode:
         )
         for task in tasks
     )
-    print_table(("task", "what", "target", "runs"), rows)
+    print_table(("task", "title", "target", "runs"), rows)
     return ExitCode.OK

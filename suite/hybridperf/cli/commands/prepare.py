@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
-    """Prepare the data, with a progress bar on a terminal, and verify it against the task."""
+    """Prepare the data, with a progress bar on a terminal, and verify its hash."""
     export_data_folder(options.data_dir)
     task = read_task(named_task(options.task))
     with progress_bar(Console(file=sys.stderr, highlight=False)) as bar:
@@ -41,6 +41,6 @@ def execute(options: argparse.Namespace) -> ExitCode:
 
         done = prepare(task.data, tell)
     sha256 = check_data(task.data)
-    what = "prepared" if done else "nothing is left to prepare"
-    print_line(f"{task.name}: {what}; its data has the SHA-256 {sha256}.")
+    state = "prepared" if done else "already prepared"
+    print_line(f"{task.name}: {state}; SHA-256 of the data: {sha256}.")
     return ExitCode.OK

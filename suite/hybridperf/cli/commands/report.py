@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        help="folder of the pages (default: report inside the submission's folder; for rounds of "
+        help="folder of the pages (default: report in the folder of submissions; for rounds of "
         f"MLPerf, {_SITE})",
     )
     add_jobs(parser)
@@ -50,10 +50,13 @@ def execute(options: argparse.Namespace) -> ExitCode:
     """Write the pages and print their paths; exit status 4 if something cannot be read."""
     for path in options.paths:
         if not path.is_dir():
-            found = "a folder of submissions, or a round of MLPerf"
-            remedy = "make one with 'hybridperf run'"
             raise UserError.of(
-                "report.path", found, "none", remedy, path=str(path), exit_code=ExitCode.ENVIRONMENT
+                "report.path",
+                "a folder of submissions, or a round of MLPerf",
+                "none",
+                "make one with 'hybridperf run'",
+                path=str(path),
+                exit_code=ExitCode.ENVIRONMENT,
             )
     barred: list[Finding] = []
     published = published_packages(options.paths, barred)
