@@ -60,6 +60,6 @@ def say_barred(findings: Iterable[Finding]) -> ExitCode:
     sys.stderr.writelines(f"hybridperf: {finding.sentence}\n" for finding in barred)
     if not barred:
         return ExitCode.OK
-    what = "1 file or folder" if len(barred) == 1 else f"{len(barred)} files and folders"
-    sys.stderr.write(f"hybridperf: {what} cannot be read: results in there have no score.\n")
+    count = "1 file or folder" if len(barred) == 1 else f"{len(barred)} files and folders"
+    sys.stderr.write(f"hybridperf: {count} cannot be read: results in there have no score.\n")
     return ExitCode.ENVIRONMENT

@@ -120,7 +120,7 @@ def evidence_of(entry: JudgedResult) -> EvidenceCounts:
 def reproduce_commands(result: Result) -> list[str]:
     """Return the distinct commands in the manifests that are plain ``hybridperf run`` commands.
 
-    Of those that differ in the number of runs alone, the one that makes the most.
+    Of commands that differ only in the number of runs, the command with the most runs is kept.
     """
     most: dict[str, tuple[int, str]] = {}
     for command in filter(_HARMLESS.fullmatch, _texts_of(result.runs, "command")):
@@ -145,9 +145,9 @@ Timeline = list[list[TimedAction]]  #: the actions of each rank of a pipeline
 
 
 def timelines_of(result: Result) -> list[tuple[str, Timeline]]:
-    """Return the projected and the measured timeline of the first run that states both.
+    """Return the projected and the measured timeline of the first run whose log has both.
 
-    If none does, the measured one alone of the first run that states it.
+    If there is no such run, return the measured timeline of the first run whose log has one.
     """
     found: list[tuple[str, Timeline]] = []
     for run in result.runs:
@@ -160,7 +160,7 @@ def timelines_of(result: Result) -> list[tuple[str, Timeline]]:
 
 
 def _timeline_in(entries: Iterable[Entry]) -> Timeline:
-    """Return the first timeline that ``entries`` state; empty if there is none."""
+    """Return the first timeline in ``entries``; empty if there is none."""
     for entry in entries:
         if isinstance(entry.value, dict) and "timeline" in entry.value:
             return read_timeline(entry.value["timeline"])
@@ -168,7 +168,7 @@ def _timeline_in(entries: Iterable[Entry]) -> Timeline:
 
 
 def read_timeline(value: object) -> Timeline:
-    """Return the timeline in ``value``, of unknown origin; empty if anything in it is wrong."""
+    """Return the timeline in ``value``, which is untrusted; empty if anything in it is wrong."""
     if not isinstance(value, list) or len(value) > _MOST_RANKS:
         return []
     ranks = [_actions(rank.get("actions")) if isinstance(rank, dict) else None for rank in value]

@@ -59,7 +59,7 @@ _SHOWN: Final = (
 def found_packages(paths: Iterable[Path], barred: list[Finding] | None = None) -> list[Package]:
     """Return every result at or below ``paths``, each once, in the order of the paths.
 
-    ``barred`` is that of `find_packages`.
+    Findings on unreadable files and folders are appended to ``barred``.
 
     Raises:
         UserError: as `find_packages`.
@@ -140,11 +140,10 @@ def judged_scores(
     barred: list[Finding] | None = None,
     ruleset: str | Path | None = None,
 ) -> list[Official]:
-    """Read, judge and score results; their curves, which no table shows, are left out.
+    """Read, judge and score results, without the logs and curves, which no table shows.
 
-    ``references`` and ``mode`` are those of `official_of`. Findings on files that cannot be read
-    are appended to ``barred``. ``ruleset`` judges results of MLPerf whose folder names no round.
-    Of the logs nothing is kept.
+    ``references`` and ``mode`` are arguments of `official_of`. Findings on unreadable files are
+    appended to ``barred``. ``ruleset`` judges MLPerf results whose folder names no round.
     """
     score, pairs = partial(_scored, references=references, mode=mode, ruleset=ruleset), []
     for official, own, locked in parallel_map(score, packages, jobs):
@@ -157,8 +156,8 @@ def judged_scores(
 def read_entries(root: Path, barred: list[Finding] | None = None) -> list[JudgedResult]:
     """Return every result of this suite at or below ``root``, sorted by name.
 
-    Of the runs, only what pages show is kept. ``barred`` is that of `find_results`, and of
-    `judged_scores`.
+    Of each run, only the part that pages show is kept. Findings on unreadable files and folders are
+    appended to ``barred``.
 
     Raises:
         UserError: as `find_results`.
@@ -168,7 +167,7 @@ def read_entries(root: Path, barred: list[Finding] | None = None) -> list[Judged
 
 
 def judged_entries(packages: Sequence[Package]) -> list[JudgedResult]:
-    """Read, judge and score results, with all that was read of them."""
+    """Read, judge and score results, with their complete runs."""
     return _entries(map(_judged, packages))
 
 
@@ -177,7 +176,7 @@ def _entries(
     barred: list[Finding] | None = None,
     kept: Callable[[SealedRun], SealedRun] = lambda run: run,
 ) -> list[JudgedResult]:
-    """Return results with their scores; of each run what ``kept`` returns."""
+    """Return results with their scores, after reduction of each run by ``kept``."""
     read, pairs = [], []
     for one in found:
         if barred is not None:
@@ -205,7 +204,7 @@ def _scored(
 def _compared(
     scored: Sequence[tuple[Official, check.Judged | None]],
 ) -> list[tuple[Official, check.Judged | None]]:
-    """Return scores, and what is found of results of this suite once their runs are compared."""
+    """Add findings on runs that several results of this suite share, and judge those again."""
     compared = iter(check.compared(own for _, own in scored if own is not None))
     every = list[tuple[Official, check.Judged | None]]()
     for official, own in scored:
@@ -219,7 +218,7 @@ def _compared(
 def _judged(package: Package, ruleset: str | Path | None = None) -> _Judgement:
     """Read and judge a result by the ruleset of its round, if it is of one, else by our own.
 
-    Of the logs of a round, only what a score needs is kept, so that memory is that of one log.
+    Of the logs of a round, only the lines that a score needs are kept: the memory is one log's.
     """
     if edition := edition_of(package):
         return _judged_of_round(package, f"mlperf-training-{edition}.0")
@@ -260,7 +259,7 @@ def _judged_of_round(package: Package, ruleset: str | Path) -> _Judgement:
 
 
 def _validity(verdict: ResultVerdict) -> Validity:
-    """Return what ``verdict`` means for the score."""
+    """Return the validity of a score by ``verdict``."""
     judgement, why = verdict.judgement, visible(verdict.why)[:_MOST_CHARACTERS]
     if judgement is Judgement.VALID:
         why = ""
@@ -268,7 +267,7 @@ def _validity(verdict: ResultVerdict) -> Validity:
 
 
 def _shown_part(run: SealedRun) -> SealedRun:
-    """Return what pages show of a run: facts, interruptions and timelines."""
+    """Return a run with only the facts, interruptions and timelines that pages show."""
     log = run.log
     entries = log.all(keys.RESUMED)
     for entry in (*log.all(keys.TRACKED_STATS), *log.all(keys.PROJECTION)):

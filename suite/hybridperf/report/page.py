@@ -67,8 +67,8 @@ _MOST_CHARACTERS: Final = 500  #: of a value in it
 def build_report(root: Path, out: Path, barred: list[Finding] | None = None) -> list[Path]:
     """Write the report of all results at or below ``root`` to ``out`` and return its files.
 
-    The output is deterministic, and each file is replaced atomically. ``barred`` is that of
-    `read_entries`.
+    The output is deterministic, and each file is replaced atomically. Findings on unreadable files
+    and folders are appended to ``barred``.
 
     Raises:
         OSError: if ``out`` cannot be written.

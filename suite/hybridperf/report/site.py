@@ -79,7 +79,7 @@ BestResults = dict[str, dict[str, "Official"]]
 def published_packages(paths: Sequence[Path], barred: list[Finding] | None = None) -> list[Package]:
     """Return the results of published rounds at or below ``paths``; none if all are others.
 
-    ``barred`` is that of `found_packages`.
+    Findings on unreadable files and folders are appended to ``barred``.
 
     Raises:
         UserError: exit status 2 if there are results of both kinds.
@@ -103,8 +103,8 @@ def build_site(
 ) -> list[Path]:
     """Write the site over the rounds of ``packages`` to ``out``, and return its files.
 
-    The output is deterministic, and each file is replaced atomically. ``barred`` is that of
-    `judged_scores`.
+    The output is deterministic, and each file is replaced atomically. Findings on unreadable files
+    are appended to ``barred``.
 
     Raises:
         OSError: if ``out`` cannot be written.

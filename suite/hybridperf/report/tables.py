@@ -44,7 +44,7 @@ __all__ = [
 UNKNOWN: Final = "\N{EN DASH}"
 _LARGE: Final = 1e9
 _FEW: Final = 100  #: samples/s from which decimals are insignificant
-_LEADERBOARD_COLUMNS: Final = ("standing", "valid", "findings")  #: beyond those of a score
+_LEADERBOARD_COLUMNS: Final = ("standing", "valid", "findings")  #: additional to the metrics
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _DECIMALS: Final = 6
 

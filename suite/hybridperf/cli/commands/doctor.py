@@ -1,4 +1,4 @@
-"""``hybridperf doctor``: report what is missing on this machine, and how to get it."""
+"""``hybridperf doctor``: diagnose what this machine lacks, with remedies."""
 
 from __future__ import annotations
 
