@@ -7,6 +7,7 @@ of this process and its descendants. Time stolen by a hypervisor is counted apar
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import time
 from dataclasses import dataclass, field
@@ -52,6 +53,10 @@ class Noise:
     clock: float | None = None  #: mean clock of the usable processors over their maximum clock
     gpus: tuple[GpuNoise, ...] = ()
 
+    def as_table(self) -> dict[str, object]:
+        """Return the known values, for the log."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value}
+
     def reasons(self) -> list[str]:
         """Return why the machine counts as busy, as phrases; nothing on a quiet machine."""
         return [*self._reasons()]
@@ -86,8 +91,12 @@ class NoiseMeter:
         """Begin the first interval."""
         self._before = _read_times()
 
-    def read(self) -> Noise:
-        """Return the noise since the last reading, and begin another interval."""
+    def read(self, least_s: float = 0.0) -> Noise:
+        """Return the noise since the last reading, and begin another interval.
+
+        Waits until the interval has lasted ``least_s``: the kernel counts in steps of 10 ms.
+        """
+        time.sleep(max(0.0, self._before.clock_s + least_s - time.monotonic()))
         before, self._before = self._before, _read_times()
         after = self._before
         processors = len(os.sched_getaffinity(0))
