@@ -28,7 +28,7 @@ from hybridperf.plan import ParallelPlan
 from hybridperf.projection.profile import Profile
 from hybridperf.projection.search import Work
 from hybridperf.projection.units import load_units
-from hybridperf.system.host import OtherProcesses
+from hybridperf.system.noise import NoiseMeter
 from hybridperf.tasks.registry import find_task
 from tests.performance.launch import run_ranks
 
@@ -133,9 +133,10 @@ def main() -> ExitCode:
     for _ in range(_STARTS):
         pairs = []
         for task in options.tasks:
-            others = OtherProcesses()
+            meter = NoiseMeter()
             own = measure(task, ASKED["plans"])
-            if (share := others.share()) > _MOST_SHARE:
+            noise = meter.read()
+            if (share := noise.others + noise.steal) > _MOST_SHARE:
                 print_line(f"{task}: others used {share:.0%} of the processors' time meanwhile")
                 return ExitCode.ENVIRONMENT
             pairs += own

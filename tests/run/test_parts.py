@@ -325,7 +325,14 @@ def test_a_trainer_in_turn_gets_a_log_whose_intervals_pair(spec: RunSpec) -> Non
     keys = [entry.key for entry in log.entries]
     evaluated = ["eval_start", "eval_stop", "eval_accuracy"]
     block_keys = ["block_start", "tracked_stats", "tracked_stats", *evaluated, "block_stop"]
-    assert keys == ["note", "init_stop", "run_start", *block_keys * 3, "run_stop"]
+    assert keys == [
+        "note",
+        "init_stop",
+        "run_start",
+        *block_keys * 3,
+        "run_stop",
+        "hybridperf_noise",
+    ]
     assert log.entries[-1].metadata["status"] == "success"
     (begun,) = read_pulse(spec.pulse_of(0), 1)
     assert begun == 1 + run.task.steps(block).stop + 3 * len(covered)

@@ -14,6 +14,7 @@ from hybridperf.projection.units import UnitTimes
 from hybridperf.run import profiles
 from hybridperf.run.profiles import cached_profile, measure_profile
 from hybridperf.run.trainer_answers import cache_folder
+from hybridperf.system.noise import Noise
 from hybridperf.tasks.registry import find_task, task_path
 
 TASK = "vit/laptop"
@@ -29,11 +30,11 @@ def others(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return the shares of the processors that others use in each attempt; the last one stays."""
     shares = [0.0]
 
-    class Others:
-        def share(self) -> float:
-            return shares.pop(0) if len(shares) > 1 else shares[0]
+    class Meter:
+        def read(self) -> Noise:
+            return Noise(others=shares.pop(0) if len(shares) > 1 else shares[0], steal=0)
 
-    monkeypatch.setattr(profiles, "OtherProcesses", Others)
+    monkeypatch.setattr(profiles, "NoiseMeter", Meter)
     return shares
 
 

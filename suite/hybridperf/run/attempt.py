@@ -35,6 +35,7 @@ from hybridperf.run.scratch import remove_folder
 from hybridperf.run.seal import Sealed, remove_irregular_files, seal
 from hybridperf.run.spec import RunSpec
 from hybridperf.run.supervise import supervise
+from hybridperf.system.noise import NoiseMeter
 from hybridperf.tasks.data import drop_from_page_cache
 from hybridperf.tasks.overrides import hyperparameters
 from hybridperf.tasks.schema import build
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Attempt", "Surroundings", "disagreement", "write_head"]
 
+_NOISE_S: Final = 0.25  #: least interval before the launch in which noise is measured
 _STATUS: Final = {Outcome.SUCCESS: "success", Outcome.TARGET_MISSED: "aborted"}  #: of run_stop
 
 
@@ -262,6 +264,7 @@ def write_head(spec: RunSpec) -> None:
     is part of initialisation.
     """
     task, plan = spec.task(), spec.parallel_plan()
+    noise = NoiseMeter()
     with LogWriter(spec.log, spec.clock) as log:
         if spec.provenance:
             log.point(keys.ATTEMPT, spec.provenance)
@@ -285,6 +288,7 @@ def write_head(spec: RunSpec) -> None:
         log.point(keys.HYPERPARAMETERS, hyperparameters(task))
         if spec.projection:
             log.point(keys.PROJECTION, spec.projection)
+        log.point(keys.NOISE, noise.read(_NOISE_S).as_table(), interval="before")
 
 
 def _mlperf_hyperparameters(task: Task) -> dict[str, object]:

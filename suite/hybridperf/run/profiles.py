@@ -10,7 +10,8 @@ from hybridperf.findings import Finding
 from hybridperf.projection.profile import Profile
 from hybridperf.run.trainer_answers import answer, cache, cache_place, made_with
 from hybridperf.system.accelerators import probe_accelerators
-from hybridperf.system.host import OtherProcesses, probe_processor
+from hybridperf.system.host import probe_processor
+from hybridperf.system.noise import BUSY_SHARE, NoiseMeter
 from hybridperf.tasks.registry import read_task
 from hybridperf.untrusted import read_object
 
@@ -26,7 +27,6 @@ _SIZES: Final = 5
 _LARGEST: Final = 64  #: samples of a micro-batch that is measured; larger ones are extrapolated
 _STEPS: Final = 25  #: of each micro-batch
 _KIND: Final = "profiles"
-_MOST_OTHERS: Final = 0.1  #: of the processors' time, what other processes may use meanwhile
 _ATTEMPTS: Final = 3
 
 
@@ -56,10 +56,11 @@ def measure_profile(
     for attempt in range(1, _ATTEMPTS + 1):
         again = f", attempt {attempt} of {_ATTEMPTS}" if attempt > 1 else ""
         say(f"{task.name}: measuring units and links on {ranks} ranks, for up to minutes{again}")
-        others = OtherProcesses()
+        meter = NoiseMeter()
         profile = _measured(path, task, ranks, precision)
-        share = others.share()
-        if share <= _MOST_OTHERS:
+        noise = meter.read()
+        share = noise.others + noise.steal
+        if share <= BUSY_SHARE:
             profile = dataclasses.replace(profile, made_with=_made_with(task))
             cache(_place(task, ranks, precision), profile.as_table())
             return profile
@@ -69,7 +70,7 @@ def measure_profile(
     raise UserError(
         Finding(
             "profile.busy",
-            f"other processes to use at most {_MOST_OTHERS:.0%} of the processors while units are "
+            f"other processes to use at most {BUSY_SHARE:.0%} of the processors while units are "
             "measured",
             f"{share:.0%} in the last of {_ATTEMPTS} attempts",
             "end them, or name a plan or a --system; hybridperf plan --busy uses such a profile",

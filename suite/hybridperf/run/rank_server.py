@@ -41,6 +41,7 @@ from hybridperf.run.evaluation import Evaluation, Shuffle, save_predictions
 from hybridperf.run.handover import share
 from hybridperf.run.models import Models
 from hybridperf.run.scratch import Scratch
+from hybridperf.system.noise import NoiseMeter
 from hybridperf.tasks.data import import_packages, in_memory, load
 from hybridperf.untrusted import parse_object
 
@@ -91,6 +92,7 @@ class RankServer:
         self._steps: dict[int, int] = {}  # by rank that has ended its training of the block
         self._block_start_s = self._save_start_s = self._quality = 0.0
         self._processor_start_s: float | None = None  # at the start of the block
+        self._noise: NoiseMeter | None = None  # of the run, from the start of its clock
         self._evaluation: Evaluation | None = None
         # Only this machine's ranks can share memory. Others read the samples themselves; listing
         # them may take long, so it is done before the clock starts.
@@ -288,6 +290,7 @@ class RankServer:
 
     def _start(self) -> None:
         """Start the clock, read the samples, and hand them over."""
+        self._noise = NoiseMeter()
         if self._spec.resumed is None:
             self._logged.stop(keys.INIT_STOP)
             self.written_s[keys.RUN_START] = time.monotonic()
@@ -407,6 +410,8 @@ class RankServer:
                 channel.most_payload_bytes = MODULES_CAP_BYTES
             self.written_s[keys.RUN_STOP] = time.monotonic()
             log.stop(keys.RUN_STOP, status="success" if reached else "aborted")
+            if self._noise:
+                log.point(keys.NOISE, self._noise.read().as_table(), interval="run")
             save_predictions(self._spec.timed_predictions, self._evaluation.predictions())
         self._answer_all(Verdict(self._quality, goes_on))
 

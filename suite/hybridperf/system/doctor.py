@@ -22,6 +22,7 @@ from hybridperf.system.describe import gibibytes
 from hybridperf.system.host import LEAST_SHARED_BYTES, available_bytes, shared_memory_bytes
 from hybridperf.system.landlock import landlock_abi, why_no_landlock
 from hybridperf.system.namespaces import why_no_namespaces
+from hybridperf.system.noise import NoiseMeter
 from hybridperf.system.software import torch_folder, torch_release
 from hybridperf.system.toolkit import has_driver, has_nvml, judge_toolkit
 from hybridperf.tasks.data import check_data
@@ -194,6 +195,7 @@ _GIB = 1 << 30
 _LEAST_DISK_BYTES = _GIB
 _RANKS = 4  # the largest plan of the laptop tasks
 _RANK_BYTES = _GIB
+_NOISE_S: Final = 1.0  #: interval in which noise is measured
 # Clock sources read without a system call; others take a microsecond or more.
 _FAST_CLOCKS = {"arch_sys_counter", "hyperv_clocksource_tsc_page", "kvm-clock", "timebase", "tsc"}
 
@@ -211,6 +213,7 @@ def examine_resources(out: Path | None = None, root: Path = Path("/")) -> Iterat
     yield _loopback()
     yield _sandbox()
     yield _clock(root)
+    yield _noise(root)
 
 
 def _writable(folder: Path) -> Diagnosis:
@@ -301,6 +304,18 @@ def _clock(root: Path) -> Diagnosis:
         f"monotonic, source {source}" if facts.monotonic else "not monotonic",
         "Choose a faster clock source, such as clocksource=tsc on the kernel's command line.",
         needed=not facts.monotonic,
+    )
+
+
+def _noise(root: Path) -> Diagnosis:
+    noise = NoiseMeter(root).read(_NOISE_S)
+    reasons = ", ".join(noise.reasons())
+    return _judge(
+        "noise",
+        not reasons,
+        f"busy machine: {reasons}" if reasons else f"other processes use {noise.others:.0%}",
+        "End what else runs here before measuring; results say 'busy machine' otherwise.",
+        needed=False,
     )
 
 

@@ -6,13 +6,9 @@ import contextlib
 import os
 import platform
 import re
-import resource
-import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypedDict
-
-import psutil
 
 from hybridperf.system import files
 
@@ -27,7 +23,6 @@ __all__ = [
     "HostMemory",
     "HostSurroundings",
     "NumaNode",
-    "OtherProcesses",
     "Processor",
     "Storage",
     "available_bytes",
@@ -163,36 +158,6 @@ def only_cores(count: int, root: Path = Path("/")) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
-
-
-class OtherProcesses:
-    """The processor time that others use while this process and its children do something.
-
-    A hypervisor that gives the processors to others counts, too. Children count once they have
-    ended.
-    """
-
-    def __init__(self) -> None:
-        self._start_s, self._busy_s, self._own_s = self._read()
-
-    def share(self) -> float:
-        """Return their share of the time of the processors that this process may use."""
-        now_s, busy_s, own_s = self._read()
-        others_s = busy_s - self._busy_s - (own_s - self._own_s)
-        processors = len(os.sched_getaffinity(0))
-        return max(0.0, others_s / ((now_s - self._start_s) * processors))
-
-    @staticmethod
-    def _read() -> tuple[float, float, float]:
-        usable = os.sched_getaffinity(0)
-        busy_s = 0.0
-        for number, times in enumerate(psutil.cpu_times(percpu=True)):
-            if number in usable:
-                # What virtual machines are given is part of the user's time already.
-                busy_s += sum(times) - times.idle - times.iowait - times.guest - times.guest_nice
-        usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-        own_s = sum(usage.ru_utime + usage.ru_stime for usage in usages)
-        return time.monotonic(), busy_s, own_s
 
 
 class HostMemory(TypedDict):
