@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import itertools
 import re
 from importlib import resources
 from typing import TYPE_CHECKING, Final
@@ -15,10 +16,12 @@ from markupsafe import Markup
 from hybridperf.findings import visible
 from hybridperf.plan import plan_chips
 from hybridperf.report import evidence, scaling_claims, svg, tables
-from hybridperf.report.board import boards
+from hybridperf.report.board import boards, contents_of
+from hybridperf.report.comparison import comparison_text, incomparable
 from hybridperf.report.judgement import read_entries
 from hybridperf.rules.ladder import RUNGS
 from hybridperf.run.atomic import write_atomically
+from hybridperf.score.compare import compare
 from hybridperf.score.interval import METHOD
 from hybridperf.score.metrics import metrics_of
 from hybridperf.score.ranking import means_of
@@ -30,7 +33,7 @@ from hybridperf.system.catalog import accelerators_per_node, device_count
 from hybridperf.system.describe import show
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from hybridperf.findings import Finding
@@ -60,6 +63,10 @@ _STANDINGS: Final = {
     "too fast": "too fast",
     "invalid": "invalid",
 }
+_COMPARISON_WIDTH: Final = 100  #: characters
+_DIVISIONS: Final = (
+    "This page compares results of one division; 'hybridperf compare' also compares results of two."
+)
 _MOST_ROWS: Final = 60  #: of a system's description
 _MOST_CHARACTERS: Final = 500  #: of a value in it
 
@@ -67,15 +74,17 @@ _MOST_CHARACTERS: Final = 500  #: of a value in it
 def build_report(root: Path, out: Path, barred: list[Finding] | None = None) -> list[Path]:
     """Write the report of all results at or below ``root`` to ``out`` and return its files.
 
-    The output is deterministic, and each file is replaced atomically. Findings on unreadable files
-    and folders are appended to ``barred``.
+    The output is deterministic, and each file is replaced atomically. The page links to logs,
+    manifests and system descriptions if `evidence.may_link`. Findings on unreadable files and
+    folders are appended to ``barred``.
 
     Raises:
         OSError: if ``out`` cannot be written.
     """
     leaderboards = boards(read_entries(root, barred))
-    writers = {
-        "index.html": leaderboard_page,
+    linked = out if evidence.may_link(root, out) else None
+    writers: dict[str, Callable[[Sequence[Board]], str]] = {
+        "index.html": lambda all_boards: leaderboard_page(all_boards, linked),
         "leaderboard.md": leaderboard_markdown,
         "leaderboard.csv": tables.leaderboard_csv,
         "leaderboard.json": tables.leaderboard_json,
@@ -100,10 +109,40 @@ def write_files(files: Iterable[tuple[str, str]], out: Path) -> list[Path]:
 # HTML
 
 
-def leaderboard_page(boards: Sequence[Board]) -> str:
-    """Return the HTML page of ``boards``."""
-    values = {"boards": boards, "metrics": metrics_of("page")}
-    return render_page(_templates().get_template("index.html.j2"), values)
+def leaderboard_page(boards: Sequence[Board], out: Path | None = None) -> str:
+    """Return the HTML page of ``boards``; in the folder ``out``, it links to files of results."""
+    metrics = metrics_of("page")
+    values = {
+        "boards": boards,
+        "comparisons": _comparisons(boards),
+        "facts": [metric for metric in metrics if metric.kind == "text"],
+        "metrics": [metric for metric in metrics if metric.kind != "text"],
+        "out": out,
+    }
+    template = _templates().get_template("index.html.j2")
+    return render_page(template, values, ["board.css"], script_files=["board.js"])
+
+
+def _comparisons(boards: Sequence[Board]) -> dict[str, dict[str, dict[str, str]]]:
+    """Return the text of every comparison that a reader of the page may ask for.
+
+    ``results``: within a leaderboard, by the anchors of two results. ``boards``: why results of two
+    leaderboards are not compared, by the anchors of the leaderboards.
+    """
+    results, between = dict[str, dict[str, str]](), dict[str, dict[str, str]]()
+    for board in boards:
+        for a, b in itertools.combinations([row.entry for row in board.rows], 2):
+            results.setdefault(a.anchor, {})[b.anchor] = _compared(a, b)
+    for one, other in itertools.combinations([board for board in boards if board.rows], 2):
+        why = incomparable(one.rows[0].entry, other.rows[0].entry)
+        between.setdefault(one.anchor, {})[other.anchor] = why.sentence if why else _DIVISIONS
+    return {"results": results, "boards": between}
+
+
+def _compared(a: JudgedResult, b: JudgedResult) -> str:
+    if why := incomparable(a, b):
+        return why.sentence
+    return comparison_text(a, b, compare(a.official, b.official), _COMPARISON_WIDTH)
 
 
 @functools.cache
@@ -111,12 +150,13 @@ def _templates() -> jinja2.Environment:
     return page_templates(
         attempts_of=evidence.attempts_of,
         claimed_share=scaling_claims.claimed_share,
+        contents_of=contents_of,
         curve_axes=svg.curve_axes,
         device_count=device_count,
         devices=devices,
         draw_axis=svg.draw_axis,
-        draw_backdrop=svg.draw_backdrop,
         draw_bars=svg.draw_bars,
+        draw_curves=svg.draw_curves,
         draw_panel=svg.draw_panel,
         draw_scaling=scaling_claims.draw_scaling,
         draw_strip=svg.draw_strip,
@@ -125,19 +165,22 @@ def _templates() -> jinja2.Environment:
         figure_by=scaling_claims.figure_by,
         hashes_of=evidence.hashes_of,
         levels=RUNGS,
+        links_of=evidence.links_of,
         loader_sentence=tables.loader_sentence,
         machine_rows=machine_rows,
         means_of=means_of,
         method=METHOD,
         metric_words=metric_words,
+        p_value=tables.p_value,
         plan_chips=plan_chips,
         plan_ranks=plan_ranks,
-        reproduce_commands=evidence.reproduce_commands,
+        reproduce_steps=evidence.reproduce_steps,
         scaling_groups=scaling_claims.scaling_groups,
         scaling_method=SCALING_METHOD,
         scaling_metrics=METRICS,
         seconds_range=tables.seconds_range,
         standing_words=_STANDINGS,
+        strip_marks=svg.strip_marks,
         strip_scale=svg.strip_scale,
         timelines_of=evidence.timelines_of,
         why_scale=svg.why_scale,
@@ -156,6 +199,7 @@ def page_templates(**names: object) -> jinja2.Environment:
         loader=jinja2.PackageLoader("hybridperf.report"),
         finalize=_finalize,
     )
+    templates.policies["json.dumps_kwargs"] = {"ensure_ascii": False}
     templates.filters |= {"count": tables.count, "ratio": tables.ratio, "seconds": tables.seconds}
     templates.globals |= {"unknown": tables.UNKNOWN, **names}
     return templates
@@ -166,14 +210,17 @@ def render_page(
     values: Mapping[str, object],
     style_files: Sequence[str] = (),
     more_style: str = "",
+    *,
+    script_files: Sequence[str] = (),
 ) -> str:
     """Return the page of a ``template`` that extends ``layout.html.j2``.
 
-    Its style is ``page.css``, then ``style_files`` and ``more_style``. The content security policy
-    allows these inline styles, the script ``page.js`` and nothing else.
+    Its style is ``page.css``, then ``style_files`` and ``more_style``; its script ``page.js``, then
+    ``script_files``. The content security policy allows these inline styles, this script and
+    nothing else.
     """
     styles = ["".join(map(_source, ("page.css", *style_files))), *filter(None, [more_style])]
-    script = _source("page.js")
+    script = "".join(map(_source, ("page.js", *script_files)))
     allowed = " ".join(f"'{_digest(style)}'" for style in styles)
     policy = (
         f"default-src 'none'; style-src {allowed}; script-src '{_digest(script)}'; "
@@ -183,7 +230,7 @@ def render_page(
         values,
         policy=policy,
         styles=[Markup(style) for style in styles],  # noqa: S704 - our own files
-        script=Markup(script),  # noqa: S704 - our own file
+        script=Markup(script),  # noqa: S704 - our own files
     )
 
 

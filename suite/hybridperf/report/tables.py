@@ -30,6 +30,7 @@ __all__ = [
     "leaderboard_json",
     "loader_sentence",
     "metrics_markdown",
+    "p_value",
     "percent",
     "ratio",
     "run_outcome",
@@ -78,6 +79,13 @@ def percent(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"{_plain(value * 100, 1)}\N{NO-BREAK SPACE}%"
+
+
+def p_value(value: float) -> str:
+    """Format a p-value, as in ``p = 0.68``, ``p = 0.002`` and ``p < 0.001``."""
+    if value < 0.001:
+        return "p < 0.001"
+    return f"p = {value:.3f}" if value < 0.01 else f"p = {value:.2f}"
 
 
 def run_outcome(run: RunScore) -> str:
