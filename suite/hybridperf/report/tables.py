@@ -82,10 +82,8 @@ def percent(value: float | None) -> str:
 
 
 def p_value(value: float) -> str:
-    """Format a p-value, as in ``p = 0.68``, ``p = 0.002`` and ``p < 0.001``."""
-    if value < 0.001:
-        return "p < 0.001"
-    return f"p = {value:.3f}" if value < 0.01 else f"p = {value:.2f}"
+    """Format a p-value, as in ``p = 0.034`` and ``p < 0.001``."""
+    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
 
 
 def run_outcome(run: RunScore) -> str:
