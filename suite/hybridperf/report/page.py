@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from hybridperf.report.board import Board, Row
     from hybridperf.report.judgement import JudgedResult
     from hybridperf.report.scaling_claims import ScalingGroup
+    from hybridperf.score.metric import Metric
 
 __all__ = [
     "build_report",
@@ -111,16 +112,23 @@ def write_files(files: Iterable[tuple[str, str]], out: Path) -> list[Path]:
 
 def leaderboard_page(boards: Sequence[Board], out: Path | None = None) -> str:
     """Return the HTML page of ``boards``; in the folder ``out``, it links to files of results."""
-    metrics = metrics_of("page")
     values = {
         "boards": boards,
         "comparisons": _comparisons(boards),
-        "facts": [metric for metric in metrics if metric.kind == "text"],
-        "metrics": [metric for metric in metrics if metric.kind != "text"],
+        "facts": [metric for metric in metrics_of("page") if metric.kind == "text"],
         "out": out,
     }
     template = _templates().get_template("index.html.j2")
     return render_page(template, values, ["board.css"], script_files=["board.js"])
+
+
+def _known_metrics(rows: Sequence[Row]) -> list[Metric]:
+    """Return the metrics with a number for any of ``rows``."""
+    return [
+        metric
+        for metric in metrics_of("page")
+        if metric.kind != "text" and any(metric.text(row.entry.official) for row in rows)
+    ]
 
 
 def _comparisons(boards: Sequence[Board]) -> dict[str, dict[str, dict[str, str]]]:
@@ -164,6 +172,7 @@ def _templates() -> jinja2.Environment:
         evidence_of=evidence.evidence_of,
         figure_by=scaling_claims.figure_by,
         hashes_of=evidence.hashes_of,
+        known_metrics=_known_metrics,
         levels=RUNGS,
         links_of=evidence.links_of,
         loader_sentence=tables.loader_sentence,

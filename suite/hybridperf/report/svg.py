@@ -18,7 +18,7 @@ from hybridperf.score.metrics import METRICS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hybridperf.report.board import Board
+    from hybridperf.report.board import Board, Row
     from hybridperf.report.evidence import TimedAction, Timeline
     from hybridperf.report.judgement import JudgedResult
     from hybridperf.score.context import Why
@@ -270,21 +270,28 @@ def draw_bars(why: Why, scale: Scale) -> Markup:
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """The axes shared by all panels of a leaderboard."""
+    """The axes shared by all panels of some results of a leaderboard."""
 
+    name: str  #: id of their definition
     time: Scale
     quality: Scale
     target: float | None
     metric: str
 
+    @property
+    def curves(self) -> str:
+        """Return the id of the definition of all curves."""
+        return f"{self.name}-curves"
 
-def curve_axes(board: Board) -> Axes:
-    """Return axes that cover every evaluation of every valid result."""
-    points = [point for run in _runs_of(board) for point in run.curve]
+
+def curve_axes(board: Board, rows: Sequence[Row], name: str) -> Axes:
+    """Return the axes ``name``, which cover every evaluation of ``rows`` of ``board``."""
+    points = [point for row in rows for run in row.entry.score.runs for point in run.curve]
     goal = [] if board.target is None else [board.target]
     times = [0.0, *(point.time_s for point in points)]
     qualities = [*(point.quality for point in points), *goal]
     return Axes(
+        name=name,
         time=Scale.around(times, start=_LEFT, stop=_RIGHT, most_ticks=10),
         quality=Scale.around(qualities, start=_BOTTOM, stop=_TOP, most_ticks=10),
         target=board.target,
@@ -292,11 +299,10 @@ def curve_axes(board: Board) -> Axes:
     )
 
 
-def draw_curves(board: Board, axes: Axes) -> Markup:
-    """Return SVG definitions of the axes and of all curves, which the panels use.
+def draw_curves(rows: Sequence[Row], axes: Axes) -> Markup:
+    """Return SVG definitions of ``axes`` and of the curves of ``rows``, for `draw_panel`.
 
-    Their ids are the leaderboard's anchor and ``-axes``; that and ``-curves`` for all curves; and
-    ``curves-`` and the result's anchor for each result.
+    The curves of a result have the id ``curves-`` and its anchor.
     """
     results = [
         element(
@@ -304,27 +310,22 @@ def draw_curves(board: Board, axes: Axes) -> Markup:
             *(_curve(run, axes) for run in row.entry.score.runs),
             id=f"curves-{row.entry.anchor}",
         )
-        for row in board.rows
+        for row in rows
     ]
-    frame = element("g", *_frame(axes), *_target(axes), id=f"{board.anchor}-axes")
-    curves = element("g", *results, id=f"{board.anchor}-curves")
-    definitions = element("defs", frame, curves)
+    frame = element("g", *_frame(axes), *_target(axes), id=axes.name)
+    definitions = element("defs", frame, element("g", *results, id=axes.curves))
     return element("svg", definitions, class_="definitions", aria_hidden="true")
 
 
-def draw_panel(entry: JudgedResult, board: Board) -> Markup:
+def draw_panel(entry: JudgedResult, axes: Axes) -> Markup:
     """Return the panel of one result as SVG, in front of the curves of all results."""
     parts = [
-        element("use", href=f"#{board.anchor}-axes"),
-        element("use", href=f"#{board.anchor}-curves", class_="others"),
+        element("use", href=f"#{axes.name}"),
+        element("use", href=f"#{axes.curves}", class_="others"),
         element("use", href=f"#curves-{entry.anchor}", class_="own"),
     ]
-    label = f"{board.metric} over seconds since run_start, {len(entry.score.runs)} runs"
+    label = f"{axes.metric} over seconds since run_start, {len(entry.score.runs)} runs"
     return picture("panel", _PANEL_PX, *parts, label=label, fluid=True)
-
-
-def _runs_of(board: Board) -> list[RunScore]:
-    return [run for row in board.rows for run in row.entry.score.runs]
 
 
 def _curve(run: RunScore, axes: Axes) -> Markup:

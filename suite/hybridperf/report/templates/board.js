@@ -76,20 +76,20 @@ function drawn(name, attributes) {
 }
 
 function show() {
-  const all = [...ticked], boards = new Set(all.map(boardOf));
+  const all = [...ticked], axes = new Set(all.map((anchor) => rowOf(anchor).dataset.axes));
   for (const box of document.querySelectorAll(".tick input")) box.checked = ticked.has(box.value);
   dock.hidden = !all.length;
   if (dock.hidden) return;
   const [pre, figure, head] = ["pre", "figure", ".head b"].map((name) => dock.querySelector(name));
   const pair = all.length === 2;
-  head.textContent = `${all.length} ticked: ${all.map(systemOf).join(", ")}${pair ? "" : ". Two are compared."}`;
+  head.textContent = `${all.length} ticked: ${all.map(systemOf).join(", ")}${pair ? "" : ". Tick two to compare them."}`;
   pre.hidden = !pair;
   if (pair) pre.textContent = either(comparisons.results, ...all) ?? either(comparisons.boards, ...all.map(boardOf));
-  figure.hidden = boards.size > 1;
+  figure.hidden = axes.size > 1;
   if (figure.hidden) return;
-  const [board] = boards, chosen = all.slice(0, kinds.length);
+  const chosen = all.slice(0, kinds.length);
   const series = chosen.map((anchor, nth) => drawn("use", { href: `#curves-${anchor}`, class: `series ${kinds[nth]}` }));
-  figure.querySelector("svg").replaceChildren(drawn("use", { href: `#${board}-axes` }), ...series);
+  figure.querySelector("svg").replaceChildren(drawn("use", { href: `#${[...axes][0]}` }), ...series);
   figure.querySelector("figcaption").replaceChildren(...chosen.map((anchor, nth) => {
     const entry = document.createElement("span"), sample = drawn("svg", { class: "sample", width: 28, height: 8 });
     sample.setAttribute("aria-hidden", "true");
