@@ -65,8 +65,10 @@ _STANDINGS: Final = {
     "invalid": "invalid",
 }
 _COMPARISON_WIDTH: Final = 100  #: characters
-_DIVISIONS: Final = (
-    "This page compares results of one division; 'hybridperf compare' also compares results of two."
+_MOST_COMPARED: Final = 30  #: results of a leaderboard, and leaderboards, compared in pairs
+_OTHERWISE: Final = (
+    f"This page compares the first {_MOST_COMPARED} results of one leaderboard; "
+    "'hybridperf compare' compares any two of one task."
 )
 _MOST_ROWS: Final = 60  #: of a system's description
 _MOST_CHARACTERS: Final = 500  #: of a value in it
@@ -131,20 +133,22 @@ def _known_metrics(rows: Sequence[Row]) -> list[Metric]:
     ]
 
 
-def _comparisons(boards: Sequence[Board]) -> dict[str, dict[str, dict[str, str]]]:
-    """Return the text of every comparison that a reader of the page may ask for.
+def _comparisons(boards: Sequence[Board]) -> dict[str, object]:
+    """Return the text of every comparison that the page shows.
 
-    ``results``: within a leaderboard, by the anchors of two results. ``boards``: why results of two
-    leaderboards are not compared, by the anchors of the leaderboards.
+    ``results``: of two results of a leaderboard, by their anchors. ``boards``: why results of two
+    leaderboards are not compared, by the anchors of the leaderboards. ``otherwise``: for the rest.
     """
     results, between = dict[str, dict[str, str]](), dict[str, dict[str, str]]()
     for board in boards:
-        for a, b in itertools.combinations([row.entry for row in board.rows], 2):
+        entries = [row.entry for row in board.rows[:_MOST_COMPARED]]
+        for a, b in itertools.combinations(entries, 2):
             results.setdefault(a.anchor, {})[b.anchor] = _compared(a, b)
-    for one, other in itertools.combinations([board for board in boards if board.rows], 2):
-        why = incomparable(one.rows[0].entry, other.rows[0].entry)
-        between.setdefault(one.anchor, {})[other.anchor] = why.sentence if why else _DIVISIONS
-    return {"results": results, "boards": between}
+    firsts = [(board.anchor, board.rows[0].entry) for board in boards if board.rows]
+    for (name, one), (other_name, other) in itertools.combinations(firsts[:_MOST_COMPARED], 2):
+        if why := incomparable(one, other):
+            between.setdefault(name, {})[other_name] = why.sentence
+    return {"results": results, "boards": between, "otherwise": _OTHERWISE}
 
 
 def _compared(a: JudgedResult, b: JudgedResult) -> str:

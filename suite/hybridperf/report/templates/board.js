@@ -84,7 +84,9 @@ function show() {
   const pair = all.length === 2;
   head.textContent = `${all.length} ticked: ${all.map(systemOf).join(", ")}${pair ? "" : ". Tick two to compare them."}`;
   pre.hidden = !pair;
-  if (pair) pre.textContent = either(comparisons.results, ...all) ?? either(comparisons.boards, ...all.map(boardOf));
+  if (pair)
+    pre.textContent = either(comparisons.results, ...all) ?? either(comparisons.boards, ...all.map(boardOf))
+      ?? comparisons.otherwise;
   figure.hidden = axes.size > 1;
   if (figure.hidden) return;
   const chosen = all.slice(0, kinds.length);
