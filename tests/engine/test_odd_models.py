@@ -226,8 +226,8 @@ def test_an_odd_model_is_trained_as_in_one_process(
 
 
 REFUSED = {
-    "tied:pp=2": "no pp, zero, sp, or dp with tp, where units share a parameter, nor dp with tp",
-    "tied:dp=2,zero=1": "no pp, zero, sp, or dp with tp, where units share a parameter, nor dp with tp",
+    "tied:pp=2": "no pp, zero, sp, or dp with tp, where units share a parameter",
+    "tied:dp=2,zero=1": "no pp, zero, sp, or dp with tp, where units share a parameter",
     "tied_encoders:tp=2": "split linear layers of unit 'u1' to share no weights",
     "tied_encoders:tp=2,sp=on": "no pp, zero, sp, or dp with tp, where units share a parameter",
     "bare:microbatches=2,bn=deferred": "BatchNorm in the model where bn is given",

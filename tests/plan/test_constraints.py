@@ -202,7 +202,11 @@ def test_incorrect_combinations_are_refused_with_the_reason(
         ({"tokens": None}, "tp=2,sp=on", "units that work token by token for sp"),
         ({"tokens": 5}, "tp=4,sp=on", "a part of the 5 tokens of a sample for each rank under sp"),
         ({"tied": True}, "pp=2", "no pp, zero, sp, or dp with tp, where units share a parameter"),
-        ({"tied": True}, "dp=2,zero=1", "no pp, zero, sp, or dp with tp, where units share a parameter"),
+        (
+            {"tied": True},
+            "dp=2,zero=1",
+            "no pp, zero, sp, or dp with tp, where units share a parameter",
+        ),
         ({"batch_norm": False}, "bn=deferred,microbatches=2", "BatchNorm in the model"),
     ],
 )

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridperf.plan import ParallelPlan, program
+from hybridperf.plan import ParallelPlan
+from hybridperf.plan import program as plan_program
 from hybridperf.plan.program import rank_program
 from hybridperf.plan.schedules import Action, ActionKind
 from tests.plan.program_faults import find_fault
@@ -183,7 +184,7 @@ def test_the_diagram_shows_the_versions_of_passes_and_updates() -> None:
         ActionKind.REDUCE: ("R", "step"),
         ActionKind.PUBLISH: ("U", "version"),
     }
-    rows = [line.split() for line in (program.__doc__ or "").splitlines() if " F0 B0 " in line]
+    rows = [line.split() for line in (plan_program.__doc__ or "").splitlines() if " F0 B0 " in line]
 
     assert [row[0] for row in rows] == ["staleness=0", "staleness=1"]
     for field, *cells in rows:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 __all__ = [
-    "LEAST_SHARED_BYTES",
+    "MIN_SHARED_MEMORY_BYTES",
     "Adapter",
     "Cache",
     "Disk",
@@ -31,12 +31,12 @@ __all__ = [
     "Processor",
     "Storage",
     "available_bytes",
-    "only_cores",
     "probe_memory",
     "probe_network",
     "probe_processor",
     "probe_storage",
     "probe_surroundings",
+    "restrict_cores",
     "shared_memory_bytes",
 ]
 
@@ -44,7 +44,7 @@ __all__ = [
 class Cache(TypedDict):
     """All caches of one level, kind and size."""
 
-    name: str  #: such as ``L1d``
+    name: str  #: level and kind, such as ``L1d``
     size_bytes: int  #: size of one cache
     count: int
 
@@ -150,7 +150,7 @@ def _caches(cpus: Path, online: Iterable[int]) -> list[Cache]:
 
 
 @contextlib.contextmanager
-def only_cores(count: int, root: Path = Path("/")) -> Iterator[None]:
+def restrict_cores(count: int, root: Path = Path("/")) -> Iterator[None]:
     """Restrict this process and its children to the first ``count`` usable cores."""
     before = os.sched_getaffinity(0)
     siblings: dict[str, set[int]] = {}
@@ -166,9 +166,9 @@ def only_cores(count: int, root: Path = Path("/")) -> Iterator[None]:
 
 
 class OtherProcesses:
-    """The processor time that others use while this process and its children do something.
+    """Meter of the processor time of other processes since its construction.
 
-    A hypervisor that gives the processors to others counts, too. Children count once they have
+    Time stolen by a hypervisor counts as theirs. Children of this process count once they have
     ended.
     """
 
@@ -176,7 +176,7 @@ class OtherProcesses:
         self._start_s, self._busy_s, self._own_s = self._read()
 
     def share(self) -> float:
-        """Return their share of the time of the processors that this process may use."""
+        """Return the other processes' share of the time of the usable processors."""
         now_s, busy_s, own_s = self._read()
         others_s = busy_s - self._busy_s - (own_s - self._own_s)
         processors = len(os.sched_getaffinity(0))
@@ -188,7 +188,7 @@ class OtherProcesses:
         busy_s = 0.0
         for number, times in enumerate(psutil.cpu_times(percpu=True)):
             if number in usable:
-                # What virtual machines are given is part of the user's time already.
+                # The user's time already includes guest time.
                 busy_s += sum(times) - times.idle - times.iowait - times.guest - times.guest_nice
         usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
         own_s = sum(usage.ru_utime + usage.ru_stime for usage in usages)
@@ -219,7 +219,7 @@ def available_bytes(root: Path = Path("/")) -> int | None:
     return min((n for n in amounts if n is not None), default=None)
 
 
-LEAST_SHARED_BYTES: Final = 2**28  #: of shared memory that data loaders and NCCL need
+MIN_SHARED_MEMORY_BYTES: Final = 2**28  #: shared memory that data loaders and NCCL need
 
 
 def shared_memory_bytes(root: Path = Path("/")) -> int:
