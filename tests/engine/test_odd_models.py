@@ -264,10 +264,10 @@ class Pair(nn.Module):
     [
         (Pair(), "to return one tensor, found tuple"),
         (nn.LSTM(WIDTH, WIDTH), "to return one tensor, found tuple"),
-        (nn.ReLU(inplace=True), "to leave its input as it is, found an operation in place on it"),
+        (nn.ReLU(inplace=True), "to leave its input unchanged, found an in-place operation on it"),
         (
             nn.Sequential(nn.Dropout(0.1, inplace=True), nn.Linear(WIDTH, WIDTH)),  # in training
-            "to leave its input as it is, found an operation in place on it",
+            "to leave its input unchanged, found an in-place operation on it",
         ),
     ],
     ids=["tuple", "LSTM", "in place", "in place in training"],

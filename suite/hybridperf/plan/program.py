@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from hybridperf.plan.fields import PlanFields
 
-__all__ = ["most_sends", "rank_program", "version_of"]
+__all__ = ["max_pending_sends", "rank_program", "version_of"]
 
 #: passes that complete a stage's gradients of a micro-batch
 _COMPLETING: Final = (ActionKind.BACKWARD, ActionKind.BACKWARD_WEIGHT)
@@ -43,7 +43,7 @@ def version_of(step: int, staleness: int, oldest: int = 0) -> int:
     return max(oldest, step - staleness)
 
 
-def most_sends(stages: int) -> int:
+def max_pending_sends(stages: int) -> int:
     """Return the largest number of unreceived messages in one direction of a stage."""
     return stages + 1
 
