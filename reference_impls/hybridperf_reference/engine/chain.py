@@ -212,7 +212,7 @@ def trial_pass(name: str, module: nn.Module, inputs: Tensor) -> Tensor:
     outputs: object = module(inputs)
     if not isinstance(outputs, Tensor):
         expected, found = "to return one tensor", f"{type(outputs).__name__}"
-        remedy = "return the input tensor of the next unit"
+        remedy = "let it return the input of the next unit"
     elif inputs._version != before:  # noqa: SLF001
         expected, found = "to leave its input unchanged", "an in-place operation on it"
         remedy = "let its first operation return a new tensor, as with inplace=False"
