@@ -1,4 +1,4 @@
-"""Print which tensors the reference model of each task has, as ``tasks/tensors.toml`` holds it.
+"""Print the tensors of each task's reference model, the contents of ``tasks/tensors.toml``.
 
 ``python -m hybridperf_reference.tensors > suite/hybridperf/tasks/tensors.toml``
 """
@@ -27,7 +27,7 @@ _HEAD: Final = """\
 
 
 def reference_tensors(task: Task) -> Tensors:
-    """Return the summary of all tensors that the reference saves for ``task``."""
+    """Return the summary of all tensors in the reference's weights of ``task``."""
     with torch.device("meta"):
         state = Stage(chain_of(task, seed=0).units).state_dict()
     return tensors_of({name: tensor.shape for name, tensor in state.items()})

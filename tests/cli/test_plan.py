@@ -15,7 +15,7 @@ from hybridperf.projection.profile import Communication, Profile, Transfer
 from hybridperf.projection.units import UnitTimes
 from hybridperf.run.step_time import StepTime
 from hybridperf.system.accelerators import Devices
-from hybridperf.tasks.registry import find_task, named_task, read_task, task_names
+from hybridperf.tasks.registry import find_task, read_task, resolve_task, task_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -279,7 +279,7 @@ def test_a_dry_run_projects_the_plan_and_leaves_nothing(
 
 def test_one_plan_is_projected_as_the_search_does() -> None:
     """Clipping included, for which the ranks of a pipeline wait."""
-    path = named_task("bert_large/cluster")
+    path = resolve_task("bert_large/cluster")
     setting = planning.setting_of(path, read_task(path), system="a100-sxm", devices=8)
     plan = ParallelPlan.parse("dp=2,pp=4,microbatches=64")
     unclipped = dataclasses.replace(setting, work=dataclasses.replace(setting.work, clips=False))

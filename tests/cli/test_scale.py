@@ -15,7 +15,7 @@ from hybridperf.report.scaling import SCALING_COLUMNS
 from hybridperf.rules.check import check_path
 from hybridperf.score.scaling import CLAIM
 from hybridperf.system.accelerators import Devices
-from hybridperf.system.host import only_cores
+from hybridperf.system.host import restrict_cores
 from tests.packages import write_result
 from tests.run.conftest import FAULTY, OPEN, Bench, bench, finished
 from tests.scaling_results import on_cores, write_on, write_pair
@@ -170,15 +170,15 @@ def test_weak_scaling_keeps_the_batch_of_each_device() -> None:
 
 def test_cores_are_held_back_and_given_back(tmp_path: Path) -> None:
     before = os.sched_getaffinity(0)
-    with only_cores(1):
+    with restrict_cores(1):
         assert os.sched_getaffinity(0) == {min(before)}
-    with only_cores(10_000):
+    with restrict_cores(10_000):
         assert os.sched_getaffinity(0) == before
     for cpu in before:  # all of them threads of one core
         place = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology"
         place.mkdir(parents=True)
         (place / "thread_siblings_list").write_text("0-99")
-    with only_cores(1, tmp_path):
+    with restrict_cores(1, tmp_path):
         assert os.sched_getaffinity(0) == before
     assert os.sched_getaffinity(0) == before
 

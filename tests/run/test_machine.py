@@ -12,7 +12,7 @@ import pytest
 
 from hybridperf.run import machine
 from hybridperf.run.machine import MachineWatch
-from hybridperf.system.host import LEAST_SHARED_BYTES
+from hybridperf.system.host import MIN_SHARED_MEMORY_BYTES
 from tests.packages import seal
 from tests.run.conftest import finished
 
@@ -80,10 +80,10 @@ def test_a_bus_error_is_the_machine_s_where_shared_memory_is_small(
     counters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert counters.exists()
-    monkeypatch.setattr(machine, "shared_memory_bytes", lambda: LEAST_SHARED_BYTES)
+    monkeypatch.setattr(machine, "shared_memory_bytes", lambda: MIN_SHARED_MEMORY_BYTES)
     assert MachineWatch(tmp_path).failure(-signal.SIGBUS) == ""
 
-    monkeypatch.setattr(machine, "shared_memory_bytes", lambda: LEAST_SHARED_BYTES - 1)
+    monkeypatch.setattr(machine, "shared_memory_bytes", lambda: MIN_SHARED_MEMORY_BYTES - 1)
 
     assert "/dev/shm has 256 MiB" in MachineWatch(tmp_path).failure(-signal.SIGBUS)
     assert MachineWatch(tmp_path).failure(1) == ""

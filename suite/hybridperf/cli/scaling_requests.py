@@ -12,7 +12,7 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.plan import ParallelPlan
 from hybridperf.system.accelerators import usable_devices
 from hybridperf.system.describe import describe, entry_name, system_name
-from hybridperf.system.host import only_cores
+from hybridperf.system.host import restrict_cores
 
 if TYPE_CHECKING:
     from hybridperf.run.request import RunRequest
@@ -28,7 +28,7 @@ def on_devices(count: int) -> contextlib.AbstractContextManager[None]:
 
     On accelerators this is a no-op: a run uses one per rank.
     """
-    return contextlib.nullcontext() if usable_devices().kind == "gpu" else only_cores(count)
+    return contextlib.nullcontext() if usable_devices().kind == "gpu" else restrict_cores(count)
 
 
 def scaling_requests(options: argparse.Namespace) -> dict[int, RunRequest]:

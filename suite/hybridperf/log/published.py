@@ -192,7 +192,7 @@ def _entry(payload: bytes, line: int) -> Entry | None:
         fields = json.loads(text)
     except json.JSONDecodeError as error:
         what = f"{error.msg.removesuffix(' at')} at column {error.colno} after the token"
-        raise ValueError(f"not JSON: {what}") from error
+        raise ValueError(f"invalid JSON: {what}") from error
     except ValueError as error:
         raise ValueError("a number out of range") from error
     if not isinstance(fields, dict):

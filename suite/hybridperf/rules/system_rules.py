@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.findings import Severity
 from hybridperf.rules.rule import Deviation, first_of, rule
 from hybridperf.system.catalog import accelerators_per_node, node_count
-from hybridperf.untrusted import stated_whole
+from hybridperf.untrusted import parse_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -97,12 +97,12 @@ def numbers_are_numbers(
     for name, system in submission.systems.items():
         place = submission.place("systems", f"{name}.json")
         for field, least in at_least.items():
-            if field in system and stated_whole(system[field], least) is None:
+            if field in system and parse_count(system[field], least) is None:
                 expected = f"{field} to be a whole number, at least {least}"
                 yield Deviation(expected, f"{system[field]!r:.80}", path=place)
         for field in if_any:
             value = system.get(field)
-            if not _is_empty(value) and stated_whole(value) is None:
+            if not _is_empty(value) and parse_count(value) is None:
                 expected = f"{field} to be a whole number or empty"
                 yield Deviation(expected, f"{value!r:.80}", path=place, severity=Severity.WARNING)
 

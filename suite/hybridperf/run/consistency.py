@@ -13,7 +13,7 @@ from hybridperf.run.atomic import canonical_json, write_atomically
 from hybridperf.run.folder import completed_runs, sealed_runs
 from hybridperf.run.provenance import code_hashes
 from hybridperf.tasks.data import check_data
-from hybridperf.tasks.registry import is_of_suite
+from hybridperf.tasks.registry import in_suite
 from hybridperf.untrusted import parse_object, read_object, reason
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def settle_task(package: Package, request: RunRequest, task: Task) -> str:
     Raises:
         UserError: as `require_same_configuration`.
     """
-    if is_of_suite(request.task_path):
+    if in_suite(request.task_path):
         return str(request.task_path.absolute())
     require_same_configuration(sealed_runs(package), request, task)
     write_atomically(package.task_file, request.task_path.read_bytes())
@@ -174,7 +174,7 @@ def stated_by_node(request: RunRequest, task: Task) -> dict[str, object]:
 
     The path of a task of the suite is included, because every rank reads it at node 0's path.
     """
-    place = request.task_path.absolute() if is_of_suite(request.task_path) else ""
+    place = request.task_path.absolute() if in_suite(request.task_path) else ""
     return {
         "nodes": request.nodes.count,
         **_configuration(request, task),

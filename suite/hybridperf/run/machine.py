@@ -11,7 +11,7 @@ import signal
 from pathlib import Path
 from typing import Final
 
-from hybridperf.system.host import LEAST_SHARED_BYTES, shared_memory_bytes
+from hybridperf.system.host import MIN_SHARED_MEMORY_BYTES, shared_memory_bytes
 
 __all__ = ["MachineWatch", "machine_start"]
 
@@ -42,7 +42,7 @@ class MachineWatch:
         if status == -signal.SIGKILL and _killed_for_memory() > self._killed:
             return "the kernel ended a process for lack of memory"
         # SIGBUS: the kernel has no page for memory that is mapped.
-        if status == -signal.SIGBUS and shared_memory_bytes() < LEAST_SHARED_BYTES:
+        if status == -signal.SIGBUS and shared_memory_bytes() < MIN_SHARED_MEMORY_BYTES:
             size = f"its /dev/shm has {shared_memory_bytes() / 2**20:.0f} MiB"
             return f"{size}, too little for the memory that its processes share"
         if shutil.disk_usage(self._folder).free < _FULL_BYTES:

@@ -20,7 +20,7 @@ from hybridperf.run.trainer_answers import answers
 from hybridperf.run.unit_tables import known_units
 from hybridperf.system.accelerators import device_memory_bytes, usable_devices
 from hybridperf.system.catalog import find_accelerator
-from hybridperf.tasks.registry import is_of_suite, read_task
+from hybridperf.tasks.registry import in_suite, read_task
 
 if TYPE_CHECKING:
     from hybridperf.projection.units import UnitTable, UnitTiming
@@ -53,7 +53,7 @@ def is_projectable(request: RunRequest) -> bool:
     trainer = read_task(request.task_path).trainer
     if request.launched != trainer:
         return False
-    return is_of_suite(request.task_path) or all(answers(trainer, each) for each in _MODULES)
+    return in_suite(request.task_path) or all(answers(trainer, each) for each in _MODULES)
 
 
 def projection_source(request: RunRequest) -> Source | None:

@@ -20,7 +20,7 @@ from hybridperf.system.describe import entry_name, system_name
 from hybridperf.system.software import torch_folder
 from hybridperf.tasks.data import require_readable
 from hybridperf.tasks.overrides import apply_overrides, judge_division
-from hybridperf.tasks.registry import is_of_suite, read_task, task_names
+from hybridperf.tasks.registry import in_suite, read_task, task_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +64,7 @@ class RunRequest:
     @property
     def command(self) -> str:
         """Return the command that makes this result."""
-        name = self.task().name if is_of_suite(self.task_path) else str(self.task_path)
+        name = self.task().name if in_suite(self.task_path) else str(self.task_path)
         parts = ["hybridperf", "run", name, "--plan", str(self.plan), "--runs", str(self.runs)]
         for key, value in self.overrides:
             parts += ["--set", f"{key}={_toml(value)}"]
@@ -112,7 +112,7 @@ def check_request(request: RunRequest) -> list[Finding]:
             expected = "letters, digits, '.', '_' and '-', at most 64, the first a letter or digit"
             finding = Finding(f"request.{what}", expected, repr(name), f"choose another --{what}")
             findings.append(finding)
-    if not is_of_suite(request.task_path) and task.name in task_names():
+    if not in_suite(request.task_path) and task.name in task_names():
         expected, remedy = "a name that no task of the suite has", "choose another in the file"
         findings.append(
             Finding(

@@ -26,7 +26,7 @@ from hybridperf.run.scratch import Scratch
 from hybridperf.run.signals import stop_on_signals
 from hybridperf.run.spec import RunSpec
 from hybridperf.run.supervise import supervise
-from hybridperf.tasks.registry import is_of_suite
+from hybridperf.tasks.registry import in_suite
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,7 +95,7 @@ def _measured(request: RunRequest, folder: Path, steps: int, most: int) -> StepT
 
 def _spec(request: RunRequest, folder: Path) -> RunSpec:
     task_path = str(request.task_path.absolute())
-    if not is_of_suite(request.task_path):  # ranks may read nothing but a copy in their folder
+    if not in_suite(request.task_path):  # ranks may read nothing but a copy in their folder
         (folder / "task.toml").write_bytes(request.task_path.read_bytes())
         task_path = "task.toml"
     return RunSpec(

@@ -8,7 +8,7 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.projection.units import UnitTable, load_units
 from hybridperf.run.trainer_answers import answer, cache, cache_place, made_with
-from hybridperf.tasks.registry import is_of_suite, read_task
+from hybridperf.tasks.registry import in_suite, read_task
 from hybridperf.untrusted import read_object
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def units_of(path: Path) -> UnitTable:
 def known_units(path: Path) -> UnitTable | None:
     """Return the unit table of the task at ``path``; None if it has not been counted yet."""
     task = read_task(path)
-    if is_of_suite(path):
+    if in_suite(path):
         return load_units(task.name)
     try:
         cached = read_object(cache_place(_KIND, task))

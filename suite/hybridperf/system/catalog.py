@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.tasks.schema import build
-from hybridperf.untrusted import DEVICES_CAP, stated_whole
+from hybridperf.untrusted import DEVICES_CAP, parse_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,12 +28,12 @@ __all__ = [
 
 def node_count(description: Mapping[str, object]) -> int | None:
     """Return the number of nodes, at least 1; None if not stated."""
-    return stated_whole(description.get("number_of_nodes"), 1)
+    return parse_count(description.get("number_of_nodes"), 1)
 
 
 def accelerators_per_node(description: Mapping[str, object]) -> int | None:
     """Return the number of accelerators per node, which may be 0; None if not stated."""
-    return stated_whole(description.get("accelerators_per_node"))
+    return parse_count(description.get("accelerators_per_node"))
 
 
 def accelerator_count(description: Mapping[str, object] | None) -> int | None:
@@ -50,8 +50,8 @@ def device_count(description: Mapping[str, object] | None) -> int | None:
     stated = description or {}
     if accelerators_per_node(stated):
         return accelerator_count(stated)
-    cores = stated_whole(stated.get("host_processor_core_count"), 1)
-    sockets = stated_whole(stated.get("host_processors_per_node"), 1) or 1
+    cores = parse_count(stated.get("host_processor_core_count"), 1)
+    sockets = parse_count(stated.get("host_processors_per_node"), 1) or 1
     return _product(node_count(stated), sockets, cores)
 
 

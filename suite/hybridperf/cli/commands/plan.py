@@ -16,7 +16,7 @@ from hybridperf.run.request import RunRequest
 from hybridperf.run.step_time import measure_steps
 from hybridperf.system.accelerators import usable_devices
 from hybridperf.tasks.overrides import apply_overrides, parse_overrides
-from hybridperf.tasks.registry import named_task, read_task
+from hybridperf.tasks.registry import read_task, resolve_task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,7 +102,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
     if options.system == HERE and options.devices > (most := usable_devices().count):
         expected, remedy = f"at most {most}, which are here", "lower it, or name a --system"
         raise UserError.of("plan.devices", expected, f"--devices {options.devices}", remedy)
-    path = named_task(options.task)
+    path = resolve_task(options.task)
     task = read_task(path)
     overrides = parse_overrides(task, options.overrides)
     task = apply_overrides(task, overrides)

@@ -22,7 +22,7 @@ from hybridperf.run.request import RunRequest
 from hybridperf.score.rerun import attest
 from hybridperf.tasks.data.samples import export_data_folder
 from hybridperf.tasks.overrides import hyperparameters
-from hybridperf.tasks.registry import is_of_suite, read_task
+from hybridperf.tasks.registry import in_suite, read_task
 
 if TYPE_CHECKING:
     import argparse
@@ -84,7 +84,7 @@ def _request(options: argparse.Namespace, original: Result) -> RunRequest:
     task, overrides = read_task(path), run.fact("overrides")
     known = hyperparameters(task)
     stated = overrides if isinstance(overrides, dict) else {}
-    if not is_of_suite(path) and options.trainer is None:
+    if not in_suite(path) and options.trainer is None:
         raise UserError.of(
             "rerun.trainer",
             "the trainer of a user's own task, by name",

@@ -34,7 +34,7 @@ from hybridperf.score.metrics import row_of
 from hybridperf.system.describe import describe
 from hybridperf.tasks.data.samples import export_data_folder
 from hybridperf.tasks.overrides import apply_overrides, parse_overrides
-from hybridperf.tasks.registry import is_of_suite, named_task, read_task
+from hybridperf.tasks.registry import in_suite, read_task, resolve_task
 
 if TYPE_CHECKING:
     import argparse
@@ -230,7 +230,7 @@ def request_of(options: argparse.Namespace) -> RunRequest:
         UserError: exit status 2 if the task, the plan or an override cannot be read.
     """
     export_data_folder(options.data_dir)
-    path = named_task(options.task)
+    path = resolve_task(options.task)
     task = read_task(path)
     overrides = parse_overrides(task, options.overrides)
     if options.plan == AUTO:
@@ -260,7 +260,7 @@ def _projection_hint(package: Package, request: RunRequest) -> str:
         return ""
     if projection_source(request) is not None:
         return ""
-    own = not is_of_suite(request.task_path)
+    own = not in_suite(request.task_path)
     task = shlex.quote(str(request.task_path)) if own else request.task().name
     command = f"hybridperf plan {task} --devices {request.plan.ranks}"
     if request.plan.precision != FIELDS["precision"].default:

@@ -1,4 +1,4 @@
-"""Read links out of the free text of a published system's description."""
+"""Parse links from the free text of a published system's description."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from hybridperf.tasks.schema import build
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Links", "described_links"]
+__all__ = ["Links", "links_of_description"]
 
 _FILE: Final = Path(__file__).with_name("rounds.toml")
-_LONGEST: Final = 400  #: characters of a field that are read
+_LONGEST: Final = 400  #: characters read of a field
 _MOST_ADAPTERS: Final = 64
 _BITS: Final = 8
 _NETWORK_FIELDS: Final = ("host_networking", "host_network_card_count", "host_networking_topology")
 _PCIE_FIELDS: Final = ("accelerator_host_interconnect", "accelerator_interconnect")
-#: names of adapters -> Gb/s; the first that a text has counts
+#: (name of an adapter, Gb/s); the first match counts
 _RATES: Final = (
     *(("ndr200", 200), ("ndr", 400), ("hdr100", 100), ("hdr", 200)),
     *(("edr", 100), ("fdr", 56), ("slingshot", 200)),
 )
 _COUNT: Final = re.compile(r"([1-9][0-9]{0,2}) ?x")
-_NUMBER: Final = re.compile(r"([1-9][0-9]{0,3}) ?(Gb|gb|GB)")  #: GB is of bytes
+_NUMBER: Final = re.compile(r"([1-9][0-9]{0,3}) ?(Gb|gb|GB)")  #: GB: gigabytes
 _PARTS: Final = re.compile(r"[,;+]| and ")
 _COMPUTE: Final = re.compile(r"compute *:")
 _OTHER_USES: Final = re.compile(r"management|storage")
@@ -41,15 +41,15 @@ _OWN_ADAPTERS: Final = re.compile(r"ethernet|gbe")
 
 
 class Links(NamedTuple):
-    """How the devices of a system reach each other while all of them send."""
+    """The links of a system's devices while all devices send."""
 
-    inside: Link  #: between two devices of a node
-    between: Link  #: from a device to one on another node
+    inside: Link  #: link between two devices of a node
+    between: Link  #: link between devices of two nodes
 
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """How nodes of a device are linked, where a description does not say it."""
+    """Default links of nodes with a device, for incomplete descriptions."""
 
     inside: str
     adapter: str = "ethernet-100"
@@ -57,13 +57,13 @@ class _Node:
 
 
 @dataclass(frozen=True, slots=True)
-class _Assumed:
-    """What is assumed of published systems."""
+class _Assumptions:
+    """Assumptions about published systems."""
 
     at_processor_gb_per_s: float
     most_devices_without_switch: int
     achieved_share: float
-    adapter: str  #: one for each device where neither description nor device tells
+    adapter: str  #: default adapter, one per device
     device: dict[str, _Node]
 
 
@@ -72,20 +72,22 @@ class _Adapters:
     """Adapters of a node, or of a device."""
 
     count: int
-    gb_per_s: float  #: of each, as stated
+    gb_per_s: float  #: nominal bandwidth of one adapter
 
 
-def described_links(description: Mapping[str, object], device: str, devices_per_node: int) -> Links:
-    """Return how the devices of a published system reach each other.
+def links_of_description(
+    description: Mapping[str, object], device: str, devices_per_node: int
+) -> Links:
+    """Return the links of a published system's devices.
 
-    ``device`` is the catalogue's name of the accelerator, or what the untrusted ``description``
-    calls it. What a description leaves open is assumed as ``rounds.toml`` says.
+    ``device`` is the accelerator's name in the catalogue, or in the untrusted ``description``.
+    ``rounds.toml`` has defaults for incomplete descriptions.
 
     Raises:
-        UserError: exit status 4 if the catalogue has no such ``device``, and the description does
-            not say that it has network adapters of its own.
+        UserError: exit status 4 if the catalogue has no such ``device``, and the description has
+            no network adapters of the device.
     """
-    assumed, node = _assumed(), _assumed().device.get(device)
+    assumed, node = _assumptions(), _assumptions().device.get(device)
     interconnect = _text(description, "accelerator_interconnect")
     if node is None and _OWN_ADAPTERS.search(interconnect.lower()):
         own = _adapters(interconnect)
@@ -103,7 +105,7 @@ def described_links(description: Mapping[str, object], device: str, devices_per_
     stated = (_adapters(_text(description, field)) for field in _NETWORK_FIELDS)
     known = [adapters for adapters in stated if adapters is not None]
     usual = find_link(node.adapter if node else assumed.adapter).peak_gb_per_s
-    adapters = max(known, key=_together, default=_Adapters(devices_per_node, usual))
+    adapters = max(known, key=_total_gb_per_s, default=_Adapters(devices_per_node, usual))
     each = adapters.gb_per_s * assumed.achieved_share
     if devices_per_node <= assumed.most_devices_without_switch:
         each = min(each, assumed.at_processor_gb_per_s)
@@ -115,7 +117,7 @@ def _link(gb_per_s: float) -> Link:
 
 
 def _adapters(text: str) -> _Adapters | None:
-    """Return the adapters with the most bandwidth of those in ``text``; None if it has none."""
+    """Return the adapters in ``text`` with the highest bandwidth; None if it has none."""
     compute = _COMPUTE.search(text.lower())
     text = text[compute.end() :] if compute else text
     found = []
@@ -125,10 +127,10 @@ def _adapters(text: str) -> _Adapters | None:
         if rate is not None:
             count = _COUNT.search(words)
             found.append(_Adapters(min(int(count[1]), _MOST_ADAPTERS) if count else 1, rate))
-    return max(found, key=_together, default=None)
+    return max(found, key=_total_gb_per_s, default=None)
 
 
-def _together(adapters: _Adapters) -> float:
+def _total_gb_per_s(adapters: _Adapters) -> float:
     return adapters.count * adapters.gb_per_s
 
 
@@ -144,7 +146,7 @@ def _gb_per_s(part: str) -> float | None:
 
 
 def _pcie(description: Mapping[str, object]) -> str:
-    """Return the link of devices on PCIe, by the generation that the description states."""
+    """Return the PCIe link of devices, from the generation in the description."""
     text = " ".join(_text(description, field) for field in _PCIE_FIELDS).lower()
     stated = _PCIE.search(text)
     return f"pcie-{stated[1]}" if stated else "pcie-4"
@@ -156,6 +158,6 @@ def _text(description: Mapping[str, object], field: str) -> str:
 
 
 @functools.cache
-def _assumed() -> _Assumed:
+def _assumptions() -> _Assumptions:
     table = tomllib.loads(_FILE.read_text(encoding="utf-8"))["described"]
-    return build(_Assumed, table, path=_FILE.name, at="described")
+    return build(_Assumptions, table, path=_FILE.name, at="described")
