@@ -10,7 +10,7 @@ from markupsafe import Markup
 from hybridperf.report.judged import read_entries
 from hybridperf.report.strip import draw_bars, draw_strip, strip_scale, why_scale
 from hybridperf.report.svg import Scale, element, fixed, tick_text
-from hybridperf.score.context import Why
+from hybridperf.score.official import Why
 
 if TYPE_CHECKING:
     from tests.report.conftest import Submissions

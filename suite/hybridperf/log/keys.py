@@ -1,8 +1,18 @@
-"""Define log keys: MLPerf's, with MLPerf's meaning, and this suite's, prefixed by hybridperf."""
+"""Define log keys: MLPerf's, with MLPerf's meaning, and this suite's, prefixed by hybridperf.
+
+MLPerf's keys of hyperparameters depend on the optimiser.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.untrusted import COUNT_CAP, number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["HYPERPARAMETER_NAMES", "counted_in_steps", "named_by_mlperf"]
 
 SUBMISSION_BENCHMARK: Final = "submission_benchmark"
 SUBMISSION_ORG: Final = "submission_org"
@@ -69,3 +79,70 @@ WEIGHTS: Final = "hybridperf_weights"
 CHECKPOINT: Final = "hybridperf_checkpoint"  #: seconds taken to save it
 RESUMED: Final = "hybridperf_resumed"  #: last epoch kept, seconds since the previous line
 ENDING: Final = "hybridperf_ending"  #: why the harness ended the run
+
+#: MLPerf key -> this suite's dotted key, for all optimisers
+HYPERPARAMETER_NAMES: Final = {
+    GLOBAL_BATCH_SIZE: "training.global_batch_size",
+    OPT_NAME: "optimizer.name",
+    OPT_BASE_LEARNING_RATE: "optimizer.lr",
+    OPT_END_LEARNING_RATE: "optimizer.end_lr",
+    OPT_MOMENTUM: "optimizer.momentum",
+    OPT_WEIGHT_DECAY: "optimizer.weight_decay",
+    OPT_WARMUP_EPOCHS: "optimizer.warmup_epochs",
+}
+#: optimiser -> additional keys, as in MLPerf's ResNet (lars) and BERT (lamb) logs
+_OWN_NAMES: Final = {
+    "lars": {
+        LARS_BASE_LEARNING_RATE: "optimizer.lr",
+        LARS_END_LEARNING_RATE: "optimizer.end_lr",
+        LARS_MOMENTUM: "optimizer.momentum",
+        LARS_WEIGHT_DECAY: "optimizer.weight_decay",
+        LARS_EPSILON: "optimizer.epsilon",
+        LARS_WARMUP_EPOCHS: "optimizer.warmup_epochs",
+    },
+    "lamb": {
+        LAMB_BETA_1: "optimizer.beta1",
+        LAMB_BETA_2: "optimizer.beta2",
+        LAMB_EPSILON: "optimizer.epsilon",
+        LAMB_WEIGHT_DECAY: "optimizer.weight_decay",
+    },
+}
+_POWERS: Final = {"lars": LARS_POWER, "lamb": LAMB_POWER}
+_OWN_STEPS: Final = {
+    "lars": {LARS_DECAY_STEPS: "optimizer.decay_epochs"},
+    "lamb": {
+        LAMB_TRAINING_STEPS: "optimizer.decay_epochs",
+        LAMB_WARMUP_STEPS: "optimizer.warmup_epochs",
+        LAMB_WARMUP_STEPS_AGAIN: "optimizer.warmup_epochs",
+    },
+}
+
+
+def named_by_mlperf(table: Mapping[str, object]) -> dict[str, object]:
+    """Return the hyperparameters in ``table`` (dotted key -> value) by MLPerf log key.
+
+    The decay power is included only for polynomial and linear schedules.
+    """
+    optimizer, schedule = str(table.get("optimizer.name")), table.get("optimizer.schedule")
+    names = HYPERPARAMETER_NAMES | _OWN_NAMES.get(optimizer, {})
+    named = {key: table.get(name) for key, name in names.items()}
+    if optimizer in _POWERS and schedule in ("poly", "linear"):
+        named[_POWERS[optimizer]] = table.get("optimizer.power") if schedule == "poly" else 1.0
+    if optimizer == "lamb":
+        named[LAMB_FIRST_WARMUP_STEP] = 0
+    return named
+
+
+def counted_in_steps(table: Mapping[str, object], steps_per_epoch: float) -> dict[str, int]:
+    """Return the durations in ``table`` that MLPerf logs in optimiser steps, by MLPerf log key.
+
+    ``table`` maps dotted keys to values, with durations in epochs.
+    """
+    own = _OWN_STEPS.get(str(table.get("optimizer.name")), {})
+    names = {OPT_DECAY_STEPS: "optimizer.decay_epochs"} | own
+    epochs = {key: table.get(name) for key, name in names.items()}
+    return {
+        key: round(count * steps_per_epoch)
+        for key, value in epochs.items()
+        if (count := number(value, 0, COUNT_CAP)) is not None
+    }

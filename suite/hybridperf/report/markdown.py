@@ -15,17 +15,16 @@ from hybridperf.report.figures import (
     seconds,
     seconds_range,
 )
-from hybridperf.report.scaling_claims import claimed_share, figure_by, scaling_groups
+from hybridperf.report.scaling import efficiency_words, scaling_groups
 from hybridperf.score.metrics import metrics_of
-from hybridperf.score.scaling import METRICS, metric_words
-from hybridperf.score.scaling.side import plan_ranks
+from hybridperf.score.scaling import SPEED_METRICS, metric_words, plan_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hybridperf.report.board import Board, Row
     from hybridperf.report.judged import Entry
-    from hybridperf.report.scaling_claims import ScalingGroup
+    from hybridperf.report.scaling import ScalingGroup
 
 __all__ = ["escape_markdown", "leaderboard_markdown"]
 
@@ -129,12 +128,12 @@ def _scaling(group: ScalingGroup) -> Iterator[str]:
     start = escape_markdown(group.start)
     yield f"Scaling efficiency from {start}, {escape_markdown(group.kind)}, with 95 % intervals:"
     yield ""
-    yield _line(["system", "devices", *map(metric_words, METRICS), "above 100 % by"])
-    yield _line([":--", "--:", *["--:"] * len(METRICS), ":--"])
-    for entry, claim in group.claims:
-        shares = [claimed_share(figure_by(claim, metric)) for metric in METRICS]
-        system, devices = escape_markdown(entry.score.system), count(claim.devices[1])
-        yield _line([system, devices, *shares, claim.cause or UNKNOWN])
+    yield _line(["system", "devices", *map(metric_words, SPEED_METRICS), "above 100 % by"])
+    yield _line([":--", "--:", *["--:"] * len(SPEED_METRICS), ":--"])
+    for entry, scaled in group.results:
+        shares = [efficiency_words(scaled.rated.get(metric)) for metric in SPEED_METRICS]
+        system, devices = escape_markdown(entry.score.system), count(scaled.side.devices.used)
+        yield _line([system, devices, *shares, ", ".join(scaled.causes) or UNKNOWN])
     yield ""
 
 

@@ -12,15 +12,14 @@ from markupsafe import Markup
 
 from hybridperf.findings import visible
 from hybridperf.plan import plan_chips
-from hybridperf.report import curves, evidence, figures, gantt, scaling_claims, strip
+from hybridperf.report import curves, evidence, figures, gantt, scaling, strip
 from hybridperf.rules.ladder import RUNGS
-from hybridperf.score.interval import METHOD
 from hybridperf.score.metrics import metrics_of
+from hybridperf.score.projection import why_slow
 from hybridperf.score.ranking import means_of
-from hybridperf.score.scaling import METHOD as SCALING_METHOD
-from hybridperf.score.scaling import METRICS, metric_words
-from hybridperf.score.scaling.side import plan_ranks
-from hybridperf.score.slow_steps import why_slow
+from hybridperf.score.scaling import RATIO_INTERVAL as SCALING_METHOD
+from hybridperf.score.scaling import SPEED_METRICS, metric_words, plan_ranks
+from hybridperf.score.statistics import OLYMPIC_INTERVAL
 from hybridperf.system.catalog import accelerators_per_node, device_count
 from hybridperf.system.describe import show
 
@@ -58,7 +57,7 @@ def leaderboard_page(boards: Sequence[Board]) -> str:
             policy=policy,
             style=Markup(style),  # noqa: S704 - our own file
             script=Markup(script),  # noqa: S704 - our own file
-            method=METHOD,
+            method=OLYMPIC_INTERVAL,
         )
     )
 
@@ -100,20 +99,19 @@ def _environment() -> jinja2.Environment:
         rungs=RUNGS,
         reproduce_commands=evidence.reproduce_commands,
         seconds_range=figures.seconds_range,
-        claimed_share=scaling_claims.claimed_share,
         curve_axes=curves.curve_axes,
         draw_axis=strip.draw_axis,
         draw_backdrop=curves.draw_backdrop,
         draw_bars=strip.draw_bars,
         draw_panel=curves.draw_panel,
-        draw_scaling=scaling_claims.draw_scaling,
+        draw_scaling=scaling.draw_scaling,
         draw_strip=strip.draw_strip,
         draw_timelines=gantt.draw_timelines,
-        figure_by=scaling_claims.figure_by,
+        efficiency_words=scaling.efficiency_words,
         metric_words=metric_words,
-        scaling_groups=scaling_claims.scaling_groups,
+        scaling_groups=scaling.scaling_groups,
         scaling_method=SCALING_METHOD,
-        scaling_metrics=METRICS,
+        scaling_metrics=SPEED_METRICS,
         standing_words=_STANDINGS,
         strip_scale=strip.strip_scale,
         timelines_of=gantt.timelines_of,

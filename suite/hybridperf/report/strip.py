@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
-    from hybridperf.score.context import Why
+    from hybridperf.score.official import Why
     from hybridperf.score.run_score import RunScore
     from hybridperf.score.score import ResultScore
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.log import keys
 from hybridperf.tasks.mlperf import mlperf_benchmark
-from hybridperf.untrusted import COUNT_CAP, number
+from hybridperf.untrusted import COUNT_CAP, number, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hybridperf.log.log import Entry, Log
     from hybridperf.tasks.mlperf import MlperfBenchmark
 
-__all__ = ["amount", "benchmark_of", "count_key", "samples_at", "samples_of"]
+__all__ = ["agreed_batch", "amount", "benchmark_of", "count_key", "samples_at", "samples_of"]
 
 _DECIMALS: Final = 3  #: of epochs, in reference points and in what is compared with them
 
@@ -23,6 +23,12 @@ def benchmark_of(log: Log | None, folder: str) -> str:
     """Return the benchmark named in ``log``, or ``folder`` if the log names none."""
     named = log.value(keys.SUBMISSION_BENCHMARK) if log else None
     return named if isinstance(named, str) and named else folder
+
+
+def agreed_batch(logs: Sequence[Log]) -> int | None:
+    """Return the global batch size that all ``logs`` state; None if they differ or state none."""
+    batches = {whole(log.value(keys.GLOBAL_BATCH_SIZE), 1, COUNT_CAP) for log in logs}
+    return batches.pop() if len(batches) == 1 else None
 
 
 def count_key(logs: Sequence[Log], name: str, edition: str = "") -> str:

@@ -7,15 +7,14 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.score.context import Context, Efficiency, Improvement
+from hybridperf.score.official import Context, Efficiency, Improvement
 from hybridperf.score.ranking import decide, ratio_of_means
 from hybridperf.tasks.mlperf import lineage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hybridperf.score.context import Cause, Verdict, Why
-    from hybridperf.score.official import Official
+    from hybridperf.score.official import Cause, Official, Verdict, Why
 
 __all__ = ["efficiency_of", "with_context"]
 

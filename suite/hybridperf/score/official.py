@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from hybridperf.evidence.trust import Trust
 from hybridperf.findings import visible
 from hybridperf.log import keys
-from hybridperf.score.convergence import count_key
-from hybridperf.score.olympic import fewest_runs, too_many_missed
-from hybridperf.score.rcp_of_result import agreed_batch, convergence_of, published_factor
+from hybridperf.score.convergence import agreed_batch, count_key
+from hybridperf.score.rcp import convergence_of, published_factor
 from hybridperf.score.run_score import known_mean
 from hybridperf.score.score import score_result
+from hybridperf.score.statistics import fewest_runs, too_many_missed
 from hybridperf.score.validity import Judgement
 from hybridperf.system.catalog import accelerator_count, find_accelerator
 from hybridperf.tasks.mlperf import availability
@@ -22,15 +22,29 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hybridperf.log.package import Result
-    from hybridperf.score.context import Context
-    from hybridperf.score.rcp import Mode, Verdict
-    from hybridperf.score.rcp_set import RcpSet
+    from hybridperf.score.rcp import Mode, RcpSet, RcpVerdict
     from hybridperf.score.run_score import RunScore
     from hybridperf.score.score import ResultScore
+    from hybridperf.score.statistics import Interval
     from hybridperf.score.validity import Validity
 
-__all__ = ["Official", "Place", "official_of", "official_score"]
+__all__ = [
+    "Cause",
+    "Context",
+    "Efficiency",
+    "Improvement",
+    "Official",
+    "Place",
+    "Verdict",
+    "Why",
+    "official_of",
+    "official_score",
+]
 
+#: hardware: another accelerator; software: the same one trains a sample in less time, or in more;
+#: scale: more accelerators, or fewer; convergence: fewer samples, or more
+Cause = Literal["hardware", "software", "scale", "convergence"]
+Verdict = Literal["faster", "slower", "tie", "undecided"]
 _MOST_CHARACTERS = 120  #: of a name in a system description
 #: judgements that leave no time to speak of, and the word for the lack of a score
 _WITHOUT_TIME = {
@@ -52,6 +66,50 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Why:
+    """The ratio of mean times, factored into samples to target and seconds per sample; B over A."""
+
+    samples_ratio: float
+    seconds_per_sample_ratio: float  #: total time over total samples
+    accelerators_ratio: float | None = None
+    #: seconds_per_sample_ratio times accelerators_ratio
+    accelerator_seconds_per_sample_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """Efficiency of scaling from A's accelerators to B's; 1 is linear."""
+
+    accelerators: tuple[int, int]
+    #: end-to-end samples per second and accelerator, mean over the scored runs; B over A
+    by_throughput: float | None
+    by_time_to_train: float | None  #: accelerators times olympic mean time; A over B
+
+
+@dataclass(frozen=True, slots=True)
+class Improvement:
+    """What changed between a submitter's best results of two rounds; ratios are new over old."""
+
+    since: str  #: the round of the older result
+    system: str  #: of the older result
+    accelerator: str  #: of the older result
+    verdict: Verdict
+    ratio: float  #: of the mean times
+    interval: Interval | None  #: 95 % confidence interval of the ratio
+    why: Why
+    cause: Cause | None  #: what contributed most to a faster or slower result
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """How a result stands to others; None where there is nothing to compare it with."""
+
+    smallest: str = ""  #: name of the system that the efficiency is relative to
+    efficiency: Efficiency | None = None
+    improvement: Improvement | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Official:
     """A result with its official score and, once assigned, its leaderboard place."""
 
@@ -65,9 +123,9 @@ class Official:
     counted_by: str  #: what measures convergence: metadata of evaluations, or a log key
     batch_size: int | None  #: global; None if the runs that reached the target differ
     mode: Mode
-    verdict: Verdict
+    verdict: RcpVerdict
     #: of a published round, if references are given: by the rules and by MLPerf's tool
-    both: tuple[Verdict, Verdict] | None
+    both: tuple[RcpVerdict, RcpVerdict] | None
     validity: Validity
     files: tuple[str, ...]  #: log file names, in the order of the runs
     trust: Trust = field(default_factory=Trust)  #: of the judgement
@@ -191,7 +249,7 @@ def official_score(
     evaluations = [len(log.all(keys.EVAL_ACCURACY)) for run, log in scored if run.counts]
     reached = [log for run, log in scored if run.in_window and run.completion == "reached"]
 
-    def convergence(by: Mode) -> Verdict:
+    def convergence(by: Mode) -> RcpVerdict:
         return convergence_of(result, score, division, key, references, by)
 
     if score.edition and references is not None:

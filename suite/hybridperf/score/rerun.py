@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.evidence.attestation import Attestation, Subject, subject_of
 from hybridperf.score.ranking import ALPHA, reached_runs
-from hybridperf.score.welch import welch
+from hybridperf.score.statistics import welch
 from hybridperf.untrusted import number
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
-from hybridperf.log.rounds import edition_of
+from hybridperf.log.package import edition_of
 from hybridperf.report.build import write_files
 from hybridperf.report.judged import found_packages, judged_scores
 from hybridperf.report.site.pages import site_pages

@@ -11,9 +11,9 @@ from hybridperf.report.figures import UNKNOWN
 from hybridperf.report.page import digest, environment, source
 from hybridperf.report.site.drawings import dots_scale, draw_dots, draw_history
 from hybridperf.report.site.model import anchor, benchmark_pages, round_pages
-from hybridperf.score.interval import METHOD
 from hybridperf.score.metrics import METRICS
 from hybridperf.score.ranking import MEANS, standing_of
+from hybridperf.score.statistics import OLYMPIC_INTERVAL
 from hybridperf.tasks.mlperf import lineage
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _environment() -> jinja2.Environment:
         draw_dots=draw_dots,
         draw_history=draw_history,
         file_of_benchmark=_file_of,
-        method=METHOD,
+        method=OLYMPIC_INTERVAL,
         means=MEANS,
         metrics=METRICS,
         minor=_MINOR,
