@@ -107,7 +107,7 @@ def test_page_and_markdown_show_how_results_scale(tmp_path: Path) -> None:
     page = (tmp_path / "out/index.html").read_text()
     markdown = (tmp_path / "out/leaderboard.md").read_text()
     assert page.count("<h3>Scaling efficiency</h3>") == 1
-    assert "Scaling efficiency from 1 device of acme on-1, strong" in page
+    assert "Scaling efficiency from 1 device of acme on-1; 2 devices: time to train 75.0" in page
     assert "Scaling efficiency from 1 device of acme on-1, strong, with 95 % intervals:" in markdown
     assert "| on-2 | 2 | 75.0" in markdown
 

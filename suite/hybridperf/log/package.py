@@ -77,7 +77,7 @@ class Package:
     org: str
     system: str
     benchmark: str
-    base: Path | None = field(default=None, compare=False)  #: displayed paths are relative to it
+    base: Path | None = field(default=None, compare=False)  #: folder that displayed paths start at
 
     @property
     def folder(self) -> Path:
@@ -124,7 +124,7 @@ class SealedRun:
 class Result:
     """All attempts at one benchmark on one system, and the findings from reading them.
 
-    Results are equal if they are one object, so that what follows from one can be kept by it.
+    Results are equal if they are one object, so that a cache may have a result as its key.
     """
 
     package: Package
@@ -151,25 +151,25 @@ def only_result(found: Sequence[Package], path: Path, rule: str) -> Package:
         UserError: a finding of ``rule``; exit status 2 if there are several, 4 if there is none.
     """
     if len(found) != 1:
-        finding = Finding(
+        raise UserError.of(
             rule,
             "one result, in <org>/results/<system>/<benchmark>",
             f"{len(found)} results" if found else "none",
             "name the folder of one result",
             path=str(path),
+            exit_code=ExitCode.USAGE if found else ExitCode.ENVIRONMENT,
         )
-        raise UserError(finding, ExitCode.USAGE if found else ExitCode.ENVIRONMENT)
     return found[0]
 
 
 def find_results(path: Path, barred: list[Finding] | None = None) -> list[Package]:
     """Return every result at or below ``path``, sorted by organisation, system and benchmark.
 
-    ``path`` may be a result's folder, one organisation's submission, or a folder of those.
-    ``barred`` is that of `_folders_of_logs`.
+    ``path`` may be a result's folder, one organisation's submission, or a folder of submissions.
+    Findings on folders that cannot be read are appended to ``barred``.
 
     Raises:
-        UserError: as `_folders_of_logs`.
+        UserError: exit status 4 if ``barred`` is None and a folder cannot be read.
     """
     found = map(_package_at, _folders_of_logs(path, _RESULT, barred))
     packages = [package for package in found if package is not None]
@@ -180,10 +180,11 @@ def find_packages(path: Path, barred: list[Finding] | None = None) -> list[Packa
     """Return every result at or below ``path``, sorted by round, organisation and name.
 
     ``path`` may be a result's folder, one organisation's submission, a round, or a folder of
-    rounds; each round is a separate root. ``barred`` is that of `_folders_of_logs`.
+    rounds; each round is a separate root. Logs may have any name that a round allows. ``barred`` is
+    as in `find_results`.
 
     Raises:
-        UserError: as `_folders_of_logs`.
+        UserError: as `find_results`.
     """
     top = _absolute(path)
     folders = _folders_of_logs(path, _LOG, barred)
@@ -200,10 +201,7 @@ def _folders_of_logs(
 ) -> list[Path]:
     """Return the folders at or below ``path`` with logs whose file name matches ``name``, sorted.
 
-    Links are not followed. Findings on folders that cannot be read are appended to ``barred``.
-
-    Raises:
-        UserError: exit status 4 if ``barred`` is None and a folder cannot be read.
+    Links are not followed. ``barred`` and Raises are as in `find_results`.
     """
     locked: list[Finding] = []
     folders: list[Path] = []

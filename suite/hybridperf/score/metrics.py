@@ -177,7 +177,7 @@ _ALL: Final = (
     ),
     Metric(
         "place_worst",
-        "the worst one",
+        "the worst place that the test allows",
         _known("place.worst"),
         kind="whole",
     ),
@@ -225,8 +225,8 @@ _ALL: Final = (
     ),
     Metric(
         "version",
-        "of the task; with the data's hash where editions differ, and a user's own with its "
-        "file's too; empty for MLPerf's benchmarks",
+        "version of the task, with the data's hash where editions differ, and with the file's too "
+        "for a user's own task; empty for MLPerf's benchmarks",
         _known("score.version"),
         kind="text",
     ),
@@ -268,7 +268,7 @@ _ALL: Final = (
     ),
     Metric(
         "accelerators",
-        "of the whole system, as its description states",
+        "accelerators of the whole system, as its description states",
         _known("accelerators"),
         kind="whole",
         heading="accelerators",
@@ -289,7 +289,7 @@ _ALL: Final = (
     ),
     Metric(
         "olympic_minutes",
-        "the same in minutes",
+        "olympic mean in minutes",
         _known("olympic_minutes"),
         unit="min",
         better="lower",
@@ -300,7 +300,7 @@ _ALL: Final = (
     ),
     Metric(
         "interval_low_s",
-        "lower end of its 95 % interval",
+        "lower end of the 95 % interval of olympic_mean_s",
         _known("score.interval_s.low"),
         unit="s",
         heading="95 % interval",
@@ -310,13 +310,13 @@ _ALL: Final = (
     ),
     Metric(
         "interval_high_s",
-        "upper end; null with a lower end where a run missed the target: nothing bounds it",
+        "upper end of that interval; null with a lower end where a missed run leaves it unbounded",
         _known("score.interval_s.high"),
         unit="s",
     ),
     Metric(
         "interval_method",
-        "how the interval is made, with its seed",
+        "method of the interval, with its seed",
         lambda result: OLYMPIC_INTERVAL if result.score.interval_s else None,
         kind="text",
     ),
@@ -333,7 +333,7 @@ _ALL: Final = (
     ),
     Metric(
         "throughput_samples_per_s",
-        "end to end, mean over the runs that count",
+        "throughput from end to end, mean over the runs that count",
         lambda result: _logged(result, result.score.throughput_samples_per_s),
         unit="samples/s",
         better="higher",
@@ -344,8 +344,9 @@ _ALL: Final = (
     ),
     Metric(
         "steady_samples_per_s",
-        "while training, mean over the runs that count",
-        lambda result: _logged(result, result.score.steady_samples_per_s),
+        "throughput while training, mean over the runs that count; MLPerf's logs: from the first "
+        "evaluation to the last",
+        _known("score.steady_samples_per_s"),
         unit="samples/s",
         better="higher",
         heading="steady samples/s",
@@ -374,21 +375,21 @@ _ALL: Final = (
     ),
     Metric(
         "loader_samples_per_s",
-        "what the loaders of all ranks could deliver",
+        "maximum throughput of the data loaders of all ranks",
         _known("score.loader_samples_per_s"),
         unit="samples/s",
         better="higher",
     ),
     Metric(
         "compute_samples_per_s",
-        "what training could consume if input cost nothing",
+        "maximum throughput of training with free input",
         _known("score.compute_samples_per_s"),
         unit="samples/s",
         better="higher",
     ),
     Metric(
         "projected_samples_per_s",
-        "while training, as projected before the runs",
+        "throughput while training, as projected before the runs",
         _known("score.beside_projection.projected_samples_per_s"),
         unit="samples/s",
         better="higher",
@@ -466,13 +467,13 @@ _ALL: Final = (
     ),
     Metric(
         "ruleset",
-        "that judged the logs",
+        "ruleset that judged the logs",
         lambda result: result.validity.ruleset or None,
         kind="text",
     ),
     Metric(
         "rcp_factor",
-        "by which the reference convergence points multiply the time",
+        "factor by which the reference convergence points multiply the time",
         _known("verdict.factor"),
         heading="RCP",
         form=".5f",
@@ -510,13 +511,13 @@ _ALL: Final = (
     ),
     Metric(
         "rcp_reason",
-        "what it was compared with, or why it was not",
+        "reference point of the comparison, or why nothing was compared",
         _known("verdict.how"),
         kind="text",
     ),
     Metric(
         "rcp_batch_size",
-        "of the runs that reached the target, where they agree",
+        "global batch size of the runs that reached the target, where they agree",
         _known("batch_size"),
         kind="whole",
     ),
@@ -538,7 +539,11 @@ _ALL: Final = (
         _known("both_words"),
         kind="text",
     ),
-    Metric("rcp_reference_mean", "the same of the reference", _known("verdict.reference_mean")),
+    Metric(
+        "rcp_reference_mean",
+        "olympic mean of the reference's epochs or samples to converge",
+        _known("verdict.reference_mean"),
+    ),
     Metric("rcp_limit", "the lowest rcp_mean that passes", _known("verdict.limit")),
     Metric(
         "system_name",
@@ -576,8 +581,8 @@ _ALL: Final = (
     ),
     Metric(
         "efficiency_time",
-        "by time to train, from the smallest system of the same submitter, round and accelerator; "
-        "1 is linear",
+        "efficiency by time to train, relative to the smallest system of the same submitter, round "
+        "and accelerator; 1 is linear",
         _known("context.efficiency.by_time_to_train"),
         better="higher",
         heading="efficiency, time",
@@ -586,7 +591,7 @@ _ALL: Final = (
     ),
     Metric(
         "efficiency_throughput",
-        "the same by end-to-end samples per second",
+        "efficiency by end-to-end samples per second",
         _known("context.efficiency.by_throughput"),
         better="higher",
         heading="efficiency, samples/s",
@@ -603,7 +608,7 @@ _ALL: Final = (
     ),
     Metric(
         "since_round",
-        "last round before with a result of the submitter; the best one of each is compared",
+        "last round before with a result of the submitter; the best results of both are compared",
         _known("context.improvement.since"),
         kind="text",
         heading="since",
@@ -620,7 +625,7 @@ _ALL: Final = (
     ),
     Metric(
         "since_accelerator",
-        "its accelerator",
+        "accelerator of that result",
         _known("context.improvement.accelerator"),
         kind="text",
         heading="accelerator before",
@@ -628,7 +633,7 @@ _ALL: Final = (
     ),
     Metric(
         "since_ratio",
-        "mean time over that of the result before",
+        "mean time over the mean time of that result",
         _known("context.improvement.ratio"),
         better="lower",
         heading="time ÷",
@@ -637,13 +642,17 @@ _ALL: Final = (
     ),
     Metric(
         "since_ratio_low",
-        "lower end of its 95 % interval",
+        "lower end of the 95 % interval of since_ratio",
         _known("context.improvement.interval.low"),
         heading="95 % interval",
         show=_ratio_interval,
         tables=("site",),
     ),
-    Metric("since_ratio_high", "upper end", _known("context.improvement.interval.high")),
+    Metric(
+        "since_ratio_high",
+        "upper end of that interval",
+        _known("context.improvement.interval.high"),
+    ),
     Metric(
         "since_verdict",
         "faster, slower, tie or undecided, by Welch's test at 5 %",
