@@ -90,7 +90,7 @@ def test_attempts_that_were_ended_do_not_matter(tmp_path: Path) -> None:
         (
             {"times_s": TIMES_S},
             {"key": keys.GLOBAL_BATCH_SIZE, "value": 64},
-            "expected runs of one batch size, found those of 32, 64",
+            "expected runs of one batch size, found runs of 32, 64",
         ),
     ],
 )

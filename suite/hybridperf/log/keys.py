@@ -51,7 +51,7 @@ LARS_WEIGHT_DECAY: Final = "lars_opt_weight_decay"
 LARS_EPSILON: Final = "lars_epsilon"
 LAMB_BETA_1: Final = "opt_lamb_beta_1"
 LAMB_BETA_2: Final = "opt_lamb_beta_2"
-LAMB_EPSILON: Final = "opt_epsilon"  #: as in rounds v2.0 and v2.1
+LAMB_EPSILON: Final = "opt_epsilon"  #: the name in rounds v2.0 and v2.1
 LAMB_WEIGHT_DECAY: Final = "opt_lamb_weight_decay_rate"
 LAMB_POWER: Final = "opt_lamb_learning_rate_decay_poly_power"
 LAMB_TRAINING_STEPS: Final = "opt_learning_rate_training_steps"
@@ -61,10 +61,10 @@ LAMB_FIRST_WARMUP_STEP: Final = "start_warmup_step"
 WEIGHTS_INITIALIZATION: Final = "weights_initialization"
 MODEL_BN_SPAN: Final = "model_bn_span"
 TRACKED_STATS: Final = "tracked_stats"
-#: most actions of a timeline, of all ranks: a line of the log is of limited length
+#: limit on the actions of a timeline, since a line of the log is of limited length
 TIMELINE_CAP: Final = 600
 
-#: number of the attempt, last hash of the one before, commitment to all seeds, link of this seed
+#: number of the attempt, last hash of the attempt before, commitment to all seeds, link of its seed
 ATTEMPT: Final = "hybridperf_attempt"
 PLAN: Final = "hybridperf_plan"  #: the parallel plan's canonical text
 TASK: Final = "hybridperf_task"  #: name, version and SHA-256 of the task
@@ -73,7 +73,7 @@ SANDBOX: Final = "hybridperf_sandbox"  #: kind and version of the sandbox of ran
 HYPERPARAMETERS: Final = "hybridperf_hyperparameters"  #: all, by dotted key
 FLOAT32_MATH: Final = "hybridperf_float32_math"  #: whether float32 matmuls use TF32
 PARTITION: Final = "hybridperf_partition"  #: per stage: unit names and FLOPs
-PROJECTION: Final = "hybridperf_projection"  #: of a step: seconds by rank, timeline, source
+PROJECTION: Final = "hybridperf_projection"  #: projected step: seconds by rank, timeline, source
 #: handed over at an evaluation, before its verdict: by how many ranks, and how many bytes
 WEIGHTS: Final = "hybridperf_weights"
 CHECKPOINT: Final = "hybridperf_checkpoint"  #: seconds taken to save it

@@ -63,9 +63,9 @@ _GLOB: Final = "result_*.txt"  #: rounds have result_<n>.txt and result_<time>_<
 _LOG: Final = re.compile(r"result_.*\.txt", re.DOTALL)
 _SCALING: Final = "scaling.json"
 _RESULT: Final = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  #: of organisations and systems
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  #: names of organisations and systems
 TASK_FILE: Final = "task.toml"  #: next to the logs of a user-defined task
-MANIFEST_FORMAT: Final = 1  #: of the manifests that this suite writes and reads
+MANIFEST_FORMAT: Final = 1  #: format of the manifests that this suite writes and reads
 PUT_BACK: Final = "restore what the harness wrote"  #: remedy for changed sealed files
 
 
@@ -232,10 +232,10 @@ def _folders_of_logs(
 
 
 def locked_files(package: Package, seen: Collection[str] = ()) -> Iterator[Finding]:
-    """Yield a finding for each file of a result, but those ``seen``, that cannot be opened."""
+    """Yield a finding for each file of a result, except ``seen`` files, that cannot be opened."""
     inside = [each for each in sorted(package.folder.iterdir()) if each.name not in seen]
     named = {path: package.name_of(path) for path in inside}
-    # What is displayed may be relative to a folder below that of the descriptions.
+    # Displayed paths may start at a folder below the folder of the descriptions.
     named[package.system_file] = str(package.system_file.relative_to(package.root))
     for path, name in named.items():
         try:
@@ -331,7 +331,7 @@ def edition_of(package: Package) -> str:
 def read_package(package: Package, runs: Iterable[SealedRun] | None = None) -> Result:
     """Read a result: strictly if it has this suite's manifests, else as MLPerf's checker does.
 
-    ``runs`` are those of one of MLPerf's, if they were read before.
+    ``runs`` are the runs of an MLPerf result, if they were read before.
     """
     if runs is None and has_manifests(package):
         return read_result(package)

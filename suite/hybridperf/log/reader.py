@@ -37,14 +37,19 @@ __all__ = ["A_LOG", "PUT_IT_THERE", "parse_entry", "read_log", "read_published_l
 A_LOG: Final = "a log: a text file of at most 64 MiB with :::MLLOG lines"
 PUT_IT_THERE: Final = "put the log there as uncompressed UTF-8 text that you may read"
 _STRICT_TOKEN: Final = TOKEN.strip().encode()
-_PUBLISHED_TOKEN: Final = TOKEN.encode()  #: what the compliance checker looks for
+_PUBLISHED_TOKEN: Final = TOKEN.encode()  #: the token of the compliance checker
 _PIECE_BYTES: Final = 2**20
 _MOST_KEPT: Final = len(_STRICT_TOKEN) + 1 + LINE_CAP_BYTES + 2  # a maximal line, \r, one byte
 _UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")  #: byte order marks
 _MOST_SHOWN: Final = 10  # findings reported per rule; further findings are counted
 _EVENTS: Final = frozenset({"POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"})
 _REMEDY: Final = "use an MLPerf logger, and let one process write each line"
-_FIELDS: Final = ("key", "time_ms", "value", "metadata")  #: that the checker reads of every line
+_FIELDS: Final = (
+    "key",
+    "time_ms",
+    "value",
+    "metadata",
+)  #: fields that the checker reads of every line
 _PLAIN_FIELDS: Final = 6
 _PLAIN_UNITS: Final = KEY_UNITS * _PLAIN_FIELDS + 2 * OBJECT_UNITS  # without metadata
 
@@ -68,11 +73,11 @@ def read_published_log(path: Path, name: str, budget: Budget | None = None) -> L
 
 
 class _Chunk(NamedTuple):
-    """Lines of a log, and what they take of the budget."""
+    """Lines of a log, and the units that they take from the budget."""
 
     numbers: list[int]  #: line numbers, counted from 1
     payloads: list[bytes]  #: the text of each line after the token
-    units: list[int]  #: of each line, as `hybridperf.log.log.Budget` counts
+    units: list[int]  #: units of each line, as `hybridperf.log.log.Budget` counts
     block: bytes  #: the payloads joined, to search them at once
 
 
@@ -80,7 +85,7 @@ class _Reader:
     """Parser of a log in chunks of lines."""
 
     token: bytes
-    digest: hashlib._Hash | None = None  #: takes the whole file
+    digest: hashlib._Hash | None = None  #: digest of the whole file
 
     def __init__(self, log: Log, budget: Budget | None) -> None:
         self.log, self._budget = log, (budget or Budget()).of_log()
@@ -111,7 +116,7 @@ class _Reader:
             self.log.findings.append(finding)
 
     def finish(self) -> None:
-        """Record what only the whole log shows."""
+        """Record findings on the whole log."""
         raise NotImplementedError
 
 
@@ -278,7 +283,7 @@ class _PublishedReader(_Reader):
                     self._look_twice(payload, number)
 
     def _look_twice(self, payload: bytes, line: int) -> None:
-        """Warn of duplicate keys in an object of the line; the checker used the last one."""
+        """Warn of duplicate keys in an object of the line; the checker uses the last value."""
         try:
             json.loads(_text(payload), object_pairs_hook=_once)
         except _DuplicateError as error:

@@ -45,7 +45,7 @@ __all__ = [
 #: scale: more accelerators, or fewer; convergence: fewer samples, or more
 Cause = Literal["hardware", "software", "scale", "convergence"]
 Verdict = Literal["faster", "slower", "tie", "undecided"]
-_MOST_CHARACTERS = 120  #: of a name in a system description
+_MOST_CHARACTERS = 120  #: limit on the length of a name in a system description
 #: judgements that leave no time to speak of, and the word for the lack of a score
 _WITHOUT_TIME = {
     Judgement.NOT_JUDGED: "not judged",
@@ -91,18 +91,18 @@ class Improvement:
     """What changed between a submitter's best results of two rounds; ratios are new over old."""
 
     since: str  #: the round of the older result
-    system: str  #: of the older result
-    accelerator: str  #: of the older result
+    system: str  #: system of the older result
+    accelerator: str  #: accelerator of the older result
     verdict: Verdict
-    ratio: float  #: of the mean times
+    ratio: float  #: ratio of the mean times
     interval: Interval | None  #: 95 % confidence interval of the ratio
     why: Why
-    cause: Cause | None  #: what contributed most to a faster or slower result
+    cause: Cause | None  #: largest contribution to a faster or slower result
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """How a result stands to others; None where there is nothing to compare it with."""
+    """Comparisons of a result with other results; None where there is no other result."""
 
     smallest: str = ""  #: name of the system that the efficiency is relative to
     efficiency: Efficiency | None = None
@@ -115,20 +115,22 @@ class Official:
 
     score: ResultScore
     division: str
-    system_name: str  #: as its description states
+    system_name: str  #: name in the system description
     availability: str  #: cloud, on-premise, preview or research; "" if unknown
-    accelerator: str  #: as the catalogue names it, or else as described; the processor's if none
+    accelerator: (
+        str  #: name in the catalogue, else in the description; the processor if there is none
+    )
     accelerators: int | None
     evaluations: float | None  #: mean over the scored runs
-    counted_by: str  #: what measures convergence: metadata of evaluations, or a log key
+    counted_by: str  #: measure of convergence: metadata of evaluations, or a log key
     batch_size: int | None  #: global; None if the runs that reached the target differ
     mode: Mode
     verdict: RcpVerdict
-    #: of a published round, if references are given: by the rules and by MLPerf's tool
+    #: verdicts by the rules and by MLPerf's tool, of a published result with given references
     both: tuple[RcpVerdict, RcpVerdict] | None
     validity: Validity
     files: tuple[str, ...]  #: log file names, in the order of the runs
-    trust: Trust = field(default_factory=Trust)  #: of the judgement
+    trust: Trust = field(default_factory=Trust)  #: verification level of the judgement
     place: Place | None = None  #: assigned by `hybridperf.score.ranking.with_places`
     context: Context | None = None  #: assigned by `hybridperf.score.history.with_context`
 
@@ -217,9 +219,9 @@ def official_of(
 ) -> Official:
     """Score ``result`` and test its convergence against reference convergence points (RCPs).
 
-    By ``validity`` it is judged: without a judgement, or if it is not valid, there is no official
-    score, and logs that are invalid count as runs that missed the target. ``references`` default to
-    those of the task. If both ``mode`` and ``references`` are None, a result of a published round
+    ``validity`` is its judgement: a result that is not judged or not valid has no official score,
+    and invalid logs count as runs that missed the target. ``references`` default to the points of
+    the task. If both ``mode`` and ``references`` are None, a result of a published round
     takes its factor from that round.
     """
     score = score_result(result, validity)

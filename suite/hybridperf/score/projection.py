@@ -35,7 +35,7 @@ __all__ = [
 PartName = Literal["computation", "waiting", "exposed communication", "update", "input"]
 
 _EXPOSED: Final = "exposed_communication_s"
-_FIELDS: Final[dict[PartName, str]] = {  #: of ranks in the log
+_FIELDS: Final[dict[PartName, str]] = {  #: field of a rank in the log, by part
     "computation": "compute_s",
     "waiting": "waiting_s",
     "exposed communication": _EXPOSED,
@@ -44,8 +44,8 @@ _FIELDS: Final[dict[PartName, str]] = {  #: of ranks in the log
 }
 _COORDINATES: Final = ("replica", "stage", "tensor")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_SHORTEST_S: Final = 1e-9  #: step that is projected
-_LONGEST_S: Final = 1e9  #: of anything in a block
+_SHORTEST_S: Final = 1e-9  #: shortest projected step
+_LONGEST_S: Final = 1e9  #: longest duration in a block
 
 MUCH_SLOWER: Final = 2.0  #: times as long as projected; healthy runs took up to 1.51 times
 
@@ -54,16 +54,16 @@ _Seconds = dict[str, float]  # by field
 
 @dataclass(frozen=True, slots=True)
 class StepPart:
-    """A part of a step: the computation of one rank, or what all ranks do in the mean."""
+    """A part of a step: the computation of one rank, or the mean of another part over all ranks."""
 
     name: PartName
-    rank: str  #: coordinates that tell it from others; "" for the mean of all, or the only one
+    rank: str  #: coordinates that identify the rank; "" for a mean over ranks, or a single rank
     measured_s: float
     projected_s: float
 
     @property
     def excess_s(self) -> float:
-        """Return by how much more was measured than projected."""
+        """Return the measured seconds minus the projected seconds."""
         return self.measured_s - self.projected_s
 
 
@@ -71,11 +71,11 @@ class StepPart:
 class StepComparison:
     """The mean step of a run, or of several runs, compared with the projected step."""
 
-    step_s: float  #: by the steady throughput
+    step_s: float  #: from the steady throughput
     projected_step_s: float
     projected_samples_per_s: float
-    source: str  #: of the times that it is projected from, in words; "" if unknown
-    parts: tuple[StepPart, ...]  #: empty if the log does not state those of all ranks
+    source: str  #: origin of the projection's times, in words; "" if unknown
+    parts: tuple[StepPart, ...]  #: empty if the log lacks the parts of a rank
 
     @property
     def share(self) -> float:
@@ -165,7 +165,7 @@ def _parts(measured: dict[_Rank, _Seconds], projected: dict[int, _Seconds]) -> I
 
 
 def _names(ranks: Sequence[_Rank]) -> list[str]:
-    """Return what tells each of ``ranks`` from the others, such as ``replica 1, stage 0``."""
+    """Return the coordinates in which ``ranks`` differ, such as ``replica 1, stage 0``."""
     differ = [len(set(column)) > 1 for column in zip(*ranks, strict=True)]
     return [
         ", ".join(
@@ -178,7 +178,7 @@ def _names(ranks: Sequence[_Rank]) -> list[str]:
 
 
 def _measured(log: Log) -> dict[_Rank, _Seconds]:
-    """Return the mean seconds of a step by rank; empty if the log does not state those of all."""
+    """Return the mean seconds of a step by rank; empty if the log lacks a rank."""
     totals: dict[_Rank, _Seconds] = {}
     total_steps = 0
     for stages, steps in _blocks(log):
@@ -197,7 +197,7 @@ def _measured(log: Log) -> dict[_Rank, _Seconds]:
 
 
 def _blocks(log: Log) -> Iterator[tuple[list[object], int]]:
-    """Yield what each block states of its ranks, and its steps, which its end states."""
+    """Yield the facts of the ranks of each block, and its number of steps."""
     stages: list[object] = []
     entries = [*log.all(keys.TRACKED_STATS), *log.all(keys.BLOCK_STOP)]
     for entry in sorted(entries, key=attrgetter("line")):
@@ -240,7 +240,7 @@ def _seconds(stated: Mapping[str, object], fields: Iterable[str]) -> _Seconds | 
 
 
 def _source(stated: object) -> str:
-    """Return in words what a projection is from; "" if it is not as docs/log.md says."""
+    """Return the origin of a projection in words; "" if it is not as docs/log.md says."""
     kind = stated.get("kind") if isinstance(stated, dict) else None
     if kind == "device model":
         return "a model of the device"

@@ -184,7 +184,7 @@ def means_of(result: Official) -> Means | None:
 
 
 def ratio_of_means(a: Official, b: Official) -> Interval | None:
-    """Return the 95 % confidence interval of the mean time of ``b`` over that of ``a``."""
+    """Return the 95 % confidence interval of the mean time of ``b`` over the mean time of ``a``."""
     times_a, times_b = _reached_s(a), _reached_s(b)
     return ratio_interval(times_a, times_b) if times_a and times_b else None
 
@@ -202,7 +202,7 @@ def _verdict(times_a: Sequence[float], times_b: Sequence[float], test: Welch | N
 
 
 def _with_missed(result: Official) -> list[float]:
-    """Return the times of all runs in seconds, with lower bounds for those that missed."""
+    """Return the times of all runs in seconds, with lower bounds for missed runs."""
     times = _reached_s(result)
     missed = [run for run in result.score.window if run.completion == "missed"]
     return times + [max(run.elapsed_s, *times) for run in missed]
@@ -228,8 +228,8 @@ def _why(a: Official, b: Official) -> Why | None:
 class Times:
     """The times to train of a result in seconds [run]."""
 
-    reached: Sequence[float]  #: of the runs that reached the target
-    censored: Sequence[float]  #: with lower bounds for those that missed it
+    reached: Sequence[float]  #: times of the runs that reached the target
+    censored: Sequence[float]  #: also the lower bounds of the times of runs that missed it
 
 
 def faster_and_slower(results: Sequence[Times], alpha: float) -> list[tuple[int, int]]:
@@ -328,7 +328,7 @@ class _Tree:
     def count(self, others: _Samples, alpha: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return how many of the tree are faster [other], and how many others are slower [result].
 
-        The others are ``others``; the results are those of the tree, in the order of its samples.
+        The results are the results of the tree, in the order of its samples.
         """
         import numpy as np
 

@@ -67,12 +67,12 @@ Mode = Literal["rules", "compat", "published"]
 
 @dataclass(frozen=True, slots=True)
 class RcpTest:
-    """How convergence is tested: by the rules, or like the official tool of a round."""
+    """Parameters of a convergence test: by the rules, or like the official tool of a round."""
 
-    runs: int  #: of a result
-    drops: int  #: runs that the olympic mean leaves out at either end
+    runs: int  #: required runs of a result
+    drops: int  #: runs that the olympic mean drops at either end
     grace: float = 0.0  #: amount by which the limit may be missed
-    tool: OfficialTool | None = None  #: None: by the rules
+    tool: OfficialTool | None = None  #: tool to imitate; None: by the rules
 
     @property
     def scored(self) -> int:
@@ -101,8 +101,8 @@ class Point:
     runs: int  #: sample size used in the test
 
 
-RcpSet = dict[str, tuple[Reference, ...]]  #: by benchmark
-RcpSets = dict[str, RcpSet]  #: by round, such as ``2.1``; "": for all other results
+RcpSet = dict[str, tuple[Reference, ...]]  #: reference points by benchmark
+RcpSets = dict[str, RcpSet]  #: sets by round, such as ``2.1``; "" for all other results
 
 
 def task_references(benchmark: str) -> tuple[Reference, ...]:
@@ -118,7 +118,7 @@ def points_of(sets: RcpSets, edition: str) -> RcpSet:
 
 
 def read_rcp_sets(folder: Path) -> RcpSets:
-    """Read the points in ``folder``, and those of rounds in its folders such as ``v2.1``.
+    """Read the points in ``folder``, and the points of rounds in its subfolders such as ``v2.1``.
 
     Raises:
         UserError: exit status 2 if there are none, or if a file is malformed.
@@ -151,7 +151,7 @@ def _read_points(path: Path, benchmark: str) -> tuple[Reference, ...]:
     try:
         records = read_object(path)
         points = tuple(_point_of(name, record, least) for name, record in records.items())
-        _refuse_twins(points)
+        _require_distinct(points)
     except (OSError, ValueError) as error:
         expected = "reference convergence points as MLCommons writes them"
         raise _error(path, expected, reason(error)) from error
@@ -182,7 +182,7 @@ def _error(path: Path, expected: str, found: str) -> UserError:
     )
 
 
-def _refuse_twins(points: tuple[Reference, ...]) -> None:
+def _require_distinct(points: tuple[Reference, ...]) -> None:
     sizes = [point.batch_size for point in points]
     if twins := [size for size in dict.fromkeys(sizes) if sizes.count(size) > 1]:
         raise ValueError(f"several points of batch size {twins[0]}")
@@ -223,8 +223,8 @@ def convergence_of(
 ) -> RcpVerdict:
     """Test how fast ``result`` converged; ``key`` counts its progress.
 
-    By the rules, the runs that make the result are tested, and those of them that are invalid or
-    missed the target are the slowest. In mode ``compat``, MLPerf's results are tested like the
+    By the rules, the runs that make the result are tested; runs that are invalid or missed the
+    target are the slowest. In mode ``compat``, MLPerf's results are tested like the
     official tool of their round: all logs, by the status that they state.
     """
     if division == "open":
@@ -356,9 +356,9 @@ def _find(points: Sequence[Point], batch_size: int, test: RcpTest) -> tuple[Poin
 def reference_point(reference: Reference, test: RcpTest) -> Point:
     """Return the mean and standard deviation of the reference runs as a point.
 
-    By the rules both exclude the fastest and slowest runs, and the standard deviation is that of a
-    population (divisor n), which reproduces the 0.43 and 0.66 of the appendix "RCP Examples".
-    Official tools from v4.1 on take that of all runs, which loosens the limit.
+    By the rules both exclude the fastest and slowest runs, and the standard deviation has the
+    divisor n, which reproduces the 0.43 and 0.66 of the appendix "RCP Examples".
+    Official tools from v4.1 on take the deviation of all runs, which loosens the limit.
     """
     inner = sorted(reference.amounts)[test.drops : len(reference.amounts) - test.drops]
     of_all = test.tool is not None and test.tool.deviation_of == "all"
@@ -381,7 +381,7 @@ def limit(point: Point, test: RcpTest) -> float:
 
 
 def between(low: Point, high: Point, batch_size: int, test: RcpTest) -> Point:
-    """Interpolate linearly between two points; the sample size is that of a complete reference."""
+    """Interpolate linearly between two points; as if measured by a complete reference."""
     share = (batch_size - low.batch_size) / (high.batch_size - low.batch_size)
     return Point(
         batch_size,
@@ -392,7 +392,7 @@ def between(low: Point, high: Point, batch_size: int, test: RcpTest) -> Point:
 
 
 def prune(points: Sequence[Point], test: RcpTest) -> list[Point]:
-    """Prune ``points`` to those from the fastest one on that count, sorted by batch size.
+    """Return the ``points`` from the fastest point on that count, sorted by batch size.
 
     By the rules, that is the lower convex hull of (batch size, mean), by Andrew's monotone chain.
     Official tools before v2.0 keep all points; later ones make a single pass, which backtracks by

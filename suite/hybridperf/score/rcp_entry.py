@@ -93,7 +93,7 @@ def new_point(result: Result, score: ResultScore, task: Task) -> NewPoint:
     stated = logs[runs[0].number].value(keys.GLOBAL_BATCH_SIZE)
     batch = whole(stated, 1, COUNT_CAP)
     if len(batches) > 1:
-        raise _error(place, "runs of one batch size", f"those of {', '.join(sorted(batches)):.80}")
+        raise _error(place, "runs of one batch size", f"runs of {', '.join(sorted(batches)):.80}")
     if batch is None:
         raise _error(place, "runs that log their global_batch_size", f"{stated!r:.80}")
     began_s = min(run.began_ms for run in runs) / 1000

@@ -38,7 +38,7 @@ class CurvePoint:
 
     time_s: float  #: seconds since run_start
     epoch: int
-    samples: int  #: trained on before the evaluation
+    samples: int  #: samples trained on before the evaluation
     quality: float
 
 
@@ -70,8 +70,8 @@ class RunScore(Measurements):
 
     number: int
     completion: Completion  #: reached or missed the target, or ended externally
-    outcome: str  #: as in the manifest, such as ``interrupted``
-    invalid: str  #: what makes the log invalid by the round's ruleset; "" if nothing is known to
+    outcome: str  #: outcome in the manifest, such as ``interrupted``
+    invalid: str  #: error of the log by the round's ruleset; "" if none is known
     seed: int | None
     began_ms: int  #: first time stamp, which orders the runs; 0 if unknown
     time_to_train_s: float  #: run_start to run_stop; infinite if the target was missed
@@ -79,9 +79,9 @@ class RunScore(Measurements):
     samples_to_target: int
     curve: tuple[CurvePoint, ...]
     beside_projection: StepComparison | None  #: its steps compared with the projected step
-    retries: int = 0  #: attempts before it of which no log was kept, by earlier harnesses
-    in_window: bool = False  #: in the scoring window
-    counts: bool = False  #: in the olympic mean
+    retries: int = 0  #: earlier attempts whose logs old harnesses did not keep
+    in_window: bool = False  #: whether the run is in the scoring window
+    counts: bool = False  #: whether the run is in the olympic mean
 
 
 def score_run(
@@ -93,8 +93,8 @@ def score_run(
 ) -> RunScore:
     """Score one attempt at ``benchmark``; ``key`` counts its samples.
 
-    ``error`` is what the ruleset of the round ``edition`` finds wrong with its log, "" for nothing
-    and None if it was not judged: a valid log reached the target, an invalid one did not.
+    ``error`` is the error of its log by the ruleset of the round ``edition``, "" for a valid log
+    and None if it was not judged: a valid log reached the target, an invalid log did not.
     """
     log = run.log
     start, stop = log.first(keys.RUN_START), log.first(keys.RUN_STOP)

@@ -87,7 +87,7 @@ def metric_words(metric: SpeedMetric) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DevicesInUse:
-    """The devices that the ranks of a result use, and those that its system has."""
+    """The devices that the ranks of a result use, and the devices of its system."""
 
     used: int
     available: int
@@ -147,7 +147,7 @@ class Side:
     software: tuple[str, ...]  #: framework, harness hash and trainer hash
     hardware: str  #: model name of the accelerators, or else of the processors
     runs: tuple[RunScore, ...]  #: the runs in the scoring window
-    breakdowns: tuple[Breakdown | None, ...]  #: of each of ``runs``, as detailed as its log
+    breakdowns: tuple[Breakdown | None, ...]  #: device time of each run, as detailed as its log
 
     @property
     def name(self) -> str:
@@ -320,7 +320,7 @@ class Split:
 
     samples: float
     pace: float
-    losses: tuple[tuple[str, float], ...]  #: by cause, share of the result's time; negative: gain
+    losses: tuple[tuple[str, float], ...]  #: cause and share of the result's time; negative: gain
 
     @property
     def total(self) -> float:
@@ -414,7 +414,7 @@ class Scaled:
     side: Side
     kind: Kind
     efficiencies: tuple[MetricEfficiency, ...]  #: one for each of `SPEED_METRICS`
-    split: Split | None  #: of the efficiency by time to train
+    split: Split | None  #: factors of the efficiency by time to train
     notes: tuple[str, ...]
 
     @property

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SCORED_KEYS", "ResultScore", "runs_of_result", "score_result"]
 
-#: keys of the lines of MLPerf's logs that a score is computed from, beside the last line
+#: keys of the lines of MLPerf's logs that a score is computed from, besides the last line
 SCORED_KEYS: Final = frozenset(
     {
         *(keys.SUBMISSION_BENCHMARK, keys.SUBMISSION_DIVISION, keys.SEED, keys.GLOBAL_BATCH_SIZE),
@@ -59,7 +59,7 @@ class ResultScore(Measurements):
     trainer: str  #: package that trained, as the first manifest states; empty for MLPerf
     target: float | None
     required_runs: int | None
-    drops: int  #: runs that the olympic mean leaves out at either end
+    drops: int  #: runs that the olympic mean drops at either end
     runs: tuple[RunScore, ...]  #: every attempt, sorted by number
     olympic_mean_s: float | None  #: None for fewer than `fewest_runs` completed
     interval_s: Interval | None
@@ -81,7 +81,7 @@ class ResultScore(Measurements):
 def score_result(result: Result, validity: Validity | None = None) -> ResultScore:
     """Score ``result`` and each of its attempts.
 
-    A run whose log is invalid by ``validity`` counts as one that missed the target.
+    A run whose log is invalid by ``validity`` counts as a run that missed the target.
     """
     first = result.runs[0] if result.runs else None
     benchmark = benchmark_of(first.log, result.package.benchmark) if first else ""
@@ -92,7 +92,7 @@ def score_result(result: Result, validity: Validity | None = None) -> ResultScor
         score_run(run, benchmark, key, edition, validity.error_of(run.number) if validity else None)
         for run in result.runs
     ]
-    runs = _windowed(scores, required, drops)
+    runs = _with_window(scores, required, drops)
     window = [index for index, run in enumerate(runs) if run.in_window]
     times = [runs[index].time_to_train_s for index in window]
     counting: list[RunScore] = []
@@ -166,8 +166,8 @@ def _required(first: SealedRun | None, benchmark: str) -> int | None:
     return whole(required, 1, COUNT_CAP)
 
 
-def _windowed(runs: list[RunScore], required: int | None, drops: int) -> list[RunScore]:
-    """Return ``runs`` with those in the scoring window marked."""
+def _with_window(runs: list[RunScore], required: int | None, drops: int) -> list[RunScore]:
+    """Return ``runs``, marking the runs in the scoring window."""
     in_order = sorted(
         (index for index, run in enumerate(runs) if run.completion != "ended"),
         key=lambda index: runs[index].began_ms,

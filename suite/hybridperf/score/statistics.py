@@ -117,7 +117,7 @@ def olympic_interval(times_s: Sequence[float], drops: int) -> Interval | None:
 
     ``times_s`` are times to train in seconds [run], ``math.inf`` for runs that missed the target:
     such a time is right-censored. If ``drops`` runs missed, many resamples contain more misses than
-    the mean leaves out and have an infinite mean, so the upper bound is infinite. Returns None for
+    the mean drops and have an infinite mean, so the upper bound is infinite. Returns None for
     fewer than `fewest_runs`, or if more than ``drops`` missed. Source: Efron and Tibshirani 1993,
     section 13.3.
     """
@@ -168,7 +168,7 @@ class Welch:
 
 
 def welch(one: Sequence[float], other: Sequence[float], scale: float = 1.0) -> Welch | None:
-    """Test whether the mean of ``other`` is ``scale`` times that of ``one`` (Welch 1947).
+    """Test whether the mean of ``other`` is ``scale`` times the mean of ``one`` (Welch 1947).
 
     ``one`` [run] and ``other`` [run] are in the same unit. Returns None for fewer than two values
     each, or if both variances are zero.
@@ -250,8 +250,8 @@ def t_quantile(probability: float, degrees: float) -> float:
 def _incomplete_beta(x: float, rest: float, a: float, b: float) -> float:
     """Return the regularised incomplete beta function at ``x``; ``rest`` is ``1 - x``.
 
-    Uses the continued fraction of Abramowitz and Stegun 1964, 26.5.8, or for large ``x`` that of
-    the reflected function, which converges faster.
+    Uses the continued fraction of Abramowitz and Stegun 1964, 26.5.8, of the reflected function
+    for large ``x``, where it converges faster.
     """
     if x <= 0 or rest <= 0:
         return float(rest <= 0)

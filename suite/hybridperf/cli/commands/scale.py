@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="A,B,...",
         dest="paths",
-        help="folders of results that are there, ours or a round's, instead of making them; "
-        "the base is the one on fewest devices, the first of equal ones",
+        help="folders of existing results, ours or a round's, instead of making them; "
+        "the base is the first result on the fewest devices",
     )
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument(
@@ -87,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
-    """Make the results for ``--devices``, or read those of ``--from``, and print how they scale."""
+    """Make or read the results, and print their scaling efficiency."""
     made = options.paths is None
     packages = _made(options) if made else [_result_in(path) for path in _named(options)]
     results = [read_package(package) for package in packages]
