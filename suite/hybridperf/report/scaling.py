@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from hybridperf.report.board import Board
     from hybridperf.report.judged import Entry
-    from hybridperf.score.scaling import MetricEfficiency, Scaled, Scaling, Side, Split
+    from hybridperf.score.scaling import MetricEfficiency, Scaled, Scaling, Side
     from hybridperf.score.statistics import Interval
 
 __all__ = [
@@ -76,8 +76,22 @@ def scaling_json(scaling: Scaling) -> dict[str, object]:
             _side(each.side)
             | {
                 "kind": each.kind,
-                "efficiency": {one.metric: _efficiency(one) for one in each.efficiencies},
-                "split": _split(each.split),
+                "efficiency": {
+                    one.metric: {
+                        "value": one.value,
+                        "low": one.ends[0],
+                        "high": one.ends[1],
+                        "standing": one.standing,
+                        "why": visible(one.why),
+                    }
+                    for one in each.efficiencies
+                },
+                "split": each.split
+                and {
+                    "samples": each.split.samples,
+                    "seconds_per_sample": each.split.pace,
+                    "losses": dict(each.split.losses),
+                },
                 "notes": list(each.notes),
             }
             for each in scaling.results
@@ -109,9 +123,11 @@ def scaling_text(scaling: Scaling, width: int) -> str:
     ]
     devices = base.devices.kind.removesuffix("s" * (base.devices.used == 1))
     title = f"{visible(base.score.benchmark)}: base {base.name}, {base.devices.used} {devices}"
-    notes = [line for each in scaling.results for line in _why(each)]
-    notes.append(f"interval: {RATIO_INTERVAL}")
-    notes.append(f"steady throughput: {base.steady_by}, mean over all runs of the result")
+    notes = [
+        *(line for each in scaling.results for line in _why(each)),
+        f"interval: {RATIO_INTERVAL}",
+        f"steady throughput: {base.steady_by}, mean over all runs of the result",
+    ]
     lines = [f"{title}, {len(base.runs)} runs", table_text(_HEADS, rows, width, _KEEP)]
     return "\n".join([*lines, *(line for note in notes for line in wrapped(note, width))])
 
@@ -189,27 +205,6 @@ def _side(side: Side) -> dict[str, object]:
         "global_batch_size": side.batch_size,
         "software": side.software[0],
         "runs": len(side.runs),
-    }
-
-
-def _efficiency(one: MetricEfficiency) -> dict[str, object]:
-    low, high = one.ends
-    return {
-        "value": one.value,
-        "low": low,
-        "high": high,
-        "standing": one.standing,
-        "why": visible(one.why),
-    }
-
-
-def _split(split: Split | None) -> dict[str, object] | None:
-    if split is None:
-        return None
-    return {
-        "samples": split.samples,
-        "seconds_per_sample": split.pace,
-        "losses": dict(split.losses),
     }
 
 
