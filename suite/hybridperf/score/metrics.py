@@ -333,7 +333,7 @@ _ALL: Final = (
     ),
     Metric(
         "throughput_samples_per_s",
-        "throughput from end to end, mean over the runs that count",
+        "end to end, mean over the runs that count",
         lambda result: _logged(result, result.score.throughput_samples_per_s),
         unit="samples/s",
         better="higher",
@@ -344,8 +344,7 @@ _ALL: Final = (
     ),
     Metric(
         "steady_samples_per_s",
-        "throughput while training, mean over the runs that count; MLPerf's logs: from the first "
-        "evaluation to the last",
+        "while training, mean over the runs that count",
         _known("score.steady_samples_per_s"),
         unit="samples/s",
         better="higher",
