@@ -112,6 +112,15 @@ def test_page_and_markdown_show_how_results_scale(tmp_path: Path) -> None:
     assert "| on-2 | 2 | 75.0" in markdown
 
 
+def test_a_result_of_too_few_runs_is_not_compared(tmp_path: Path) -> None:
+    write_pair(tmp_path)
+    write_on(tmp_path, 4, times_s=[5.0, 5.0])
+
+    (group,) = _groups(tmp_path)
+
+    assert [entry.score.system for entry, _ in group.results] == ["on-2"]
+
+
 def test_invalid_results_are_neither_base_nor_compared(tmp_path: Path) -> None:
     one, _ = write_pair(tmp_path)
     assert len(_groups(tmp_path)) == 1

@@ -22,7 +22,6 @@ from hybridperf.score.scaling import (
     scale,
     side_of,
 )
-from hybridperf.score.validity import Judgement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from hybridperf.report.board import Board
     from hybridperf.report.judged import Entry
-    from hybridperf.score.scaling import MetricEfficiency, Scaled, Scaling, Side
+    from hybridperf.score.scaling import DevicesInUse, MetricEfficiency, Scaled, Scaling, Side
     from hybridperf.score.statistics import Interval
 
 __all__ = [
@@ -60,8 +59,6 @@ _RIGHT_PX: Final = _WIDTH_PX - 16.0
 _TOP_PX: Final = 12.0
 _FLOOR_PX: Final = _HEIGHT_PX - 40.0
 _APART_PX: Final = 6.0  #: horizontal distance between the metrics of one result
-#: judgements of results whose times say nothing
-_NOT_COMPARED: Final = frozenset({Judgement.BROKEN, Judgement.DISPUTED, Judgement.NOT_JUDGED})
 _MARKS: Final = ("counts", "dropped", "missed")  #: filled, hollow, dashed
 
 
@@ -101,8 +98,7 @@ def scaling_json(scaling: Scaling) -> dict[str, object]:
 
 def scaling_csv(scaling: Scaling) -> str:
     """Return CSV with one row per result and metric."""
-    rows = (row for scaled in scaling.results for row in _rows(scaled))
-    return csv_text(SCALING_COLUMNS, rows)
+    return csv_text(SCALING_COLUMNS, (row for each in scaling.results for row in _rows(each)))
 
 
 def scaling_text(scaling: Scaling, width: int) -> str:
@@ -146,9 +142,7 @@ def _interval_text(interval: Interval | None) -> str:
 
 
 def _standing(one: MetricEfficiency) -> str:
-    if one.rated:
-        return one.why
-    return f"{one.standing}: not rated; {one.why}"
+    return one.why if one.rated else f"{one.standing}: not rated; {one.why}"
 
 
 def _why(scaled: Scaled) -> Iterator[str]:
@@ -254,34 +248,25 @@ def _alike(board: Board) -> Iterator[Sequence[tuple[Side, Entry]]]:
 
     Of results of one number of devices nothing is read, since nothing is to be compared.
     """
-    entries = [
-        row.entry
-        for row in board.rows
-        if row.entry.score.plan and row.entry.official.validity.judgement not in _NOT_COMPARED
-    ]
-    devices = [devices_in_use(each.score.plan, each.result.system) for each in entries]
-    usable = [
-        (entry, one)
-        for entry, one in zip(entries, devices, strict=True)
-        if one is not None and not one.oversubscribed
-    ]
-    if len({(one.used, one.kind) for _, one in usable}) < 2:
-        return
+    usable: list[tuple[Entry, DevicesInUse]] = []
+    for entry in (row.entry for row in board.rows):
+        devices = devices_in_use(entry.score.plan, entry.result.system)
+        judged = entry.standing not in {"disputed", "not judged"}
+        if judged and entry.score.plan and entry.score.olympic_mean_s is not None:
+            usable += [(entry, devices)] if devices and not devices.oversubscribed else []
     groups: dict[tuple[object, ...], list[tuple[Side, Entry]]] = {}
-    for entry, one in usable:
+    for entry, devices in usable if len({one.used for _, one in usable}) > 1 else ():
         side = side_of(read_package(entry.result.package), entry.official.validity)
-        key = (side.package.org, side.software, side.hardware, one.kind, side.score.target)
-        groups.setdefault(key, []).append((side, entry))
+        alike = side.package.org, side.task, side.software, side.hardware, side.score.target
+        groups.setdefault((*alike, devices.kind), []).append((side, entry))
     yield from groups.values()
 
 
 def efficiency_words(one: MetricEfficiency | None) -> str:
     """Format an efficiency with its interval, as in ``83.8 % (77.5 % or more)``."""
-    if one is None:
-        return share(None)
-    low, high = one.ends
-    if low is None:
-        return share(one.value)
+    low, high = one.ends if one else (None, None)
+    if one is None or low is None:
+        return share(one and one.value)
     return f"{share(one.value)} ({share(low)} {'or more' if high is None else f'to {share(high)}'})"
 
 
