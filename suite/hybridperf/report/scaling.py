@@ -266,7 +266,7 @@ def efficiency_words(one: MetricEfficiency | None) -> str:
     """Format an efficiency with its interval, as in ``83.8 % (77.5 % or more)``."""
     low, high = one.ends if one else (None, None)
     if one is None or low is None:
-        return share(one and one.value)
+        return share(one.value if one else None)
     return f"{share(one.value)} ({share(low)} {'or more' if high is None else f'to {share(high)}'})"
 
 
