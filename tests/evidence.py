@@ -13,8 +13,7 @@ from hybridperf.evidence.seed_chain import commitment_of, link_at, seed_of
 from hybridperf.evidence.signatures import SIGNERS
 from hybridperf.evidence.time_stamps import AUTHORITIES
 from hybridperf.log import keys
-from hybridperf.log.chain import GENESIS, split_line
-from hybridperf.log.sums import SUMS
+from hybridperf.log.chain import GENESIS, SUMS, split_line
 from hybridperf.tasks.registry import accepted_tensors, find_task
 from tests.packages import TASK, change, edit_log, edit_manifest, log_path, place, read_bodies, seal
 

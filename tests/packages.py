@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from hybridperf.log import keys
-from hybridperf.log.chain import GENESIS, seal_line, split_line
+from hybridperf.log.chain import GENESIS, SUMS, format_sums, seal_line, split_line
 from hybridperf.log.package import Package, result_names
-from hybridperf.log.sums import SUMS, format_sums
 from hybridperf.log.writer import TOKEN, LogClock, LogWriter
 from hybridperf.rules.mlperf.ruleset import load_ruleset
 from hybridperf.run.attempt import write_head

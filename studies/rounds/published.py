@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.errors import UserError
 from hybridperf.findings import visible
 from hybridperf.log import keys
-from hybridperf.log.rounds import edition_of, read_package
+from hybridperf.log.package import edition_of, read_package
 from hybridperf.score.scaling import side_of
 from hybridperf.system.catalog import accelerators_per_node, find_accelerator
 from hybridperf.untrusted import COUNT_CAP, whole
@@ -61,8 +61,8 @@ def _published(result: Result, side: Side) -> Published | str:
         return "not of the closed division, which fixes the model"
     if side.batch_size is None:
         return "no global batch size that all runs share"
-    steady = [run.steady for run in side.runs if run.steady is not None]
-    whole_runs = [run.end_to_end for run in side.runs if run.end_to_end > 0]
+    steady = [run.steady_samples_per_s for run in side.runs if run.steady_samples_per_s is not None]
+    whole_runs = [rate for run in side.runs if (rate := run.throughput_samples_per_s or 0) > 0]
     if len(steady) < len(side.runs) or not whole_runs:
         return "a run with fewer than two evaluations"
     samples_per_s = fmean(steady)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hybridperf.log.sums import SUMS
+from hybridperf.log.chain import SUMS
 from hybridperf.plan import ParallelPlan
 from hybridperf_reference.engine.chain import Stage
 from hybridperf_reference.engine.checkpoint import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hybridperf.log.sums import SUMS
+from hybridperf.log.chain import SUMS
 from tests.evidence import LANDLOCK, SECRET, chain, describe_as_found
 from tests.hostile.forging import (
     DAY_MS,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from hybridperf.evidence.signatures import RERUN, RESULT, sign_file
 from hybridperf.log import keys
+from hybridperf.log.chain import SUMS
 from hybridperf.log.package import result_names
-from hybridperf.log.sums import SUMS
 from tests.evidence import (
     LANDLOCK,
     chain,

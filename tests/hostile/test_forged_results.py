@@ -19,8 +19,8 @@ from hybridperf.evidence.attestation import Attestation, attestation_file, subje
 from hybridperf.evidence.signatures import RERUN, RESULT, sign_file
 from hybridperf.evidence.time_stamps import TimeStamp
 from hybridperf.log import keys
+from hybridperf.log.chain import SUMS
 from hybridperf.log.package import Package, read_result
-from hybridperf.log.sums import SUMS
 from hybridperf.rules.check import check_path, judge_result
 from hybridperf.rules.ladder import RUNGS
 from hybridperf.score.validity import Judgement

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from hybridperf.log.rounds import find_packages, read_package
+from hybridperf.log.package import find_packages, read_package
 from hybridperf.rules.mlperf.check_round import check_round, judge_result
 from hybridperf.rules.mlperf.ruleset import load_ruleset
 from hybridperf.rules.verdict import Outcome

@@ -4,7 +4,7 @@ import pytest
 
 from hybridperf.plan import plan_chips
 from hybridperf.plan.fields import FIELDS
-from hybridperf.score.scaling.side import plan_ranks
+from hybridperf.score.scaling import plan_ranks
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from hybridperf.evidence.signatures import SIGNERS
 from hybridperf.evidence.time_stamps import AUTHORITIES
 from hybridperf.log import keys
-from hybridperf.log.chain import GENESIS
-from hybridperf.log.sums import SUMS
+from hybridperf.log.chain import GENESIS, SUMS
 from tests.evidence import attempt_line, chain, keep_models
 from tests.packages import (
     change,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hybridperf.findings import Finding
-    from hybridperf.score.rcp_set import RcpSets
+    from hybridperf.score.rcp import RcpSets
     from tests.rules.mlperf.strict_logs import Lines
 
 ORG: Final = "acme"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hybridperf.log.package import read_result
 from hybridperf.rules.check import Verdict, check_path
 from hybridperf.rules.mlperf.check_round import check_round
-from hybridperf.score.olympic import median_window, olympic_mean
 from hybridperf.score.score import score_result
+from hybridperf.score.statistics import median_window, olympic_mean
 from tests.packages import chained, edit_manifest, log_path, read_bodies, seal, write_result
 from tests.rules.law_edits import ARBITRARY, MUTATIONS, OF_BODIES
 from tests.rules.mlperf.strict_logs import RULESET, bert, resnet, value

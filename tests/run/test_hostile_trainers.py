@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.log import keys
+from hybridperf.log.chain import SUMS
 from hybridperf.log.package import Package
 from hybridperf.log.reader import read_log
-from hybridperf.log.sums import SUMS
 from hybridperf.run import kept
 from hybridperf.run.kept import keep_model, remove_excess_weights
 from hybridperf.run.scratch import remove_folder

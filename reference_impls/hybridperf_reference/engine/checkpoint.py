@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hybridperf.log.sums import SUMS, format_sums
+from hybridperf.log.chain import SUMS, format_sums
 from hybridperf_reference.engine.mesh import own_rank
 from hybridperf_reference.engine.norms import zeros_like
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import UserError
-from hybridperf.log.sums import SUMS
+from hybridperf.log.chain import SUMS
 from hybridperf.tasks.schema import build
 from hybridperf.untrusted import DOCUMENT_CAP_BYTES, read_bounded, read_object, reason
 

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.findings import UNREADABLE, Severity, visible
 from hybridperf.log import keys
 from hybridperf.log.log import Log
-from hybridperf.log.package import find_results, read_result
-from hybridperf.log.rounds import (
+from hybridperf.log.package import (
     edition_of,
     find_packages,
+    find_results,
     has_manifests,
     published_runs,
     read_package,
+    read_result,
 )
 from hybridperf.parallel_map import parallel_map
 from hybridperf.rules import check
@@ -30,7 +31,7 @@ from hybridperf.rules.verdict import Outcome
 from hybridperf.score.convergence import benchmark_of
 from hybridperf.score.official import Official, official_of
 from hybridperf.score.ranking import standing_of
-from hybridperf.score.rcp_set import points_of
+from hybridperf.score.rcp import points_of
 from hybridperf.score.score import SCORED_KEYS
 from hybridperf.score.validity import Judgement, Validity
 
@@ -42,8 +43,7 @@ if TYPE_CHECKING:
     from hybridperf.log.package import Package, Result, SealedRun
     from hybridperf.rules.verdict import ResultVerdict
     from hybridperf.score.ranking import Standing
-    from hybridperf.score.rcp import Mode
-    from hybridperf.score.rcp_set import RcpSets
+    from hybridperf.score.rcp import Mode, RcpSets
     from hybridperf.score.score import ResultScore
 
 __all__ = ["JudgedResult", "found_packages", "judged_entries", "judged_scores", "read_entries"]

@@ -27,7 +27,6 @@ from hybridperf.rules import (
     provenance_rules,
     result_rules,
     run_rules,
-    scaling_rules,
     system_rules,
 )
 from hybridperf.rules.copies import copied_runs, traces_of
@@ -75,7 +74,6 @@ _REGISTERED: Final = (  # imported to register their rules
     plausibility_rules,
     provenance_rules,
     evidence_rules,
-    scaling_rules,
 )
 # Runs that the harness ended are not scored, so only their format is checked.
 _OF_ENDED_RUNS: Final = frozenset(

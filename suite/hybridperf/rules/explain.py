@@ -119,7 +119,6 @@ _PARTS: Final = {
     "manifest": "result_<n>.json",
     "description": "systems/<system>.json",
     "files": "the files' names",
-    "claim": "efficiency.json",
     "scaling": "scaling.json",
     "task": "task.toml",
 }

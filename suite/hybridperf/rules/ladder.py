@@ -18,8 +18,8 @@ from hybridperf.evidence.time_stamps import AUTHORITIES, verify_time_stamp
 from hybridperf.evidence.trust import SELF_REPORTED, Trust
 from hybridperf.findings import Finding, Severity, visible
 from hybridperf.log import keys
+from hybridperf.log.chain import SUMS, parse_sums
 from hybridperf.log.package import result_names
-from hybridperf.log.sums import SUMS, parse_sums
 from hybridperf.rules.plausibility_rules import has_known_peak, known_forward_flops
 from hybridperf.untrusted import DOCUMENT_CAP_BYTES, number, read_bounded
 

@@ -9,9 +9,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.findings import Severity
+from hybridperf.log.chain import SUMS, parse_sums
 from hybridperf.log.package import NAME, result_names
 from hybridperf.log.submission import DEPTH_CAP, ITEMS_CAP
-from hybridperf.log.sums import SUMS, parse_sums
 from hybridperf.rules.rule import Deviation, rule
 from hybridperf.untrusted import (
     DOCUMENT_CAP_BYTES,

@@ -12,8 +12,7 @@ from hybridperf.evidence.signatures import RESULT, SIGNERS, has_key, verify_file
 from hybridperf.evidence.time_stamps import AUTHORITIES, verify_time_stamp
 from hybridperf.findings import Severity, visible
 from hybridperf.log import keys
-from hybridperf.log.chain import GENESIS
-from hybridperf.log.sums import SUMS
+from hybridperf.log.chain import GENESIS, SUMS
 from hybridperf.rules.copies import marks_of
 from hybridperf.rules.rule import Deviation, rule
 from hybridperf.untrusted import whole

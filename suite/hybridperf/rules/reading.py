@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.findings import UNREADABLE, Finding, Severity
-from hybridperf.log.lines import A_LOG, PUT_IT_THERE
 from hybridperf.log.package import PUT_BACK
+from hybridperf.log.reader import A_LOG, PUT_IT_THERE
 
 if TYPE_CHECKING:
     from hybridperf.log.log import Log

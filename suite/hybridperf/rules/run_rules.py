@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import UserError
 from hybridperf.log import keys
-from hybridperf.log.hyperparameters import NAMES, counted_in_steps, named_by_mlperf
+from hybridperf.log.keys import HYPERPARAMETER_NAMES, counted_in_steps, named_by_mlperf
 from hybridperf.log.package import NAME, result_names
 from hybridperf.plan import ParallelPlan, deviations_of
 from hybridperf.rules.rule import Deviation, rule
@@ -153,7 +153,7 @@ def closed_hyperparameters(run: SealedRun, task: Task) -> Iterator[Deviation]:
     }
     for mlperf_key, value in (named_by_mlperf(logged) | counts).items():
         named = run.log.first(mlperf_key)
-        if named is None and mlperf_key not in {*NAMES, *counts}:
+        if named is None and mlperf_key not in {*HYPERPARAMETER_NAMES, *counts}:
             continue  # older logs lack optimiser-specific keys
         if not _same(found := run.log.value(mlperf_key), value):
             line = named.line if named else None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.log import keys
-from hybridperf.log.hyperparameters import counted_in_steps, named_by_mlperf
+from hybridperf.log.keys import counted_in_steps, named_by_mlperf
 from hybridperf.log.reader import read_log
 from hybridperf.log.writer import LogWriter
 from hybridperf.run.atomic import canonical_json, write_atomically

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, visible
+from hybridperf.log.chain import SUMS, format_sums, parse_sums
 from hybridperf.log.package import TASK_FILE, read_result
-from hybridperf.log.sums import SUMS, format_sums, parse_sums
 from hybridperf.run.atomic import write_atomically
 from hybridperf.run.ending import Outcome
 from hybridperf.run.provenance import file_sha256

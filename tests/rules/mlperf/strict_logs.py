@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from hybridperf.log.published import read_published_log
+from hybridperf.log.reader import read_published_log
 from hybridperf.rules.mlperf.check_round import check_log_strictly
 from hybridperf.rules.mlperf.ruleset import load_ruleset
 

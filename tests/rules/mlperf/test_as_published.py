@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Severity
-from hybridperf.log.published import read_published_log
+from hybridperf.log.reader import read_published_log
 from hybridperf.rules.mlperf.check_round import check_round
 from hybridperf.rules.mlperf.ruleset import load_ruleset
 from tests.archives import extract

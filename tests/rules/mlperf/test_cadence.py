@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.findings import Severity
-from hybridperf.log.published import read_published_log
+from hybridperf.log.reader import read_published_log
 from hybridperf.rules.mlperf.check_round import check_log_strictly
 from hybridperf.rules.mlperf.ruleset import load_ruleset, parse_ruleset
 from tests.rules.mlperf.strict_logs import line, write

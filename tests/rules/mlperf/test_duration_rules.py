@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hybridperf.findings import Severity
-from hybridperf.log.package import Package, Result, SealedRun
-from hybridperf.log.published import read_published_log
-from hybridperf.log.rounds import find_packages, read_package
+from hybridperf.log.package import Package, Result, SealedRun, find_packages, read_package
+from hybridperf.log.reader import read_published_log
 from hybridperf.rules.mlperf.check_round import check_log_strictly, check_result_strictly
 from hybridperf.rules.mlperf.ruleset import load_ruleset
 from tests.rules.mlperf.published_rounds import published_rounds

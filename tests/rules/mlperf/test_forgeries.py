@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.findings import Severity
-from hybridperf.log.rounds import find_packages, read_package
+from hybridperf.log.package import find_packages, read_package
 from hybridperf.rules.mlperf.check_round import check_result_strictly
 from hybridperf.rules.mlperf.ruleset import load_ruleset
 from tests.rules.mlperf.published_rounds import published_rounds

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hybridperf.log.package import Package, Result, SealedRun
-from hybridperf.log.published import read_published_log
+from hybridperf.log.reader import read_published_log
 from hybridperf.rules.mlperf.check_round import check_result_strictly
 from hybridperf.rules.mlperf.ruleset import load_ruleset
 from tests.rules.mlperf.strict_logs import RULESET, Lines, bert, findings_of, value, where, write

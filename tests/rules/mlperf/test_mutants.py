@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.findings import Severity
-from hybridperf.log.published import read_published_log
+from hybridperf.log.reader import read_published_log
 from hybridperf.rules.mlperf import check_round
 from hybridperf.rules.mlperf.as_published import judge
 from hybridperf.rules.mlperf.ruleset import load_ruleset

@@ -14,7 +14,7 @@ from hybridperf.rules.check import RULESET
 from hybridperf.rules.mlperf.choose import choose_ruleset
 from hybridperf.rules.mlperf.ruleset import known_rulesets
 from hybridperf.rules.mlperf.targets import check_targets
-from hybridperf.score.rcp_set import read_rcp_sets
+from hybridperf.score.rcp import read_rcp_sets
 
 if TYPE_CHECKING:
     import argparse

@@ -1,4 +1,4 @@
-"""``hybridperf rerun``: run another's result again, and state what was found."""
+"""``hybridperf rerun``: reproduce a published result, and attest whether it is confirmed."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _request(options: argparse.Namespace, original: Result) -> RunRequest:
 
 
 def _require_same_code(original: Result, request: RunRequest) -> None:
-    """Check that harness and trainer here are those that made the result.
+    """Check that the harness and trainer here made the result.
 
     Raises:
         UserError: exit status 3 if they are not.

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from hybridperf.findings import UNREADABLE, Finding, Severity, visible
 from hybridperf.log import keys
-from hybridperf.log.package import locked_files
-from hybridperf.log.published import read_published_log
-from hybridperf.log.rounds import find_packages, published_runs, read_package
+from hybridperf.log.package import find_packages, locked_files, published_runs, read_package
+from hybridperf.log.reader import read_published_log
 from hybridperf.log.submission import submissions_of
 from hybridperf.parallel_map import parallel_map
 from hybridperf.rules import layout_rules, package_rules, plausibility_rules, system_rules
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
     from hybridperf.log.package import Package, Result, SealedRun
     from hybridperf.rules.mlperf.ruleset import Benchmark, Ruleset
     from hybridperf.rules.rule import Scope
-    from hybridperf.score.rcp_set import RcpSets
+    from hybridperf.score.rcp import RcpSets
 
 __all__ = [
     "Mode",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.log import keys
-from hybridperf.log.published import read_published_log
-from hybridperf.log.rounds import ROUND, find_packages
+from hybridperf.log.package import ROUND, find_packages
+from hybridperf.log.reader import read_published_log
 from hybridperf.rules.check import RULESET
 from hybridperf.rules.mlperf.ruleset import known_benchmarks, known_rulesets
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybridperf.findings import Severity
 from hybridperf.log import keys
-from hybridperf.log.rounds import scaling_factor
+from hybridperf.log.package import scaling_factor
 from hybridperf.rules.mlperf.ruleset import division
 from hybridperf.rules.rule import Deviation, rule
 from hybridperf.untrusted import reason, whole

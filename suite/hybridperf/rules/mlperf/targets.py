@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, visible
-from hybridperf.log.rounds import find_packages
+from hybridperf.log.package import find_packages
 from hybridperf.rules.check import RULESET, check_path, check_results, nothing_to_check
 from hybridperf.rules.mlperf.check_round import check_packages, check_round
 from hybridperf.rules.mlperf.choose import (
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from hybridperf.log.package import Package
     from hybridperf.rules.mlperf.check_round import Mode
-    from hybridperf.score.rcp_set import RcpSets
+    from hybridperf.score.rcp import RcpSets
 
 __all__ = ["check_targets"]
 

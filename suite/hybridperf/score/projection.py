@@ -1,4 +1,4 @@
-"""Compare the steps of a run with what was projected for them before it started.
+"""Compare the steps of a run with the projection made before it started, and say why they are slow.
 
 Both are read from the log, which may come from anyone: what is not as docs/log.md says is unknown.
 """
@@ -10,23 +10,32 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 from operator import attrgetter
-from statistics import fmean
-from typing import TYPE_CHECKING, Final, Literal
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from hybridperf.log import keys
 from hybridperf.untrusted import COUNT_CAP, DEVICES_CAP, number, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hybridperf.log.log import Log
 
-__all__ = ["BesideProjection", "Part", "PartName", "beside_projection", "mean_beside_projection"]
+__all__ = [
+    "MUCH_SLOWER",
+    "Hint",
+    "PartName",
+    "StepComparison",
+    "StepPart",
+    "compare_steps",
+    "mean_comparison",
+    "why_slow",
+]
 
 PartName = Literal["computation", "waiting", "exposed communication", "update", "input"]
 
 _EXPOSED: Final = "exposed_communication_s"
-_FIELDS: Final[dict[PartName, str]] = {  #: of ranks in the log
+_FIELDS: Final[dict[PartName, str]] = {  #: field of a rank in the log, by part
     "computation": "compute_s",
     "waiting": "waiting_s",
     "exposed communication": _EXPOSED,
@@ -35,36 +44,38 @@ _FIELDS: Final[dict[PartName, str]] = {  #: of ranks in the log
 }
 _COORDINATES: Final = ("replica", "stage", "tensor")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_SHORTEST_S: Final = 1e-9  #: step that is projected
-_LONGEST_S: Final = 1e9  #: of anything in a block
+_SHORTEST_S: Final = 1e-9  #: shortest projected step
+_LONGEST_S: Final = 1e9  #: longest duration in a block
+
+MUCH_SLOWER: Final = 2.0  #: times as long as projected; healthy runs took up to 1.51 times
 
 _Seconds = dict[str, float]  # by field
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A part of a step: the computation of one rank, or what all ranks do in the mean."""
+class StepPart:
+    """A part of a step: the computation of one rank, or the mean of another part over all ranks."""
 
     name: PartName
-    rank: str  #: coordinates that tell it from others; "" for the mean of all, or the only one
+    rank: str  #: coordinates that identify the rank; "" for a mean over ranks, or a single rank
     measured_s: float
     projected_s: float
 
     @property
     def excess_s(self) -> float:
-        """Return by how much more was measured than projected."""
+        """Return the measured seconds minus the projected seconds."""
         return self.measured_s - self.projected_s
 
 
 @dataclass(frozen=True, slots=True)
-class BesideProjection:
-    """The mean step of a run, or of several, beside the projected one."""
+class StepComparison:
+    """The mean step of a run, or of several runs, compared with the projected step."""
 
-    step_s: float  #: by the steady throughput
+    step_s: float  #: from the steady throughput
     projected_step_s: float
     projected_samples_per_s: float
-    source: str  #: of the times that it is projected from, in words; "" if unknown
-    parts: tuple[Part, ...]  #: empty if the log does not state those of all ranks
+    source: str  #: origin of the projection's times, in words; "" if unknown
+    parts: tuple[StepPart, ...]  #: empty if the log lacks the parts of a rank
 
     @property
     def share(self) -> float:
@@ -72,7 +83,7 @@ class BesideProjection:
         return self.projected_step_s / self.step_s
 
     @property
-    def largest_difference(self) -> Part | None:
+    def largest_difference(self) -> StepPart | None:
         """Return the part that differs most from the projection."""
         return max(self.parts, key=lambda part: abs(part.excess_s), default=None)
 
@@ -88,16 +99,16 @@ class BesideProjection:
         return f"{text}; the largest difference is in {where}: {figures}."
 
 
-def beside_projection(log: Log, steady_samples_per_s: float) -> BesideProjection | None:
-    """Return the steps of a run beside their projection; None if either is unknown."""
+def compare_steps(log: Log, steady_samples_per_s: float | None) -> StepComparison | None:
+    """Compare the steps of a run with their projection; None if either is unknown."""
     entry = log.first(keys.PROJECTION)
     batch = whole(log.value(keys.GLOBAL_BATCH_SIZE), 1, COUNT_CAP)
-    if entry is None or not isinstance(entry.value, dict) or batch is None:
+    if entry is None or not isinstance(entry.value, dict) or not batch or not steady_samples_per_s:
         return None
     projected_s = number(entry.value.get("step_s"), _SHORTEST_S, _LONGEST_S)
     if projected_s is None or not batch / _LONGEST_S <= steady_samples_per_s <= batch / _SHORTEST_S:
         return None
-    return BesideProjection(
+    return StepComparison(
         step_s=batch / steady_samples_per_s,
         projected_step_s=projected_s,
         projected_samples_per_s=batch / projected_s,
@@ -106,19 +117,19 @@ def beside_projection(log: Log, steady_samples_per_s: float) -> BesideProjection
     )
 
 
-def mean_beside_projection(runs: Sequence[BesideProjection]) -> BesideProjection | None:
+def mean_comparison(runs: Sequence[StepComparison]) -> StepComparison | None:
     """Return the mean of ``runs`` of one plan, with the parts that all of them have."""
     if not runs:
         return None
     every = [{(part.name, part.rank): part for part in run.parts} for run in runs]
     shared = [key for key in every[0] if all(key in each for each in every)]
-    return BesideProjection(
+    return StepComparison(
         step_s=fmean(run.step_s for run in runs),
         projected_step_s=fmean(run.projected_step_s for run in runs),
         projected_samples_per_s=fmean(run.projected_samples_per_s for run in runs),
         source=runs[0].source if len({run.source for run in runs}) == 1 else "",
         parts=tuple(
-            Part(
+            StepPart(
                 *key,
                 measured_s=fmean(each[key].measured_s for each in every),
                 projected_s=fmean(each[key].projected_s for each in every),
@@ -131,7 +142,7 @@ def mean_beside_projection(runs: Sequence[BesideProjection]) -> BesideProjection
 _Rank = tuple[int, ...]  # its coordinates
 
 
-def _parts(measured: dict[_Rank, _Seconds], projected: dict[int, _Seconds]) -> Iterator[Part]:
+def _parts(measured: dict[_Rank, _Seconds], projected: dict[int, _Seconds]) -> Iterator[StepPart]:
     """Yield the parts of a step: computation by rank, and the others' means over ranks.
 
     Where ranks state no exposed communication, it is part of their computation.
@@ -146,15 +157,15 @@ def _parts(measured: dict[_Rank, _Seconds], projected: dict[int, _Seconds]) -> I
             side["compute_s"] += side.pop(_EXPOSED, 0.0)
     names = _names(list(measured))
     for name, (own, theirs) in zip(names, known, strict=True):
-        yield Part("computation", name, own["compute_s"], theirs["compute_s"])
+        yield StepPart("computation", name, own["compute_s"], theirs["compute_s"])
     for part, field in _FIELDS.items():
         if known and part != "computation" and (apart or field != _EXPOSED):
             means = (fmean(each[field] for each in side) for side in zip(*known, strict=True))
-            yield Part(part, "", *means)
+            yield StepPart(part, "", *means)
 
 
 def _names(ranks: Sequence[_Rank]) -> list[str]:
-    """Return what tells each of ``ranks`` from the others, such as ``replica 1, stage 0``."""
+    """Return the coordinates in which ``ranks`` differ, such as ``replica 1, stage 0``."""
     differ = [len(set(column)) > 1 for column in zip(*ranks, strict=True)]
     return [
         ", ".join(
@@ -167,7 +178,7 @@ def _names(ranks: Sequence[_Rank]) -> list[str]:
 
 
 def _measured(log: Log) -> dict[_Rank, _Seconds]:
-    """Return the mean seconds of a step by rank; empty if the log does not state those of all."""
+    """Return the mean seconds of a step by rank; empty if the log lacks a rank."""
     totals: dict[_Rank, _Seconds] = {}
     total_steps = 0
     for stages, steps in _blocks(log):
@@ -186,7 +197,7 @@ def _measured(log: Log) -> dict[_Rank, _Seconds]:
 
 
 def _blocks(log: Log) -> Iterator[tuple[list[object], int]]:
-    """Yield what each block states of its ranks, and its steps, which its end states."""
+    """Yield the facts of the ranks of each block, and its number of steps."""
     stages: list[object] = []
     entries = [*log.all(keys.TRACKED_STATS), *log.all(keys.BLOCK_STOP)]
     for entry in sorted(entries, key=attrgetter("line")):
@@ -229,7 +240,7 @@ def _seconds(stated: Mapping[str, object], fields: Iterable[str]) -> _Seconds | 
 
 
 def _source(stated: object) -> str:
-    """Return in words what a projection is from; "" if it is not as docs/log.md says."""
+    """Return the origin of a projection in words; "" if it is not as docs/log.md says."""
     kind = stated.get("kind") if isinstance(stated, dict) else None
     if kind == "device model":
         return "a model of the device"
@@ -241,3 +252,110 @@ def _source(stated: object) -> str:
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:,.1f} ms"
+
+
+class Hint(NamedTuple):
+    """What is wrong, as `hybridperf doctor` says it."""
+
+    name: str
+    detail: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.detail} -> {self.remedy}"
+
+
+class _Cause(NamedTuple):
+    name: str
+    detail: Callable[[StepComparison], str | None]  #: None if it is not the cause
+    remedy: str
+
+
+def why_slow(comparison: StepComparison | None) -> Hint | None:
+    """Return a hint if a step takes `MUCH_SLOWER` times as long as projected, else None."""
+    if comparison is None or comparison.step_s < MUCH_SLOWER * comparison.projected_step_s:
+        return None
+    return next(
+        Hint(cause.name, detail, cause.remedy)
+        for cause in _CAUSES
+        if (detail := cause.detail(comparison)) is not None
+    )
+
+
+def _stretches(comparison: StepComparison) -> list[tuple[float, str]]:
+    """Return how many times as long as projected each rank computes, with the rank's name."""
+    return [
+        (part.measured_s / part.projected_s, part.rank)
+        for part in comparison.parts
+        if part.name == "computation" and part.projected_s > 0
+    ]
+
+
+def _slow_rank(comparison: StepComparison) -> str | None:
+    stretches = _stretches(comparison)
+    if len(stretches) < 2:
+        return None
+    stretch, rank = max(stretches)
+    others = median(each for each, name in stretches if name != rank)
+    if stretch < MUCH_SLOWER * max(others, 1.0):
+        return None
+    return f"{rank} computes {stretch:.1f} times as long as projected, others {others:.1f} times"
+
+
+def _slow_computation(comparison: StepComparison) -> str | None:
+    least = min((stretch for stretch, _ in _stretches(comparison)), default=0.0)
+    if least < MUCH_SLOWER:
+        return None
+    return f"every rank computes at least {least:.1f} times as long as projected"
+
+
+def _mostly(*names: PartName) -> Callable[[StepComparison], str | None]:
+    """Return a function that tells whether parts ``names`` explain half of the slowness."""
+
+    def find(comparison: StepComparison) -> str | None:
+        parts = [part for part in comparison.parts if part.name in names]
+        excess_s = sum(part.excess_s for part in parts)
+        if 2 * excess_s < comparison.step_s - comparison.projected_step_s:
+            return None
+        measured_ms = sum(part.measured_s for part in parts) * 1e3
+        projected_ms = sum(part.projected_s for part in parts) * 1e3
+        what = " and ".join(names)
+        return f"{what} take {measured_ms:,.1f} ms of a step, projected {projected_ms:,.1f} ms"
+
+    return find
+
+
+def _anything(comparison: StepComparison) -> str:
+    stretch = comparison.step_s / comparison.projected_step_s
+    return f"a step takes {stretch:.1f} times as long as projected"
+
+
+_CAUSES: Final = (  # the most specific first
+    _Cause(
+        "slow rank",
+        _slow_rank,
+        "See what else runs on its cores or device, and whether these are throttled or of another "
+        "kind than the others.",
+    ),
+    _Cause(
+        "oversubscription",
+        _slow_computation,
+        "Use no more ranks than there are cores or devices, and end other processes that compute.",
+    ),
+    _Cause(
+        "slow links",
+        _mostly("waiting", "exposed communication"),
+        "See what else uses the links between ranks, and whether they run at the speed of their "
+        "class.",
+    ),
+    _Cause(
+        "slow input",
+        _mostly("input"),
+        "Keep the data on faster storage, or free cores for the processes that read it.",
+    ),
+    _Cause(
+        "slow steps",
+        _anything,
+        "End other processes, measure this machine again with 'hybridperf plan', and run again.",
+    ),
+)
