@@ -15,9 +15,9 @@ from hybridperf.log import keys
 from hybridperf.log.package import Package
 from hybridperf.log.reader import read_log
 from hybridperf.log.sums import SUMS
-from hybridperf.run import kept
-from hybridperf.run.kept import keep_model, remove_excess_weights
-from hybridperf.run.scratch import remove_folder
+from hybridperf.run import models
+from hybridperf.run.files import remove_folder
+from hybridperf.run.models import keep_model, remove_excess_weights
 from hybridperf.run.spec import weights_part
 from hybridperf.tasks.registry import tensor_values
 from hybridperf.untrusted import WEIGHTS_CAP_BYTES
@@ -127,7 +127,7 @@ def test_weights_that_do_not_fit_are_not_copied(
     weights_part(spec.weights, 0).write_bytes(bytes(1001))
     spec.final_predictions.write_bytes(b"")
     usage = SimpleNamespace(disk_usage=lambda _: SimpleNamespace(free=1000), copyfile=copyfile)
-    monkeypatch.setattr(kept, "shutil", usage)
+    monkeypatch.setattr(models, "shutil", usage)
 
     with pytest.raises(OSError, match="No space left on device"):
         keep_model(spec, package)

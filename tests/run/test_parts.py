@@ -22,13 +22,12 @@ from hybridperf.log.reader import read_log
 from hybridperf.log.writer import LogClock
 from hybridperf.plan import ParallelPlan
 from hybridperf.run import consistency, run_set
-from hybridperf.run.atomic import canonical_json
 from hybridperf.run.attempt import write_head
 from hybridperf.run.child import PARENT_VARIABLE
+from hybridperf.run.files import canonical_json
 from hybridperf.run.folder import locked
-from hybridperf.run.processes import end_processes, processes_of
+from hybridperf.run.processes import Pulse, end_processes, processes_of, read_pulse
 from hybridperf.run.provenance import package_folder
-from hybridperf.run.pulse import Pulse, read_pulse
 from hybridperf.run.request import RunRequest
 from hybridperf.run.spec import RUN_VARIABLE, RunSpec
 from hybridperf.run.timed_run import OutOfTurnError

@@ -9,7 +9,7 @@ from hybridperf.report.judged import read_entries
 from hybridperf.report.markdown import leaderboard_markdown
 from hybridperf.report.page import leaderboard_page
 from hybridperf.report.tables import leaderboard_csv, leaderboard_json
-from hybridperf.run.atomic import write_atomically
+from hybridperf.run.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

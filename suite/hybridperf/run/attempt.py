@@ -11,48 +11,60 @@ import contextlib
 import dataclasses
 import errno
 import os
+import stat
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.log import keys
 from hybridperf.log.hyperparameters import counted_in_steps, named_by_mlperf
+from hybridperf.log.package import MANIFEST_FORMAT, result_names
 from hybridperf.log.reader import read_log
-from hybridperf.log.writer import LogWriter
-from hybridperf.run.atomic import canonical_json, write_atomically
-from hybridperf.run.ending import Ending, Outcome
-from hybridperf.run.folder import attempt_folder, output_file
-from hybridperf.run.imports import import_facts
-from hybridperf.run.kept import keep_model, remove_excess_weights, weights_sha256
+from hybridperf.log.writer import LogClock, LogWriter
+from hybridperf.run.ending import Ending, RunOutcome, machine_start, strip_exception_text
+from hybridperf.run.files import canonical_json, remove_folder, write_atomically
+from hybridperf.run.folder import add_hashes, attempt_folder, output_file
 from hybridperf.run.launcher import launch
-from hybridperf.run.machine import machine_start
+from hybridperf.run.models import keep_model, remove_excess_weights, weights_sha256
 from hybridperf.run.processes import end_processes
+from hybridperf.run.provenance import code_facts, file_sha256, import_facts
 from hybridperf.run.rank_server import RankServer
 from hybridperf.run.rescore import rescore
 from hybridperf.run.resume import reopen, resumable_epoch
-from hybridperf.run.scratch import remove_folder
-from hybridperf.run.seal import Sealed, remove_irregular_files, seal
 from hybridperf.run.spec import RunSpec
 from hybridperf.run.supervise import supervise
-from hybridperf.tasks.data import drop_from_page_cache
+from hybridperf.system.privacy import Guard
+from hybridperf.tasks.data import check_data, drop_from_page_cache
 from hybridperf.tasks.overrides import hyperparameters
 from hybridperf.tasks.schema import build
 from hybridperf.untrusted import read_object
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from hybridperf.log.package import Package
     from hybridperf.run.coordinator import Coordinator
-    from hybridperf.run.predictor_server import PredictorServer
-    from hybridperf.run.signals import StopRequest
+    from hybridperf.run.ending import StopRequest
+    from hybridperf.run.rescore import PredictorServer, Rescoring
     from hybridperf.run.supervise import Observer
     from hybridperf.tasks.task import Task
 
-__all__ = ["Attempt", "Surroundings", "disagreement", "write_head"]
+__all__ = [
+    "Attempt",
+    "Sealed",
+    "Surroundings",
+    "disagreement",
+    "remove_irregular_files",
+    "seal",
+    "write_head",
+]
 
-_STATUS: Final = {Outcome.SUCCESS: "success", Outcome.TARGET_MISSED: "aborted"}  #: of run_stop
+_STATUS: Final = {
+    RunOutcome.SUCCESS: "success",
+    RunOutcome.TARGET_MISSED: "aborted",
+}  #: of run_stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +78,31 @@ class Surroundings:
     peers: Coordinator
     predictors: PredictorServer
     sealed: dict[str, str] = field(default_factory=dict)  #: hashes by file name, of this result
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A sealed attempt, which is part of its result."""
+
+    number: int
+    seed: int
+    ending: Ending
+    rescoring: Rescoring | None
+    log: Path
+
+    @property
+    def story(self) -> str:
+        """Return a one-line summary of how the attempt ended."""
+        ending, rescoring = self.ending, self.rescoring
+        if not ending.outcome.completed or ending.run_s is None:
+            return f"{ending.outcome}: {ending.reason}"
+        words = (
+            "reached the target" if ending.outcome is RunOutcome.SUCCESS else "missed the target"
+        )
+        again = ""
+        if rescoring is not None and rescoring.quality is not None:
+            again = f", {rescoring.reported:.2%}, scored again {rescoring.quality:.2%}"
+        return f"{words} in {ending.run_s:.2f} s{again} (seed {self.seed})"
 
 
 @dataclass(slots=True)
@@ -123,13 +160,13 @@ class Attempt:
         """
         end_processes(self.spec.path)
         problem = _remove_refused_files(self.spec) or disagreement(self.spec, number)
-        ending = Ending(Outcome.INTERRUPTED, "the harness was ended")
+        ending = Ending(RunOutcome.INTERRUPTED, "the harness was ended")
         if self.spec.machine_start not in {"", machine_start()}:
-            ending = Ending(Outcome.ENVIRONMENT, "the machine was started again")
+            ending = Ending(RunOutcome.ENVIRONMENT, "the machine was started again")
         if self.spec.disk_full.exists():
-            ending = Ending(Outcome.ENVIRONMENT, os.strerror(errno.ENOSPC))
+            ending = Ending(RunOutcome.ENVIRONMENT, os.strerror(errno.ENOSPC))
         if problem:
-            ending = Ending(Outcome.CRASHED, problem)
+            ending = Ending(RunOutcome.CRASHED, problem)
         elif self.spec.ending.exists():
             ending = _noted_ending(self.spec)
         self._make_room(ending)
@@ -137,7 +174,7 @@ class Attempt:
 
     def _make_room(self, ending: Ending) -> None:
         """Remove what the trainer wrote if the machine failed: it may be what filled the disk."""
-        if ending.outcome is Outcome.ENVIRONMENT:
+        if ending.outcome is RunOutcome.ENVIRONMENT:
             with contextlib.suppress(OSError):  # it is gone already
                 remove_folder(self.spec.work)
 
@@ -181,10 +218,13 @@ class Attempt:
         """
         spec = self.spec
         if problem := _remove_refused_files(spec):
-            ending = dataclasses.replace(ending, outcome=Outcome.CRASHED, reason=problem)
-        if ending.outcome is Outcome.UNSTARTED:
+            ending = dataclasses.replace(ending, outcome=RunOutcome.CRASHED, reason=problem)
+        if ending.outcome is RunOutcome.UNSTARTED:
             raise self._withdrawn(ending.reason)
-        if ending.outcome is Outcome.INTERRUPTED and (epoch := resumable_epoch(spec)) is not None:
+        if (
+            ending.outcome is RunOutcome.INTERRUPTED
+            and (epoch := resumable_epoch(spec)) is not None
+        ):
             what = f"{self._name} was {ending.reason} after epoch {epoch}"
             again = "give the same command again to continue"
             raise UserError(f"{what}; {again}.", ExitCode.INTERRUPTED)
@@ -233,7 +273,9 @@ class Attempt:
                 rescoring = dataclasses.replace(rescoring, problem=problem)
                 write_atomically(spec.log, log)
         if rescoring is not None and rescoring.problem:
-            ending = dataclasses.replace(ending, outcome=Outcome.REFUSED, reason=rescoring.problem)
+            ending = dataclasses.replace(
+                ending, outcome=RunOutcome.REFUSED, reason=rescoring.problem
+            )
         if not spec.log.exists():  # removed as irregular; every sealed attempt has a log
             write_head(spec)
         facts: dict[str, object] = {"weights_sha256": weights}
@@ -248,11 +290,6 @@ class Attempt:
     @property
     def _name(self) -> str:
         return f"attempt {self.spec.attempt} in {self.surroundings.package.folder}"
-
-
-def _remove_refused_files(spec: RunSpec) -> str:
-    """Remove what the trainer wrote and the harness does not read; return what was removed."""
-    return remove_irregular_files(spec) or remove_excess_weights(spec)
 
 
 def write_head(spec: RunSpec) -> None:
@@ -299,19 +336,6 @@ def _mlperf_hyperparameters(task: Task) -> dict[str, object]:
     }
 
 
-def _noted_ending(spec: RunSpec) -> Ending:
-    """Return the ending recorded in ending.json if the log agrees with it, else a crash."""
-    try:
-        ending = build(Ending, read_object(spec.ending), path=str(spec.ending))
-    except (OSError, ValueError, UserError):
-        return Ending(Outcome.CRASHED, "ending.json was changed: it is not what the harness writes")
-    stopped = read_log(spec.log).first(keys.RUN_STOP)
-    status = None if stopped is None else stopped.metadata.get("status")
-    if ending.outcome.completed and status != _STATUS[ending.outcome]:
-        return Ending(Outcome.CRASHED, "ending.json was changed: the log does not end so")
-    return ending
-
-
 def disagreement(spec: RunSpec, number: int) -> str:
     """Return how run.json differs from the head of the log, or ``""`` if they agree."""
     log = read_log(spec.log)
@@ -325,3 +349,166 @@ def disagreement(spec: RunSpec, number: int) -> str:
         if found != expected and expected is not None:  # a log may end before its first lines
             return f"run.json was changed: its {name} is not that of the log"
     return ""
+
+
+def _noted_ending(spec: RunSpec) -> Ending:
+    """Return the ending recorded in ending.json if the log agrees with it, else a crash."""
+    try:
+        ending = build(Ending, read_object(spec.ending), path=str(spec.ending))
+    except (OSError, ValueError, UserError):
+        return Ending(
+            RunOutcome.CRASHED, "ending.json was changed: it is not what the harness writes"
+        )
+    stopped = read_log(spec.log).first(keys.RUN_STOP)
+    status = None if stopped is None else stopped.metadata.get("status")
+    if ending.outcome.completed and status != _STATUS[ending.outcome]:
+        return Ending(RunOutcome.CRASHED, "ending.json was changed: the log does not end so")
+    return ending
+
+
+def _remove_refused_files(spec: RunSpec) -> str:
+    """Remove what the trainer wrote and the harness does not read; return what was removed."""
+    return remove_irregular_files(spec) or remove_excess_weights(spec)
+
+
+def seal(
+    spec: RunSpec,
+    package: Package,
+    command: str,
+    ending: Ending,
+    rescoring: Rescoring | None,
+    facts: Mapping[str, object],
+    sealed: dict[str, str],
+) -> Sealed:
+    """Make the attempt ``spec``, which has ended, part of the result ``package``.
+
+    ``facts`` are added to the manifest, and the new hashes to ``sealed``: those of log, manifest
+    and the predictions that ``facts`` name. After this the attempt's folder is gone.
+
+    Raises:
+        OSError: if the disk is full; sealing can then be repeated.
+        UserError: exit status 3 if a file that was sealed before has changed.
+    """
+    guard = Guard.of_this_machine()
+    reason = ending.reason if spec.publish_errors else strip_exception_text(ending.reason)
+    published = dataclasses.replace(ending, reason=guard.redacted(reason))
+    closed = _closed_log(spec, published)
+    log_sha256 = sha256(closed).hexdigest()
+    if not ending.outcome.completed and spec.output.exists():
+        spec.output.replace(output_file(package, spec.attempt))
+    text, manifest_file = (package.folder / name for name in result_names(spec.attempt))
+    manifest = _manifest(spec, package, published, rescoring, guard.redacted(command))
+    manifest |= {"log": {"path": text.name, "sha256": log_sha256}, **facts}
+    content = canonical_json(manifest)
+    write_atomically(manifest_file, content)
+    digests = {text.name: log_sha256, manifest_file.name: sha256(content).hexdigest()}
+    if isinstance(kept := facts.get("predictions"), dict):
+        digests[str(kept["path"])] = str(kept["sha256"])
+    add_hashes(package, digests, sealed)
+    write_atomically(text, closed)  # the seal: last, so that a sealed attempt is complete
+    remove_folder(Path(spec.folder))
+    return Sealed(spec.attempt, spec.seed, ending, rescoring, text)
+
+
+def _closed_log(spec: RunSpec, ending: Ending) -> bytes:
+    """Return the log to publish; that of an incomplete run gets an entry with the reason.
+
+    The attempt's own log is not changed, so that sealing can be repeated after a full disk.
+    """
+    content = spec.log.read_bytes()
+    if ending.outcome.completed:
+        return content
+    log = read_log(spec.log)
+    if log.first(keys.ENDING) is not None:
+        return content
+    closed = Path(spec.folder, "closed.txt")
+    write_atomically(closed, content)
+    clock, last_ms = spec.clock, max((entry.time_ms for entry in log.entries), default=0)
+    if clock.now_ms() < last_ms:  # a restart of the machine has reset the monotonic clock
+        clock = LogClock(wall_ms=last_ms)
+    with LogWriter(closed, clock) as writer:
+        writer.point(keys.ENDING, {"outcome": ending.outcome, "reason": ending.reason})
+        if log.first(keys.RUN_START) and not log.first(keys.RUN_STOP):
+            writer.stop(keys.RUN_STOP, status="aborted")
+    return closed.read_bytes()
+
+
+def _manifest(
+    spec: RunSpec, package: Package, ending: Ending, rescoring: Rescoring | None, command: str
+) -> dict[str, object]:
+    task = spec.task()
+    system = package.system_file
+    return {
+        "format": MANIFEST_FORMAT,
+        "attempt": spec.attempt,
+        "outcome": ending.outcome,
+        "reason": ending.reason,
+        "task": {
+            "name": task.name,
+            "version": task.version,
+            "sha256": task.sha256,
+            "metric": task.quality.metric,
+            "target": task.quality.target,
+            "runs": task.runs.count,
+        },
+        "plan": spec.plan,
+        "seed": spec.seed,
+        "mode": spec.mode,
+        "sandbox": spec.sandbox,
+        "overrides": spec.overrides,
+        "org": spec.org,
+        "platform": spec.platform,
+        "division": spec.division,
+        "system": {"path": system.name, "sha256": file_sha256(system)},
+        "code": code_facts(spec.trainer),
+        "data_sha256": check_data(task.data),
+        "supervisor": {"initialisation_s": ending.initialisation_s, "run_s": ending.run_s},
+        "rescoring": rescoring and dataclasses.asdict(rescoring) | {"problem": ending.reason},
+        "command": command,
+    }
+
+
+def remove_irregular_files(spec: RunSpec) -> str:
+    """Remove whatever is not a regular file where the harness expects one.
+
+    Through a link the harness would truncate or publish another file; reading a pipe would block.
+    Returns a clause that names the replaced files, or ``""`` if there are none. Call it after
+    all processes of the run have ended.
+    """
+    found = []
+    for path in _expected_files(spec):
+        kind = _kind(path)
+        if kind not in {"", "a regular file"}:
+            _remove(path)
+            found.append(f"{path.relative_to(spec.folder)}, which is {kind}")
+    return f"the trainer replaced {', '.join(found[:3])}" if found else ""
+
+
+def _expected_files(spec: RunSpec) -> Iterator[Path]:
+    """Yield the files that the harness reads or writes."""
+    yield from (spec.path, spec.log, spec.timed_predictions, spec.ending)
+    for node in range(spec.nodes):
+        yield from (spec.output_of(node), spec.pulse_of(node))
+    if _kind(spec.weights) == "a folder":
+        yield from sorted(spec.weights.iterdir())
+    else:
+        yield spec.weights
+
+
+def _kind(path: Path) -> str:
+    """Return the kind of file at ``path``, or ``""`` if there is none."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return ""
+    if stat.S_ISREG(status.st_mode):
+        return "a regular file" if status.st_nlink == 1 else "a file with other names"
+    kinds = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe"}
+    return kinds.get(stat.S_IFMT(status.st_mode), "no regular file")
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        remove_folder(path)
+    else:
+        path.unlink()

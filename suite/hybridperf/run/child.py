@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from hybridperf.run.descendants import adopt_orphans, end_descendants
+from hybridperf.run.processes import adopt_orphans, end_descendants
 from hybridperf.run.provenance import package_folder
 from hybridperf.system.landlock import Policy, enter_sandbox
 

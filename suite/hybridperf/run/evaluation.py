@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from hybridperf.run.atomic import write_atomically
+from hybridperf.run.files import write_atomically
 from hybridperf.untrusted import PREDICTIONS_CAP_BYTES, read_bounded
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Evaluation", "Shuffle", "read_predictions", "save_predictions"]
+__all__ = ["Evaluation", "Shuffle", "load_predictions", "save_predictions"]
 
 _SECRET_BITS: Final = 128
 
@@ -89,7 +89,7 @@ def save_predictions(path: Path, classes: NDArray[np.int64]) -> None:
     write_atomically(path, content.getvalue())
 
 
-def read_predictions(path: Path) -> NDArray[np.int64]:
+def load_predictions(path: Path) -> NDArray[np.int64]:
     """Read the predicted classes in the file ``path``, which may be of a trainer's making.
 
     Raises:

@@ -14,8 +14,8 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, visible
 from hybridperf.log.package import TASK_FILE, read_result
 from hybridperf.log.sums import SUMS, format_sums, parse_sums
-from hybridperf.run.atomic import write_atomically
-from hybridperf.run.ending import Outcome
+from hybridperf.run.ending import RunOutcome
+from hybridperf.run.files import write_atomically
 from hybridperf.run.provenance import file_sha256
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ __all__ = [
     "attempt_folder",
     "completed_runs",
     "environment_refusal",
-    "left_behind",
     "locked",
     "output_file",
     "require_unchanged",
     "sealed_runs",
     "sweep",
+    "unsealed_attempts",
 ]
 
 _OF_RUNS: Final = ("result_*", "predictions_*")  #: patterns of the files that runs leave
@@ -50,7 +50,7 @@ def output_file(package: Package, number: int) -> Path:
     return package.folder / f".output_{number}.txt"
 
 
-def left_behind(package: Package) -> list[int]:
+def unsealed_attempts(package: Package) -> list[int]:
     """Return the numbers of attempts that were started but not sealed, sorted."""
     names = (_ATTEMPT.fullmatch(path.name) for path in package.folder.iterdir())
     return sorted(int(name[1]) for name in names if name is not None)
@@ -64,7 +64,7 @@ def sealed_runs(package: Package) -> tuple[SealedRun, ...]:
     """
     runs = read_result(package).runs
     for run in runs:
-        if run.fact("outcome") not in list(Outcome):
+        if run.fact("outcome") not in list(RunOutcome):
             finding = Finding(
                 "run.manifest",
                 "a manifest beside the log that says how the run ended",
@@ -78,7 +78,7 @@ def sealed_runs(package: Package) -> tuple[SealedRun, ...]:
 
 def completed_runs(runs: Iterable[SealedRun]) -> list[SealedRun]:
     """Return those of the sealed ``runs`` that completed: that reached or missed the target."""
-    return [run for run in runs if Outcome(str(run.fact("outcome"))).completed]
+    return [run for run in runs if RunOutcome(str(run.fact("outcome"))).completed]
 
 
 def sweep(package: Package) -> None:

@@ -16,28 +16,26 @@ from hybridperf.run.consistency import (
     settle_task,
 )
 from hybridperf.run.coordinator import Coordinator
-from hybridperf.run.ending import Outcome
+from hybridperf.run.ending import RunOutcome, machine_start, stop_on_signals
+from hybridperf.run.files import remove_folder
 from hybridperf.run.folder import (
     attempt_folder,
     completed_runs,
     environment_refusal,
-    left_behind,
     locked,
     output_file,
     require_unchanged,
     sealed_runs,
     sweep,
+    unsealed_attempts,
 )
-from hybridperf.run.machine import machine_start
-from hybridperf.run.predictor_server import PredictorServer
-from hybridperf.run.projected import project_run
+from hybridperf.run.projection import project_run
 from hybridperf.run.provenance import code_hashes
 from hybridperf.run.request import package_of
+from hybridperf.run.rescore import PredictorServer
 from hybridperf.run.resume import resumable_epoch, same_request
 from hybridperf.run.sandbox import mode_of, sandbox_facts
-from hybridperf.run.scratch import remove_folder
 from hybridperf.run.seeds import draw_seed
-from hybridperf.run.signals import stop_on_signals
 from hybridperf.run.spec import RunSpec
 from hybridperf.run.supervise import Observer
 from hybridperf.system.describe import describe_with_torch
@@ -46,14 +44,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hybridperf.log.package import Package
+    from hybridperf.run.attempt import Sealed
     from hybridperf.run.request import RunRequest
-    from hybridperf.run.seal import Sealed
     from hybridperf.tasks.task import Task
 
 __all__ = ["RunSetObserver", "make_run_set"]
 
 #: outcomes of attempts left behind after which the same command goes on
-_MADE_AGAIN: Final = frozenset({Outcome.INTERRUPTED, Outcome.ENVIRONMENT})
+_MADE_AGAIN: Final = frozenset({RunOutcome.INTERRUPTED, RunOutcome.ENVIRONMENT})
 
 
 class RunSetObserver(Observer, Protocol):
@@ -109,7 +107,7 @@ def _carry_out(
     require_same_configuration(sealed_runs(package), request, task)
     around.sealed.update(require_unchanged(package))
     sealed_before = {run.number for run in sealed_runs(package)}
-    for number in left_behind(package):
+    for number in unsealed_attempts(package):
         begun = (attempt_folder(package, number) / "run.json").exists()
         if not begun or number in sealed_before:
             remove_folder(attempt_folder(package, number))
@@ -200,12 +198,12 @@ def _go_on(sealed: Sealed, package: Package) -> None:
     if outcome.completed:
         return
     what = f"attempt {sealed.number} in {package.folder} is sealed as {outcome}: {reason}"
-    if outcome is Outcome.ENVIRONMENT:
+    if outcome is RunOutcome.ENVIRONMENT:
         again = "give the same command again to make the run anew"
         raise UserError(f"{what}; {again}.", ExitCode.ENVIRONMENT)
-    if outcome is Outcome.INTERRUPTED:
+    if outcome is RunOutcome.INTERRUPTED:
         raise UserError(f"{what}; give the same command again to continue.", ExitCode.INTERRUPTED)
-    if outcome is Outcome.REFUSED:
+    if outcome is RunOutcome.REFUSED:
         rescoring = sealed.rescoring
         assert rescoring is not None
         found = "none" if rescoring.quality is None else f"{rescoring.quality:.4f}"

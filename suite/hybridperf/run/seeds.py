@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.evidence.seed_chain import LENGTH, commitment_of, is_link, link_at, seed_of
 from hybridperf.log.chain import GENESIS
-from hybridperf.run.atomic import canonical_json
+from hybridperf.run.files import canonical_json
 from hybridperf.untrusted import read_object, whole
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.log.writer import LogClock  # noqa: TC001 - resolved when a spec is read
 from hybridperf.plan import ParallelPlan
-from hybridperf.run.atomic import canonical_json, write_atomically
+from hybridperf.run.files import canonical_json, write_atomically
 from hybridperf.tasks.overrides import apply_overrides
 from hybridperf.tasks.registry import read_task
 from hybridperf.tasks.schema import build

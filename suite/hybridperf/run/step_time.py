@@ -16,14 +16,13 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
 from hybridperf.log.writer import LogClock
 from hybridperf.run.attempt import write_head
-from hybridperf.run.ending import Outcome
+from hybridperf.run.ending import RunOutcome, stop_on_signals
+from hybridperf.run.files import Scratch
 from hybridperf.run.launcher import launch
-from hybridperf.run.pulse import read_pulse
+from hybridperf.run.processes import read_pulse
 from hybridperf.run.rank_server import RankServer
 from hybridperf.run.request import require_valid
 from hybridperf.run.sandbox import mode_of, sandbox_facts
-from hybridperf.run.scratch import Scratch
-from hybridperf.run.signals import stop_on_signals
 from hybridperf.run.spec import RunSpec
 from hybridperf.run.supervise import supervise
 from hybridperf.tasks.registry import is_of_suite
@@ -32,9 +31,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from hybridperf.run.ending import StopRequest
     from hybridperf.run.request import RunRequest
-    from hybridperf.run.signals import StopRequest
-    from hybridperf.run.supervise import Progress
+    from hybridperf.run.supervise import RunProgress
 
 __all__ = ["StepTime", "measure_steps"]
 
@@ -87,7 +86,7 @@ def _measured(request: RunRequest, folder: Path, steps: int, most: int) -> StepT
             ending = supervise(ranks, server, spec, stop, watch)
     if watch.found is not None:
         return watch.found
-    if ending.outcome is Outcome.INTERRUPTED:
+    if ending.outcome is RunOutcome.INTERRUPTED:
         raise UserError(f"the measurement of {spec.plan} was stopped.", ExitCode.INTERRUPTED)
     reason = ending.reason or "the run ended before its steps could be timed"
     raise UserError(f"plan {spec.plan!r} could not be measured: {reason}.", ExitCode.ENVIRONMENT)
@@ -138,7 +137,7 @@ class _StepWatch:
         self._ended.set()
         self._thread.join()
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: RunProgress) -> None:
         """Take what the supervisor observes, which is too coarse for steps."""
 
     def _watch(self) -> None:

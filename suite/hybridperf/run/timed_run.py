@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 import numpy as np
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.run.access import EvaluationData, TrainingData
+from hybridperf.run.access import EvaluationData, TrainingData, map_array, seal_bytes
 from hybridperf.run.channel import (
     CHANNEL_VARIABLE,
     ChannelError,
@@ -36,9 +36,8 @@ from hybridperf.run.channel import (
     Welcome,
     connect,
 )
-from hybridperf.run.checkpoints import begin_checkpoint, checkpoint_folder, complete_checkpoint
-from hybridperf.run.handover import sealed_copy, shared
-from hybridperf.run.pulse import Pulse
+from hybridperf.run.processes import Pulse
+from hybridperf.run.resume import begin_checkpoint, checkpoint_folder, complete_checkpoint
 from hybridperf.run.spec import (
     RUN_VARIABLE,
     checkpoints_folder,
@@ -61,7 +60,7 @@ if TYPE_CHECKING:
     from hybridperf.run.channel import Channel, Message
     from hybridperf.tasks.task import Block, Task
 
-__all__ = ["OutOfTurnError", "TimedRun", "sealed_weights"]
+__all__ = ["OutOfTurnError", "TimedRun", "seal_weights"]
 
 Answer = TypeVar("Answer", Welcome, Start)
 _NOT_STARTED: Final = f"{CHANNEL_VARIABLE} is not set: start this trainer with 'hybridperf run'"
@@ -155,7 +154,7 @@ class TimedRun:
         if start.train_inputs and start.train_labels and start.evaluation_inputs:
             memory = self._channel.take_descriptor()
             places = (start.train_inputs, start.train_labels, start.evaluation_inputs)
-            inputs, labels, self._held_out = (shared(place, memory) for place in places)
+            inputs, labels, self._held_out = (map_array(place, memory) for place in places)
             self._train = Samples(inputs, labels)
             os.close(memory)
         else:
@@ -267,7 +266,7 @@ class TimedRun:
         Another machine's harness gets no memory of this one: it reads the file that is written.
         """
         if self._channel.local:
-            memory, size = sealed_weights(weights)
+            memory, size = seal_weights(weights)
             self._channel.send(dataclasses.replace(predictions, weights=size), memory)
             os.close(memory)
             return
@@ -293,10 +292,10 @@ class TimedRun:
         return message
 
 
-def sealed_weights(weights: Mapping[str, Tensor]) -> tuple[int, int]:
+def seal_weights(weights: Mapping[str, Tensor]) -> tuple[int, int]:
     """Copy ``weights`` into sealed memory, as a file; return its file descriptor and its bytes."""
     content = _content_of(weights)
-    return sealed_copy(content), len(content)
+    return seal_bytes(content), len(content)
 
 
 def _content_of(weights: Mapping[str, Tensor]) -> bytes:

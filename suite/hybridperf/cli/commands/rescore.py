@@ -12,9 +12,8 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.evidence.predictions import quality_of, read_predictions
 from hybridperf.log import keys
 from hybridperf.log.package import NAME, find_results, only_result, read_result
-from hybridperf.run.again import kept_weights, rescore_sealed
-from hybridperf.run.predictor_server import PredictorServer
-from hybridperf.run.signals import stop_on_signals
+from hybridperf.run.ending import stop_on_signals
+from hybridperf.run.rescore import PredictorServer, find_weights, rescore_sealed
 from hybridperf.tasks.data import load
 from hybridperf.tasks.data.samples import export_data_folder
 from hybridperf.tasks.registry import read_task, task_names, task_path
@@ -98,7 +97,7 @@ def _rows(options: argparse.Namespace, result: Result, path: Path) -> list[dict[
             if run.log.first(keys.ENDING) is not None:
                 continue
             row = _counted(result.package, run, task)
-            weights = kept_weights(result.package, run, options.weights)
+            weights = find_weights(result.package, run, options.weights)
             if weights:
                 trainer = _predictor(options, run, task)
                 again = rescore_sealed(result.package, run, path, trainer, weights, server, stop)

@@ -23,10 +23,10 @@ from hybridperf.report.judged import judged_entries
 from hybridperf.report.terminal import scores_text
 from hybridperf.rules.verdict import UNFINISHED
 from hybridperf.run.coordinator import Coordinator, coordinating
-from hybridperf.run.folder import completed_runs, left_behind, sealed_runs
+from hybridperf.run.folder import completed_runs, sealed_runs, unsealed_attempts
 from hybridperf.run.nodes import Nodes
 from hybridperf.run.participant import participate
-from hybridperf.run.projected import is_projectable, projection_source, with_projected_cuts
+from hybridperf.run.projection import is_projectable, projection_source, with_projected_cuts
 from hybridperf.run.request import RunRequest, package_of, require_valid
 from hybridperf.run.run_set import make_run_set
 from hybridperf.run.sandbox import sandbox_facts
@@ -274,7 +274,7 @@ def _standing(package: Package, wanted: int) -> str:
         return f"{wanted} {'run' if wanted == 1 else 'runs'} to make in {package.folder}"
     runs = sealed_runs(package)
     done = len(completed_runs(runs))
-    ended, begun = len(runs) - done, len(left_behind(package))
+    ended, begun = len(runs) - done, len(unsealed_attempts(package))
     parts = [f"{min(done, wanted)} of {wanted} runs done"]
     parts += [f"{ended} ended early and counted"] if ended else []
     parts += [f"{begun} left behind by an earlier command"] if begun else []

@@ -17,8 +17,8 @@ from hybridperf.log.package import only_result
 from hybridperf.log.rounds import find_packages, read_package
 from hybridperf.report.scaling import scaling_csv, scaling_json, scaling_text
 from hybridperf.rules.check import check_result
-from hybridperf.run.atomic import canonical_json, write_atomically
-from hybridperf.run.ending import Outcome
+from hybridperf.run.ending import RunOutcome
+from hybridperf.run.files import canonical_json, write_atomically
 from hybridperf.run.folder import environment_refusal
 from hybridperf.run.request import require_valid
 from hybridperf.score.scaling import CLAIM, claim_of, scale, side_of
@@ -161,7 +161,7 @@ def _claim(scaling: Scaling) -> None:
 def _status(results: list[Result], findings: list[Finding]) -> ExitCode:
     """Return the exit status that follows from the results made, as ``run`` does."""
     outcomes = {run.fact("outcome") for result in results for run in result.runs}
-    return exit_status(findings, missed=Outcome.TARGET_MISSED in outcomes)
+    return exit_status(findings, missed=RunOutcome.TARGET_MISSED in outcomes)
 
 
 def _counts(text: str) -> tuple[int, ...]:

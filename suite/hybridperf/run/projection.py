@@ -13,11 +13,9 @@ from hybridperf.projection.device import device_timing
 from hybridperf.projection.network import Link, Network, known_systems
 from hybridperf.projection.project import stated
 from hybridperf.projection.search import Work
-from hybridperf.run.atomic import canonical_json
-from hybridperf.run.profiles import cached_profile
+from hybridperf.run.files import canonical_json
+from hybridperf.run.profiles import cached_profile, cached_units, has_module
 from hybridperf.run.request import require_valid
-from hybridperf.run.trainer_answers import answers
-from hybridperf.run.unit_tables import known_units
 from hybridperf.system.accelerators import device_memory_bytes, usable_devices
 from hybridperf.system.catalog import find_accelerator
 from hybridperf.tasks.registry import is_of_suite, read_task
@@ -26,13 +24,7 @@ if TYPE_CHECKING:
     from hybridperf.projection.units import UnitTable, UnitTiming
     from hybridperf.run.request import RunRequest
 
-__all__ = [
-    "Source",
-    "is_projectable",
-    "project_run",
-    "projection_source",
-    "with_projected_cuts",
-]
+__all__ = ["Source", "is_projectable", "project_run", "projection_source", "with_projected_cuts"]
 
 _MODULES: Final = ("units", "profile")  #: of a trainer whose tasks can be projected
 _NO_LINK: Final = Link(0.0, math.inf)  #: what one rank sends takes no time
@@ -53,12 +45,12 @@ def is_projectable(request: RunRequest) -> bool:
     trainer = read_task(request.task_path).trainer
     if request.launched != trainer:
         return False
-    return is_of_suite(request.task_path) or all(answers(trainer, each) for each in _MODULES)
+    return is_of_suite(request.task_path) or all(has_module(trainer, each) for each in _MODULES)
 
 
 def projection_source(request: RunRequest) -> Source | None:
     """Return what is known of times on this machine for the request's task and precision."""
-    if not is_projectable(request) or (units := known_units(request.task_path)) is None:
+    if not is_projectable(request) or (units := cached_units(request.task_path)) is None:
         return None
     return _measured(request, units) or _modelled(request, units)
 
