@@ -79,8 +79,10 @@ class Saboteur:
         for name in ("fsync", "fchmod"):
             setattr(system, name, self.step(getattr(os, name)))
         system.fdopen = self.open
-        patch.setattr(atomic, "os", system)
-        patch.setattr(atomic, "tempfile", SimpleNamespace(mkstemp=self.step(tempfile.mkstemp)))
+        patch.setattr(files, "os", system)
+        temporary = SimpleNamespace(**vars(tempfile))
+        temporary.mkstemp = self.step(tempfile.mkstemp)
+        patch.setattr(files, "tempfile", temporary)
         patch.setattr(Path, "replace", self.step(Path.replace))
 
 
