@@ -69,15 +69,15 @@ _STATUS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all attempts of one command share."""
+    """The context that all attempts of one command share."""
 
     package: Package
-    command: str  #: that makes the result, for the manifest
+    command: str  #: command that makes the result, for the manifest
     stop: StopRequest
     observer: Observer
     peers: Coordinator
     predictors: PredictorServer
-    sealed: dict[str, str] = field(default_factory=dict)  #: hashes by file name, of this result
+    sealed: dict[str, str] = field(default_factory=dict)  #: hashes of the result's files by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +107,15 @@ class Sealed:
 
 @dataclass(slots=True)
 class Attempt:
-    """The attempt to make the run ``spec``."""
+    """An attempt to make the run ``spec``."""
 
     spec: RunSpec
     surroundings: Surroundings
-    imported: dict[str, str] = field(default_factory=dict)  #: files by names of modules
+    imported: dict[str, str] = field(default_factory=dict)  #: files of the ranks' modules by name
 
     @classmethod
-    def left_behind(cls, number: int, surroundings: Surroundings) -> Attempt:
-        """Return the attempt that an earlier harness started and did not seal.
+    def read(cls, number: int, surroundings: Surroundings) -> Attempt:
+        """Read the attempt that an earlier harness started and did not seal.
 
         Raises:
             UserError: as `RunSpec.read`.
@@ -150,9 +150,9 @@ class Attempt:
     def finish(self, number: int) -> Sealed:
         """Seal the attempt that an earlier harness started, whichever step it has reached.
 
-        If that harness ended before the attempt did, the attempt counts as interrupted, or as
-        failed with the machine if that was started again or its disk was full. Its files count only
-        if the log agrees with them, because the trainer could have written them too.
+        If that harness ended before the attempt did, the attempt counts as interrupted, or as a
+        failure of the machine if the machine was restarted or its disk was full. The attempt's
+        files count only if the log agrees with them: the trainer could have written them too.
 
         Raises:
             UserError: exit status 4 if the predictor was killed, 5 if interrupted while the model
@@ -173,7 +173,7 @@ class Attempt:
         return self._score_and_seal(ending)
 
     def _make_room(self, ending: Ending) -> None:
-        """Remove what the trainer wrote if the machine failed: it may be what filled the disk."""
+        """Remove the trainer's files if the machine failed: they may have filled the disk."""
         if ending.outcome is RunOutcome.ENVIRONMENT:
             with contextlib.suppress(OSError):  # it is gone already
                 remove_folder(self.spec.work)
@@ -238,7 +238,7 @@ class Attempt:
     def _withdrawn(self, reason: str) -> UserError:
         """Remove the attempt, whose clock did not start, and return the error that says so.
 
-        Nothing is gained by that: the next attempt has the same seed.
+        Nobody gains by it: the next attempt has the same seed.
         """
         printed = output_file(self.surroundings.package, self.spec.attempt)
         with contextlib.suppress(FileNotFoundError):
@@ -253,8 +253,8 @@ class Attempt:
     def _score_and_seal(self, ending: Ending) -> Sealed:
         """Rescore the model, and make the attempt part of its result.
 
-        The sealed log and hashes of weights are those from before the predictor started; if the
-        predictor changed any of them, the attempt is refused.
+        Log and weights are read before the predictor starts; if the predictor changed any of them,
+        the attempt is refused.
         """
         spec, around = self.spec, self.surroundings
         rescoring, weights = None, weights_sha256(spec)
@@ -293,7 +293,7 @@ class Attempt:
 
 
 def write_head(spec: RunSpec) -> None:
-    """Write the log's entries known before launch, and start the initialisation interval.
+    """Write the log's entries that are known before launch, and start the initialisation interval.
 
     The data is dropped from the page cache first (MLPerf Training rules 6.1); importing packages
     is part of initialisation.
@@ -339,15 +339,15 @@ def _mlperf_hyperparameters(task: Task) -> dict[str, object]:
 def disagreement(spec: RunSpec, number: int) -> str:
     """Return how run.json differs from the head of the log, or ``""`` if they agree."""
     log = read_log(spec.log)
-    stated: list[tuple[str, object, object]] = [
+    facts: list[tuple[str, object, object]] = [
         ("attempt", spec.attempt, number),
         ("seed", spec.seed, log.value(keys.SEED)),
         ("plan", spec.plan, log.value(keys.PLAN)),
         ("division", spec.division, log.value(keys.SUBMISSION_DIVISION)),
     ]
-    for name, found, expected in stated:
+    for name, found, expected in facts:
         if found != expected and expected is not None:  # a log may end before its first lines
-            return f"run.json was changed: its {name} is not that of the log"
+            return f"run.json was changed: its {name} differs from the log's"
     return ""
 
 
@@ -367,7 +367,7 @@ def _noted_ending(spec: RunSpec) -> Ending:
 
 
 def _remove_refused_files(spec: RunSpec) -> str:
-    """Remove what the trainer wrote and the harness does not read; return what was removed."""
+    """Remove irregular and oversized files of the trainer; return a clause that names them."""
     return remove_irregular_files(spec) or remove_excess_weights(spec)
 
 
@@ -382,8 +382,8 @@ def seal(
 ) -> Sealed:
     """Make the attempt ``spec``, which has ended, part of the result ``package``.
 
-    ``facts`` are added to the manifest, and the new hashes to ``sealed``: those of log, manifest
-    and the predictions that ``facts`` name. After this the attempt's folder is gone.
+    ``facts`` are added to the manifest. The hashes of log, manifest and the predictions that
+    ``facts`` name are added to ``sealed``. The attempt's folder is removed.
 
     Raises:
         OSError: if the disk is full; sealing can then be repeated.
@@ -402,8 +402,8 @@ def seal(
     content = canonical_json(manifest)
     write_atomically(manifest_file, content)
     digests = {text.name: log_sha256, manifest_file.name: sha256(content).hexdigest()}
-    if isinstance(kept := facts.get("predictions"), dict):
-        digests[str(kept["path"])] = str(kept["sha256"])
+    if isinstance(predictions := facts.get("predictions"), dict):
+        digests[str(predictions["path"])] = str(predictions["sha256"])
     add_hashes(package, digests, sealed)
     write_atomically(text, closed)  # the seal: last, so that a sealed attempt is complete
     remove_folder(Path(spec.folder))
@@ -411,7 +411,7 @@ def seal(
 
 
 def _closed_log(spec: RunSpec, ending: Ending) -> bytes:
-    """Return the log to publish; that of an incomplete run gets an entry with the reason.
+    """Return the log to publish; the log of an incomplete run gets an entry with the reason.
 
     The attempt's own log is not changed, so that sealing can be repeated after a full disk.
     """
@@ -469,7 +469,7 @@ def _manifest(
 
 
 def remove_irregular_files(spec: RunSpec) -> str:
-    """Remove whatever is not a regular file where the harness expects one.
+    """Remove links, pipes and folders where the harness expects regular files.
 
     Through a link the harness would truncate or publish another file; reading a pipe would block.
     Returns a clause that names the replaced files, or ``""`` if there are none. Call it after
@@ -479,7 +479,7 @@ def remove_irregular_files(spec: RunSpec) -> str:
     for path in _expected_files(spec):
         kind = _kind(path)
         if kind not in {"", "a regular file"}:
-            _remove(path)
+            remove_folder(path) if kind == "a folder" else path.unlink()
             found.append(f"{path.relative_to(spec.folder)}, which is {kind}")
     return f"the trainer replaced {', '.join(found[:3])}" if found else ""
 
@@ -505,10 +505,3 @@ def _kind(path: Path) -> str:
         return "a regular file" if status.st_nlink == 1 else "a file with other names"
     kinds = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe"}
     return kinds.get(stat.S_IFMT(status.st_mode), "no regular file")
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        remove_folder(path)
-    else:
-        path.unlink()

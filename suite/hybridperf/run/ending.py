@@ -87,7 +87,7 @@ class RunOutcome(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a run ended, with the times measured by the supervisor's own clock."""
+    """The end of a run, with the times by the supervisor's own clock."""
 
     outcome: RunOutcome
     reason: str = ""  #: one clause; empty if the run ended by itself
@@ -177,12 +177,12 @@ def read_output(path: Path) -> str:
 
 
 def first_failure(rank: int, status: int) -> str:
-    """Return the line by which the output says which rank failed first, for `explain_crash`."""
+    """Return the output's line that names the rank that failed first, for `explain_crash`."""
     return f"\nFirst failure: rank {rank}, exit status {status}"
 
 
 def explain_crash(output: str, status: int) -> str:
-    """Diagnose from the ranks' output and exit status why they ended; return one clause."""
+    """Return the cause of a crash, from the ranks' output and exit status, as one clause."""
     who, code = "the trainer", status
     if found := _ROOT_CAUSE.search(output):
         who, code = f"rank {found[1] or found[3]}", int(found[2] or found[4])
@@ -197,15 +197,15 @@ def explain_crash(output: str, status: int) -> str:
 
 def strip_exception_text(reason: str) -> str:
     """Return the ``reason`` of a crash with the type of its exception, but without its text."""
-    who, failed, said = reason.partition(_FAILED)
+    who, failed, exception = reason.partition(_FAILED)
     if not failed:
         return reason
-    stated = _TYPE.match(said)
-    return f"{who}{failed}{stated[0] if stated else 'an exception'}"
+    kind = _TYPE.match(exception)
+    return f"{who}{failed}{kind[0] if kind else 'an exception'}"
 
 
 def is_lost_peer(reason: str) -> bool:
-    """Return whether ``reason`` is a lost connection, so that the cause is on another rank."""
+    """Return whether ``reason`` is a lost connection, whose cause is on another rank."""
     return _LOST_PEER.search(reason) is not None
 
 

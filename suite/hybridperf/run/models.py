@@ -55,7 +55,7 @@ _MOST_PARTS: Final = 1000  #: whose names and hashes the manifest lists
 
 @dataclass(slots=True)
 class _Model:
-    """The weights that predicted at an evaluation, and what they predicted."""
+    """The weights at an evaluation, and their predictions."""
 
     epoch: int
     classes: NDArray[np.int64]  #: in the order of the data set
@@ -64,11 +64,12 @@ class _Model:
 
 @dataclass(slots=True)
 class Models:
-    """Weights handed over in the run ``spec``: of the last evaluation, and of one drawn before."""
+    """The weights of the last evaluation of the run ``spec``, and of an earlier one at random."""
 
     spec: RunSpec
-    _parts: dict[int, int] = field(default_factory=dict)  # of the evaluation in progress, by rank
-    _sizes: dict[int, int] = field(default_factory=dict)  # in bytes
+    # Descriptors and bytes of the evaluation in progress, by rank.
+    _parts: dict[int, int] = field(default_factory=dict)
+    _sizes: dict[int, int] = field(default_factory=dict)
     _last: _Model | None = None
     _drawn: _Model | None = None
     _before: int = 0  # evaluations before the last, from which one is drawn
@@ -77,7 +78,7 @@ class Models:
         """Take the weights of ``rank``: sealed memory of ``size`` bytes.
 
         Raises:
-            ValueError: if it is not, or if there are more bytes than a model can have.
+            ValueError: if the memory is another, or there are more bytes than a model can have.
         """
         if (before := self._parts.get(rank)) is not None:  # of an evaluation that was refused
             os.close(before)
@@ -91,9 +92,9 @@ class Models:
             raise ValueError(f"{total} bytes of weights, where {most} is the most {why}")
 
     def conclude(self, epoch: int, classes: NDArray[np.int64]) -> dict[str, int]:
-        """Note that the weights taken predicted ``classes`` after ``epoch``.
+        """Note that the weights of the evaluation after ``epoch`` predicted ``classes``.
 
-        Returns how many ranks handed over how many bytes; nothing if none did.
+        Returns the number of ranks that handed weights over, and of bytes; nothing without weights.
         """
         if self._last is not None:
             self._before += 1
@@ -108,9 +109,9 @@ class Models:
         return found if self._last is not None else {}
 
     def save(self) -> None:
-        """Write them where they are scored, once no process of the run is left.
+        """Write the models to the folders for rescoring, once no process of the run is left.
 
-        What the trainer itself has written there is replaced if it handed over the last model.
+        The last model replaces the files that the trainer itself wrote there.
         """
         if self._last is None:
             return
@@ -155,10 +156,9 @@ def weights_sha256(spec: RunSpec) -> dict[str, str]:
 
 
 def most_weights_bytes(spec: RunSpec, parts: int) -> tuple[int, str]:
-    """Return the most bytes that weights in so many ``parts`` may have, and why.
+    """Return the upper limit of the bytes of weights in ``parts`` files, and its reason.
 
-    In the closed division the task's tensors say how large they can be. Too many parts, or parts
-    with long names, would make a manifest that nobody reads.
+    In the closed division the limit follows from the task's tensors.
     """
     values = tensor_values(spec.task()) if spec.division == "closed" else None
     if values is None:
@@ -168,7 +168,10 @@ def most_weights_bytes(spec: RunSpec, parts: int) -> tuple[int, str]:
 
 
 def remove_excess_weights(spec: RunSpec) -> str:
-    """Remove final weights that are too large to be read and copied; return what was removed."""
+    """Remove final weights that exceed the limits on size and number; return what was removed.
+
+    Too many parts, or parts with long names, would make a manifest that nobody reads.
+    """
     parts = weights_parts(spec.weights)
     odd = next((path.name for path in parts if not NAME.fullmatch(path.name)), None)
     if odd is not None or len(parts) > _MOST_PARTS:
@@ -185,7 +188,7 @@ def remove_excess_weights(spec: RunSpec) -> str:
 
 
 def model_mismatch(spec: RunSpec) -> str:
-    """Return why a closed run's final weights are not the task's model; ``""`` if they are."""
+    """Return how a closed run's final weights differ from the task's model; ``""`` if equal."""
     accepted = accepted_tensors(spec.task())
     if spec.division != "closed" or not accepted:
         return ""
@@ -201,9 +204,9 @@ def model_mismatch(spec: RunSpec) -> str:
 
 
 def keep_model(spec: RunSpec, package: Package) -> dict[str, object]:
-    """Keep the predictions of a scored run, and its weights if asked for, in the result's folder.
+    """Publish the predictions of a scored run, and its weights if requested, with the result.
 
-    Returns the facts for the run's manifest; the seal lists the hash of the predictions.
+    Returns the facts for the run's manifest; SHA256SUMS lists the predictions.
 
     Raises:
         OSError: if the disk is full.

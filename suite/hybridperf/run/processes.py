@@ -79,8 +79,8 @@ def read_pulse(path: Path, ranks: int) -> list[int]:
 def processes_of(run: Path, node: int = 0, harness: int | None = None) -> list[psutil.Process]:
     """Return the processes that ``node`` started for the run whose specification is ``run``.
 
-    They are identified by environment variables, which child processes inherit. With ``harness``,
-    only those started by the harness with this process id are returned.
+    They are identified by environment variables, which child processes inherit. ``harness``
+    selects the processes that the harness with this process id has started.
     """
     found = []
     for process in psutil.process_iter():
@@ -165,10 +165,10 @@ def end_descendants() -> None:
 
 @dataclass(slots=True)
 class StoppedProcesses:
-    """Continues what a signal from outside has stopped: the process ``root``, and descendants.
+    """Continues ``root`` and its descendants when a signal from outside has stopped them.
 
-    Nobody else would, and the run would wait for them until some limit of time. They are looked
-    for only while nothing moves, since that reads the state of every process.
+    Else the run would wait for them until a limit of time. It looks for stopped processes only
+    while there is no progress, since it reads the state of every process.
     """
 
     root: int
@@ -176,7 +176,7 @@ class StoppedProcesses:
     _moved_s: float = field(default_factory=time.monotonic)
 
     def look(self, progress: object = None) -> None:
-        """Send SIGCONT to the stopped ones if ``progress`` has been the same for 2 s."""
+        """Send SIGCONT to stopped processes if ``progress`` has been the same for 2 s."""
         now_s = time.monotonic()
         if progress != self._progress:
             self._progress, self._moved_s = progress, now_s
@@ -190,7 +190,7 @@ class StoppedProcesses:
 
 
 def processor_seconds(roots: Iterable[int]) -> float | None:
-    """Return the processor time of ``roots`` and of all that they started; None if unknown.
+    """Return the processor time of ``roots`` and their descendants, in seconds; None if unknown.
 
     The kernel counts it, in steps of 10 ms on most systems. Source: proc_pid_stat(5).
     """

@@ -24,7 +24,7 @@ from hybridperf.projection.units import UnitTable, load_units
 from hybridperf.run import child
 from hybridperf.run.files import Scratch, canonical_json, write_atomically
 from hybridperf.run.launcher import child_environment, local_command, python_command
-from hybridperf.run.provenance import code_hashes, package_folder
+from hybridperf.run.provenance import code_hashes, has_module
 from hybridperf.run.sandbox import sandbox_facts
 from hybridperf.run.spec import RunSpec
 from hybridperf.system.accelerators import probe_accelerators
@@ -43,7 +43,6 @@ __all__ = [
     "cache_folder",
     "cached_profile",
     "cached_units",
-    "has_module",
     "measure_profile",
     "profiled_microbatches",
     "units_of",
@@ -184,14 +183,6 @@ def _measure(path: Path, task: Task, ranks: int, precision: str) -> Profile:
         raise _refusal(
             task, "profile.file", f"a profile of {task.trainer}.{_PROFILE}", error
         ) from error
-
-
-def has_module(trainer: str, module: str) -> bool:
-    """Return whether the package ``trainer`` has ``module``."""
-    try:
-        return (package_folder(trainer) / f"{module}.py").exists()
-    except ModuleNotFoundError:
-        return False
 
 
 def ask_trainer(

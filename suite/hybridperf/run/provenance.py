@@ -10,7 +10,6 @@ import base64
 import functools
 import hashlib
 import importlib.machinery
-import importlib.metadata
 import os
 import re
 import subprocess
@@ -30,6 +29,7 @@ __all__ = [
     "code_hashes",
     "compiled_folders",
     "file_sha256",
+    "has_module",
     "import_facts",
     "package_folder",
     "packages_sha256",
@@ -84,7 +84,7 @@ def packages_sha256() -> str:
 
 
 def code_hashes(trainer: str) -> dict[str, object]:
-    """Return what must be equal for two runs to have the same code."""
+    """Return the facts that are equal for two runs of the same code."""
     code = code_facts(trainer)
     return {key: code[key] for key in ("trainer", "trainer_sha256", "suite_sha256")}
 
@@ -111,8 +111,16 @@ def package_folder(package: str) -> Path:
     return Path(origin).parent
 
 
+def has_module(package: str, module: str) -> bool:
+    """Return whether ``package`` exists and has ``module``."""
+    try:
+        return (package_folder(package) / f"{module}.py").exists()
+    except ModuleNotFoundError:
+        return False
+
+
 def top_folder(package: str) -> Path:
-    """Return the folder of the package that holds ``package``, or its own if none does.
+    """Return the folder of the outermost package around ``package``.
 
     Raises:
         ModuleNotFoundError: if there is no such package.
@@ -122,14 +130,14 @@ def top_folder(package: str) -> Path:
 
 
 def compiled_folders(folder: Path) -> list[Path]:
-    """Return the folders below ``folder`` that hold what Python has compiled."""
+    """Return the folders of bytecode below ``folder``."""
     return [each for each in _folders(folder) if each.name == _COMPILED and each != folder]
 
 
 def _folder_sha256(folder: Path) -> str:
     """Return one hash of the names and contents of all files below ``folder``.
 
-    Only what Python has compiled is left out, which no process of a run reads.
+    Bytecode is left out: no process of a run reads it.
     """
     compiled = set(compiled_folders(folder))
     digest = hashlib.sha256()
@@ -140,7 +148,7 @@ def _folder_sha256(folder: Path) -> str:
 
 
 def _folders(folder: Path) -> Iterator[Path]:
-    """Yield ``folder`` and all below it, however deep, and once each that links lead to."""
+    """Yield ``folder`` and all folders below it, however deep; the target of links only once."""
     left, entered = [folder], set()
     while left:
         each = left.pop()
@@ -166,9 +174,11 @@ def _output(*command: str) -> str:
 
 
 def import_facts(files: Mapping[str, str], packages: Iterable[str]) -> dict[str, object]:
-    """Return what the manifest says of the modules that ranks imported.
+    """Return the manifest's facts about the modules that ranks imported.
 
-    ``files`` are their paths by name, as ranks state them; ``packages`` are hashed whole.
+    ``files`` are their paths by name, as ranks state them; ``packages`` are hashed whole. Python's
+    own library has one hash; modules that an installer recorded, with the same content, are not
+    listed.
     """
     own = [os.path.realpath(top_folder(package)) for package in packages]
     library = [os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
@@ -198,7 +208,7 @@ def _inside(path: Path, folders: Iterable[str]) -> bool:
 
 @functools.cache
 def _sha256(path: Path, _changed_ns: int, _size: int) -> str:
-    """Return the SHA-256 of a file that has not changed since it was last asked for."""
+    """Return the SHA-256 of a file, cached until its change time or size changes."""
     with open_bounded(path, MODULE_CAP_BYTES) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # it has readinto
 
@@ -206,6 +216,8 @@ def _sha256(path: Path, _changed_ns: int, _size: int) -> str:
 @functools.cache
 def _recorded() -> dict[str, str]:
     """Return the SHA-256 of every file of code that an installer recorded, by real path."""
+    import importlib.metadata  # as in `packages_sha256`
+
     found = {}
     for package in importlib.metadata.distributions():
         base = os.path.realpath(str(package.locate_file("")))

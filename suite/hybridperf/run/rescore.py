@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.evidence.predictions import encoded
-from hybridperf.findings import Finding
 from hybridperf.log import keys
 from hybridperf.log.package import NAME, result_names
 from hybridperf.log.reader import read_log
@@ -73,18 +72,18 @@ _FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHU
 
 @dataclass(frozen=True, slots=True)
 class Rescoring:
-    """The quality that the trainer reported and the one that the harness computed."""
+    """The quality that was reported on the clock, and the quality that rescoring found."""
 
     reported: float
     quality: float | None  #: None if the model could not be scored
     tolerance: float  #: largest accepted absolute difference of the two
     problem: str = ""  #: why the quality was not reproduced; empty if it was
-    earlier: Earlier | None = None  #: of the model of an evaluation before the last
+    earlier: Earlier | None = None  #: rescoring of a model of an evaluation before the last
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """The quality of a model handed over before the last, drawn at random after the run."""
+    """The quality of a model of an earlier evaluation, which was drawn at random after the run."""
 
     epoch: int
     reported: float
@@ -94,10 +93,9 @@ class Earlier:
 def rescore(spec: RunSpec, server: PredictorServer, stop: StopRequest) -> Rescoring | None:
     """Compute the quality of the final weights and compare it with the last evaluation's.
 
-    Where the harness has the predictions of that evaluation, the new ones must be the same but for
-    a share of the task's tolerance. Where ranks handed over the models of evaluations before, the
-    one that was drawn must predict what was predicted then, likewise. Returns None if ``stop`` was
-    requested meanwhile.
+    Where the harness has the predictions of that evaluation, at most a share of the task's
+    tolerance may differ. Where ranks handed over the models of earlier evaluations, the same holds
+    for the model that was drawn. Returns None if ``stop`` was requested meanwhile.
 
     Raises:
         OSError: if the disk is full.
@@ -119,7 +117,7 @@ def rescore(spec: RunSpec, server: PredictorServer, stop: StopRequest) -> Rescor
 
 
 def _reported(spec: RunSpec) -> float:
-    """Return the quality that the log states of the model."""
+    """Return the quality of the model according to the log."""
     for entry in reversed(read_log(spec.log).all(keys.EVAL_ACCURACY)):
         if spec.epoch in {None, entry.metadata.get("epoch_num")}:
             return float(number(entry.value) or 0.0)
@@ -127,7 +125,7 @@ def _reported(spec: RunSpec) -> float:
 
 
 def _score(spec: RunSpec, server: PredictorServer, stop: StopRequest) -> Rescoring | None:
-    """Score the model of ``spec``: the final one, or that of its epoch; see `rescore`."""
+    """Score the model of ``spec``: the final model, or the model of its epoch; see `rescore`."""
     task, reported = spec.task(), _reported(spec)
     tolerance = task.quality.rescoring_tolerance
     if problem := model_mismatch(spec):
@@ -162,7 +160,7 @@ def _score(spec: RunSpec, server: PredictorServer, stop: StopRequest) -> Rescori
 
 
 def _prepare(spec: RunSpec, held_out: Samples) -> Shuffle | None:
-    """Make the predictor's folder, with inputs in an order of their own if it is handed them."""
+    """Make the predictor's folder, with shuffled inputs unless the predictor reads the data."""
     import numpy as np
 
     if spec.scoring.exists():
@@ -203,15 +201,15 @@ def _compare(
 
 
 def find_weights(package: Package, run: SealedRun, elsewhere: Path | None) -> dict[str, Path]:
-    """Return the files of a run's final weights by the names of their parts; empty if none is kept.
+    """Return the files of a run's published weights by the names of their parts; empty if none.
 
-    They stand beside the log, or under the same names in the folder ``elsewhere``.
+    They are in the folder of the log, or under the same names in the folder ``elsewhere``.
 
     Raises:
-        UserError: exit status 3 if one is missing, or is not the one that the manifest names.
+        UserError: exit status 3 if a file is missing, or has another hash than in the manifest.
     """
-    stated = run.fact("weights_sha256")
-    parts = stated if isinstance(stated, dict) else {}
+    hashes = run.fact("weights_sha256")
+    parts = hashes if isinstance(hashes, dict) else {}
     folder = elsewhere or package.folder
     paths = {str(name): folder / f"weights_{run.number}_{name}" for name in parts}
     if elsewhere is None and not any(path.exists() for path in paths.values()):
@@ -220,10 +218,14 @@ def find_weights(package: Package, run: SealedRun, elsewhere: Path | None) -> di
         regular = NAME.fullmatch(name) and path.is_file() and not path.is_symlink()
         found = file_sha256(path) if regular else "no such file"
         if found != parts[name]:
-            expected = f"weights with SHA-256 {parts[name]!s:.12}..."
-            remedy = "fetch what was published with the result"
-            finding = Finding("rescore.weights", expected, f"{found:.12}", remedy, str(path))
-            raise UserError(finding, ExitCode.INVALID)
+            raise UserError.of(
+                "rescore.weights",
+                f"weights with SHA-256 {parts[name]!s:.12}...",
+                f"{found:.12}",
+                "fetch the weights that were published with the result",
+                path=str(path),
+                exit_code=ExitCode.INVALID,
+            )
     return paths
 
 
@@ -236,7 +238,7 @@ def rescore_sealed(
     server: PredictorServer,
     stop: StopRequest,
 ) -> Rescoring | None:
-    """Predict from ``weights`` of a sealed run of the task file ``task``, and count.
+    """Rescore a sealed run of the task file ``task`` from its ``weights``.
 
     ``trainer`` is the package of the predictor; in the closed division it is the task's own.
     Returns None if ``stop`` was requested meanwhile.

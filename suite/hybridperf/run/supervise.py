@@ -60,17 +60,17 @@ class Observer(Protocol):
 
 @dataclass(slots=True)
 class _Watch:
-    """What the supervisor has observed so far; times are of `time.monotonic`."""
+    """The supervisor's observations so far; times are of `time.monotonic`."""
 
     launched_s: float
     resumed_s: float | None = None  #: run_start of a resumed run, by the clock of its log
-    offset: int = 0  #: bytes of the log read so far
+    offset: int = 0  #: number of bytes of the log read so far
     started_s: float | None = None
     stopped_s: float | None = None
     reached: bool = False
     epoch: int = 0
     quality: float | None = None
-    problem: str = ""  #: why the log cannot be read
+    problem: str = ""  #: reason why the log cannot be read
     batches: list[int] = field(default_factory=list)  #: [rank]: batches begun
     alive_s: list[float] = field(default_factory=list)  #: [rank]: time of the last progress
 
@@ -81,7 +81,7 @@ class _Watch:
         peers: Coordinator | None = None,
         written_s: Mapping[str, float] | None = None,
     ) -> None:
-        """Read what is new; ``written_s`` says when the harness wrote a key, where it did."""
+        """Read new entries and progress; ``written_s`` has the times of the harness's entries."""
         now_s = time.monotonic()
         self.alive_s = self.alive_s or [now_s] * ranks
         try:
@@ -112,7 +112,7 @@ class _Watch:
                 self.alive_s[rank] = now_s
 
     def silent_ranks(self, longest_s: float) -> list[int]:
-        """Return the ranks that have made progress before, but none for ``longest_s``.
+        """Return the ranks that have made no progress for ``longest_s``, after earlier progress.
 
         If the trainer records no progress at all, rank 0 is judged by new entries of its log.
         """
@@ -198,7 +198,7 @@ def _await_end(
     observer: Observer,
     peers: Coordinator | None,
 ) -> tuple[RunOutcome, str] | None:
-    """Wait for the ranks to end; return outcome and reason if the run must be ended instead."""
+    """Wait for the ranks to end; return outcome and reason if the harness must end the run."""
     limits, ranks = spec.task().limits, spec.parallel_plan().ranks
     observed_s, stopped = 0.0, StoppedProcesses(process.pid)
     while process.poll() is None:
@@ -247,7 +247,7 @@ def _over_limit(watch: _Watch, limits: Limits) -> tuple[RunOutcome, str] | None:
 
 
 def _describe_silence(silent: list[int], batches: list[int], silence_s: float) -> str:
-    """Name the rank that is behind the others, which wait for it or continue without it."""
+    """Return the reason of a silent run, which names the rank that is behind the others."""
     if len(silent) < len(batches):
         ranks = ", ".join(map(str, silent))
         return f"rank {ranks} made no progress for {silence_s:g} s while others did"
