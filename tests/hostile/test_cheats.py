@@ -167,7 +167,7 @@ def test_what_a_trainer_whispers_reaches_nobody(tried: Tried, name: str) -> None
         ("changes the weights while it predicts", 3, "part_0.safetensors'"),
         ("writes the log while it predicts", 3, "log.txt'"),
         ("trains after the clock", 3, "the quality did not come back"),
-        ("saves another model", 3, "% of the predictions are not those of the last evaluation"),
+        ("saves another model", 3, "% of the predictions differ from the last evaluation"),
         ("stops after one epoch", 4, "report() takes one prediction for every sample"),
         ("a pipe for weights", 4, "the trainer replaced work/weights/part_0.safetensors"),
     ],

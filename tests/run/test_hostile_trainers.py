@@ -231,7 +231,7 @@ def test_nothing_is_sealed_beside_an_edited_result(bench: Bench, name: str) -> N
     done = bench.run(runs=2)
 
     assert done.code == 3
-    assert "restore what was sealed, or choose another folder with --out" in done.sentence
+    assert "restore the sealed files, or choose another folder with --out" in done.sentence
     kept = {each: each.read_bytes() for each in before if each.name != ".lock"}
     assert kept == {each: text for each, text in before.items() if each.name != ".lock"}
     assert read_log(next(bench.out.rglob("result_0.txt"))).entries

@@ -1,4 +1,4 @@
-"""The samples of a run: what the trainer reads, and the sealed memory that hands it over.
+"""The samples of a run as the trainer reads them, and the sealed memory that hands them over.
 
 The harness hands over samples, as arrays; ranks hand over weights, as files. Neither side can
 change memory that is sealed.

@@ -61,10 +61,11 @@ __all__ = [
     "write_head",
 ]
 
+#: status of run_stop by outcome
 _STATUS: Final = {
     RunOutcome.SUCCESS: "success",
     RunOutcome.TARGET_MISSED: "aborted",
-}  #: of run_stop
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +248,7 @@ class Attempt:
         what = f"{self._name} ended before its clock started, and does not count: {reason}"
         again = "mend that and give the same command again"
         return UserError(
-            f"{what}; what the ranks printed is in {printed}; {again}.", ExitCode.ENVIRONMENT
+            f"{what}; the output of the ranks is in {printed}; {again}.", ExitCode.ENVIRONMENT
         )
 
     def _score_and_seal(self, ending: Ending) -> Sealed:
@@ -357,7 +358,7 @@ def _noted_ending(spec: RunSpec) -> Ending:
         ending = build(Ending, read_object(spec.ending), path=str(spec.ending))
     except (OSError, ValueError, UserError):
         return Ending(
-            RunOutcome.CRASHED, "ending.json was changed: it is not what the harness writes"
+            RunOutcome.CRASHED, "ending.json was changed: the harness writes another format"
         )
     stopped = read_log(spec.log).first(keys.RUN_STOP)
     status = None if stopped is None else stopped.metadata.get("status")

@@ -67,7 +67,7 @@ def sealed_runs(package: Package) -> tuple[SealedRun, ...]:
         if run.fact("outcome") not in list(RunOutcome):
             raise UserError.of(
                 "run.manifest",
-                "a manifest beside the log that says how the run ended",
+                "a manifest beside the log with the outcome of the run",
                 "none",
                 "put it back, or choose another folder with --out",
                 path=run.log.path,
@@ -147,7 +147,7 @@ def add_hashes(package: Package, digests: Mapping[str, str], sealed: dict[str, s
 
 def _changed(path: Path, what: str) -> UserError:
     expected, _, found = what.partition(", found ")
-    remedy = "restore what was sealed, or choose another folder with --out"
+    remedy = "restore the sealed files, or choose another folder with --out"
     return UserError.of(
         "run.sums", expected, found, remedy, path=str(path), exit_code=ExitCode.INVALID
     )
@@ -194,7 +194,7 @@ def locked(package: Package) -> Iterator[None]:
 def environment_refusal(error: OSError, path: Path) -> UserError:
     """Return the error, with a remedy, for a write to ``path`` that failed with ``error``."""
     remedies = {
-        errno.ENOSPC: "free some space and give the same command again; what was measured is kept",
+        errno.ENOSPC: "free some space and give the same command again; completed runs are kept",
         errno.EDQUOT: "free some of your quota and give the same command again",
         errno.EROFS: "choose a writable folder with --out",
         errno.EACCES: "choose a folder that you may write with --out",

@@ -48,8 +48,8 @@ __all__ = [
 ]
 
 _PIECE_BYTES: Final = 2**24
-_NUMBER_BYTES: Final = 8  #: of the widest type of tensors
-_MARGIN_BYTES: Final = 2**20  #: of a file, for names and shapes
+_NUMBER_BYTES: Final = 8  #: bytes of the widest type of a tensor
+_MARGIN_BYTES: Final = 2**20  #: bytes of a file for names and shapes
 _MOST_PARTS: Final = 1000  #: whose names and hashes the manifest lists
 
 
@@ -58,7 +58,7 @@ class _Model:
     """The weights at an evaluation, and their predictions."""
 
     epoch: int
-    classes: NDArray[np.int64]  #: in the order of the data set
+    classes: NDArray[np.int64]  #: [sample] or [sample, label], in the order of the data
     parts: dict[int, int]  #: file descriptors of sealed memory, by rank
 
 
@@ -146,7 +146,7 @@ def _write(parts: Mapping[int, int], folder: Path) -> None:
     for rank, descriptor in parts.items():
         with weights_part(folder, rank).open("xb") as file:
             size, sent = os.fstat(descriptor).st_size, 0
-            while sent < size:  # with an offset, since the trainer may move that of the descriptor
+            while sent < size:  # with an offset, since the trainer may move the descriptor's
                 sent += os.sendfile(file.fileno(), descriptor, sent, min(size - sent, _PIECE_BYTES))
 
 
@@ -198,7 +198,7 @@ def model_mismatch(spec: RunSpec) -> str:
         return f"the final weights cannot be read: {reason(error)}"
     if found.sha256 in accepted:
         return ""
-    what = f"its {found.count} tensors of {found.values} numbers are not those of the task's model"
+    what = f"its {found.count} tensors of {found.values} numbers differ from the task's model"
     asked = f"as the closed division asks (SHA-256 {found.sha256})"
     return f"{what}, {asked}: enter the open one with --division open"
 

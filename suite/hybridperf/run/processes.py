@@ -42,7 +42,7 @@ _SLOT: Final = struct.Struct("<q")
 _GRACE_S: Final = 3.0  #: between SIGTERM and SIGKILL
 _KILLING_S: Final = 10.0  #: time for killed processes, and children they start, to be gone
 _PR_SET_CHILD_SUBREAPER: Final = 36
-_STOPPED: Final = "T"  #: by a signal, not by a debugger, which is "t" (proc_pid_stat(5))
+_STOPPED: Final = "T"  #: state after a signal; a debugger's is "t" (proc_pid_stat(5))
 _ENDING_S: Final = 5.0
 _STILL_S: Final = 2.0  #: without progress, before stopped processes are looked for
 
@@ -202,7 +202,7 @@ def processor_seconds(roots: Iterable[int]) -> float | None:
             children = [each.read_text() for each in (folder / "task").glob("*/children")]
         except OSError:  # it has just ended
             return None
-        ticks += sum(map(int, fields[11:15]))  # its own, and that of children that have ended
+        ticks += sum(map(int, fields[11:15]))  # its own, and of children that have ended
         waiting += map(int, " ".join(children).split())
     return ticks / os.sysconf("SC_CLK_TCK")
 

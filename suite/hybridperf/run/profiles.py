@@ -101,7 +101,7 @@ def _unit_table(table: object, task: Task) -> UnitTable:
     """Return the unit table that JSON states as ``table``.
 
     Raises:
-        ValueError: saying what is wrong, if it is not a table of the units of ``task``.
+        ValueError: if it is not a table of the units of ``task``; the text says why.
     """
     units = UnitTable.from_table(table)
     names = tuple(unit.name for unit in units.units)
@@ -271,7 +271,7 @@ def _refusal(
 
 
 def _code_of(task: Task) -> dict[str, str]:
-    """Return what every answer about ``task`` depends on: the task, PyTorch and the code.
+    """Return the facts on which every answer about ``task`` depends: task, PyTorch and code.
 
     Raises:
         UserError: exit status 4 if PyTorch is not installed.
@@ -285,7 +285,7 @@ def _code_of(task: Task) -> dict[str, str]:
 
 
 def _machine_and_code_of(task: Task) -> dict[str, str]:
-    """Return what a profile depends on besides its ranks and precision."""
+    """Return the facts on which a profile depends, besides its ranks and precision."""
     processor, accelerators = probe_processor(), probe_accelerators()
     return {
         **_code_of(task),

@@ -196,7 +196,7 @@ def _compare(
         differing = float((load_predictions(spec.timed_predictions) != classes).mean())
         if differing > tolerance:
             which = "the last evaluation" if spec.epoch is None else "its evaluation"
-            problem = f"{differing:.2%} of the predictions are not those of {which}"
+            problem = f"{differing:.2%} of the predictions differ from {which}"
     return Rescoring(reported, again, tolerance, problem)
 
 

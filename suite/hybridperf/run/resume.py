@@ -1,7 +1,7 @@
 """Resumption of an interrupted run: same log, same clock, from the last checkpoint.
 
-The trainer decides what a checkpoint holds; the harness decides when it is made and which one is
-used. Each appears atomically when complete, and the last two stay.
+The trainer decides the content of a checkpoint; the harness decides when it is made and which
+checkpoint is loaded. Each appears atomically when complete, and the last two stay.
 """
 
 from __future__ import annotations

@@ -212,4 +212,4 @@ def _require_completed(sealed: Sealed, package: Package) -> None:
             exit_code=ExitCode.INVALID,
         )
     output = output_file(package, sealed.number)
-    raise UserError(f"{what}; what the ranks printed is in {output}.", ExitCode.ENVIRONMENT)
+    raise UserError(f"{what}; the output of the ranks is in {output}.", ExitCode.ENVIRONMENT)

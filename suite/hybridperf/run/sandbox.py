@@ -1,4 +1,4 @@
-"""The sandbox of ranks and predictors: what they may read, write and connect to.
+"""The sandbox of ranks and predictors: access to files, network and devices.
 
 They read the interpreter, the libraries and the trainer's package, but neither results, nor
 bytecode of trainer and harness, nor, if the harness hands samples over, the task's data; they write

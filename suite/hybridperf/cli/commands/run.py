@@ -106,7 +106,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
             "run.plan",
             "a plan where there are several nodes",
             f"--plan {AUTO}",
-            "name one that hybridperf plan ranks",
+            "name a plan, such as hybridperf plan recommends",
         )
     asked = dataclasses.replace(request_of(options), nodes=nodes, mode=options.mode)
     request = with_projected_cuts(asked)
@@ -219,7 +219,7 @@ def _warn_of_trainer(request: RunRequest, *, quiet: bool) -> None:
     """Print one line, before the trainer starts, if it runs without the sandbox it should have."""
     facts = sandbox_facts(request.mode, request.nodes.count)
     if request.mode == "sandboxed" and facts["kind"] == "none":
-        whose = "the trainer runs with your permissions, so run only one that you trust"
+        whose = "the trainer runs with your permissions, so run only a trainer that you trust"
         stream = sys.stderr if quiet else sys.stdout
         stream.write(f"no sandbox, since {facts['reason']}: {whose}\n")
 
