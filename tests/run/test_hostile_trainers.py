@@ -170,7 +170,7 @@ def test_a_changed_order_of_a_killed_run_is_not_believed(
     done = bench.run()
 
     assert done.code == 4
-    assert f"is sealed as crashed: run.json was changed: {what} is not that" in done.sentence
+    assert f"is sealed as crashed: run.json was changed: {what} differs" in done.sentence
 
 
 def test_a_predictor_that_runs_itself_again_without_its_environment_is_ended(
