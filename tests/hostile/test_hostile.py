@@ -19,7 +19,7 @@ from hybridperf.log.package import find_results, read_result
 from hybridperf.report.page import build_report
 from hybridperf.rules.check import Verdict, check_path
 from hybridperf.rules.mlperf.check_round import check_round
-from hybridperf.run.scratch import remove_folder
+from hybridperf.run.files import remove_folder
 from hybridperf.score.score import score_result
 from tests.hostile.inputs import RUN, Hostile
 from tests.hostile.inputs_files import FILES

@@ -174,8 +174,7 @@ def _read_installation() -> None:
     import msgspec
 
     from hybridperf.cli.main import build_parser
-    from hybridperf.run.imports import import_facts
-    from hybridperf.run.provenance import packages_sha256
+    from hybridperf.run.provenance import import_facts, packages_sha256
     from hybridperf.system.software import probe_software
 
     build_parser()

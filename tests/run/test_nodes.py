@@ -187,7 +187,7 @@ def test_a_killed_node_is_missed(pair: Pair) -> None:
     wait_until(lambda: not pair.ranks_of(1))
     (done,) = ended(first)
     assert done.code == 4
-    assert "is sealed as crashed: node 1 was lost; what the ranks printed is in " in done.sentence
+    assert "is sealed as crashed: node 1 was lost; the output of the ranks is in " in done.sentence
     pair.assert_settled("crashed")
 
 

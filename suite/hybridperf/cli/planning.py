@@ -12,8 +12,7 @@ from hybridperf.plan import TrainingConfig
 from hybridperf.projection.device import device_timing
 from hybridperf.projection.network import Link, Network, find_system, known_systems
 from hybridperf.projection.search import Candidates, Work, cut_again, search
-from hybridperf.run.profiles import measure_profile
-from hybridperf.run.unit_tables import units_of
+from hybridperf.run.profiles import measure_profile, units_of
 from hybridperf.score.statistics import fewest_runs, olympic_mean
 from hybridperf.spelling import did_you_mean
 from hybridperf.system.accelerators import device_memory_bytes, usable_devices

@@ -18,7 +18,7 @@ from hybridperf.report import evidence, scaling, svg, tables
 from hybridperf.report.board import boards
 from hybridperf.report.judgement import read_entries
 from hybridperf.rules.ladder import RUNGS
-from hybridperf.run.atomic import write_atomically
+from hybridperf.run.files import write_atomically
 from hybridperf.score.metrics import metrics_of
 from hybridperf.score.projection import why_slow
 from hybridperf.score.ranking import means_of

@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.findings import visible
-from hybridperf.run.atomic import write_atomically
+from hybridperf.run.files import write_atomically
 from hybridperf.score.metrics import METRICS, row_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
-from hybridperf.run.atomic import canonical_json, write_atomically
+from hybridperf.run.files import canonical_json, write_atomically
 from hybridperf.run.folder import completed_runs, sealed_runs
 from hybridperf.run.provenance import code_hashes
 from hybridperf.tasks.data import check_data

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, visible
-from hybridperf.run.atomic import write_atomically
 from hybridperf.run.consistency import (
     differences,
     first_difference,
     hardware,
     stated_by_node,
 )
-from hybridperf.run.ending import Outcome
+from hybridperf.run.ending import RunOutcome as Outcome
+from hybridperf.run.files import write_atomically
 from hybridperf.run.local_ranks import reserve_port
 from hybridperf.run.nodes import AGAIN, MISSED_LOOKS, POLL_S, Answer, Call, NodeStore
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hybridperf.log.package import Package
+    from hybridperf.run.ending import StopRequest
     from hybridperf.run.nodes import Nodes
     from hybridperf.run.request import RunRequest
-    from hybridperf.run.signals import StopRequest
     from hybridperf.run.spec import RunSpec
     from hybridperf.tasks.task import Task
 

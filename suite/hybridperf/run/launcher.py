@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from hybridperf.run import child, local_ranks
 from hybridperf.run.channel import CHANNEL_VARIABLE
+from hybridperf.run.files import Scratch
 from hybridperf.run.provenance import top_folder
 from hybridperf.run.sandbox import clean_environment, policy_of
-from hybridperf.run.scratch import Scratch
 from hybridperf.run.spec import NODE_VARIABLE, RUN_VARIABLE
 from hybridperf.system.host import probe_processor
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding
-from hybridperf.run.atomic import canonical_json
+from hybridperf.run.files import canonical_json
 from hybridperf.tasks.schema import build
 from hybridperf.untrusted import parse_object
 

@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Final, Self
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, visible
 from hybridperf.run.consistency import hardware, stated_by_node
-from hybridperf.run.descendants import StoppedProcesses
-from hybridperf.run.ending import explain_crash, read_output
+from hybridperf.run.ending import StopRequest, explain_crash, read_output, stop_on_signals
 from hybridperf.run.folder import environment_refusal
 from hybridperf.run.launcher import launch
 from hybridperf.run.nodes import AGAIN, MISSED_LOOKS, POLL_S, Answer, Call, NodeStore
-from hybridperf.run.processes import end_processes, end_tree
-from hybridperf.run.pulse import read_pulse
+from hybridperf.run.processes import StoppedProcesses, end_processes, end_tree, read_pulse
 from hybridperf.run.request import require_valid
-from hybridperf.run.signals import StopRequest, stop_on_signals
 from hybridperf.run.spec import RunSpec
 from hybridperf.system.describe import describe
 from hybridperf.tasks.data import drop_from_page_cache

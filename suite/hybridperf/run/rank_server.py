@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hybridperf.log import keys
 from hybridperf.log.writer import LogWriter
+from hybridperf.run.access import seal_arrays
 from hybridperf.run.channel import (
     FROM_RANK,
     MODULES_CAP_BYTES,
@@ -36,11 +37,10 @@ from hybridperf.run.channel import (
     Verdict,
     Welcome,
 )
-from hybridperf.run.descendants import processor_seconds
 from hybridperf.run.evaluation import Evaluation, Shuffle, save_predictions
-from hybridperf.run.handover import share
+from hybridperf.run.files import Scratch
 from hybridperf.run.models import Models
-from hybridperf.run.scratch import Scratch
+from hybridperf.run.processes import processor_seconds
 from hybridperf.system.noise import NoiseMeter
 from hybridperf.tasks.data import import_packages, in_memory, load
 from hybridperf.untrusted import parse_object
@@ -310,7 +310,7 @@ class RankServer:
         """Send ``splits`` without the labels to be predicted, whose samples are shuffled."""
         shuffle = Shuffle(len(splits.evaluation))
         self._evaluation = Evaluation(splits.evaluation.labels, shuffle)
-        places, descriptor = share(
+        places, descriptor = seal_arrays(
             {
                 "train_inputs": splits.train.inputs,
                 "train_labels": splits.train.labels,

@@ -14,7 +14,7 @@ from hybridperf.findings import Finding, visible
 from hybridperf.log.package import NAME, Package
 from hybridperf.plan import TrainingConfig
 from hybridperf.run.nodes import Nodes
-from hybridperf.run.provenance import package_folder
+from hybridperf.run.provenance import has_module
 from hybridperf.system.accelerators import usable_devices
 from hybridperf.system.describe import entry_name, system_name
 from hybridperf.system.software import torch_folder
@@ -67,7 +67,8 @@ class RunRequest:
         name = self.task().name if in_suite(self.task_path) else str(self.task_path)
         parts = ["hybridperf", "run", name, "--plan", str(self.plan), "--runs", str(self.runs)]
         for key, value in self.overrides:
-            parts += ["--set", f"{key}={_toml(value)}"]
+            text = json.dumps(value) if isinstance(value, bool | str) else value  # as in TOML
+            parts += ["--set", f"{key}={text}"]
         if self.trainer is not None:
             parts += ["--trainer", self.trainer]
         if self.division != "closed":
@@ -119,7 +120,7 @@ def check_request(request: RunRequest) -> list[Finding]:
                 "request.task", expected, repr(task.name), remedy, visible(str(request.task_path))
             )
         )
-    if not _is_trainer(request.launched):
+    if not all(has_module(request.launched, module) for module in ("train", "predict")):
         expected = "a package with the modules train and predict"
         finding = Finding(
             "request.trainer", expected, repr(request.launched), "name one with --trainer"
@@ -140,16 +141,8 @@ def _judge_plan(request: RunRequest) -> list[Finding]:
     return [Finding("division.plan", expected, found, remedy, path)]
 
 
-def _is_trainer(package: str) -> bool:
-    try:
-        folder = package_folder(package)
-    except ModuleNotFoundError:
-        return False
-    return all((folder / f"{module}.py").exists() for module in ("train", "predict"))
-
-
 def require_valid(request: RunRequest) -> None:
-    """Check that ``request`` can be carried out, as far as that is known before the start.
+    """Check that ``request`` can be carried out, as far as is known before the start.
 
     Raises:
         UserError: exit status 2 with the first finding, 4 if the task's data is missing.
@@ -163,7 +156,3 @@ def package_of(request: RunRequest, description: dict[str, object]) -> Package:
     system = request.system or entry_name(system_name(description), request.plan.slug)
     # Absolute: the path identifies a run's processes, whatever their working directory.
     return Package(request.out.absolute(), request.org, system, request.task().slug)
-
-
-def _toml(value: object) -> str:
-    return json.dumps(value) if isinstance(value, bool | str) else str(value)

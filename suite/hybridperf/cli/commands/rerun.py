@@ -16,7 +16,7 @@ from hybridperf.log.package import find_results, only_result
 from hybridperf.plan import ParallelPlan
 from hybridperf.report.judgement import judged_entries
 from hybridperf.rules.verdict import UNFINISHED
-from hybridperf.run.atomic import canonical_json, write_atomically
+from hybridperf.run.files import canonical_json, write_atomically
 from hybridperf.run.provenance import code_facts
 from hybridperf.run.request import RunRequest
 from hybridperf.score.rerun import attest

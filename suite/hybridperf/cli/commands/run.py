@@ -23,10 +23,10 @@ from hybridperf.report.judgement import judged_entries
 from hybridperf.report.terminal import scores_text
 from hybridperf.rules.verdict import UNFINISHED
 from hybridperf.run.coordinator import Coordinator, coordinating
-from hybridperf.run.folder import completed_runs, left_behind, sealed_runs
+from hybridperf.run.folder import completed_runs, sealed_runs, unsealed_attempts
 from hybridperf.run.nodes import Nodes
 from hybridperf.run.participant import participate
-from hybridperf.run.projected import is_projectable, projection_source, with_projected_cuts
+from hybridperf.run.projection import is_projectable, projection_source, with_projected_cuts
 from hybridperf.run.request import RunRequest, package_of, require_valid
 from hybridperf.run.run_set import make_run_set
 from hybridperf.run.sandbox import sandbox_facts
@@ -64,13 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plan",
         default="dp=1",
-        help=f"{PLAN_HELP}. auto: the plan for the devices here that is projected to be fastest of "
-        "those that compute what one process does",
+        help=f"{PLAN_HELP}. auto: the plan that is projected to be fastest on the devices here, "
+        "of all plans that are equivalent to single-process training",
     )
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="check the request, say what is projected for its plan here, and make no runs",
+        help="check the request, print the projection of its plan, and make no runs",
     )
     add_run_arguments(parser, Path("runs"))
     parser.add_argument(
@@ -83,16 +83,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--node-rank",
         metavar="K",
-        help="which of them this one is, from 0 (default: the variable SLURM_NODEID)",
+        help="number of this machine, from 0 (default: the variable SLURM_NODEID)",
     )
     parser.add_argument(
-        "--rendezvous", metavar="HOST:PORT", help="node 0, and a port that is free there"
+        "--rendezvous", metavar="HOST:PORT", help="host of node 0, and a free port there"
     )
     parser.add_argument(
         "--mode",
         choices=("sandboxed", "open"),
         default="sandboxed",
-        help="open: run the trainer outside of the sandbox, for one that reads the data or writes "
+        help="open: run the trainer outside of the sandbox, so that it may read the data or write "
         "the log itself; its results prove less (default: sandboxed, where kernel and data allow)",
     )
     add_format(parser, "text", "json")
@@ -102,11 +102,12 @@ def execute(options: argparse.Namespace) -> ExitCode:
     """Make the missing runs, then score and check the result; other nodes than 0 take part."""
     nodes = Nodes.named(options.nodes, options.node_rank, options.rendezvous)
     if nodes.count > 1 and options.plan == AUTO:
-        expected, remedy = (
+        raise UserError.of(
+            "run.plan",
             "a plan where there are several nodes",
-            "name one that hybridperf plan ranks",
+            f"--plan {AUTO}",
+            "name a plan, such as hybridperf plan recommends",
         )
-        raise UserError.of("run.plan", expected, f"--plan {AUTO}", remedy)
     asked = dataclasses.replace(request_of(options), nodes=nodes, mode=options.mode)
     request = with_projected_cuts(asked)
     if request != asked and options.format != "json":
@@ -124,13 +125,13 @@ def execute(options: argparse.Namespace) -> ExitCode:
 
 
 def _project(options: argparse.Namespace, request: RunRequest) -> ExitCode:
-    """Say what is projected for the plan of ``request`` on this machine."""
+    """Print the projection of the plan of ``request`` on this machine."""
     require_valid(request)
     task, plan = request.task(), request.plan
     if request.nodes.count > 1:
-        expected = "one node with --dry-run, which projects from what is measured on this machine"
+        expected = "one node with --dry-run, which projects from measurements of this machine"
         found = f"--nodes {request.nodes.count}"
-        remedy = "use hybridperf plan with the --system that the nodes are"
+        remedy = "use hybridperf plan with the --system of the nodes"
         raise UserError.of("run.dry_run", expected, found, remedy)
     _warn_of_trainer(request, quiet=options.format == "json")
     setting = setting_of(
@@ -185,7 +186,7 @@ def _execute(
 
 
 def exit_status(findings: Iterable[Finding], *, missed: bool) -> ExitCode:
-    """Return the exit status of runs with these ``findings``, of which any ``missed`` its target.
+    """Return the exit status of runs with these ``findings``; ``missed``: one missed its target.
 
     Errors that additional runs resolve do not count.
     """
@@ -215,10 +216,10 @@ def make_runs(
 
 
 def _warn_of_trainer(request: RunRequest, *, quiet: bool) -> None:
-    """Say in one line, before the trainer starts, that it runs in no sandbox although it should."""
+    """Print one line, before the trainer starts, if it runs without the sandbox it should have."""
     facts = sandbox_facts(request.mode, request.nodes.count)
     if request.mode == "sandboxed" and facts["kind"] == "none":
-        whose = "the trainer runs with your permissions, so run only one that you trust"
+        whose = "the trainer runs with your permissions, so run only a trainer that you trust"
         stream = sys.stderr if quiet else sys.stdout
         stream.write(f"no sandbox, since {facts['reason']}: {whose}\n")
 
@@ -253,7 +254,7 @@ def request_of(options: argparse.Namespace) -> RunRequest:
 
 
 def _projection_hint(package: Package, request: RunRequest) -> str:
-    """Return how to have the steps of missing runs projected; "" if they are, or cannot be."""
+    """Return a hint on projecting the steps of missing runs; "" if there is nothing to do."""
     runs = sealed_runs(package) if package.folder.is_dir() else []
     missing = len(completed_runs(runs)) < request.runs
     if not missing or request.nodes.count > 1 or not is_projectable(request):
@@ -269,12 +270,12 @@ def _projection_hint(package: Package, request: RunRequest) -> str:
 
 
 def _standing(package: Package, wanted: int) -> str:
-    """Describe how many runs exist already, for a message."""
+    """Return the number of existing runs as the clause of a message."""
     if not package.folder.is_dir():
         return f"{wanted} {'run' if wanted == 1 else 'runs'} to make in {package.folder}"
     runs = sealed_runs(package)
     done = len(completed_runs(runs))
-    ended, begun = len(runs) - done, len(left_behind(package))
+    ended, begun = len(runs) - done, len(unsealed_attempts(package))
     parts = [f"{min(done, wanted)} of {wanted} runs done"]
     parts += [f"{ended} ended early and counted"] if ended else []
     parts += [f"{begun} left behind by an earlier command"] if begun else []

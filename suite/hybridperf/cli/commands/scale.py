@@ -17,7 +17,7 @@ from hybridperf.log.package import find_packages, only_result, read_package
 from hybridperf.plan import ParallelPlan
 from hybridperf.report.scaling import scaling_csv, scaling_json, scaling_text
 from hybridperf.rules.check import check_result
-from hybridperf.run.ending import Outcome
+from hybridperf.run.ending import RunOutcome
 from hybridperf.run.request import require_valid
 from hybridperf.score.scaling import scale, side_of
 from hybridperf.system.accelerators import usable_devices
@@ -140,7 +140,7 @@ def _made(options: argparse.Namespace) -> list[Package]:
 def _status(results: list[Result], findings: list[Finding]) -> ExitCode:
     """Return the exit status that follows from the results made, as ``run`` does."""
     outcomes = {run.fact("outcome") for result in results for run in result.runs}
-    return exit_status(findings, missed=Outcome.TARGET_MISSED in outcomes)
+    return exit_status(findings, missed=RunOutcome.TARGET_MISSED in outcomes)
 
 
 def _counts(text: str) -> tuple[int, ...]:

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from hybridperf.errors import UserError
-from hybridperf.run.atomic import canonical_json, write_atomically
+from hybridperf.run.files import canonical_json, write_atomically
 from hybridperf.tasks.data.samples import (
     DataSource,
     Samples,

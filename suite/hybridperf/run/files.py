@@ -1,6 +1,8 @@
-"""Temporary folders of the harness, which do not outlive it: a later command removes what is left.
+"""Atomic file writes, and temporary folders that do not outlive the harness.
 
-A harness holds a lock on a file in its folder, which the kernel releases however it ends.
+A file that is written atomically has the old content or the new, also after a crash. A harness
+holds a lock on a file in its temporary folder, which the kernel releases however the harness ends;
+a later command removes folders without a lock.
 """
 
 from __future__ import annotations
@@ -9,17 +11,56 @@ import contextlib
 import errno
 import fcntl
 import itertools
+import json
 import os
 import secrets
 import tempfile
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Scratch", "remove_folder"]
+__all__ = ["Scratch", "canonical_json", "remove_folder", "sync", "write_atomically"]
 
 _PREFIX: Final = "hybridperf_"
 _LOCK: Final = "lock"
 _MOST_FOLDER_BYTES: Final = 75  #: a socket's path has at most 107, of which the name takes 30
+
+
+def canonical_json(value: object) -> bytes:
+    """Serialise ``value`` to JSON with sorted keys, so that equal values give equal bytes.
+
+    Raises:
+        ValueError: if a number is infinite or not a number.
+    """
+    return (json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace the file at ``path`` atomically; its new content is durable on return.
+
+    Raises:
+        OSError: if there is no space or no permission; ``path`` is then unchanged.
+    """
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(file.fileno(), 0o644)
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Make the content of a file, or the names in a folder, durable (fsync)."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class Scratch:

@@ -1,4 +1,4 @@
-"""Project a step of a run before it starts, for its log."""
+"""The projection of a run's step before it starts, and the cuts of ``cut=ampa``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from hybridperf.projection.device import device_timing
 from hybridperf.projection.network import Link, Network, known_systems
 from hybridperf.projection.project import stated
 from hybridperf.projection.search import Work
-from hybridperf.run.atomic import canonical_json
-from hybridperf.run.profiles import cached_profile
+from hybridperf.run.files import canonical_json
+from hybridperf.run.profiles import cached_profile, cached_units
+from hybridperf.run.provenance import has_module
 from hybridperf.run.request import require_valid
-from hybridperf.run.trainer_answers import answers
-from hybridperf.run.unit_tables import known_units
 from hybridperf.system.accelerators import device_memory_bytes, usable_devices
 from hybridperf.system.catalog import find_accelerator
 from hybridperf.tasks.registry import in_suite, read_task
@@ -26,45 +25,39 @@ if TYPE_CHECKING:
     from hybridperf.projection.units import UnitTable, UnitTiming
     from hybridperf.run.request import RunRequest
 
-__all__ = [
-    "Source",
-    "is_projectable",
-    "project_run",
-    "projection_source",
-    "with_projected_cuts",
-]
+__all__ = ["Source", "is_projectable", "project_run", "projection_source", "with_projected_cuts"]
 
-_MODULES: Final = ("units", "profile")  #: of a trainer whose tasks can be projected
-_NO_LINK: Final = Link(0.0, math.inf)  #: what one rank sends takes no time
+_MODULES: Final = ("units", "profile")  #: modules of a trainer whose tasks can be projected
+_NO_LINK: Final = Link(0.0, math.inf)  #: link of a single rank, which sends nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a projection is made from."""
+    """The inputs of a projection."""
 
     units: UnitTable
     timing: UnitTiming
     network: Network
-    facts: dict[str, object]  #: as docs/log.md has it
+    facts: dict[str, object]  #: provenance of the times, in the format of docs/log.md
 
 
 def is_projectable(request: RunRequest) -> bool:
-    """Return whether the task's units can be known, and trained by the code they are timed in."""
+    """Return whether the trainer that the request launches can count and time the task's units."""
     trainer = read_task(request.task_path).trainer
     if request.launched != trainer:
         return False
-    return in_suite(request.task_path) or all(answers(trainer, each) for each in _MODULES)
+    return in_suite(request.task_path) or all(has_module(trainer, each) for each in _MODULES)
 
 
 def projection_source(request: RunRequest) -> Source | None:
-    """Return what is known of times on this machine for the request's task and precision."""
-    if not is_projectable(request) or (units := known_units(request.task_path)) is None:
+    """Return unit times and links of this machine for the request; None if they are unknown."""
+    if not is_projectable(request) or (units := cached_units(request.task_path)) is None:
         return None
-    return _measured(request, units) or _modelled(request, units)
+    return _profile_source(request, units) or _device_source(request, units)
 
 
 def project_run(request: RunRequest) -> dict[str, object]:
-    """Return what is projected for a step, as the log states it; empty if nothing is known."""
+    """Return the projection of a step in the log's format; empty if unit times are unknown."""
     if (source := projection_source(request)) is None:
         return {}
     work = Work.of_task(request.task(), source.units, source.timing, source.network)
@@ -72,11 +65,10 @@ def project_run(request: RunRequest) -> dict[str, object]:
 
 
 def with_projected_cuts(request: RunRequest) -> RunRequest:
-    """Return ``request`` with the cuts of ``cut=ampa`` by what is known of this machine.
+    """Return ``request`` with the cuts of ``cut=ampa`` by the unit times of this machine.
 
-    Its plan then states them, so that they are what all ranks use and the log says. No device needs
-    more memory than it has. Where nothing is known of times, or there are several nodes, ranks cut
-    by FLOPs.
+    The plan then states the cuts, which all ranks use and the log has. They respect the memory of
+    the devices. Where unit times are unknown, or with several nodes, ranks cut by FLOPs.
 
     Raises:
         UserError: exit status 2 if the request is not valid, or no cuts that were tried fit.
@@ -92,8 +84,8 @@ def with_projected_cuts(request: RunRequest) -> RunRequest:
     return dataclasses.replace(request, plan=work.cut(plan))
 
 
-def _measured(request: RunRequest, units: UnitTable) -> Source | None:
-    """Return the cached profile of as many ranks on this machine, if there is one that holds."""
+def _profile_source(request: RunRequest, units: UnitTable) -> Source | None:
+    """Return the cached profile of the plan's ranks on this machine; None without a valid one."""
     plan = request.plan
     if request.nodes.count > 1:
         return None
@@ -112,8 +104,8 @@ def _measured(request: RunRequest, units: UnitTable) -> Source | None:
     )
 
 
-def _modelled(request: RunRequest, units: UnitTable) -> Source | None:
-    """Return a model of this machine's accelerators, if the catalogue has them in a system."""
+def _device_source(request: RunRequest, units: UnitTable) -> Source | None:
+    """Return the device model of this machine's accelerators; None if no known system has them."""
     devices = usable_devices()
     device = find_accelerator(devices.name) if devices.kind == "gpu" else None
     system = next((each for each in known_systems() if each.device == device), None)

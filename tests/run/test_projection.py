@@ -21,11 +21,11 @@ from hybridperf.projection.profile import Profile, Transfer
 from hybridperf.projection.project import project
 from hybridperf.projection.units import UnitTimes, load_units
 from hybridperf.report.evidence import timelines_of
-from hybridperf.run import profiles, trainer_answers
-from hybridperf.run.atomic import canonical_json
+from hybridperf.run import profiles
 from hybridperf.run.attempt import write_head
+from hybridperf.run.files import canonical_json
 from hybridperf.run.nodes import Nodes
-from hybridperf.run.projected import project_run, projection_source, with_projected_cuts
+from hybridperf.run.projection import project_run, projection_source, with_projected_cuts
 from hybridperf.run.request import RunRequest
 from hybridperf.run.spec import RunSpec
 from hybridperf.score.score import score_result
@@ -51,7 +51,7 @@ CODE_HASHES = ("trainer_sha256", "suite_sha256")
 
 @pytest.fixture
 def h100(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hybridperf.run.projected.usable_devices", lambda: H100)
+    monkeypatch.setattr("hybridperf.run.projection.usable_devices", lambda: H100)
 
 
 @pytest.mark.usefixtures("h100")
@@ -105,7 +105,7 @@ def test_what_trains_with_other_code_is_not_projected(tmp_path: Path) -> None:
 def test_machines_of_which_nothing_is_known_are_not_projected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: Devices
 ) -> None:
-    monkeypatch.setattr("hybridperf.run.projected.usable_devices", lambda: devices)
+    monkeypatch.setattr("hybridperf.run.projection.usable_devices", lambda: devices)
 
     assert projection_source(_request(tmp_path)) is None
 
@@ -114,7 +114,7 @@ def test_a_precision_without_a_peak_is_not_projected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = Devices("gpu", 1, "Tesla V100-SXM2-16GB")
-    monkeypatch.setattr("hybridperf.run.projected.usable_devices", lambda: old)
+    monkeypatch.setattr("hybridperf.run.projection.usable_devices", lambda: old)
 
     sources = [
         projection_source(_request(tmp_path, plan=ParallelPlan(precision=precision)))
@@ -142,12 +142,12 @@ def _profile(request: RunRequest, ranks: int) -> Profile:
         transfers=tuple(
             Transfer(kind, 2, ((1000, 1e-9), (2000, 2e-9))) for kind in ("send", "all_reduce")
         ),
-        made_with=profiles._made_with(read_task(request.task_path)),
+        made_with=profiles._machine_and_code_of(read_task(request.task_path)),
     )
 
 
 def _store(profile: Profile, request: RunRequest) -> None:
-    place = profiles._place(read_task(request.task_path), profile.ranks, profile.precision)
+    place = profiles._profile_path(read_task(request.task_path), profile.ranks, profile.precision)
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(canonical_json(profile.as_table()))
 
@@ -176,7 +176,7 @@ def test_a_profile_of_this_machine_comes_first(
 def test_profiles_that_do_not_hold_are_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hybridperf.run.projected.usable_devices", lambda: Devices("cpu", 4, ""))
+    monkeypatch.setattr("hybridperf.run.projection.usable_devices", lambda: Devices("cpu", 4, ""))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     request = _request(tmp_path, "resnet/laptop", plan=ParallelPlan.parse("dp=2"))
     profile = _profile(request, 2)
@@ -210,7 +210,7 @@ def _unequal(request: RunRequest) -> Profile:
 def test_ampa_cuts_by_a_profile_once_and_in_the_plans_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hybridperf.run.projected.usable_devices", lambda: Devices("cpu", 4, ""))
+    monkeypatch.setattr("hybridperf.run.projection.usable_devices", lambda: Devices("cpu", 4, ""))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     plan = ParallelPlan.parse("pp=2,cut=ampa,microbatches=4")
     request = _request(tmp_path, "resnet/laptop", plan=plan)
@@ -236,7 +236,7 @@ def test_ampa_cuts_by_a_profile_once_and_in_the_plans_text(
 def test_ampa_cuts_such_that_every_device_has_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hybridperf.run.projected.usable_devices", lambda: Devices("cpu", 4, ""))
+    monkeypatch.setattr("hybridperf.run.projection.usable_devices", lambda: Devices("cpu", 4, ""))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     request = _request(
         tmp_path, "vgg/laptop", plan=ParallelPlan.parse("pp=2,cut=ampa,microbatches=4")
@@ -262,7 +262,7 @@ def test_ampa_cuts_such_that_every_device_has_the_memory(
     least = min(needed, key=lambda cut: needed[cut])
     assert needed[usual] > needed[least]
     for most, fits in ((needed[least], True), (needed[least] - 1, False)):
-        monkeypatch.setattr("hybridperf.run.projected.device_memory_bytes", lambda _, n=most: n)
+        monkeypatch.setattr("hybridperf.run.projection.device_memory_bytes", lambda _, n=most: n)
         if fits:
             assert with_projected_cuts(request).plan.cuts == (least,)
         else:
@@ -273,7 +273,7 @@ def test_ampa_cuts_such_that_every_device_has_the_memory(
 def test_a_run_states_the_cuts_that_it_makes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hybridperf.run.projected.usable_devices", lambda: Devices("cpu", 4, ""))
+    monkeypatch.setattr("hybridperf.run.projection.usable_devices", lambda: Devices("cpu", 4, ""))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     text = "pp=2,cut=ampa,microbatches=4"
     request = _request(tmp_path, "resnet/laptop", plan=ParallelPlan.parse(text))
@@ -320,7 +320,7 @@ def test_a_command_says_how_to_have_its_steps_projected(
 ) -> None:
     package = Package(tmp_path, "local", "here", "resnet-laptop")
     request = _request(tmp_path, "resnet/laptop")
-    monkeypatch.setattr("hybridperf.run.projected.usable_devices", lambda: Devices("cpu", 4, ""))
+    monkeypatch.setattr("hybridperf.run.projection.usable_devices", lambda: Devices("cpu", 4, ""))
 
     said = [
         command._projection_hint(package, each)
@@ -330,7 +330,7 @@ def test_a_command_says_how_to_have_its_steps_projected(
             dataclasses.replace(request, nodes=Nodes(2, 0, "localhost:29500")),
         )
     ]
-    monkeypatch.setattr("hybridperf.run.projected.usable_devices", lambda: H100)
+    monkeypatch.setattr("hybridperf.run.projection.usable_devices", lambda: H100)
     said.append(command._projection_hint(package, request))
 
     assert said[0].startswith("its steps are not projected: 'hybridperf plan resnet/laptop --devic")
@@ -347,7 +347,7 @@ def test_a_run_states_its_projection_where_there_is_a_profile(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     # As in commands of tests, which state one hash of all code.
     code = {"trainer": "hybridperf_reference"} | dict.fromkeys(CODE_HASHES, "0" * 64)
-    monkeypatch.setattr(trainer_answers, "code_hashes", lambda _: code)
+    monkeypatch.setattr(profiles, "code_hashes", lambda _: code)
     request = _request(tmp_path, "resnet/laptop", plan=ParallelPlan.parse("pp=2"))
     task = bench.tasks / "resnet/laptop.toml"
     task.write_text(task.read_text().replace("target = 0.98\n", "target = 0.2\n"))
