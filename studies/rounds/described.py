@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, visible
-from hybridperf.projection.network import Link, find_link
+from hybridperf.projection.network import Link
+from hybridperf.projection.systems import find_link
 from hybridperf.system.catalog import known_accelerators
 from hybridperf.tasks.schema import build
 

@@ -10,7 +10,7 @@ from hybridperf.projection.device import (
     device_timing,
     published_devices,
 )
-from hybridperf.projection.network import find_system
+from hybridperf.projection.systems import find_system
 from hybridperf.projection.units import Unit, UnitTable, load_units
 from hybridperf.system.catalog import known_accelerators
 from tests.projection.tables import plain

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.projection.network import System, find_link, find_system, known_systems
+from hybridperf.projection.systems import System, find_link, find_system, known_systems
 from hybridperf.system.catalog import known_accelerators
 
 

@@ -9,13 +9,12 @@ from hybridperf.cli.plan_screen import Shown
 from hybridperf.cli.printing import print_stage
 from hybridperf.errors import UserError
 from hybridperf.plan import TrainingConfig
-from hybridperf.projection.device import device_timing
-from hybridperf.projection.network import Link, Network, find_system, known_systems
+from hybridperf.projection.network import Link, Network
 from hybridperf.projection.search import Candidates, Work, cut_again, search
+from hybridperf.projection.systems import find_system
 from hybridperf.run.profiles import measure_profile
 from hybridperf.run.unit_tables import units_of
 from hybridperf.score.olympic import fewest_runs, olympic_mean
-from hybridperf.spelling import did_you_mean
 from hybridperf.system.accelerators import device_memory_bytes, usable_devices
 from hybridperf.tasks.mlperf import mlperf_benchmark
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hybridperf.plan import ParallelPlan
-    from hybridperf.projection.network import System
     from hybridperf.projection.project import Projection
     from hybridperf.projection.search import Methods, Ranking
     from hybridperf.projection.units import UnitTable, UnitTiming
@@ -135,8 +133,8 @@ def setting_of(
         network = profile.network(devices) if devices > 1 else _ALONE
         kind, device_bytes = usable_devices().kind, device_memory_bytes(devices)
     else:
-        found = _find(system)
-        timing = device_timing(found.device, units, precision)
+        found = find_system(system, [HERE])
+        timing = found.timing(units, precision)
         network, source, kind = found.network, found.device.name, "gpu"
         device_bytes = found.memory_bytes or None
     most_bytes = device_bytes if memory_gb is None else round(memory_gb * _GB)
@@ -163,17 +161,6 @@ def _most_divided(config: TrainingConfig, most: int) -> int:
     """Return the largest number of ranks up to ``most`` that some plan has."""
     counts = range(most, 1, -1)
     return next((n for n in counts if any(True for _ in Candidates(config, n, n).layouts())), 1)
-
-
-def _find(name: str) -> System:
-    """Return the system of the catalogue called ``name``; where there is none, say all names."""
-    known = [HERE, *(each.name for each in known_systems())]
-    if name in known:
-        return find_system(name)
-    expected = f"{HERE} or one of the systems {', '.join(known[1:])}"
-    raise UserError.of(
-        "plan.system", expected, f"{name!r:.60}", did_you_mean(name, known, "choose one of them")
-    )
 
 
 def fastest_here(path: Path, task: Task) -> ParallelPlan:

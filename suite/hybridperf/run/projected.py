@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import UserError
-from hybridperf.projection.device import device_timing
-from hybridperf.projection.network import Link, Network, known_systems
+from hybridperf.projection.network import Link, Network
 from hybridperf.projection.project import stated
 from hybridperf.projection.search import Work
+from hybridperf.projection.systems import known_systems
 from hybridperf.run.atomic import canonical_json
 from hybridperf.run.profiles import cached_profile
 from hybridperf.run.request import require_valid
@@ -120,7 +120,7 @@ def _modelled(request: RunRequest, units: UnitTable) -> Source | None:
     if system is None:
         return None
     try:
-        timing = device_timing(system.device, units, request.plan.precision)
+        timing = system.timing(units, request.plan.precision)
     except UserError:  # no peak in this precision
         return None
     return Source(
