@@ -24,6 +24,7 @@ exit status: 0 ok · 1 a run missed its target · 2 usage · 3 invalid log or re
 COMMANDS: Final = {
     "list": "show the tasks",
     "plan": "say which parallel plans are projected to be fastest, and why",
+    "fit": "fit a system to the logs of runs, for plans on it",
     "run": "train a task to its target, as often as its result takes",
     "prepare": "turn a task's text into tokens or check its images, before its runs",
     "check": "say whether logs and results keep the rules, and if not, why",

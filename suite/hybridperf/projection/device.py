@@ -1,4 +1,4 @@
-"""Model how long the units of a task take on a device of the catalogue.
+"""Model the times of a task's units on a device of the catalogue.
 
 The forward pass of a unit over b samples takes::
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
@@ -27,16 +27,18 @@ from hybridperf.errors import UserError
 from hybridperf.projection.units import UnitTimes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hybridperf.projection.units import Unit, UnitTable, UnitTiming
     from hybridperf.system.catalog import Accelerator
 
 __all__ = [
+    "OTHER_TASKS",
     "DeviceRates",
     "LayerOverhead",
     "PeakShares",
     "PublishedDevice",
+    "SpeedFactor",
     "device_rates",
     "device_throughput",
     "device_timing",
@@ -46,6 +48,8 @@ __all__ = [
 
 _Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 _Overhead: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+
+OTHER_TASKS: Final = "others"  #: as the task of a speed factor: all tasks without one
 
 _FILE: Final = Path(__file__).with_name("devices.toml")
 _TERA: Final = 1e12
@@ -89,24 +93,44 @@ class LayerOverhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
 
 
+class SpeedFactor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Factor of the rates of arithmetic and memory that training of a task achieves."""
+
+    task: str  #: name of the task, or `OTHER_TASKS`
+    factor: _Positive
+    source: str
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceRates:
     """Rates that a device achieves: shares of its peaks, and the overhead of a layer."""
 
     shares: PeakShares
     layer: LayerOverhead
+    speeds: Mapping[str, float] = field(default_factory=dict)  #: factors of the shares by task
+
+    def speed(self, task: str) -> float:
+        """Return the factor of the shares for ``task``."""
+        return self.speeds.get(task, self.speeds.get(OTHER_TASKS, 1.0))
 
 
 def device_rates(
-    device: str, shares: PeakShares | None = None, layers: Sequence[LayerOverhead] = ()
+    device: str,
+    shares: PeakShares | None = None,
+    layers: Sequence[LayerOverhead] = (),
+    speeds: Sequence[SpeedFactor] = (),
 ) -> DeviceRates:
     """Return the rates of the device of this name.
 
-    ``shares`` and ``layers`` are used instead of the catalogue's, where they are given.
+    ``shares``, ``layers`` and ``speeds`` replace the catalogue's, where they are given.
     """
     catalogue = _tables()
     rows = {name: row for row in (*catalogue.layer, *layers) for name in row.devices}
-    return DeviceRates(shares or catalogue.achieved, rows.get(device, rows["others"]))
+    return DeviceRates(
+        shares=shares or catalogue.achieved,
+        layer=rows.get(device, rows["others"]),
+        speeds={each.task: each.factor for each in speeds},
+    )
 
 
 def device_timing(
@@ -126,8 +150,9 @@ def device_timing(
     rates = rates or device_rates(device.name)
     achieved = rates.shares
     arithmetic = achieved.arithmetic_fp32 if precision == "fp32" else achieved.arithmetic
-    flops_per_s = peak * _TERA * arithmetic
-    bytes_per_s = device.memory_gb_per_s * _GIGA * achieved.memory
+    speed = rates.speed(units.task)
+    flops_per_s = peak * _TERA * arithmetic * speed
+    bytes_per_s = device.memory_gb_per_s * _GIGA * achieved.memory * speed
     sample_s = []
     for unit in units.units:
         memory_s = unit.kept_elements * _BYTES[precision] / bytes_per_s
@@ -137,7 +162,7 @@ def device_timing(
     layers_s = [_layers(unit) * layer_s for unit in units.units]
     loss_bytes = _LOSS_PASSES * units.units[-1].output_elements * _FP32_BYTES
     single = device.peak_tflops.get("fp32", peak)
-    codec_flop_s = 1 / (single * _TERA * achieved.arithmetic_fp32)
+    codec_flop_s = 1 / (single * _TERA * achieved.arithmetic_fp32 * speed)
     update_s = tuple(unit.parameters * _UPDATE_BYTES / bytes_per_s for unit in units.units)
 
     def times(microbatch: int) -> UnitTimes:

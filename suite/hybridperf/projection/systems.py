@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, NoReturn, TypeAlias
 import msgspec
 
 from hybridperf.errors import UserError
-from hybridperf.projection.device import LayerOverhead, PeakShares, device_rates, device_timing
+from hybridperf.projection.device import (
+    LayerOverhead,
+    PeakShares,
+    SpeedFactor,
+    device_rates,
+    device_timing,
+)
 from hybridperf.projection.network import Library, Link, Network
 from hybridperf.spelling import did_you_mean
 from hybridperf.system.catalog import Accelerator, known_accelerators
@@ -101,6 +107,7 @@ class _Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     accelerator: tuple[Accelerator, ...] = ()
     achieved: PeakShares | None = None
     layer: tuple[LayerOverhead, ...] = ()
+    speed: tuple[SpeedFactor, ...] = ()
     accuracy: tuple[Accuracy, ...] = ()
 
 
@@ -209,7 +216,7 @@ def _system(row: _SystemRow, tables: _Tables) -> System:
         inside=links[row.inside],
         between=links[row.between],
         adapters_per_node=row.adapters_per_node,
-        rates=device_rates(row.device, tables.achieved, tables.layer),
+        rates=device_rates(row.device, tables.achieved, tables.layer, tables.speed),
         library=row.library,
         accuracy=next((each for each in tables.accuracy if each.of == "fit"), None),
     )
