@@ -211,10 +211,10 @@ def _cells(shown: Shown, projection: Projection) -> list[str]:
 
 
 def _between(low_s: float, high_s: float) -> str:
-    """Return a range of durations, such as ``4.1 to 8.2 s``."""
+    """Return a range of durations, such as ``4.1-8.2 s``."""
     low, unit = duration(low_s).rsplit(" ", 1)
     high = duration(high_s)
-    return f"{low} to {high}" if high.endswith(f" {unit}") else f"{low} {unit} to {high}"
+    return f"{low}-{high}" if high.endswith(f" {unit}") else f"{low} {unit}-{high}"
 
 
 def _current_notes(shown: Shown, current: Projection) -> Iterator[str]:
