@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, visible
-from hybridperf.projection.network import Link
+from hybridperf.projection.network import NetworkLink
 from hybridperf.projection.systems import find_link
 from hybridperf.system.catalog import known_accelerators
 from hybridperf.tasks.schema import build
@@ -44,8 +44,8 @@ _OWN_ADAPTERS: Final = re.compile(r"ethernet|gbe")
 class Links(NamedTuple):
     """How the devices of a system reach each other while all of them send."""
 
-    inside: Link  #: between two devices of a node
-    between: Link  #: from a device to one on another node
+    inside: NetworkLink  #: between two devices of a node
+    between: NetworkLink  #: from a device to one on another node
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,8 @@ def described_links(description: Mapping[str, object], device: str, devices_per_
     return Links(inside, _link(adapters.count * each / devices_per_node))
 
 
-def _link(gb_per_s: float) -> Link:
-    return Link(find_link("ethernet-100").latency_us / 1e6, gb_per_s * 1e9)
+def _link(gb_per_s: float) -> NetworkLink:
+    return NetworkLink(find_link("ethernet-100").latency_us / 1e6, gb_per_s * 1e9)
 
 
 def _adapters(text: str) -> _Adapters | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hybridperf.plan import ParallelPlan
 from hybridperf.plan.fields import FIELDS
-from hybridperf.projection.network import Link, Network
+from hybridperf.projection.network import Network, NetworkLink
 from hybridperf.projection.profile import fit_line
 from hybridperf.projection.search import Work
 from hybridperf.projection.simulate import simulated_steps
@@ -81,7 +81,7 @@ def network(profile: Profile, rate_mbit_per_s: float, ranks: int, links: Measure
 
 def _fitted(
     rate_mbit_per_s: float, transfers: Mapping[str, Sequence[tuple[int, float]]]
-) -> tuple[Link, Link]:
+) -> tuple[NetworkLink, NetworkLink]:
     """Return the link of messages, and that of a ring's steps, as measured with no burst left."""
     burst_bytes = burst_s = 0.0
     if rate_mbit_per_s:
@@ -100,8 +100,8 @@ def _fitted(
     (send_s, send_byte_s), (ring_s, ring_byte_s) = fitted["send"], fitted["all_reduce"]
     # An all-reduce of two ranks has two steps, and each rank sends all bytes once.
     return (
-        Link(send_s, 1 / send_byte_s),
-        Link(ring_s / 2, 1 / ring_byte_s),
+        NetworkLink(send_s, 1 / send_byte_s),
+        NetworkLink(ring_s / 2, 1 / ring_byte_s),
     )
 
 
@@ -140,7 +140,7 @@ def _as_one_rank(
 ) -> tuple[ParallelPlan, float]:
     """Return ``plan`` without its pipelines, and by how much longer its units then take."""
     whole = replace(plan, pp=1, schedule=None, flush=FIELDS["flush"].default)
-    free, measured = Link(0.0, 1e15), profile.network()
+    free, measured = NetworkLink(0.0, 1e15), profile.network()
     alone = Network(plan.pp, free, free, pass_s=measured.pass_s, bucket_s=measured.bucket_s)
     together = max(1, profile.ranks // len(ADDRESSES))  # took turns on a processor in the profile
     work_s = sum(_projected(plan, profile, alone, input_s).busy_s) / together

@@ -76,7 +76,6 @@ def profile_of(path: Path, ranks: int, precision: str = "fp32", **_: object) -> 
         precision=precision,
         ranks=ranks,
         threads=1,
-        cores=2,
         library="gloo",
         date="2026-01-02T03:04:05",
         unit_names=task.units,

@@ -153,14 +153,14 @@ def finalize_gradients(part: Part, *, plan: ParallelPlan, mesh: Mesh) -> None:
         commit_statistics(part.stage)
 
 
-def chain_units(chain: Chain, probe: Probe) -> list[unit_tables.Unit]:
+def chain_units(chain: Chain, probe: Probe) -> list[unit_tables.UnitCounts]:
     """Return what the units of ``chain`` cost, as far as cuts depend on it.
 
     Stages begin only where activations are floating-point, since no gradient flows through others.
     What units keep for the backward pass is not counted.
     """
     return [
-        unit_tables.Unit(
+        unit_tables.UnitCounts(
             unit.name,
             forward_flops=flops,
             parameter_groups=tuple(parameter_groups(unit)),
@@ -189,7 +189,7 @@ def parameter_groups(unit: Unit) -> Iterator[unit_tables.Parameters]:
         yield unit_tables.Parameters(kind, rows, sum(elements), len(elements))
 
 
-def stage_slices(plan: ParallelPlan, units: Sequence[unit_tables.Unit]) -> list[slice]:
+def stage_slices(plan: ParallelPlan, units: Sequence[unit_tables.UnitCounts]) -> list[slice]:
     """Return the slice of ``units`` that each stage of ``plan`` has.
 
     Raises:

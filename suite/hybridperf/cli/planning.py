@@ -9,7 +9,7 @@ from hybridperf.cli.plan_screen import Shown
 from hybridperf.cli.printing import print_stage
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.plan import TrainingConfig
-from hybridperf.projection.network import Link, Network
+from hybridperf.projection.network import Network, NetworkLink
 from hybridperf.projection.search import Candidates, Work, cut_again, search
 from hybridperf.projection.systems import accuracy_of, find_system
 from hybridperf.run.profiles import measure_profile
@@ -33,7 +33,7 @@ __all__ = ["AUTO", "HERE", "Setting", "fastest_here", "samples_to_target", "sett
 AUTO: Final = "auto"  #: as a plan: the one that is projected to be fastest here
 HERE: Final = "here"  #: the system whose units and links are measured
 _GB: Final = 10**9
-_ALONE: Final = Network(1, Link(0.0, float("inf")))  #: of one device
+_ALONE: Final = Network(1, NetworkLink(0.0, float("inf")))  #: of one device
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hybridperf.plan import ParallelPlan
-    from hybridperf.projection.network import Group, Network
-    from hybridperf.projection.units import Unit, UnitTable, UnitTimes
+    from hybridperf.projection.network import Network, RankGroup
+    from hybridperf.projection.units import UnitCounts, UnitTable, UnitTimes
 
 __all__ = ["PlanCosts", "busiest_s", "plan_at_least_s", "plan_costs"]
 
@@ -178,7 +178,7 @@ def _unit_costs(
         )
 
 
-def _tp_share(plan: ParallelPlan, unit: Unit) -> float:
+def _tp_share(plan: ParallelPlan, unit: UnitCounts) -> float:
     """Return the share of a unit's work that one rank of a tp group does."""
     return 1 - unit.tp_parameters / (unit.parameters or 1) * (1 - 1 / plan.tp)
 
@@ -345,7 +345,9 @@ def _turns(plan: ParallelPlan, network: Network) -> tuple[int, ...]:
     return tuple(rank * stride // network.devices_per_node for rank in range(plan.pp))
 
 
-def _overlapped(plan: ParallelPlan, group: Group, units: Sequence[_UnitCost]) -> Iterator[Bucket]:
+def _overlapped(
+    plan: ParallelPlan, group: RankGroup, units: Sequence[_UnitCost]
+) -> Iterator[Bucket]:
     """Yield the buckets of a stage, each ready at the end of its first unit's backward pass."""
     before = [0.0, *accumulate(unit.backward_s for unit in units)]
     if plan.gradients == "powersgd":

@@ -29,7 +29,7 @@ from hybridperf.projection.units import UnitTimes
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hybridperf.projection.units import Unit, UnitTable, UnitTiming
+    from hybridperf.projection.units import UnitCounts, UnitTable, UnitTiming
     from hybridperf.system.catalog import Accelerator
 
 __all__ = [
@@ -205,7 +205,7 @@ def published_devices() -> tuple[PublishedDevice, ...]:
     return _tables().published
 
 
-def _layers(unit: Unit) -> int:
+def _layers(unit: UnitCounts) -> int:
     """Return the number of layers with weights."""
     return _LAYERS.get(unit.name.partition(".")[0], 1)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hybridperf.plan import ParallelPlan
-    from hybridperf.projection.units import Unit, UnitTable
+    from hybridperf.projection.units import UnitCounts, UnitTable
 
 __all__ = ["STATE_TENSORS", "Memory", "memory_bytes"]
 
@@ -131,7 +131,7 @@ def _kept_bytes(stages: Stages, stage: int, microbatch: int) -> float:
     return elements * microbatch * computed_bytes(plan) + copies
 
 
-def _kept_elements(plan: ParallelPlan, unit: Unit) -> float:
+def _kept_elements(plan: ParallelPlan, unit: UnitCounts) -> float:
     """Return the elements that ``unit`` keeps of a sample on one rank of a tp group."""
     if plan.tp == 1 or not unit.tp_parameters:
         return unit.kept_elements

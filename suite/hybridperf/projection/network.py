@@ -31,10 +31,10 @@ __all__ = [
     "ALL_REDUCES",
     "Algorithm",
     "Cost",
-    "Group",
     "Library",
-    "Link",
     "Network",
+    "NetworkLink",
+    "RankGroup",
     "all_gather",
     "all_reduce",
     "broadcast",
@@ -45,7 +45,7 @@ Library = Literal["nccl", "gloo"]  #: of collectives; what differs is in `collec
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class NetworkLink:
     """A link in one direction: a message takes ``latency_s`` plus its bytes by the bandwidth.
 
     Hockney's model (1994), also written alpha + n x beta. Of ``shared_by`` devices that send at the
@@ -67,13 +67,13 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RankGroup:
     """The ranks of a collective, and the links between them."""
 
     ranks: int
     ranks_per_node: int  #: of this group; all of them if it is on one node
-    inside: Link  #: between two of them on one node
-    between: Link | None = None  #: of one network adapter; None if the group is on one node
+    inside: NetworkLink  #: between two of them on one node
+    between: NetworkLink | None = None  #: of one network adapter; None if the group is on one node
     adapters: float = 1.0  #: of each node for this group; less than 1 where groups share one
     library: Library = "nccl"
 
@@ -92,18 +92,18 @@ class Network:
     """
 
     devices_per_node: int
-    inside: Link  #: between two devices of a node
-    between: Link | None = None
+    inside: NetworkLink  #: between two devices of a node
+    between: NetworkLink | None = None
     #: of one network adapter; ``shared_by`` is the number of a node's devices that share it
     library: Library = "nccl"
-    inside_collectives: Link | None = None
-    between_collectives: Link | None = None
+    inside_collectives: NetworkLink | None = None
+    between_collectives: NetworkLink | None = None
     averaging_work: float = 0.0
     #: seconds by which computing beside an all-reduce takes longer, over its own
     pass_s: float = 0.0  #: that the trainer's software adds to each pass of a pipeline
     bucket_s: float = 0.0  #: and to each collective that averages gradients
 
-    def group(self, ranks: int, stride: int) -> Group:
+    def group(self, ranks: int, stride: int) -> RankGroup:
         """Return the group of ``ranks`` whose global ranks are ``stride`` apart.
 
         All devices of a node are busy: as many groups of the kind as fit on a node share it.
@@ -113,14 +113,14 @@ class Network:
         while ranks % per_node:  # nodes that hold unequal parts of a group: as the smallest part
             per_node -= 1
         if per_node == ranks and (stride * ranks <= self.devices_per_node or self.between is None):
-            return Group(ranks, ranks, inside, library=self.library)
+            return RankGroup(ranks, ranks, inside, library=self.library)
         between = self.between_collectives or self.between or inside
         groups = max(1, self.devices_per_node // per_node)
         adapters = self.devices_per_node / between.shared_by
         link = replace(between, shared_by=1)
-        return Group(ranks, per_node, inside, link, adapters / groups, self.library)
+        return RankGroup(ranks, per_node, inside, link, adapters / groups, self.library)
 
-    def hop(self, sender: int, receiver: int, stride: int) -> Link:
+    def hop(self, sender: int, receiver: int, stride: int) -> NetworkLink:
         """Return the link between devices of two global ranks, ``stride`` apart in a pipeline.
 
         Other pipelines' ranks of the same stage send at the same time, each its share.
@@ -143,7 +143,7 @@ class Cost(NamedTuple):
     sent_bytes: float  #: by each rank; by an inner one of a tree
 
 
-def all_reduce(message_bytes: float, group: Group, algorithm: Algorithm | None = None) -> Cost:
+def all_reduce(message_bytes: float, group: RankGroup, algorithm: Algorithm | None = None) -> Cost:
     """Return the cost of adding up ``message_bytes`` of each rank, on each rank.
 
     Without an ``algorithm``, the fastest, which NCCL picks from its own model of costs; for gloo,
@@ -158,7 +158,7 @@ def all_reduce(message_bytes: float, group: Group, algorithm: Algorithm | None =
     return min(cost(message_bytes, group) for cost in ALL_REDUCES.values())
 
 
-def reduce_scatter(message_bytes: float, group: Group) -> Cost:
+def reduce_scatter(message_bytes: float, group: RankGroup) -> Cost:
     """Return the cost of adding up ``message_bytes`` of each rank, a part of them on each rank.
 
     In gloo it is an all-reduce of which each rank keeps a part: one of all that ``message_bytes``
@@ -169,7 +169,7 @@ def reduce_scatter(message_bytes: float, group: Group) -> Cost:
     return all_gather(message_bytes, group)
 
 
-def all_gather(message_bytes: float, group: Group) -> Cost:
+def all_gather(message_bytes: float, group: RankGroup) -> Cost:
     """Return the cost of giving each rank the parts of all, together ``message_bytes``."""
     if group.ranks == 1:
         return _NOTHING
@@ -178,7 +178,7 @@ def all_gather(message_bytes: float, group: Group) -> Cost:
     return Cost(whole.seconds / 2, whole.sent_bytes / 2)
 
 
-def broadcast(message_bytes: float, group: Group) -> Cost:
+def broadcast(message_bytes: float, group: RankGroup) -> Cost:
     """Return the cost of giving ``message_bytes`` of one rank to all, along a pipelined tree."""
     if group.ranks == 1:
         return _NOTHING
@@ -186,14 +186,14 @@ def broadcast(message_bytes: float, group: Group) -> Cost:
     return Cost(whole.seconds / 2, whole.sent_bytes / 2)
 
 
-def _ring(message_bytes: float, group: Group) -> Cost:
+def _ring(message_bytes: float, group: RankGroup) -> Cost:
     latency_s, bytes_per_s = _slowest(group, 1.0)
     steps = 2 * (group.ranks - 1)
     sent_bytes = steps * message_bytes / group.ranks
     return Cost(steps * latency_s + sent_bytes / bytes_per_s, sent_bytes)
 
 
-def _tree(message_bytes: float, group: Group) -> Cost:
+def _tree(message_bytes: float, group: RankGroup) -> Cost:
     _, bytes_per_s = _slowest(group, group.ranks_per_node)
     if group.between is None:
         latency_s = math.ceil(math.log2(group.ranks)) * group.inside.latency_s
@@ -203,7 +203,7 @@ def _tree(message_bytes: float, group: Group) -> Cost:
     return Cost(2 * (latency_s + message_bytes / bytes_per_s), 2 * message_bytes)
 
 
-def _hierarchical(message_bytes: float, group: Group) -> Cost:
+def _hierarchical(message_bytes: float, group: RankGroup) -> Cost:
     if group.between is None:
         return _ring(message_bytes, group)
     own, nodes = group.ranks_per_node, group.nodes
@@ -215,7 +215,7 @@ def _hierarchical(message_bytes: float, group: Group) -> Cost:
     return Cost(inner + outer, sent_bytes)
 
 
-def _slowest(group: Group, flows: float) -> tuple[float, float]:
+def _slowest(group: RankGroup, flows: float) -> tuple[float, float]:
     """Return latency and bandwidth of a group's slowest link, with ``flows`` out of each node."""
     if group.between is None:
         return group.inside.latency_s, group.inside.own_bytes_per_s
@@ -230,7 +230,7 @@ def _slowest(group: Group, flows: float) -> tuple[float, float]:
 
 _NOTHING: Final = Cost(0.0, 0.0)  #: of a rank alone
 
-ALL_REDUCES: Final[Mapping[Algorithm, Callable[[float, Group], Cost]]] = {
+ALL_REDUCES: Final[Mapping[Algorithm, Callable[[float, RankGroup], Cost]]] = {
     "ring": _ring,
     "tree": _tree,
     "hierarchical": _hierarchical,

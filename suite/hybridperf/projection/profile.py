@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import msgspec
 import numpy as np
 
-from hybridperf.projection.network import Library, Link, Network
+from hybridperf.projection.network import Library, Network, NetworkLink
 from hybridperf.projection.units import MOST_S, Seconds, UnitTimes
 from hybridperf.untrusted import COUNT_CAP, DEVICES_CAP, RATIO_CAP
 
@@ -51,7 +51,6 @@ class Profile:
     precision: _Text
     ranks: _Count  #: on this machine
     threads: _Count  #: of each rank, on the CPU
-    cores: _Count  #: that the ranks may use
     library: Library
     date: _Text  #: when it was measured, as in ISO 8601
     unit_names: tuple[_Text, ...]
@@ -162,11 +161,11 @@ class Profile:
         return found
 
 
-def _link(latency_s: float, byte_s: float) -> Link:
-    return Link(latency_s, 1 / byte_s if byte_s else float("inf"))
+def _link(latency_s: float, byte_s: float) -> NetworkLink:
+    return NetworkLink(latency_s, 1 / byte_s if byte_s else float("inf"))
 
 
-def _ring_link(reduces: Transfer) -> Link:
+def _ring_link(reduces: Transfer) -> NetworkLink:
     """Return the link whose ring all-reduces take as long as ``reduces``.
 
     A ring of n ranks takes 2 (n - 1) steps of one n-th of the bytes (Patarasuk and Yuan 2009).

@@ -19,7 +19,7 @@ from hybridperf.plan.program import rank_program
 from hybridperf.plan.schedules import ActionKind
 from hybridperf.projection.costs import busiest_s, plan_at_least_s, plan_costs
 from hybridperf.projection.memory import Memory, memory_bytes
-from hybridperf.projection.partition import Outcome, best_cuts, partition, stage_cuts
+from hybridperf.projection.partition import CutCost, best_cuts, partition, stage_cuts
 from hybridperf.projection.simulate import (
     Timeline,
     settled_round,
@@ -215,7 +215,7 @@ def projected_cuts(
     if plan.pp == 1:
         return plan
 
-    def outcome(cuts: tuple[int, ...]) -> Outcome:
+    def outcome(cuts: tuple[int, ...]) -> CutCost:
         projection = project(
             plan,
             units,
@@ -226,7 +226,7 @@ def projected_cuts(
             cuts=cuts,
             clips=clips,
         )
-        return Outcome(max(0.0, max(projection.memory_bytes) - device_bytes), projection.step_s)
+        return CutCost(max(0.0, max(projection.memory_bytes) - device_bytes), projection.step_s)
 
     def at_least_s(cuts: tuple[int, ...]) -> float:
         priced = plan_costs(plan, units, times, network, cuts, clips=clips)

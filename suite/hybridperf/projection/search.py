@@ -52,7 +52,7 @@ __all__ = [
     "GroupBounds",
     "Layout",
     "Methods",
-    "Pipeline",
+    "PassOrder",
     "Ranking",
     "Work",
     "cut_again",
@@ -77,7 +77,7 @@ class Layout(NamedTuple):
     pp: int
 
 
-class Pipeline(NamedTuple):
+class PassOrder(NamedTuple):
     """The order of a pipeline's passes; without a pipeline, of gradient accumulation."""
 
     microbatches: int
@@ -131,7 +131,7 @@ class Candidates:
                 if fits and config.global_batch_size % dp == 0:
                     yield Layout(dp, tp, pp)
 
-    def pipelines(self, layout: Layout) -> Iterator[Pipeline]:
+    def pipelines(self, layout: Layout) -> Iterator[PassOrder]:
         """Yield every order of passes that `ParallelPlan.check` may accept under ``layout``.
 
         Numbers of micro-batches divide a replica's share of the batch, and those that a schedule
@@ -143,7 +143,7 @@ class Candidates:
             if self.methods == "other" and layout.tp == 1:  # constraint ``program``
                 yield from self._delayed(layout.pp, microbatches)
             if layout.pp == 1:
-                yield Pipeline(microbatches)
+                yield PassOrder(microbatches)
                 continue
             for schedule in SCHEDULES.values():
                 runs = schedule.next_microbatches(layout.pp, microbatches) == microbatches
@@ -151,9 +151,9 @@ class Candidates:
                     most = self.config.units // layout.pp  # constraint ``units``
                     counts = range(2, most + 1) if schedule.stages_vary else (schedule.stages,)
                     for stages in (each for each in counts if each <= most):
-                        yield Pipeline(microbatches, schedule.name, stages)
+                        yield PassOrder(microbatches, schedule.name, stages)
 
-    def plans(self, layout: Layout, pipeline: Pipeline) -> Iterator[ParallelPlan]:
+    def plans(self, layout: Layout, pipeline: PassOrder) -> Iterator[ParallelPlan]:
         """Yield the valid plans of ``layout`` and ``pipeline``, without recomputation."""
         fields: dict[str, Any] = {**layout._asdict(), **pipeline._asdict()}
         fields["precision"] = self.precision
@@ -167,16 +167,16 @@ class Candidates:
                         if wanted and not plan.check(self.config):
                             yield plan
 
-    def _delayed(self, pp: int, microbatches: int) -> Iterator[Pipeline]:
+    def _delayed(self, pp: int, microbatches: int) -> Iterator[PassOrder]:
         if pp == 1:
-            yield Pipeline(microbatches, staleness=1)
+            yield PassOrder(microbatches, staleness=1)
             return
         for schedule in SCHEDULES.values():
             if schedule.stages == 1:  # constraint ``program``
-                yield Pipeline(microbatches, schedule.name, staleness=1)
-        yield Pipeline(microbatches, next(iter(SCHEDULES)), staleness=1, flush=False)
+                yield PassOrder(microbatches, schedule.name, staleness=1)
+        yield PassOrder(microbatches, next(iter(SCHEDULES)), staleness=1, flush=False)
 
-    def _replicas(self, layout: Layout, pipeline: Pipeline) -> Iterator[dict[str, Any]]:
+    def _replicas(self, layout: Layout, pipeline: PassOrder) -> Iterator[dict[str, Any]]:
         """Yield how replicas average gradients and what they shard.
 
         Where replicas are on several nodes, those of one node may share a copy, since its links are
@@ -235,13 +235,13 @@ class GroupBounds:
         self._sums, self._tensor = cache(self._running_sums), cache(self._tensor_s)
         self._ways = cache(self._all_ways)
 
-    def microbatch(self, layout: Layout, pipeline: Pipeline) -> int:
+    def microbatch(self, layout: Layout, pipeline: PassOrder) -> int:
         """Return the samples of a micro-batch."""
         batch = self._candidates.config.global_batch_size
         return batch // layout.dp // pipeline.microbatches
 
     def at_least_s(
-        self, layout: Layout, pipeline: Pipeline, plan: ParallelPlan | None = None
+        self, layout: Layout, pipeline: PassOrder, plan: ParallelPlan | None = None
     ) -> float:
         """Return a lower bound on the step time, in seconds, by the passes of the busiest rank.
 
@@ -279,7 +279,7 @@ class GroupBounds:
         orders = (_plan(**layout._asdict(), order=each) for each in self._candidates.orders(layout))
         return tuple(product({axis_stride(each, "tp") for each in orders}, (False, True)))
 
-    def cuts(self, layout: Layout, pipeline: Pipeline) -> Cuts:
+    def cuts(self, layout: Layout, pipeline: PassOrder) -> Cuts:
         """Return the first units of each stage but the first."""
         return pipeline.cuts or self.by_flops(layout.pp * pipeline.stages)
 
@@ -294,7 +294,7 @@ class GroupBounds:
         return partition("minimax", both, stages, allowed)
 
     @staticmethod
-    def _placed(layout: Layout, pipeline: Pipeline) -> list[tuple[int, ...]]:
+    def _placed(layout: Layout, pipeline: PassOrder) -> list[tuple[int, ...]]:
         """Return the stages of each rank."""
         if pipeline.schedule is None:
             return [(0,)]
@@ -430,7 +430,7 @@ class Ranking:
     #: of those too large, the plan that needs the least memory, and the bytes of its fullest device
 
 
-def groups(candidates: Candidates, bounds: GroupBounds) -> Iterator[tuple[Layout, Pipeline]]:
+def groups(candidates: Candidates, bounds: GroupBounds) -> Iterator[tuple[Layout, PassOrder]]:
     """Yield all layouts and orders of passes, also with stages cut by time if that is another cut.
 
     A plan states the latter as ``cuts``.
@@ -484,7 +484,7 @@ class _Search:
         self._work = replace(work, timing=self._bounds.timing)  # which asks once for each size
         self._candidates, self._most, self._budget = candidates, most, budget
         self._ranking = Ranking()
-        self._heap: list[tuple[float, int, tuple[Layout, Pipeline] | ParallelPlan]] = []
+        self._heap: list[tuple[float, int, tuple[Layout, PassOrder] | ParallelPlan]] = []
         self._number = itertools.count()
 
     def run(self) -> Ranking:
@@ -505,10 +505,10 @@ class _Search:
         best = self._ranking.best
         return best[-1].step_s if len(best) == self._most else float("inf")
 
-    def _push(self, at_least_s: float, found: tuple[Layout, Pipeline] | ParallelPlan) -> None:
+    def _push(self, at_least_s: float, found: tuple[Layout, PassOrder] | ParallelPlan) -> None:
         heapq.heappush(self._heap, (at_least_s, next(self._number), found))
 
-    def _expand(self, layout: Layout, pipeline: Pipeline, at_least_s: float) -> None:
+    def _expand(self, layout: Layout, pipeline: PassOrder, at_least_s: float) -> None:
         """Push the plans of a group that fit into memory and may be among the best."""
         work, cuts = self._work, self._bounds.cuts(layout, pipeline)
         times = self._bounds.timing(self._bounds.microbatch(layout, pipeline))

@@ -24,7 +24,7 @@ from hybridperf.projection.device import (
     device_rates,
     device_timing,
 )
-from hybridperf.projection.network import Library, Link, Network
+from hybridperf.projection.network import Library, Network, NetworkLink
 from hybridperf.spelling import did_you_mean
 from hybridperf.system.catalog import Accelerator, known_accelerators
 from hybridperf.untrusted import DEVICES_CAP, DOCUMENT_CAP_BYTES, read_bounded, reason
@@ -64,9 +64,9 @@ class LinkClass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     latency_us: _Share  #: latency of one step of a ring
     source: _Text
 
-    def link(self, shared_by: int = 1) -> Link:
+    def link(self, shared_by: int = 1) -> NetworkLink:
         """Return the link that collectives achieve, shared by ``shared_by`` devices."""
-        return Link(self.latency_us / 1e6, self.achieved_gb_per_s * _GIGA, shared_by)
+        return NetworkLink(self.latency_us / 1e6, self.achieved_gb_per_s * _GIGA, shared_by)
 
 
 class Accuracy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from hybridperf.plan import ParallelPlan
     from hybridperf.plan.fields import PlanFields
-    from hybridperf.projection.network import Group, Network
-    from hybridperf.projection.units import Parameters, Unit, UnitTable, UnitTimes
+    from hybridperf.projection.network import Network, RankGroup
+    from hybridperf.projection.units import Parameters, UnitCounts, UnitTable, UnitTimes
 
 __all__ = [
     "FLOAT_BYTES",
@@ -80,7 +80,7 @@ class Stages:
         """Return the indices of the units that a rank of the pipeline holds."""
         return [number for stage in self.plan.stages_of(rank) for number in self.units[stage]]
 
-    def replica_groups(self, network: Network) -> tuple[Group, Group]:
+    def replica_groups(self, network: Network) -> tuple[RankGroup, RankGroup]:
         """Return the group that shares one copy of what is sharded, and that of such copies."""
         plan, stride = self.plan, axis_stride(self.plan, "dp")
         return (
@@ -110,7 +110,7 @@ class PassBytes(NamedTuple):
         """Return the bytes handed to all of them."""
         return self.all_reduced + self.scattered + self.gathered
 
-    def seconds(self, group: Group) -> float:
+    def seconds(self, group: RankGroup) -> float:
         """Return the seconds that the collectives take in ``group``."""
         seconds = 0.0
         if self.all_reduced:
@@ -138,7 +138,7 @@ def computed_bytes(plan: PlanFields) -> int:
     return 2 if plan.precision in {"bf16", "fp16"} else FLOAT_BYTES
 
 
-def splits_tokens(plan: PlanFields, units: Sequence[Unit], number: int) -> bool:
+def splits_tokens(plan: PlanFields, units: Sequence[UnitCounts], number: int) -> bool:
     """Return whether tokens are split between the units ``number`` and ``number + 1``."""
     both = 0 <= number < len(units) - 1 and units[number].tokens and units[number + 1].tokens
     return plan.sp and bool(both)
@@ -146,7 +146,7 @@ def splits_tokens(plan: PlanFields, units: Sequence[Unit], number: int) -> bool:
 
 def tensor_parallel_bytes(
     plan: PlanFields,
-    units: Sequence[Unit],
+    units: Sequence[UnitCounts],
     number: int,
     microbatch: int,
     *,
@@ -177,7 +177,7 @@ def tensor_parallel_bytes(
 
 @functools.lru_cache(maxsize=10_000)  # a search asks for the same few, in very many plans
 def _tensor_parallel_bytes(
-    unit: Unit,
+    unit: UnitCounts,
     token_ranks: int,
     each: int,
     microbatch: int,
@@ -223,7 +223,7 @@ _CODED_BYTES: Final[Mapping[str, Callable[[int, int], int]]] = {
 
 
 def message_bytes(
-    plan: PlanFields, units: Sequence[Unit], number: int, microbatch: int, tp_rank: int = 0
+    plan: PlanFields, units: Sequence[UnitCounts], number: int, microbatch: int, tp_rank: int = 0
 ) -> int:
     """Return the bytes of a message with the outputs of unit ``number``, or with their gradient.
 
@@ -238,12 +238,12 @@ def message_bytes(
     return _CODED_BYTES[plan.links](elements * microbatch, unit.output_channels)
 
 
-def held_parameters(plan: PlanFields, unit: Unit) -> float:
+def held_parameters(plan: PlanFields, unit: UnitCounts) -> float:
     """Return the parameters of ``unit`` on each rank of a tp group, before sharding."""
     return unit.parameters - unit.tp_parameters + unit.tp_parameters / plan.tp
 
 
-def gradient_bytes(plan: PlanFields, unit: Unit) -> float:
+def gradient_bytes(plan: PlanFields, unit: UnitCounts) -> float:
     """Return the bytes of the gradients of ``unit`` that a replica averages with the others.
 
     With ``zero`` they are those that are scattered, with their padding.
@@ -261,7 +261,7 @@ def _averaged_bytes(plan: PlanFields) -> int:
     return 2 if plan.gradients == "bf16" else FLOAT_BYTES
 
 
-def replicated_bytes(plan: PlanFields, unit: Unit) -> int:
+def replicated_bytes(plan: PlanFields, unit: UnitCounts) -> int:
     """Return the bytes of those gradients of ``unit`` that replicas average though they shard."""
     if not plan.zero:
         return 0
@@ -274,7 +274,7 @@ def _leaves_normalization(plan: PlanFields) -> bool:
 
 
 @functools.lru_cache(maxsize=10_000)  # a search asks for the same few, in very many plans
-def _sharded_elements(unit: Unit, tp: int, shards: int, leaves_normalization: bool) -> int:
+def _sharded_elements(unit: UnitCounts, tp: int, shards: int, leaves_normalization: bool) -> int:
     """Return the elements of all shards of ``unit``, on one rank of a tp group.
 
     FSDP pads the rows of each parameter so that ``shards`` divide them.
@@ -292,7 +292,7 @@ def _sharded_elements(unit: Unit, tp: int, shards: int, leaves_normalization: bo
 
 
 @functools.lru_cache(maxsize=10_000)
-def _replicated_elements(unit: Unit, leaves_normalization: bool) -> int:
+def _replicated_elements(unit: UnitCounts, leaves_normalization: bool) -> int:
     """Return the elements of the parameters of ``unit`` that are not sharded."""
     return sum(
         group.elements
@@ -301,7 +301,7 @@ def _replicated_elements(unit: Unit, leaves_normalization: bool) -> int:
     )
 
 
-def _is_replicated(group: Parameters, unit: Unit, leaves_normalization: bool) -> bool:
+def _is_replicated(group: Parameters, unit: UnitCounts, leaves_normalization: bool) -> bool:
     normalizes = group.kind == "normalization" and unit.is_narrow
     return not group.rows or (leaves_normalization and normalizes)
 
@@ -337,7 +337,7 @@ def _gathers(
     return tuple(counts.values())
 
 
-def parameter_bytes(plan: PlanFields, unit: Unit) -> int:
+def parameter_bytes(plan: PlanFields, unit: UnitCounts) -> int:
     """Return the bytes of the parameters of ``unit`` in the form in which they are gathered.
 
     Units that autocast does not compute narrow, such as embeddings, are gathered in fp32.
@@ -346,7 +346,7 @@ def parameter_bytes(plan: PlanFields, unit: Unit) -> int:
     return each * _sharded_elements(unit, plan.tp, plan.shards, _leaves_normalization(plan))
 
 
-def prefetched_bytes(plan: PlanFields, units: Sequence[Unit]) -> int:
+def prefetched_bytes(plan: PlanFields, units: Sequence[UnitCounts]) -> int:
     """Return the bytes that FSDP prefetches at the end of a backward pass, and does not use.
 
     It takes the unit whose forward pass came before that of the first one in an earlier
@@ -364,7 +364,7 @@ def gathered_bytes(plan: PlanFields) -> int:
     return computed_bytes(plan) if plan.offload == "none" else FLOAT_BYTES
 
 
-def token_gradient_bytes(plan: PlanFields, unit: Unit) -> float:
+def token_gradient_bytes(plan: PlanFields, unit: UnitCounts) -> float:
     """Return the bytes of the gradients of ``unit`` that a tp rank adds to others', on average.
 
     They are those of parameters that tensor parallelism does not split, and of which each rank has
@@ -500,7 +500,9 @@ GRADIENT_BYTES: Final[Mapping[str, int]] = {"fp32": 0, "bf16": 8, "powersgd": 44
 GRADIENT_FLOPS: Final[Mapping[str, int]] = {"fp32": 0, "bf16": 0, "powersgd": 4 * 2 * 4}
 
 
-def gradient_compression_s(plan: ParallelPlan, times: UnitTimes, units: Iterable[Unit]) -> float:
+def gradient_compression_s(
+    plan: ParallelPlan, times: UnitTimes, units: Iterable[UnitCounts]
+) -> float:
     """Return the seconds of compressing the gradients of ``units`` in a step, and of the reverse.
 
     FSDP has averages in bf16 cast into its shards, each time that it scatters.

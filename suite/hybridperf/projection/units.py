@@ -26,7 +26,7 @@ __all__ = [
     "ParameterKind",
     "Parameters",
     "Seconds",
-    "Unit",
+    "UnitCounts",
     "UnitTable",
     "UnitTimes",
     "UnitTiming",
@@ -56,7 +56,7 @@ class Parameters:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class UnitCounts:
     """A unit of a chain: the smallest part that is assigned to a pipeline stage as a whole.
 
     Elements are counted for one sample, except those of parameters and buffers.
@@ -109,7 +109,7 @@ class UnitTable:
     """The units of a task's model, in their order."""
 
     task: str
-    units: tuple[Unit, ...]
+    units: tuple[UnitCounts, ...]
     input_elements: int  #: of one sample, that the first unit receives
 
     @property
@@ -155,7 +155,7 @@ class UnitTable:
         return found
 
 
-def _check_bounds(part: Unit | Parameters, name: str) -> None:
+def _check_bounds(part: UnitCounts | Parameters, name: str) -> None:
     """Refuse the first number of ``part``, of the unit ``name``, that is negative or too large."""
     for each in dataclasses.fields(part):
         value = getattr(part, each.name)
@@ -167,7 +167,7 @@ def _check_bounds(part: Unit | Parameters, name: str) -> None:
 
 def unit_columns() -> list[str]:
     """Return the names of what a table states of each unit."""
-    return [each.name for each in dataclasses.fields(Unit) if each.init]
+    return [each.name for each in dataclasses.fields(UnitCounts) if each.init]
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,14 +222,14 @@ def _tables() -> dict[str, UnitTable]:
     }
 
 
-def _units(row: dict[str, Any]) -> Iterator[Unit]:
+def _units(row: dict[str, Any]) -> Iterator[UnitCounts]:
     """Yield the units of a row: one, or equal ones whose names end in a range of numbers."""
     name: str = row.pop("name")
     row["parameter_groups"] = tuple(Parameters(*group) for group in row["parameter_groups"])
     start, dots, last = name.rpartition("..")
     if not dots:
-        yield Unit(name, **row)
+        yield UnitCounts(name, **row)
         return
     prefix, _, first = start.rpartition(".")
     for number in range(int(first), int(last) + 1):
-        yield Unit(f"{prefix}.{number}", **row)
+        yield UnitCounts(f"{prefix}.{number}", **row)

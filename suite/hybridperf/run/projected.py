@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import UserError
-from hybridperf.projection.network import Link, Network
+from hybridperf.projection.network import Network, NetworkLink
 from hybridperf.projection.project import stated
 from hybridperf.projection.search import Work
 from hybridperf.projection.systems import known_systems
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _MODULES: Final = ("units", "profile")  #: of a trainer whose tasks can be projected
-_NO_LINK: Final = Link(0.0, math.inf)  #: what one rank sends takes no time
+_NO_LINK: Final = NetworkLink(0.0, math.inf)  #: what one rank sends takes no time
 
 
 @dataclass(frozen=True, slots=True)
