@@ -113,7 +113,7 @@ class Fit:
             nine_in_ten=errors[math.ceil(0.9 * len(errors)) - 1],
             worst=errors[-1],
             results=len(errors),
-            source="leave-one-out: each result is projected by a fit to all others",
+            source="leave-one-out, of plans and batches as in the logs",
         )
 
     @property
