@@ -1,6 +1,6 @@
-"""What the actions of a plan cost: unit times, collectives and messages put together by stage.
+"""Costs of a plan's actions by stage, from unit times, collectives and messages.
 
-With lower bounds on a step by these costs.
+With lower bounds on the step time by these costs.
 """
 
 from __future__ import annotations
@@ -64,24 +64,24 @@ _REDUCER_BYTES: Final = 8 * _MIB
 
 @dataclass(frozen=True, slots=True)
 class PlanCosts:
-    """What `simulate` needs, and what of the passes and updates is exposed communication."""
+    """Costs for `simulate`, and the exposed communication in passes and updates."""
 
     costs: Costs
-    passes_exposed_s: tuple[float, ...]  #: by rank, in the passes of one micro-batch
-    update_exposed_s: tuple[float, ...]  #: by rank, in an update
-    runtime_s: tuple[
-        float, ...
-    ]  #: by rank, in an update: what its runtime and compression add to averaging
+    passes_exposed_s: tuple[float, ...]
+    #: exposed communication in the passes of one micro-batch, by rank
+    update_exposed_s: tuple[float, ...]  #: exposed communication in an update, by rank
+    runtime_s: tuple[float, ...]
+    #: overhead of software and compression in averaging gradients, in an update, by rank
 
 
 class _UnitCost(NamedTuple):
     """Seconds of one unit on one rank."""
 
     forward_s: float
-    backward_s: float  #: recomputation included
-    exposed_s: float  #: of both, collectives of tensor parallelism
-    gather: Cost  #: of its parameters
-    scatter: Cost  #: of its gradients, and their average over replicas of a shard
+    backward_s: float  #: backward pass with recomputation
+    exposed_s: float  #: collectives of tensor parallelism in both passes
+    gather: Cost  #: all-gather of its parameters
+    scatter: Cost  #: reduce-scatter of its gradients, and their average over replicas of a shard
     gradient_bytes: float
 
 
@@ -385,7 +385,7 @@ def _clip_s(plan: ParallelPlan, network: Network) -> float | None:
 
 
 def plan_at_least_s(plan: ParallelPlan, costs: Costs) -> float:
-    """Return seconds that a step of ``plan`` takes at least, by what its actions cost.
+    """Return a lower bound on the step time of ``plan``, in seconds, by its ``costs``.
 
     No less than `busiest_s`. Under a flush the first rank begins a step by a forward pass, which
     has to reach every rank before that computes, and ends it by a backward pass, which has to come
@@ -409,7 +409,7 @@ def plan_at_least_s(plan: ParallelPlan, costs: Costs) -> float:
 
 
 def busiest_s(plan: ParallelPlan, costs: Costs) -> float:
-    """Return seconds that the busiest rank, wire or network adapter takes for a step by itself.
+    """Return the seconds that the busiest rank, wire or network adapter works for a step.
 
     A rank computes its passes and its update. Averages of a stage begin in its last backward pass
     at the earliest, and what they take beyond it comes on top, unless they may take a whole step.

@@ -41,7 +41,7 @@ __all__ = [
     "reduce_scatter",
 ]
 
-Library = Literal["nccl", "gloo"]  #: of collectives; what differs is in `collectives`
+Library = Literal["nccl", "gloo"]  #: library of collectives
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +71,10 @@ class RankGroup:
     """The ranks of a collective, and the links between them."""
 
     ranks: int
-    ranks_per_node: int  #: of this group; all of them if it is on one node
-    inside: NetworkLink  #: between two of them on one node
-    between: NetworkLink | None = None  #: of one network adapter; None if the group is on one node
-    adapters: float = 1.0  #: of each node for this group; less than 1 where groups share one
+    ranks_per_node: int  #: ranks of this group on a node; all of them if it is on one node
+    inside: NetworkLink  #: link between two ranks on one node
+    between: NetworkLink | None = None  #: one network adapter; None if the group is on one node
+    adapters: float = 1.0  #: adapters of each node for this group; below 1 where groups share one
     library: Library = "nccl"
 
     @property
@@ -85,23 +85,23 @@ class RankGroup:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """How the devices of a system reach each other: what `project` needs to know of it.
+    """Links and libraries by which the devices of a system reach each other.
 
-    The links of collectives are those of one step of a ring, as fitted to measured all-reduces;
-    where they are None, such a step takes as long as a message.
+    The links of collectives model one step of a ring and are fitted to measured all-reduces; where
+    they are None, a step of a ring takes as long as a message.
     """
 
     devices_per_node: int
-    inside: NetworkLink  #: between two devices of a node
+    inside: NetworkLink  #: link between two devices of a node
     between: NetworkLink | None = None
-    #: of one network adapter; ``shared_by`` is the number of a node's devices that share it
+    #: link of one network adapter; ``shared_by`` is the number of a node's devices that share it
     library: Library = "nccl"
     inside_collectives: NetworkLink | None = None
     between_collectives: NetworkLink | None = None
     averaging_work: float = 0.0
-    #: seconds by which computing beside an all-reduce takes longer, over its own
-    pass_s: float = 0.0  #: that the trainer's software adds to each pass of a pipeline
-    bucket_s: float = 0.0  #: and to each collective that averages gradients
+    #: slowdown of computation that overlaps an all-reduce, over the time of the all-reduce
+    pass_s: float = 0.0  #: overhead of the trainer's software in each pass of a pipeline
+    bucket_s: float = 0.0  #: overhead of software in each collective that averages gradients
 
     def group(self, ranks: int, stride: int) -> RankGroup:
         """Return the group of ``ranks`` whose global ranks are ``stride`` apart.
@@ -137,10 +137,10 @@ Algorithm = Literal["ring", "tree", "hierarchical"]
 
 
 class Cost(NamedTuple):
-    """What a collective costs."""
+    """Cost of a collective."""
 
     seconds: float
-    sent_bytes: float  #: by each rank; by an inner one of a tree
+    sent_bytes: float  #: bytes sent by each rank; by an inner rank of a tree
 
 
 def all_reduce(message_bytes: float, group: RankGroup, algorithm: Algorithm | None = None) -> Cost:
@@ -228,7 +228,7 @@ def _slowest(group: RankGroup, flows: float) -> tuple[float, float]:
     )
 
 
-_NOTHING: Final = Cost(0.0, 0.0)  #: of a rank alone
+_NOTHING: Final = Cost(0.0, 0.0)  #: cost for one rank
 
 ALL_REDUCES: Final[Mapping[Algorithm, Callable[[float, RankGroup], Cost]]] = {
     "ring": _ring,

@@ -34,7 +34,7 @@ class Transfer:
     """Measured times of one kind of communication in groups of ``ranks``, all groups at once."""
 
     kind: Communication
-    ranks: _Count  #: of a group; 2 for ``send``
+    ranks: _Count  #: ranks of a group; 2 for ``send``
     times: tuple[tuple[_Bytes, _Positive], ...]
     #: bytes of a message, or of the whole tensor of a collective; and its median seconds
 
@@ -45,26 +45,26 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What was measured of a task's training with all of ``ranks`` computing at once."""
+    """Measured times of a task's training with all ``ranks`` computing at once."""
 
     task: _Text
     precision: _Text
-    ranks: _Count  #: on this machine
-    threads: _Count  #: of each rank, on the CPU
+    ranks: _Count  #: ranks on this machine
+    threads: _Count  #: threads of each rank on the CPU
     library: Library
-    date: _Text  #: when it was measured, as in ISO 8601
+    date: _Text  #: date and time of the measurement, in ISO 8601
     unit_names: tuple[_Text, ...]
-    unit_times: tuple[UnitTimes, ...]  #: by increasing micro-batch
-    contention: _Ratio  #: seconds of a step with all ranks computing, over those of one alone
+    unit_times: tuple[UnitTimes, ...]  #: times of units by increasing micro-batch
+    contention: _Ratio  #: step time with all ranks computing over the step time of one rank alone
     transfers: tuple[Transfer, ...]
-    input_s: Seconds = 0.0  #: of reading the inputs of a sample, where no worker process does it
-    target_s: Seconds = 0.0  #: of reading the targets of a sample
+    input_s: Seconds = 0.0  #: reading the inputs of a sample, where no worker process does it
+    target_s: Seconds = 0.0  #: reading the targets of a sample
     averaging_work: _Ratio = 0.0
-    #: seconds by which steps beside an all-reduce take longer, over those that it takes alone
-    pass_s: Seconds = 0.0  #: that the trainer's software adds to each pass of a pipeline
-    bucket_s: Seconds = 0.0  #: and to each collective that averages gradients
+    #: slowdown of steps that overlap an all-reduce, over the time of the all-reduce alone
+    pass_s: Seconds = 0.0  #: overhead of the trainer's software in each pass of a pipeline
+    bucket_s: Seconds = 0.0  #: overhead of software in each collective that averages gradients
     made_with: dict[_Text, _Text] = field(default_factory=dict)
-    #: what it holds for: hashes and names of the task, the machine, torch and the trainer's code
+    #: hashes and names of the task, the machine, torch and the trainer's code it is valid for
 
     def times(self, microbatch: int) -> UnitTimes:
         """Return the times of ``microbatch`` samples, on the line through the nearest measured two.

@@ -1,6 +1,6 @@
-"""Project what a plan does on a system: seconds of a step, where they go, memory and bytes sent.
+"""Project a plan on a system: its step time by parts, memory and bytes sent.
 
-With cuts of a pipeline by which that step is shortest, and what a run's log states of it.
+With the cuts of a pipeline by which the step is shortest, and the entry of a run's log.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ _ROUNDING: Final = 1e-9  #: of a step
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """What a plan is projected to do; nothing in it is measured."""
+    """Projected step, memory and traffic of a plan; nothing is measured."""
 
     plan: ParallelPlan
     cuts: tuple[int, ...]  #: first unit of each stage but the first
-    step_s: float  #: in the steady state
+    step_s: float  #: step time in the steady state
     samples_per_s: float
-    busy_s: tuple[float, ...]  #: by pipeline rank, in a step: passes and updates
-    exposed_s: tuple[float, ...]  #: by pipeline rank, in a step: communication that nothing hides
-    averaging_s: tuple[float, ...]  #: by pipeline rank, of an update: all but the optimizer's
-    memory: tuple[Memory, ...]  #: by pipeline rank
-    sent_bytes: dict[str, float]  #: in a step, by kind; see `hybridperf.projection.traffic`
-    timeline: Timeline | None  #: of all steps simulated, if asked for
+    busy_s: tuple[float, ...]  #: passes and updates of a step, by pipeline rank
+    exposed_s: tuple[float, ...]  #: exposed communication of a step, by pipeline rank
+    averaging_s: tuple[float, ...]  #: update without the optimizer, by pipeline rank
+    memory: tuple[Memory, ...]  #: memory by pipeline rank
+    sent_bytes: dict[str, float]  #: bytes sent in a step, by kind (`hybridperf.projection.traffic`)
+    timeline: Timeline | None  #: timeline of all simulated steps, if requested
 
     @property
     def idle_share(self) -> float:
@@ -96,10 +96,10 @@ def project(
     clips: bool = False,
     with_timeline: bool = False,
 ) -> Projection:
-    """Return what ``plan`` is projected to do for units that take ``timing`` in its precision.
+    """Return the projection of ``plan`` with unit times by ``timing`` in its precision.
 
-    ``cuts`` are the first units of each stage but the first, if not those that the plan's ``cut``
-    chooses. ``clips`` says whether gradients are clipped, for which the ranks of a pipeline wait.
+    ``cuts`` are the first units of each stage but the first (default: by the plan's ``cut``).
+    ``clips`` says whether gradients are clipped, for which the ranks of a pipeline wait.
 
     Replicas and ranks of a tp group do the same at the same time, so one pipeline is simulated,
     with no more micro-batches than a steady state needs; with all of them for a timeline.

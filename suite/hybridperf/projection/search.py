@@ -1,12 +1,12 @@
 """Search for the plans that are projected to be fastest: best first, with lower bounds.
 
-`Candidates` says which plans are considered: `ParallelPlan.check` decides what is valid; what is
-left out is refused by it, is another plan's equal to the projection, or is stated in
-docs/planning.md. Groups of plans, and then plans, are looked at in the order of a lower bound on
-their step time. The search ends when that exceeds the projected time of the last plan wanted, so
-that nothing it leaves out is among the best. What does not fit into memory is left out before its
-time is projected. `tests/projection/test_search.py` holds each bound to the projection of every
-valid plan of small cases, and of random networks.
+`Candidates` yields the plans that are considered: `ParallelPlan.check` decides which are valid; a
+plan is left out if it is refused there, has the same projection as another plan, or is listed in
+docs/planning.md. Groups of plans, then plans, are opened in the order of a lower bound on their
+step time. The search ends when that bound exceeds the projected step of the last plan wanted, so
+that no plan left out is among the best. Plans that do not fit into memory are left out before their
+step is projected. `tests/projection/test_search.py` compares each bound with the projection of
+every valid plan of small cases and random networks.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ __all__ = [
     "search",
 ]
 
-#: equivalent: plans that compute what one process does; other: those that do not
+#: equivalent: plans that are equivalent to single-process training; other: all other plans
 Methods = Literal["equivalent", "other"]
 
 #: values of ``recompute`` that a search tries until a plan fits into memory. Each recomputes the
@@ -78,14 +78,14 @@ class Layout(NamedTuple):
 
 
 class PassOrder(NamedTuple):
-    """The order of a pipeline's passes; without a pipeline, of gradient accumulation."""
+    """Order of the passes of a pipeline or, without one, of gradient accumulation."""
 
     microbatches: int
     schedule: str | None = None
-    stages: int = 1  #: on each rank
+    stages: int = 1  #: stages of each rank
     staleness: int = 0
     flush: bool = True
-    cuts: tuple[int, ...] = ()  #: empty: as ``cut=minimax`` cuts
+    cuts: tuple[int, ...] = ()  #: first units of stages; empty: as ``cut=minimax`` partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,13 +338,13 @@ _ACTIONS: Final = 10  #: six passes and messages of a stage, of which some are s
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is trained, and on what."""
+    """Workload and system to project."""
 
     units: UnitTable
     timing: UnitTiming
     network: Network
     global_batch_size: int
-    optimizer: str  #: as tasks name it
+    optimizer: str  #: name of the optimizer in tasks
     clips: bool = False  #: whether gradients are clipped
     device_bytes: int | None = None  #: memory of a device; None: not limited
 
@@ -389,9 +389,9 @@ class Work:
         )
 
     def gains(self, projection: Projection) -> bool:
-        """Return whether a step takes longer without each compression of the projected plan.
+        """Return whether each compression of the projected plan shortens its step.
 
-        That is so of plans without compression.
+        True for plans without compression.
         """
         plan, cuts = projection.plan, projection.cuts
         plain = {replace(plan, gradients=_DEFAULTS[0]), replace(plan, links=_DEFAULTS[1])} - {plan}
@@ -418,16 +418,16 @@ class Work:
 
 @dataclass(slots=True)
 class Ranking:
-    """The best plans, and how they were found."""
+    """The best plans of a search, and its counts."""
 
-    best: list[Projection] = field(default_factory=list)  #: the fastest first
+    best: list[Projection] = field(default_factory=list)  #: best plans, the fastest first
     considered: int = 0  #: valid plans whose memory was computed
-    too_large: int = 0  #: of them, those that do not fit into memory, recomputed or not
-    projected: int = 0  #: of them, those whose programs were simulated
-    left: int = 0  #: of them, those not simulated since the budget was spent
-    left_at_least_s: float | None = None  #: what a step takes at least under any of these
+    too_large: int = 0  #: considered plans that do not fit into memory, even with recomputation
+    projected: int = 0  #: considered plans whose programs were simulated
+    left: int = 0  #: considered plans that were not simulated because the budget was spent
+    left_at_least_s: float | None = None  #: lower bound on the step time of the plans left
     nearest: tuple[ParallelPlan, int] | None = None
-    #: of those too large, the plan that needs the least memory, and the bytes of its fullest device
+    #: the too large plan that needs the least memory, and the bytes of its fullest device
 
 
 def groups(candidates: Candidates, bounds: GroupBounds) -> Iterator[tuple[Layout, PassOrder]]:

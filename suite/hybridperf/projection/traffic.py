@@ -44,6 +44,7 @@ __all__ = [
     "prefetched_bytes",
     "replicated_bytes",
     "sent_bytes",
+    "sharded_elements",
     "splits_tokens",
     "tensor_parallel_bytes",
     "token_gradient_bytes",
@@ -349,9 +350,8 @@ def parameter_bytes(plan: PlanFields, unit: UnitCounts) -> int:
 def prefetched_bytes(plan: PlanFields, units: Sequence[UnitCounts]) -> int:
     """Return the bytes that FSDP prefetches at the end of a backward pass, and does not use.
 
-    It takes the unit whose forward pass came before that of the first one in an earlier
-    micro-batch, which is the last one, for the next to need its parameters. In a pipeline it
-    prefetches nothing.
+    The prefetch mistakes the last unit for the next one, because it preceded the first unit in the
+    previous micro-batch. In a pipeline, FSDP prefetches nothing.
     """
     if not plan.zero or plan.pp > 1:
         return 0
@@ -364,11 +364,16 @@ def gathered_bytes(plan: PlanFields) -> int:
     return computed_bytes(plan) if plan.offload == "none" else FLOAT_BYTES
 
 
-def token_gradient_bytes(plan: PlanFields, unit: UnitCounts) -> float:
-    """Return the bytes of the gradients of ``unit`` that a tp rank adds to others', on average.
+def sharded_elements(plan: PlanFields, parameters: float) -> float:
+    """Return the elements of a shard of ``parameters`` on the device: none if it is offloaded."""
+    return parameters / plan.shards if plan.offload == "none" else 0.0
 
-    They are those of parameters that tensor parallelism does not split, and of which each rank has
-    seen only its tokens. Replicas that shard have a part each.
+
+def token_gradient_bytes(plan: PlanFields, unit: UnitCounts) -> float:
+    """Return the bytes of the gradients of ``unit`` that tp ranks add up, in the mean of replicas.
+
+    These are the gradients of the parameters that tensor parallelism does not split, and of which
+    each rank has seen only its own tokens. Replicas that shard add up a part each.
     """
     if not (plan.sp and unit.tokens):
         return 0.0
