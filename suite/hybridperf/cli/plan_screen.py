@@ -221,7 +221,7 @@ def _current_notes(shown: Shown, current: Projection) -> Iterator[str]:
     """Yield the memory headroom of the current plan, and the plans that are faster."""
     headroom = _headroom_bytes(shown, current)
     if headroom is None:
-        yield "memory headroom: unknown, since the system states no memory of a device; give --memory-gb"
+        yield "memory headroom: unknown, as the system states no memory size; give --memory-gb"
     else:
         parts = ", ".join(f"rank {rank} {_signed_size(free)}" for rank, free in enumerate(headroom))
         size = _size(shown.device_bytes or 0)

@@ -36,7 +36,7 @@ from hybridperf.untrusted import COUNT_CAP, whole
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hybridperf.log.package import Package, Result
     from hybridperf.projection.fit import Fit, Parameter
@@ -94,7 +94,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
         raise UserError.of("fit.out", "a file name that ends in .toml", str(options.out), remedy)
     named = None if options.base is None else find_system(options.base)
     packages = _packages(options.logs)
-    readings = list(parallel_map(_read, list(packages.items()), options.jobs))
+    readings = _without_copies(parallel_map(_read, list(packages.items()), options.jobs))
     base, used = _of_one_device(readings, named)
     fit = fit_system(base, [_observed(each, base) for each in used])
     left_out = Counter(each.why for each in readings if each not in used and each.why)
@@ -216,6 +216,20 @@ def _usable(result: Result, score: ResultScore) -> _Reading:
         observation=Observation(place, units, plan, batch, per_node, fmean(rates), clips),
         is_published=not score.plan,
     )
+
+
+def _without_copies(readings: Iterable[_Reading]) -> list[_Reading]:
+    """Return readings of which only the first of several equal ones has an observation.
+
+    Rounds repeat results of earlier rounds, which would make leave-one-out errors too small.
+    """
+    found, seen = list[_Reading](), set[object]()
+    for each in readings:
+        one = each.observation
+        facts = one and (one.units.task, str(one.plan), one.global_batch_size, one.samples_per_s)
+        found.append(_Reading(each.place, "the runs of another result") if facts in seen else each)
+        seen |= {facts} - {None}
+    return found
 
 
 def _rates(result: Result, score: ResultScore) -> Iterator[float]:
