@@ -172,6 +172,26 @@ def test_the_file_of_a_fit_is_read_as_the_fitted_system(
     assert "not determined by these logs: catalogue value kept" in text
 
 
+def test_the_file_of_a_device_without_a_catalogue_entry_keeps_its_rates(tmp_path: Path) -> None:
+    device = msgspec.structs.replace(BASE.device, name='Acme "1"', names=(), memory_gb=None)
+    between = msgspec.structs.replace(BASE.between, name="wire", latency_us=99.0)
+    shares = msgspec.structs.replace(BASE.rates.shares, memory=0.3)
+    rates = dataclasses.replace(BASE.rates, shares=shares, speeds={"vit/laptop": 3.0})
+    base = dataclasses.replace(BASE, device=device, between=between, rates=rates)
+    fit = fit_system(base, [_observed(base, plan, batch) for plan, batch in MANY[:3]])
+    path = tmp_path / "mine.toml"
+    path.write_text(fit_toml(fit, "mine"))
+
+    system = read_system(path)
+
+    assert system.device == device
+    assert system.between == between
+    assert system.rates.shares == shares
+    assert system.rates.speed("vit/laptop") == 3.0
+    assert system.rates.layer.half_us == BASE.rates.layer.half_us
+    assert system.network == fit.system.network
+
+
 def test_a_device_without_the_precision_is_refused() -> None:
     observation = _observed(BASE, "dp=1", 8)
 

@@ -353,56 +353,52 @@ class _Model:
 
 def fit_toml(fit: Fit, name: str) -> str:
     """Return the fitted system as a system file, under ``name``, with intervals as comments."""
-    base, system, count = fit.base, fit.system, len(fit.observations)
+    system, device, rates = fit.system, fit.system.device, fit.system.rates
+    count = len(fit.observations)
     fitted = f"fitted to {count} result{'s' * (count > 1)}"
-    accuracy = fit.accuracy
-    head = f"by 'hybridperf fit' to {count} result{'s' * (count > 1)}, from {base.name}"
-    lines = [f"# Fitted {head}.", f"# {accuracy_sentence(accuracy)}", ""]
-    links, tables = {}, list[str]()
-    for place in ("inside", "between"):
+    links: dict[str, LinkClass] = {"inside": system.inside, "between": system.between}
+    link_lines = list[str]()
+    for place, link in links.items():
         own = {field: each for (at, field), each in fit.links.items() if at == place}
-        link: LinkClass = getattr(system, place)
-        links[place] = (link.name, _KEPT)
         if any(each.is_determined for each in own.values()):
-            links[place] = (f"{name} {place}", "")
-            known = {field: _comment(each) for field, each in own.items()}
-            row = msgspec.structs.replace(
-                link,
-                name=f"{name} {place}",
-                peak_gb_per_s=max(link.peak_gb_per_s, link.achieved_gb_per_s),
-                source=f"{fitted}, from {link.name}",
-            )
-            tables += _table("link", msgspec.structs.asdict(row), known)
-    device = system.device
-    row_of_system = {
-        "name": name,
-        "device": device.name,
-        "devices_per_node": system.devices_per_node,
-        "inside": links["inside"][0],
-        "between": links["between"][0],
-        "adapters_per_node": system.adapters_per_node,
-        "library": system.library,
-    }
-    lines += _table("system", row_of_system, {place: why for place, (_, why) in links.items()})
-    lines += tables
+            peak = max(link.peak_gb_per_s, link.achieved_gb_per_s)
+            words = {"name": f"{name} {place}", "source": f"{fitted}, from {link.name}"}
+            links[place] = msgspec.structs.replace(link, peak_gb_per_s=peak, **words)
+        comments = {field: _comment(each) for field, each in own.items()}
+        link_lines += _table("[[link]]", msgspec.structs.asdict(links[place]), comments)
+    lines = [
+        f"# A system {fitted} by 'hybridperf fit', from {fit.base.name}.",
+        f"# {accuracy_sentence(fit.accuracy)}",
+        "",
+        *_table(
+            "[[system]]",
+            {
+                "name": name,
+                "device": device.name,
+                "devices_per_node": system.devices_per_node,
+                "inside": links["inside"].name,
+                "between": links["between"].name,
+                "adapters_per_node": system.adapters_per_node,
+                "library": system.library,
+            },
+        ),
+        *link_lines,
+    ]
     if device not in known_accelerators():
-        facts = {key: value for key, value in msgspec.structs.asdict(device).items() if value}
-        lines += _table("accelerator", {"names": [], **facts}, {})
-    for task, each in zip(fit.tasks, fit.speeds, strict=True):
-        row_of_speed = {"task": task, "factor": each.value, "source": fitted}
-        lines += _table("speed", row_of_speed, {"factor": _comment(each)})
-    others = {"task": OTHER_TASKS, "factor": system.rates.speed(OTHER_TASKS)}
-    source = "geometric mean of the speed factors above"
-    lines += _table("speed", {**others, "source": source}, {})
-    layer = msgspec.structs.replace(system.rates.layer, devices=(device.name,), source=fitted)
-    if fit.overhead.is_determined:
-        why = _comment(fit.overhead)
-        facts = msgspec.structs.asdict(layer)
-        lines += _table("layer", facts, {"half_us": why, "single_us": "in proportion"})
-    else:
-        lines += [f"# launch overhead of a layer, and half batches: {_KEPT}", ""]
-    if accuracy is not None:
-        lines += _table("accuracy", msgspec.structs.asdict(accuracy), {})
+        stated = msgspec.structs.asdict(device).items()
+        lines += _table("[[accelerator]]", {key: each for key, each in stated if each is not None})
+    lines += _table("[achieved]", msgspec.structs.asdict(rates.shares))
+    intervals = dict(zip(fit.tasks, fit.speeds, strict=True))
+    for task, factor in rates.speeds.items():
+        comment = _comment(intervals[task]) if task in intervals else ""
+        source = fitted if task in intervals else "mean of the fitted factors"
+        row = {"task": task, "factor": factor, "source": source}
+        lines += _table("[[speed]]", row, {"factor": comment})
+    layer = {**msgspec.structs.asdict(rates.layer), "devices": [device.name]}
+    comment = _comment(fit.overhead)
+    lines += _table("[[layer]]", layer, {"half_us": comment, "single_us": comment})
+    if fit.accuracy is not None:
+        lines += _table("[[accuracy]]", msgspec.structs.asdict(fit.accuracy))
     return "\n".join(lines)
 
 
@@ -428,11 +424,13 @@ def _comment(parameter: Parameter) -> str:
     return f"95 % interval {interval[0]:.3g} to {interval[1]:.3g}"
 
 
-def _table(name: str, values: Mapping[str, object], comments: Mapping[str, str]) -> list[str]:
-    """Return the lines of a table of an array, with an empty line after it."""
-    lines = [f"[[{name}]]"]
+def _table(
+    head: str, values: Mapping[str, object], comments: Mapping[str, str] | None = None
+) -> list[str]:
+    """Return the lines of a table, with ``comments`` by key and an empty line after it."""
+    lines = [head]
     for key, value in values.items():
-        comment = f"  # {comments[key]}" if comments.get(key) else ""
+        comment = f"  # {comments[key]}" if comments and comments.get(key) else ""
         lines.append(f"{key} = {_toml(value)}{comment}")
     return [*lines, ""]
 

@@ -30,7 +30,12 @@ from hybridperf.run.unit_tables import known_units
 from hybridperf.score.scaling.breakdown import rate_between_evaluations
 from hybridperf.score.scaling.side import devices_used
 from hybridperf.score.score import score_result
-from hybridperf.system.catalog import accelerators_per_node, find_accelerator, node_count
+from hybridperf.system.catalog import (
+    accelerators_per_node,
+    find_accelerator,
+    known_accelerators,
+    node_count,
+)
 from hybridperf.tasks.registry import read_task, task_names, task_path
 from hybridperf.untrusted import COUNT_CAP, whole
 
@@ -58,6 +63,7 @@ _PUBLISHED: Final = "sync=blocking,gradients=bf16"
 #: steady over end-to-end throughput, or the reverse: more if evaluations were logged at other times
 #: than they were made
 _MOST_APART: Final = 2.0
+_LONGEST: Final = 100  #: bound on the characters of a device's name
 _UNKNOWN: Final = "not determined"
 
 
@@ -183,7 +189,8 @@ def _usable(result: Result, score: ResultScore) -> _Reading:
         return _Reading(place, "no global batch size that all runs share")
     known = find_accelerator(str(system.get("accelerator_model_name") or ""))
     part = "host_processor" if used.kind == "cores" else "accelerator"
-    hardware = known.name if known else visible(str(system.get(f"{part}_model_name") or "").strip())
+    stated = str(system.get(f"{part}_model_name") or "").strip()
+    hardware = known.name if known else visible(stated[:_LONGEST])
     if not hardware:
         return _Reading(place, "no description of the system that names its devices")
     if not score.plan and "closed" not in {
@@ -278,9 +285,10 @@ def _of_one_device(
         raise UserError.of("fit.base", expected, kind, f"give --base one of {names}")
     if base.device.name != hardware:
         source = f"peaks of {base.device.name}, to which speed factors refer"
-        device = msgspec.structs.replace(
+        other = msgspec.structs.replace(
             base.device, name=hardware, names=(), source=source, memory_gb=None
         )
+        device = next((each for each in known_accelerators() if each.name == hardware), other)
         base = dataclasses.replace(base, device=device)
     nodes = Counter(each.observation.devices_per_node for each in used if each.observation)
     per_node = nodes.most_common(1)[0][0]
