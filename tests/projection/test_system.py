@@ -87,13 +87,13 @@ def test_a_file_has_what_differs_from_the_catalogue(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("inside", "inzide"), "unknown field `inzide`"),
+        (("inside", "inzide"), "an invalid entry: Object contains unknown field `inzide`"),
         (("200.5", '"fast"'), "got `str` - at `$.link[0].achieved_gb_per_s`"),
         (("200.5", "-1"), "Expected `float` > 0.0 - at `$.link[0].achieved_gb_per_s`"),
         (("200.5", "nan"), "Expected `float`"),
         (('"ethernet-100"', '"ethernet-1000"'), "the name 'ethernet-1000'"),
         (("NVIDIA A100 SXM 80 GB", "Acme 1"), "the name 'Acme 1'"),
-        (("[[system]]", "[[system]"), "a wrong one: Expected"),
+        (("[[system]]", "[[system]"), "invalid TOML: Expected"),
         (("[[system]]", "[[systems]]"), "unknown field `systems`"),
         ((MINE, ""), "0 tables [[system]] instead of one"),
         (("adapters_per_node = 1", "adapters_per_node = 0"), "Expected `int` >= 1"),

@@ -181,12 +181,17 @@ def read_system(path: Path) -> System:
         UserError: exit status 2 if the file cannot be read or is not a system file.
     """
     try:
-        tables = msgspec.convert(
-            tomllib.loads(read_bounded(path, DOCUMENT_CAP_BYTES).decode()), _Tables
-        )
-    except (OSError, ValueError, RecursionError) as error:
-        detail = "a file nested too deep" if isinstance(error, RecursionError) else reason(error)
-        _refuse(path, f"a wrong one: {detail:.300}")
+        content = read_bounded(path, DOCUMENT_CAP_BYTES)
+    except (OSError, ValueError) as error:
+        _refuse(path, reason(error))
+    try:
+        tables = msgspec.convert(tomllib.loads(content.decode()), _Tables)
+    except RecursionError:
+        _refuse(path, "tables nested too deep")
+    except msgspec.ValidationError as error:
+        _refuse(path, f"an invalid entry: {error!s:.300}")
+    except ValueError as error:
+        _refuse(path, f"invalid TOML: {error!s:.300}")
     if len(tables.system) != 1:
         _refuse(path, f"{len(tables.system)} tables [[system]] instead of one")
     try:
