@@ -48,7 +48,8 @@ _LONGEST_STEP: Final = 1.5  #: bound on the change of a logarithm in one step
 _WIDEST: Final = math.log(2)  #: half of the widest interval of a determined parameter
 _FARTHEST: Final = math.log(10)  #: bound on the logarithm of a factor, but for speed factors
 _LEAST_GAIN: Final = 0.95  #: leave-one-out error with a parameter over the error without it
-_PROBABILITY: Final = 0.975  #: of a value below the upper bound of a 95 % interval
+_MOST_WIDTH: Final = 100.0  #: bound on half the width of an interval of a logarithm
+_PROBABILITY: Final = 0.975  #: probability of a value below the upper bound of a 95 % interval
 _RANK: Final = 1e-4  #: singular value of derivatives below which they are dependent
 
 
@@ -92,10 +93,10 @@ class Fit:
     tasks: tuple[str, ...]
     speeds: tuple[Parameter, ...]  #: speed factors, by task
     overhead: Parameter
-    half_batches: tuple[
-        Parameter, ...
-    ]  #: by task and precision; they follow from speed and overhead
-    links: dict[tuple[str, str], Parameter]  #: by fields of `System` and `LinkClass`
+    half_batches: tuple[Parameter, ...]
+    #: half batches by task and precision, which follow from speed factors and overhead
+    links: dict[tuple[str, str], Parameter]
+    #: bandwidths and latencies by fields of `System` and `LinkClass`
     observations: tuple[Observation, ...]
     errors: tuple[float, ...]
     #: leave-one-out errors by observation: projected over measured throughput, less 1, where the
@@ -170,7 +171,7 @@ def fit_system(base: System, observations: Sequence[Observation]) -> Fit:
     spread = model.spread(logs, chosen, rows)
     count = len(model.tasks)
     overhead_us = (base.rates.layer.half_us, base.rates.layer.single_us)
-    is_half = any(each.plan.precision != "fp32" for each in observations)
+    is_half = any(each.plan.precision in {"bf16", "fp16"} for each in observations)
 
     def parameter(words: str, unit: str, catalogue: float, *numbers: int) -> Parameter:
         """Return the parameter whose logarithm is the sum of the logarithms of ``numbers``."""
@@ -179,7 +180,7 @@ def fit_system(base: System, observations: Sequence[Observation]) -> Fit:
         if not known or spread is None:
             return Parameter(words, unit, catalogue, value, known)
         weights = np.array([float(number in numbers) for number in chosen])
-        width = math.sqrt(float(weights @ spread @ weights))
+        width = min(math.sqrt(float(weights @ spread @ weights)), _MOST_WIDTH)
         return Parameter(words, unit, catalogue, value, known, math.exp(width))
 
     # A half batch is the overhead multiplied by the samples/s, so that the logarithms add up.

@@ -175,7 +175,7 @@ def _reach(sums: Sequence[float], first: int, bottleneck: float) -> int:
 
 _ALL: Final = 1_000  #: partitions, of which the best is found
 _MOST_TRIED: Final = 1_000
-_LONGEST_RUN: Final = 4  #: of cuts that are moved together
+_LONGEST_RUN: Final = 4  #: longest run of cuts that are moved together
 _STEPS: Final = 4  #: simulated where they overlap
 _INSTANT: Final = Network(1, NetworkLink(0.0, inf))
 
@@ -183,7 +183,7 @@ _INSTANT: Final = Network(1, NetworkLink(0.0, inf))
 class CutCost(NamedTuple):
     """What a partition leads to; of two, the smaller is better."""
 
-    excess_bytes: float  #: of the memory needed over the memory there is, 0 if it suffices
+    excess_bytes: float  #: needed memory beyond the available memory, 0 if it suffices
     step_s: float
 
 
@@ -288,7 +288,7 @@ class _CountedStep:
         return CutCost(0.0, sum(steps_s))
 
     def at_least_s(self, cuts: tuple[int, ...]) -> float:
-        """Return what they take at least: the passes of a rank, after those of stages before it."""
+        """Return a lower bound: the passes of a rank, after the passes of the stages before it."""
         edges = pairwise((0, *cuts, len(self._until) - 1))
         forward = [self._until[last] - self._until[first] for first, last in edges]
         return max(

@@ -48,8 +48,8 @@ __all__ = [
     "why_slower",
 ]
 
-_MOST_OFF: Final = 2e-3  #: of a step that is extrapolated, the most that rounds to come may differ
-_ROUNDING: Final = 1e-9  #: of a step
+_MOST_OFF: Final = 2e-3  #: bound on the spread of later rounds, as a share of an extrapolated step
+_ROUNDING: Final = 1e-9  #: rounding error as a share of a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class _Steady:
 
     plan: ParallelPlan
     step_s: float
-    exposed_s: tuple[float, ...]  #: by rank
+    exposed_s: tuple[float, ...]  #: exposed communication by rank
     timeline: Timeline
 
 
@@ -261,14 +261,14 @@ def projected_cuts(
 #: limits of what is stated: a line of the log is of limited length
 _MOST_RANKS: Final = 128
 
-_WORDS: Final = {  #: of the actions in a timeline, as trainers state them
+_WORDS: Final = {  #: names of the actions in a timeline, as trainers log them
     ActionKind.FORWARD: "forward",
     ActionKind.BACKWARD: "backward",
     ActionKind.BACKWARD_INPUT: "backward of inputs",
     ActionKind.BACKWARD_WEIGHT: "backward of weights",
     ActionKind.UPDATE: "update",
 }
-_PARTS: Final = {  #: of a step, by the actions that they consist of
+_PARTS: Final = {  #: parts of a step by the actions that they consist of
     ActionKind.FORWARD: "compute_s",
     ActionKind.BACKWARD: "compute_s",
     ActionKind.BACKWARD_INPUT: "compute_s",
@@ -378,7 +378,7 @@ _ALIKE: Final = 1e-3  #: relative difference of steps below which it is not wort
 
 
 def parts_of(projection: Projection) -> dict[str, float]:
-    """Return the seconds of a step by what ranks do in them, in the mean; they add up to it."""
+    """Return the parts of a step in the mean of ranks, in seconds; their sum is the step."""
     idle_s = projection.idle_share * projection.step_s
     exposed_s = projection.exposed_communication_s
     return {

@@ -330,8 +330,8 @@ class GroupBounds:
 
 
 _SAME: Final = 1e-9  #: relative difference of steps below which two plans count as one
-_PARTITIONS: Final = 20  #: that are simulated to cut a pipeline again, about
-_LEAST_GAIN: Final = 1e-3  #: of a step, by each compression of a plan that counts
+_PARTITIONS: Final = 20  #: partitions that are simulated to cut a pipeline again, about
+_LEAST_GAIN: Final = 1e-3  #: share of a step that each compression of a plan must save
 _DEFAULTS: Final = FIELDS["gradients"].default, FIELDS["links"].default
 _ACTIONS: Final = 10  #: six passes and messages of a stage, of which some are simulated again
 
