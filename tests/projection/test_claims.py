@@ -6,16 +6,16 @@ from typing import Final
 
 import pytest
 
-from hybridperf.projection.comparisons import (
+from hybridperf.projection.device import device_timing
+from hybridperf.projection.network import all_reduce
+from hybridperf.projection.systems import find_system
+from hybridperf.projection.units import load_units
+from studies.curves.ratios import (
     PublishedRatio,
     project_on,
     projected_ratio,
     published_comparisons,
 )
-from hybridperf.projection.device import device_timing
-from hybridperf.projection.network import all_reduce
-from hybridperf.projection.systems import find_system
-from hybridperf.projection.units import load_units
 
 RESNET, RESNET_152, VGG = "resnet50/cluster", "resnet152/cluster", "vgg/cluster"
 #: system, precision and samples on each of 8 devices

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from hybridperf.projection.comparisons import projected_ratio, published_comparisons
 from hybridperf.projection.device import device_throughput, published_devices
 from hybridperf.projection.systems import accuracy_of
 from hybridperf.projection.units import load_units
 from hybridperf.system.catalog import known_accelerators
+from studies.curves.ratios import projected_ratio, published_comparisons
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
