@@ -288,6 +288,25 @@ def test_this_machine_is_planned_for_by_its_profile(
 
 
 @pytest.mark.usefixtures("profiled")
+def test_the_current_plan_is_measured_with_the_first_plans(
+    hybridperf: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(request: RunRequest, steps: int) -> StepTime:
+        return StepTime(steps, 0.010 if request.plan.pp == 1 else 0.011)
+
+    monkeypatch.setattr(plan_command, "measure_steps", measure)
+    words = ("plan", "resnet/laptop", "--devices", "2", "--plan", "pp=2", "--json")
+
+    current = json.loads(hybridperf(*words, "--measure", "1").out)["current"]
+
+    assert current["measured_step_s"] == 0.011
+    # Two measured steps are compared as they are: 10 % is less than the error of projections.
+    assert [each["speedup"] for each in current["faster"]] == [pytest.approx(0.1)]
+    accuracy = json.loads(hybridperf(*words).out)["accuracy"]
+    assert (accuracy["of"], accuracy["results"]) == ("profile", 32)
+
+
+@pytest.mark.usefixtures("profiled")
 def test_measured_steps_decide(
     hybridperf: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
 ) -> None:
