@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "log": set[str](),
     "evidence": {"log", "tasks"},
     "system": {"tasks"},
-    "projection": {"log", "system", "tasks"},
+    "projection": {"log", "score.welch", "system", "tasks"},
     "score": {"evidence.attestation", "evidence.trust", "log", "system", "tasks"},
     "rules": {
         "evidence",
@@ -73,11 +73,11 @@ TRAINERS = sorted((ROOT / "reference_impls/hybridperf_reference").rglob("*.py"))
 #: folder -> most files with code, most lines; a commit that raises a number says why
 BUDGETS: dict[str, tuple[int, int]] = {
     "hybridperf": (8, 750),
-    "hybridperf/cli": (25, 3000),
+    "hybridperf/cli": (26, 3500),
     "hybridperf/evidence": (7, 600),
     "hybridperf/log": (7, 1550),
     "hybridperf/plan": (6, 1550),
-    "hybridperf/projection": (12, 3950),
+    "hybridperf/projection": (13, 4550),
     "hybridperf/report": (10, 2700),
     "hybridperf/rules": (36, 6800),
     "hybridperf/run": (31, 7100),

@@ -136,7 +136,6 @@ def profile_on(
         precision=precision,
         ranks=ranks,
         threads=torch.get_num_threads(),
-        cores=len(os.sched_getaffinity(0)),
         library="gloo" if device.type == "cpu" else "nccl",
         date=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         unit_names=tuple(unit.name for unit in chain.units),
@@ -364,9 +363,9 @@ class _Model:
         """Build the model."""
         return chain_of(self.task, 0, self._build)
 
-    def _row(self, unit: Unit) -> unit_tables.Unit:
+    def _row(self, unit: Unit) -> unit_tables.UnitCounts:
         """Return the row of a unit table."""
-        return unit_tables.Unit(
+        return unit_tables.UnitCounts(
             unit.name,
             1.0,
             tuple(parameter_groups(unit)),

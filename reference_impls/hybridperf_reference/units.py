@@ -25,7 +25,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from hybridperf.projection.units import Unit, UnitTable, unit_columns
+from hybridperf.projection.units import UnitCounts, UnitTable, unit_columns
 from hybridperf.tasks.registry import find_task, read_task, task_names
 from hybridperf_reference.engine.batchnorm import is_batch_norm
 from hybridperf_reference.engine.gradient_reducer import low_rank_elements
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["main", "unit_table"]
 
 _HEAD: Final = """\
-# What the units of each task's model cost; `Unit` in units.py defines the columns. A range of
+# What the units of each task's model cost; `UnitCounts` in units.py defines the columns. A range of
 # numbers at the end of a name stands for as many equal units. Written by
 # python -m hybridperf_reference.units
 """
@@ -70,7 +70,7 @@ def unit_table(task: Task, build: Build | None = None) -> UnitTable:
     for number, unit in enumerate(chain.units):
         parameters, output = list(unit.module.parameters()), boundaries[number + 1]
         units.append(
-            Unit(
+            UnitCounts(
                 unit.name,
                 forward_flops=flops[number],
                 parameter_groups=tuple(parameter_groups(unit)),
@@ -265,7 +265,7 @@ def _print_tables() -> None:
     sys.stdout.write("\n".join(lines))
 
 
-def _rows(units: Sequence[Unit]) -> list[list[object]]:
+def _rows(units: Sequence[UnitCounts]) -> list[list[object]]:
     """Return a row for each run of units that differ only in the final number of their names."""
     runs = [[units[0]]]
     for last, unit in pairwise(units):

@@ -9,7 +9,7 @@ import argparse
 from typing import Final
 
 from hybridperf.cli.printing import print_line
-from hybridperf.projection.comparisons import project_on
+from studies.curves.ratios import project_on
 
 PRECISION: Final = "bf16"
 BATCH: Final = 65_536  #: global batch size that optimizers for large batches still converge with

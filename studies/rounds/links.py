@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, visible
-from hybridperf.projection.network import Link, find_link
+from hybridperf.projection.network import NetworkLink
+from hybridperf.projection.systems import find_link
 from hybridperf.system.catalog import known_accelerators
 from hybridperf.tasks.schema import build
 
@@ -43,8 +44,8 @@ _OWN_ADAPTERS: Final = re.compile(r"ethernet|gbe")
 class Links(NamedTuple):
     """The links of a system's devices while all devices send."""
 
-    inside: Link  #: link between two devices of a node
-    between: Link  #: link between devices of two nodes
+    inside: NetworkLink  #: link between two devices of a node
+    between: NetworkLink  #: link between devices of two nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +113,8 @@ def links_of_description(
     return Links(inside, _link(adapters.count * each / devices_per_node))
 
 
-def _link(gb_per_s: float) -> Link:
-    return Link(find_link("ethernet-100").latency_us / 1e6, gb_per_s * 1e9)
+def _link(gb_per_s: float) -> NetworkLink:
+    return NetworkLink(find_link("ethernet-100").latency_us / 1e6, gb_per_s * 1e9)
 
 
 def _adapters(text: str) -> _Adapters | None:

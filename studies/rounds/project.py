@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from hybridperf.projection.network import Group, all_reduce
+from hybridperf.projection.network import RankGroup, all_reduce
 from hybridperf.tasks.schema import build
 
 if TYPE_CHECKING:
@@ -114,8 +114,8 @@ def averaging_s(message_bytes: float, devices: int, devices_per_node: int, links
     """Return the seconds of an all-reduce of ``message_bytes`` over all ``devices``."""
     own = min(devices, devices_per_node)
     nodes = -(-devices // own)
-    inside = all_reduce(message_bytes, Group(own, own, links.inside))
-    between = all_reduce(message_bytes / own, Group(nodes, nodes, links.between))
+    inside = all_reduce(message_bytes, RankGroup(own, own, links.inside))
+    between = all_reduce(message_bytes / own, RankGroup(nodes, nodes, links.between))
     return inside.seconds + between.seconds
 
 

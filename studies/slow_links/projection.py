@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hybridperf.plan import ParallelPlan
 from hybridperf.plan.fields import FIELDS
-from hybridperf.projection.network import Link, Network
+from hybridperf.projection.network import Network, NetworkLink
 from hybridperf.projection.profile import fit_line
 from hybridperf.projection.search import Work
 from hybridperf.projection.simulate import simulated_steps
@@ -81,7 +81,7 @@ def network(profile: Profile, rate_mbit_per_s: float, ranks: int, links: Measure
 
 def _fit_links(
     rate_mbit_per_s: float, transfers: Mapping[str, Sequence[tuple[int, float]]]
-) -> tuple[Link, Link]:
+) -> tuple[NetworkLink, NetworkLink]:
     """Return the links of messages and of a ring's steps, for an empty token bucket."""
     burst_bytes = burst_s = 0.0
     if rate_mbit_per_s:
@@ -100,8 +100,8 @@ def _fit_links(
     (send_s, send_byte_s), (ring_s, ring_byte_s) = fitted["send"], fitted["all_reduce"]
     # An all-reduce of two ranks has two steps, and each rank sends all bytes once.
     return (
-        Link(send_s, 1 / send_byte_s),
-        Link(ring_s / 2, 1 / ring_byte_s),
+        NetworkLink(send_s, 1 / send_byte_s),
+        NetworkLink(ring_s / 2, 1 / ring_byte_s),
     )
 
 
@@ -139,7 +139,7 @@ def _as_one_rank(
 ) -> tuple[ParallelPlan, float]:
     """Return ``plan`` without its pipelines, and the stretch of its units."""
     whole = replace(plan, pp=1, schedule=None, flush=FIELDS["flush"].default)
-    free, measured = Link(0.0, 1e15), profile.network()
+    free, measured = NetworkLink(0.0, 1e15), profile.network()
     alone = Network(plan.pp, free, free, pass_s=measured.pass_s, bucket_s=measured.bucket_s)
     together = max(1, profile.ranks // len(ADDRESSES))  # ranks on one processor in the profile
     work_s = sum(_project(plan, profile, alone, input_s).busy_s) / together

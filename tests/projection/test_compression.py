@@ -6,12 +6,12 @@ import pytest
 
 from hybridperf.cli.planning import setting_of
 from hybridperf.plan import ParallelPlan
-from hybridperf.projection.comparisons import project_on
 from hybridperf.projection.device import device_timing
-from hybridperf.projection.network import find_system
+from hybridperf.projection.systems import find_system
 from hybridperf.projection.traffic import Stages, link_codec_s
 from hybridperf.projection.units import load_units
 from hybridperf.tasks.registry import read_task, resolve_task
+from studies.curves.ratios import project_on
 
 SAMPLES = {"resnet50/cluster": 64, "vgg/cluster": 64, "vit/cluster": 64, "bert_large/cluster": 16}
 

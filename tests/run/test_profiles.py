@@ -165,7 +165,6 @@ def _fixed(*_: object) -> Profile:
         precision="fp32",
         ranks=1,
         threads=1,
-        cores=2,
         library="gloo",
         date="2026-01-02T03:04:05+00:00",
         unit_names=units,

@@ -133,7 +133,6 @@ def _profile(request: RunRequest, ranks: int) -> Profile:
         precision="fp32",
         ranks=ranks,
         threads=1,
-        cores=8,
         library="gloo",
         date="2026-11-22T15:30:00+00:00",
         unit_names=names,

@@ -1,4 +1,4 @@
-"""Unit tables of tasks of one's own: counted by their trainer, cached, and counted anew."""
+"""UnitCounts tables of tasks of one's own: counted by their trainer, cached, and counted anew."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hybridperf.cli import main
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.plan import ParallelPlan
-from hybridperf.projection.units import Unit, UnitTable, load_units
+from hybridperf.projection.units import UnitCounts, UnitTable, load_units
 from hybridperf.run import profiles
 from hybridperf.run.profiles import cache_folder, cached_units, measure_profile, units_of
 from hybridperf.run.projection import is_projectable, projection_source
@@ -39,7 +39,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def _made_up(path: Path) -> dict[str, Any]:
     """Return a table of the task's units that nobody counted, as its trainer would answer."""
     task = read_task(path)
-    units = tuple(Unit(name, 1e6, plain(1000), 64, 128) for name in task.units)
+    units = tuple(UnitCounts(name, 1e6, plain(1000), 64, 128) for name in task.units)
     table: dict[str, Any] = json.loads(json.dumps(UnitTable(task.name, units, 64).as_table()))
     return table
 
@@ -139,7 +139,7 @@ def test_a_table_of_something_else_is_refused(
 
 @pytest.mark.parametrize("value", [-1, 1e30])
 def test_numbers_out_of_bounds_are_refused(value: float) -> None:
-    table = UnitTable("a/b", (Unit("one", value, (), 1, 1),), 1).as_table()
+    table = UnitTable("a/b", (UnitCounts("one", value, (), 1, 1),), 1).as_table()
     table = json.loads(json.dumps(table))
 
     with pytest.raises(ValueError, match="expected forward_flops from 0 to"):
@@ -159,7 +159,7 @@ def test_numbers_out_of_bounds_are_refused(value: float) -> None:
 )
 def test_parameters_out_of_bounds_are_refused(changes: dict[str, object], said: str) -> None:
     table = json.loads(
-        json.dumps(UnitTable("a/b", (Unit("one", 1, plain(10), 1, 1),), 1).as_table())
+        json.dumps(UnitTable("a/b", (UnitCounts("one", 1, plain(10), 1, 1),), 1).as_table())
     )
     assert UnitTable.from_table(table).parameters == 10
     table["units"][0]["parameter_groups"][0].update(changes)
@@ -169,7 +169,7 @@ def test_parameters_out_of_bounds_are_refused(changes: dict[str, object], said: 
 
 
 def test_what_follows_from_parameters_is_not_stated() -> None:
-    table = UnitTable("a/b", (Unit("one", 1, plain(10, split=4), 1, 1),), 1).as_table()
+    table = UnitTable("a/b", (UnitCounts("one", 1, plain(10, split=4), 1, 1),), 1).as_table()
     assert UnitTable.from_table(json.loads(json.dumps(table))).units[0].tp_parameters == 4
     stated = json.loads(json.dumps(table))
     stated["units"][0]["tp_parameters"] = 10**9

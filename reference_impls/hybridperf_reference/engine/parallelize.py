@@ -152,14 +152,14 @@ def finalize_gradients(part: RankStages, *, plan: ParallelPlan, mesh: Mesh) -> N
         commit_statistics(part.stage)
 
 
-def chain_units(chain: Chain, probe: Probe) -> list[unit_tables.Unit]:
+def chain_units(chain: Chain, probe: Probe) -> list[unit_tables.UnitCounts]:
     """Return the unit costs of ``chain`` that cuts depend on.
 
     Stages begin only at floating-point activations, since gradients must flow. Saved activations
     are not counted.
     """
     return [
-        unit_tables.Unit(
+        unit_tables.UnitCounts(
             unit.name,
             forward_flops=flops,
             parameter_groups=tuple(parameter_groups(unit)),
@@ -188,7 +188,7 @@ def parameter_groups(unit: Unit) -> Iterator[unit_tables.Parameters]:
         yield unit_tables.Parameters(kind, rows, sum(elements), len(elements))
 
 
-def stage_slices(plan: ParallelPlan, units: Sequence[unit_tables.Unit]) -> list[slice]:
+def stage_slices(plan: ParallelPlan, units: Sequence[unit_tables.UnitCounts]) -> list[slice]:
     """Return the slice of ``units`` of each stage of ``plan``.
 
     Raises:

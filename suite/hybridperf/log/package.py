@@ -53,6 +53,7 @@ __all__ = [
     "published_runs",
     "read_package",
     "read_result",
+    "result_at",
     "result_names",
     "scaling_factor",
 ]
@@ -171,7 +172,7 @@ def find_results(path: Path, barred: list[Finding] | None = None) -> list[Packag
     Raises:
         UserError: exit status 4 if ``barred`` is None and a folder cannot be read.
     """
-    found = map(_package_at, _folders_of_logs(path, _RESULT, barred))
+    found = map(result_at, _folders_of_logs(path, _RESULT, barred))
     packages = [package for package in found if package is not None]
     return sorted(packages, key=lambda each: (each.org, each.system, each.benchmark))
 
@@ -190,7 +191,7 @@ def find_packages(path: Path, barred: list[Finding] | None = None) -> list[Packa
     folders = _folders_of_logs(path, _LOG, barred)
     packages = [
         dataclasses.replace(package, base=top if package.root.is_relative_to(top) else package.root)
-        for package in map(_package_at, folders)
+        for package in map(result_at, folders)
         if package is not None
     ]
     return sorted(packages, key=lambda each: (each.root, each.org, each.system, each.benchmark))
@@ -250,7 +251,7 @@ def _absolute(path: Path) -> Path:
     return path.resolve() if ".." in path.parts else path.absolute()
 
 
-def _package_at(folder: Path) -> Package | None:
+def result_at(folder: Path) -> Package | None:
     """Return the result in ``folder``; None if the path does not match MLPerf's layout."""
     match folder.parts:
         case (*_, _, org, "results", system, benchmark):

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import UserError
-from hybridperf.projection.device import device_timing
-from hybridperf.projection.network import Link, Network, known_systems
+from hybridperf.projection.network import Network, NetworkLink
 from hybridperf.projection.project import stated
 from hybridperf.projection.search import Work
+from hybridperf.projection.systems import known_systems
 from hybridperf.run.files import canonical_json
 from hybridperf.run.profiles import cached_profile, cached_units
 from hybridperf.run.provenance import has_module
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Source", "is_projectable", "project_run", "projection_source", "with_projected_cuts"]
 
 _MODULES: Final = ("units", "profile")  #: modules of a trainer whose tasks can be projected
-_NO_LINK: Final = Link(0.0, math.inf)  #: link of a single rank, which sends nothing
+_NO_LINK: Final = NetworkLink(0.0, math.inf)  #: link of a single rank, which sends nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def _device_source(request: RunRequest, units: UnitTable) -> Source | None:
     if system is None:
         return None
     try:
-        timing = device_timing(system.device, units, request.plan.precision)
+        timing = system.timing(units, request.plan.precision)
     except UserError:  # no peak in this precision
         return None
     return Source(

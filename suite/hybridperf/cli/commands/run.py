@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hybridperf.log.package import Package
-    from hybridperf.projection.units import Unit
+    from hybridperf.projection.units import UnitCounts
 
 __all__ = ["EXAMPLES", "add_arguments", "execute", "exit_status", "make_runs", "request_of"]
 
@@ -150,7 +150,7 @@ def _project(options: argparse.Namespace, request: RunRequest) -> ExitCode:
     return ExitCode.OK
 
 
-def _stages(units: Sequence[Unit], cuts: tuple[int, ...]) -> str:
+def _stages(units: Sequence[UnitCounts], cuts: tuple[int, ...]) -> str:
     """Return the first and last unit of each stage, for a message."""
     ends = ((units[first], units[stop - 1]) for first, stop in pairwise((0, *cuts, len(units))))
     return " | ".join(

@@ -1,4 +1,4 @@
-"""Project published comparisons of plans and of numbers of devices, beside what was measured."""
+"""Published ratios of throughput, of two plans or two numbers of devices, and their projections."""
 
 from __future__ import annotations
 
@@ -9,30 +9,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.projection.device import device_timing
-from hybridperf.projection.network import find_system
 from hybridperf.projection.project import project
+from hybridperf.projection.systems import find_system
 from hybridperf.projection.units import load_units
 from hybridperf.tasks.schema import build_rows
 
 if TYPE_CHECKING:
     from hybridperf.projection.project import Projection
 
-__all__ = ["Comparison", "project_on", "projected_ratio", "published_comparisons"]
+__all__ = ["PublishedRatio", "project_on", "projected_ratio", "published_comparisons"]
 
 _FILE: Final = Path(__file__).with_suffix(".toml")
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """A published throughput over another one, of one task on one kind of system."""
+class PublishedRatio:
+    """A published ratio of two throughputs of one task on one kind of system."""
 
     name: str
     task: str
     system: str
     precision: str
     plan: str
-    batch: int  #: global
+    batch: int  #: global batch size
     base_plan: str
     base_batch: int
     published: float
@@ -40,13 +39,13 @@ class Comparison:
 
 
 @functools.cache
-def published_comparisons() -> tuple[Comparison, ...]:
+def published_comparisons() -> tuple[PublishedRatio, ...]:
     """Return all published comparisons."""
     rows = tomllib.loads(_FILE.read_text(encoding="utf-8"))["comparison"]
-    return build_rows(Comparison, rows, path=_FILE.name, at="comparison")
+    return build_rows(PublishedRatio, rows, path=_FILE.name, at="comparison")
 
 
-def projected_ratio(comparison: Comparison) -> float:
+def projected_ratio(comparison: PublishedRatio) -> float:
     """Return the projected throughput of the plan over that of the base."""
     one, base = (
         project_on(comparison.system, comparison.task, comparison.precision, plan, batch)
@@ -69,7 +68,7 @@ def project_on(system: str, task: str, precision: str, plan: str, batch: int) ->
     return project(
         ParallelPlan.parse(f"{plan},precision={precision}"),
         units,
-        device_timing(found.device, units, precision),
+        found.timing(units, precision),
         found.network,
         global_batch_size=batch,
         optimizer="sgd",
