@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "log": set[str](),
     "evidence": {"log", "tasks"},
     "system": {"tasks"},
-    "projection": {"log", "score.welch", "system", "tasks"},
+    "projection": {"log", "score.statistics", "system", "tasks"},
     "score": {"evidence.attestation", "evidence.trust", "log", "system", "tasks"},
     "rules": {
         "evidence",
