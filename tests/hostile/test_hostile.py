@@ -18,8 +18,7 @@ from hybridperf.evidence.predictions import read_predictions
 from hybridperf.log.package import find_results, read_result
 from hybridperf.report import page
 from hybridperf.report.build import build_report
-from hybridperf.rules.check import Verdict, check_path
-from hybridperf.rules.mlperf.check_round import check_round
+from hybridperf.rules.check import check_path
 from hybridperf.run.scratch import remove_folder
 from hybridperf.score.score import score_result
 from tests.hostile.inputs import RUN, Hostile
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hybridperf.findings import Finding
+    from hybridperf.rules.verdict import Verdict
     from tests.tiers import Fact
 
 KINDS = {"json": JSON} | RUNS | FILES
@@ -79,9 +79,7 @@ def _make(valid: Path, tmp_path: Path, each: Hostile) -> tuple[Path, Path]:
 def _check(path: Path, ruleset: str | None = None) -> tuple[Finding, ...]:
     """Return the findings, which must be fit to be printed; pytest's own limit ends a hang."""
     try:
-        verdict = (
-            check_path(path) if ruleset is None else check_round(path, ruleset, "as-published")
-        )
+        verdict = check_path(path) if ruleset is None else check_path(path, ruleset, "as-published")
     except UserError as refusal:
         return (_refused(refusal),)
     _assert_presentable(verdict)

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.rules.check import RULESET as OURS
 from hybridperf.rules.explain import examples, explain, explain_all
-from hybridperf.rules.reading import READING
-from hybridperf.rules.rule import RULES
+from hybridperf.rules.rule import READING, RULES
+from hybridperf.rules.verdict import RULESET as OURS
 from tests.rules.examples import is_found
 from tests.rules.mlperf.strict_logs import RULESET
 

@@ -77,6 +77,6 @@ def judge_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
     judged = "hybridperf.report.judged"
     names = [f"mlperf-training-{edition}.0" for edition in ("4.1", "8.0", "9.0")]
-    monkeypatch.setattr("hybridperf.rules.mlperf.check_round.judge", judge)
+    monkeypatch.setattr("hybridperf.rules.check.check_as_published", judge)
     monkeypatch.setattr(f"{judged}.known_rulesets", lambda: [RULESET, *names])
-    monkeypatch.setattr(f"{judged}.load_ruleset", lambda _: load_ruleset(RULESET))
+    monkeypatch.setattr("hybridperf.rules.check.load_ruleset", lambda _: load_ruleset(RULESET))

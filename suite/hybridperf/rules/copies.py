@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.findings import Finding
 from hybridperf.log import keys
-from hybridperf.rules.reading import READING
+from hybridperf.rules.rule import READING
 from hybridperf.rules.verdict import COPIES, DISPUTED
 from hybridperf.untrusted import number
 

@@ -21,6 +21,7 @@ from hybridperf.log import keys
 from hybridperf.log.package import result_names
 from hybridperf.log.sums import SUMS, parse_sums
 from hybridperf.rules.plausibility_rules import has_known_peak, known_forward_flops
+from hybridperf.rules.result_rules import completed
 from hybridperf.untrusted import DOCUMENT_CAP_BYTES, number, read_bounded
 
 if TYPE_CHECKING:
@@ -40,11 +41,6 @@ class Evidence:
     result: Result
     task: Task | None
     findings: Sequence[Finding]
-
-    @property
-    def completed(self) -> list[SealedRun]:
-        """Return the runs that were not ended from outside."""
-        return [run for run in self.result.runs if run.log.first(keys.ENDING) is None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +152,7 @@ def _lacks_rescoring(evidence: Evidence) -> str:
     assert task is not None  # a lower rung has asked for it
     if not has_known_peak(evidence.result):
         return "devices of a known peak, to bound the time of its runs"
-    for run in evidence.completed:
+    for run in completed(evidence.result):
         which = f"run {run.number}"
         if not _sandbox(run):
             return f"a sandbox around trainer and predictor, and {which} had none"
@@ -197,7 +193,7 @@ def _not_recounted(evidence: Evidence) -> list[str]:
     """Return that predictions could not be counted again, if this machine lacks their data."""
     task = evidence.task
     assert task is not None  # a lower rung has asked for it
-    for run in evidence.completed:
+    for run in completed(evidence.result):
         if labels_here(task, run.fact("data_sha256")) is None:
             return [f"not recounted here: the data of {task.name} is not on this machine"]
     return []
@@ -214,7 +210,7 @@ def _sandbox(run: SealedRun) -> str:
 
 
 def _sandbox_names(evidence: Evidence) -> str:
-    return visible(" and ".join(sorted({_sandbox(run)[:60] for run in evidence.completed})))
+    return visible(" and ".join(sorted({_sandbox(run)[:60] for run in completed(evidence.result)})))
 
 
 def _confirmed_by(evidence: Evidence) -> tuple[list[str], str]:

@@ -37,7 +37,7 @@ _REMEDY: Final = "check the clock, the sample counts, and the accelerators that 
 _BACKWARD: Final = 2  # FLOPs of a backward pass relative to a forward pass
 
 
-@rule("plausible.throughput", scope="mlperf.result", source=_SOURCE, remedy=_REMEDY)
+@rule("plausible.throughput", scope="result", source=_SOURCE, remedy=_REMEDY)
 def below_the_peak(
     result: Result,
     benchmark: Benchmark,

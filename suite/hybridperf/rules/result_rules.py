@@ -1,29 +1,43 @@
-"""Rules for all runs of one result together."""
+"""Rules for all runs of one result together, of this suite or of a round of MLPerf."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from hybridperf.findings import Severity
 from hybridperf.log import keys
 from hybridperf.rules.rule import Deviation, rule
+from hybridperf.rules.verdict import most_windows_fail
+from hybridperf.tasks.task import Task
 from hybridperf.untrusted import COUNT_CAP, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from hybridperf.log.log import Log
     from hybridperf.log.package import Result, SealedRun
-    from hybridperf.tasks.task import Task
+    from hybridperf.rules.mlperf.ruleset import Benchmark
+
+__all__ = ["completed"]
 
 
-def _completed(result: Result) -> list[SealedRun]:
+def completed(result: Result) -> list[SealedRun]:
     """Return the runs that the harness did not end."""
-    return [
-        run
-        for run in result.runs
-        if run.log.first(keys.RUN_STOP) is not None and run.log.first(keys.ENDING) is None
-    ]
+    return [run for run in result.runs if run.log.first(keys.ENDING) is None]
+
+
+def _counted(result: Result, benchmark: Task | Benchmark) -> Sequence[SealedRun]:
+    """Return the runs that make the result; a log of MLPerf cannot say that a harness ended it."""
+    return completed(result) if isinstance(benchmark, Task) else result.runs
+
+
+def _asked_runs(benchmark: Task | Benchmark) -> tuple[int | None, int]:
+    """Return how many runs make a result, if known, and how many of them may miss the target."""
+    if isinstance(benchmark, Task):
+        return benchmark.runs.count, benchmark.runs.most_missed
+    return benchmark.runs, benchmark.most_missed
 
 
 @rule(
@@ -32,10 +46,29 @@ def _completed(result: Result) -> list[SealedRun]:
     source="MLPerf Training rules, section 12: a stated number of runs makes a result",
     remedy="repeat the command without --runs: it makes the missing runs",
 )
-def run_count(result: Result, task: Task) -> Iterator[Deviation]:
-    """There are as many completed runs as the task requires."""
-    if (count := len(_completed(result))) < task.runs.count:
-        yield Deviation(f"{task.runs.count} completed runs", str(count))
+@rule(
+    "mlperf.runs",
+    scope="result",
+    source="MLPerf Training rules, Benchmark Results: 'Each benchmark result is based on a set of "
+    "run results', with a table of their number; Scoring: it is allowed to run more, and 'to "
+    "designate N consecutive runs from the group as the runs to be used for scoring'",
+    remedy="submit as many runs as the benchmark asks for, one after another",
+)
+def run_count(
+    result: Result, benchmark: Task | Benchmark, *, median_window: bool
+) -> Iterator[Deviation]:
+    """There are as many completed runs as a result takes.
+
+    If more of them are scored by their ``median_window``, that is a warning.
+    """
+    count, (asked, _) = len(_counted(result, benchmark)), _asked_runs(benchmark)
+    if asked is None:
+        return
+    if count < asked:
+        yield Deviation(f"{asked} completed runs", str(count))
+    elif count > asked and median_window:
+        expected = f"{asked} runs, or a score from the window closest to the median"
+        yield Deviation(expected, f"{count} runs", severity=Severity.WARNING)
 
 
 @rule(
@@ -44,12 +77,48 @@ def run_count(result: Result, task: Task) -> Iterator[Deviation]:
     source="MLPerf Training rules, section 12: at most one run may miss the target",
     remedy="choose hyperparameters with which the task converges",
 )
-def most_missed(result: Result, task: Task) -> Iterator[Deviation]:
-    """No more runs missed the target than the task allows."""
-    statuses = [run.log.first(keys.RUN_STOP) for run in _completed(result)]
-    missed = sum(1 for stop in statuses if stop and stop.metadata.get("status") != "success")
-    if missed > task.runs.most_missed:
-        yield Deviation(f"at most {task.runs.most_missed} run that misses the target", str(missed))
+@rule(
+    "mlperf.missed",
+    scope="result",
+    source="MLPerf Training rules, Benchmark Results: 'A benchmark result is invalid if there is "
+    "more than one non-converging run'; Scoring: 'If the median set would be an invalid benchmark "
+    "result, the entire result is invalid'",
+    remedy="choose hyperparameters with which the benchmark converges",
+)
+def most_missed(
+    result: Result, benchmark: Task | Benchmark, *, median_window: bool
+) -> Iterator[Deviation]:
+    """No more runs missed the target than a result may have.
+
+    If more runs than it takes are scored by their ``median_window``, those of it count.
+    """
+    in_order = sorted(_counted(result, benchmark), key=_began)
+    missed = [_missed(run.log, benchmark) for run in in_order]
+    asked, most = _asked_runs(benchmark)
+    window = asked if asked is not None and median_window else len(missed)
+    if most_windows_fail(missed, window, most):
+        numbers = [run.number for run, miss in zip(in_order, missed, strict=True) if miss]
+        expected = f"at most {most} run{'s' if most != 1 else ''} without a success that reached "
+        expected += "the target"
+        if (windows := len(missed) - window + 1) > 1:
+            expected += f" in the median of {windows} windows of {window} runs"
+        named = ", ".join(map(str, sorted(numbers)[:10]))
+        yield Deviation(expected, f"{len(numbers)}: {named}")
+
+
+def _began(run: SealedRun) -> float:
+    start = run.log.first(keys.RUN_START)
+    return math.inf if start is None else start.time_ms
+
+
+def _missed(log: Log, benchmark: Task | Benchmark) -> bool:
+    stop = log.first(keys.RUN_STOP)
+    if stop is None or stop.metadata.get("status") != "success":
+        return True
+    # That a run of a task reached the target where it says so is a rule of its own.
+    if isinstance(benchmark, Task) or log.value(keys.SUBMISSION_DIVISION) == "open":
+        return False
+    return not any(benchmark.reached_by(each.value, log) for each in benchmark.evaluations(log))
 
 
 @rule(
@@ -58,17 +127,26 @@ def most_missed(result: Result, task: Task) -> Iterator[Deviation]:
     source="MLPerf Training rules, section 5: every run draws its own seed",
     remedy="let the harness draw the seeds",
 )
-def distinct_seeds(result: Result, task: Task) -> Iterator[Deviation]:
-    """No two completed runs share a seed."""
-    first: dict[object, int] = {}
-    for run in _completed(result):
-        seed = run.log.first(keys.SEED)
-        if seed is None:
-            continue
-        if (value := repr(seed.value)) in first:
-            expected = "a seed that no other run has"
-            yield Deviation(expected, f"that of run {first[value]}", seed.line, run.number)
-        first.setdefault(value, run.number)
+@rule(
+    "mlperf.distinct_seeds",
+    scope="result",
+    source="MLPerf Training rules, Random numbers: generators 'must be seeded from' clock, system "
+    "or another generator; Scoring: a submission is 'a set of N independent runs'",
+    remedy="draw a new seed for every run",
+)
+def distinct_seeds(result: Result, benchmark: Task | Benchmark) -> Iterator[Deviation]:
+    """No two completed runs share a seed, whichever line of code logs it."""
+    first_with: dict[object, int] = {}
+    for run in _counted(result, benchmark):
+        for entry in run.log.all(keys.SEED):
+            if entry.value is None:
+                continue
+            number = whole(entry.value)
+            seed = repr(entry.value) if number is None else number
+            if (other := first_with.setdefault(seed, run.number)) != run.number:
+                found = f"{entry.value!r:.40}, as in run {other}"
+                yield Deviation("a seed of its own", found, entry.line, run.number)
+                break
 
 
 @rule(
@@ -77,33 +155,60 @@ def distinct_seeds(result: Result, task: Task) -> Iterator[Deviation]:
     source="MLPerf Training rules, section 12: all runs of a result are of one configuration",
     remedy="run all of them again with one configuration",
 )
-def same_configuration(result: Result, task: Task) -> Iterator[Deviation]:
-    """Every run has the plan, hyperparameters, code, system and data of the first."""
-    same_keys = (
-        keys.SUBMISSION_BENCHMARK,
-        keys.SUBMISSION_ORG,
-        keys.SUBMISSION_DIVISION,
-        keys.SUBMISSION_PLATFORM,
-        keys.PLAN,
-        keys.HYPERPARAMETERS,
-        keys.GLOBAL_BATCH_SIZE,
-    )
-    runs = _completed(result)
-    for run in runs[1:]:
-        for key in same_keys:
-            if run.log.value(key) != (value := runs[0].log.value(key)):
-                found = f"{run.log.value(key)!r:.80}"
-                yield Deviation(
-                    f"{key} {value!r:.80}, as in run {runs[0].number}", found, run=run.number
-                )
-        if run.manifest is None or runs[0].manifest is None:  # reported by another rule
-            continue
-        for fact in ("suite_sha256", "trainer_sha256"):
-            if run.fact("code", fact) != runs[0].fact("code", fact):
-                yield Deviation(f"the {fact} of run {runs[0].number}", "another", run=run.number)
-        for fact in ("data_sha256", "data_contents_sha256"):
-            if run.fact(fact) != runs[0].fact(fact):
-                yield Deviation(f"the data of run {runs[0].number}", "other data", run=run.number)
+@rule(
+    "mlperf.configuration",
+    scope="result",
+    source="MLPerf Training rules, General rules: 'The same system and framework must be used for "
+    "a submission result set'; Definitions: a benchmark result is the mean of runs of one "
+    "implementation; Hyperparameters: batch size and base learning rate are each an 'arbitrary "
+    "constant'",
+    remedy="make all runs of a result with one configuration",
+)
+def same_configuration(
+    result: Result,
+    benchmark: Task | Benchmark,
+    *,
+    same: Sequence[str],
+    prefixes: Sequence[str],
+    noted: Sequence[str],
+    facts: Sequence[str],
+) -> Iterator[Deviation]:
+    """All completed runs have the configuration of most of them, and belong to one submission.
+
+    By the keys that are the ``same`` or have one of the ``prefixes``, by those that are ``noted``,
+    which is a warning, and by the ``facts`` of their manifests.
+    """
+    runs = _counted(result, benchmark)
+    for key in sorted({key for run in runs for key in run.log.by_key}):
+        if key in same or key in noted or key.startswith(tuple(prefixes)):
+            last = [(run, here[-1]) for run in runs if (here := run.log.all(key))]
+            stated = [(run, each.value, each.line) for run, each in last]
+            yield from _differing(stated, key, Severity.WARNING if key in noted else None)
+    for fact in facts:
+        sealed = [run for run in runs if run.manifest is not None]
+        yield from _differing([(run, run.fact(*fact.split(".")), None) for run in sealed], fact)
+
+
+def _differing(
+    stated: Sequence[tuple[SealedRun, object, int | None]],
+    name: str,
+    severity: Severity | None = None,
+) -> Iterator[Deviation]:
+    """Yield a deviation for each run that states another value of ``name`` than most do."""
+    groups: list[tuple[object, list[tuple[SealedRun, int | None]]]] = []
+    for run, value, line in stated:
+        group = next((members for known, members in groups if known == value), None)
+        if group is None:
+            groups.append((value, [(run, line)]))
+        else:
+            group.append((run, line))
+    if len(groups) < 2:
+        return
+    usual, most = max(groups, key=lambda group: len(group[1]))
+    for value, members in groups:
+        for run, line in members if members is not most else ():
+            expected = f"{name} = {usual!r:.60}, as in {len(most)} of {len(stated)} runs"
+            yield Deviation(expected, f"{value!r:.60}", line, run.number, severity=severity)
 
 
 @rule(

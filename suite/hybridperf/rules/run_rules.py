@@ -51,7 +51,7 @@ def same_task(run: SealedRun, task: Task) -> Iterator[Deviation]:
     source="MLPerf Training rules, section 9: evaluation at the stated frequency",
     remedy="evaluate exactly when the task's schedule says",
 )
-def evaluation_cadence(run: SealedRun, task: Task) -> Iterator[Deviation]:
+def evaluations_on_schedule(run: SealedRun, task: Task) -> Iterator[Deviation]:
     """Evaluations follow exactly the epochs of the task's schedule."""
     evaluations = run.log.all(keys.EVAL_ACCURACY)
     for block, entry in zip(task.blocks(), evaluations, strict=False):

@@ -8,8 +8,7 @@ import pytest
 
 from hybridperf.log.package import Package, Result, SealedRun
 from hybridperf.log.published import read_published_log
-from hybridperf.rules.mlperf.check_round import check_result_strictly
-from hybridperf.rules.mlperf.ruleset import load_ruleset
+from hybridperf.rules.check import check_result
 from tests.rules.mlperf.strict_logs import RULESET, Lines, bert, findings_of, value, where, write
 
 
@@ -33,7 +32,7 @@ def _twins(folder: Path, runs: list[Lines]) -> list[str]:
         for number, lines in enumerate(runs)
     )
     package = Package(Path("/round"), "o", "s", "bert", Path("/round"))
-    found = check_result_strictly(Result(package, sealed, None, "", ()), load_ruleset(RULESET))
+    found = check_result(Result(package, sealed, None, "", ()), RULESET)
     return [f"{each.path}: {each.found}" for each in found if each.rule == "mlperf.twins"]
 
 

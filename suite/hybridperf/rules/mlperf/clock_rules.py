@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hybridperf.findings import Severity
 from hybridperf.log import keys
+from hybridperf.rules.log_rules import ONE_CLOCK
 from hybridperf.rules.rule import Deviation, rule
 
 if TYPE_CHECKING:
@@ -15,15 +16,13 @@ if TYPE_CHECKING:
     from hybridperf.log.log import Entry, Log
     from hybridperf.rules.mlperf.ruleset import Benchmark
 
-_ONE_CLOCK: Final = "stamp every line from one clock that is never adjusted"
-
 
 @rule(
     "mlperf.clock",
-    scope="mlperf.log",
+    scope="log",
     source="MLPerf Training rules, Run Results: a run result is 'a wall-clock timing measurement "
     "for a contiguous period'",
-    remedy=_ONE_CLOCK,
+    remedy=ONE_CLOCK,
 )
 def clock_runs_forward(log: Log, benchmark: Benchmark) -> Iterator[Deviation]:
     """Initialisation, start and stop have increasing time stamps."""
@@ -38,7 +37,7 @@ def clock_runs_forward(log: Log, benchmark: Benchmark) -> Iterator[Deviation]:
 
 @rule(
     "mlperf.one_run",
-    scope="mlperf.log",
+    scope="log",
     source="MLPerf Training rules, Run Results: 'The clock may not be paused during the run'",
     remedy="log one run into one file",
 )
@@ -51,7 +50,7 @@ def one_run(log: Log, benchmark: Benchmark) -> Iterator[Deviation]:
 
 @rule(
     "mlperf.timed",
-    scope="mlperf.log",
+    scope="log",
     source="MLPerf Training rules, Run Results: the period 'includes ... using the dataset to "
     "train the model, and quality evaluation'; 'the clock must start before any part of the system "
     "touches the dataset'",
@@ -91,7 +90,7 @@ def training_is_timed(
 
 @rule(
     "mlperf.untimed",
-    scope="mlperf.log",
+    scope="log",
     source="MLPerf Training rules, Run Results: 'The clock must start ... when the maximum model "
     "initialization time is exceeded'",
     remedy="start the clock as soon as initialisation is done",
@@ -117,53 +116,8 @@ def clock_starts_in_time(
 
 
 @rule(
-    "mlperf.time",
-    scope="mlperf.log",
-    source="MLPerf Training rules, Run Results: 'The clock may not be paused during the run'",
-    remedy=_ONE_CLOCK,
-    severity=Severity.WARNING,
-)
-def time_runs_forward(log: Log, benchmark: Benchmark, *, most_back_ms: int) -> Iterator[Deviation]:
-    """Time stamps go back no further than the processes that write a log may differ."""
-    times_ms = [entry.time_ms for entry in log.entries]
-    if times_ms == sorted(times_ms):
-        return
-    latest, worst = None, None
-    back_ms = most_back_ms
-    for entry in log.entries:
-        if latest is None or entry.time_ms >= latest.time_ms:
-            latest = entry
-        elif latest.time_ms - entry.time_ms > back_ms:
-            back_ms, worst = latest.time_ms - entry.time_ms, entry
-    if worst is None:
-        return
-    if alone := _single_outlier(log.entries, most_back_ms):
-        entry, off_ms = alone
-        found = f"{entry.key!r:.60} alone {off_ms / 1000:+g} s off the lines around it"
-        yield Deviation("stamps of one clock on all lines", found, entry.line)
-    else:
-        found = f"{back_ms / 1000:g} s back at {worst.key!r:.60}"
-        yield Deviation(f"no step back of more than {most_back_ms} ms", found, worst.line)
-
-
-def _single_outlier(entries: Sequence[Entry], most_back_ms: int) -> tuple[Entry, int] | None:
-    """Return the line without which time runs forward, and how far it is off, if there is one."""
-    steps = [
-        place
-        for place, (one, other) in enumerate(pairwise(entries))
-        if one.time_ms - other.time_ms > most_back_ms
-    ]
-    for place in (steps[0], steps[0] + 1) if len(steps) == 1 else ():
-        before, after = entries[max(place - 1, 0)], entries[min(place + 1, len(entries) - 1)]
-        if 0 < place < len(entries) - 1 and before.time_ms <= after.time_ms + most_back_ms:
-            nearest = before if entries[place].time_ms < before.time_ms else after
-            return entries[place], entries[place].time_ms - nearest.time_ms
-    return None
-
-
-@rule(
     "mlperf.milliseconds",
-    scope="mlperf.log",
+    scope="log",
     source="MLPerf logging (mllog): time_ms is the Unix time in milliseconds",
     remedy="log milliseconds since 1970, not seconds",
 )
@@ -179,7 +133,7 @@ def times_are_in_milliseconds(
 
 @rule(
     "mlperf.cache",
-    scope="mlperf.log",
+    scope="log",
     source="MLPerf Training rules, Data State at Start of Run: 'You must flush the cache or "
     "restart the system prior to benchmarking'",
     remedy="clear the caches just before init_start, and log cache_clear with the value true",

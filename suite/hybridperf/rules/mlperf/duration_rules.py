@@ -29,7 +29,7 @@ _MOST_TRACKED: Final = 500  #: lines of statistics that are looked at; logs have
 _WHOLE: Final = "submit the log of one run on one system, as it was written"
 
 
-@rule("mlperf.evaluation_time", scope="mlperf.log", source=_PERIOD, remedy=_WHOLE)
+@rule("mlperf.evaluation_time", scope="log", source=_PERIOD, remedy=_WHOLE)
 def evaluations_take_time(
     log: Log,
     benchmark: Benchmark,
@@ -80,7 +80,7 @@ def _spans(log: Log) -> list[tuple[int, int]]:
     ]
 
 
-@rule("mlperf.training_time", scope="mlperf.log", source=_PERIOD, remedy=_WHOLE)
+@rule("mlperf.training_time", scope="log", source=_PERIOD, remedy=_WHOLE)
 def training_takes_time(
     log: Log,
     benchmark: Benchmark,
@@ -119,7 +119,7 @@ def training_takes_time(
         )
 
 
-@rule("mlperf.rates", scope="mlperf.result", source=_PERIOD, remedy=_WHOLE)
+@rule("mlperf.rates", scope="result", source=_PERIOD, remedy=_WHOLE)
 def rates_agree(
     result: Result,
     benchmark: Benchmark,
@@ -188,7 +188,7 @@ def _tracked(log: Log, names: Sequence[str]) -> float:
 
 @rule(
     "mlperf.batch",
-    scope="mlperf.result",
+    scope="result",
     source="MLPerf Training rules, Hyperparameters: the batch size that is stated is the one "
     "trained with",
     remedy="log the global batch size of the run",

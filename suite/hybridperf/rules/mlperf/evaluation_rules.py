@@ -25,7 +25,7 @@ _OTHER_UNIT: Final = 100  # times as far apart as is due: steps or samples in pl
 
 @rule(
     "mlperf.accuracy",
-    scope="mlperf.log",
+    scope="log",
     source="MLPerf Training rules, Divisions: targets are '0.720 Mask-LM accuracy' and '75.90% "
     "classification', shares of what was predicted",
     remedy="log accuracy as a number from 0 to 1",
@@ -47,7 +47,7 @@ def accuracy_is_a_share(
 
 @rule(
     "mlperf.stop",
-    scope="mlperf.log",
+    scope="log",
     source="MLPerf Training rules, Definitions: 'A run is a complete execution ... training a "
     "model from initialization to the quality target'; Run Results: 'The clock may be stopped as "
     "soon as any part of the system determines target accuracy has been reached'",
@@ -94,7 +94,7 @@ def target_stopped_the_clock(
 
 @rule(
     "mlperf.thoroughness",
-    scope="mlperf.log",
+    scope="log",
     source="MLPerf Training rules, Quality measure, CLOSED: evaluated 'at least as thoroughly (in "
     "terms of number of tests per set) as in the reference implementation'",
     remedy="evaluate on all samples of the evaluation set, and log how many they are",
@@ -116,7 +116,7 @@ def _only(value: object) -> int | None:
 
 @rule(
     "mlperf.cadence",
-    scope="mlperf.log",
+    scope="log",
     source="MLPerf Training rules, Quality measure, CLOSED: 'The quality measure must be evaluated "
     "at the same frequency (in terms of number of training items between test sets) ... the "
     "required evaluation point may be rounded up to the nearest batch size'; BERT: every "
@@ -200,7 +200,7 @@ def _line_at(evaluations: Sequence[Entry], by: str, point: float) -> int | None:
 
 @rule(
     "mlperf.epochs",
-    scope="mlperf.log",
+    scope="log",
     source="MLPerf Training rules, Epoch numbering: 'Epochs should always be numbered from 1'; "
     "RCPs: 'logs should report epochs as follows', RN50 by epoch, BERT by 'Eval sample (integer)'",
     remedy="number epochs from 1, and give BERT's evaluations the samples trained on as epoch_num",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @rule(
     "mlperf.hyperparameters",
-    scope="mlperf.log",
+    scope="log",
     source="MLPerf Training rules, Hyperparameters, CLOSED: 'The value of each tunable "
     "hyperparameter must meet the listed constraint'",
     remedy="train with a value that the table of hyperparameters allows, and log it",
@@ -44,7 +44,7 @@ def constraints_met(
 
 @rule(
     "mlperf.train_samples",
-    scope="mlperf.log",
+    scope="log",
     source="MLPerf Training rules, Training Data Order, CLOSED: 'each datum still appears exactly "
     "once'; Appendix, Bert: train_samples is 'the number of samples to converge'",
     remedy="train on the whole training set, and log how many samples it was",
@@ -71,7 +71,7 @@ def trained_on_all(log: Log, benchmark: Benchmark) -> Iterator[Deviation]:
 
 @rule(
     "mlperf.seed",
-    scope="mlperf.log",
+    scope="log",
     source="MLPerf Training rules, Random numbers, CLOSED: 'Random number generators must be "
     "seeded from' clock, system or another generator; only 'from v4.1 onwards, the seeds should "
     "be logged' as one integer",

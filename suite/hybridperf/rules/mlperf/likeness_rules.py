@@ -29,7 +29,7 @@ _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})  #: Un
 
 @rule(
     "mlperf.twins",
-    scope="mlperf.result",
+    scope="result",
     source=_INDEPENDENT,
     remedy="submit the runs as they were made, each with a seed of its own",
 )
@@ -91,7 +91,7 @@ def _parts(
 
 @rule(
     "mlperf.names",
-    scope="mlperf.log",
+    scope="log",
     source="MLPerf submission rules, <system_desc_id>.json metadata: submitter and system_name are "
     "names; they are printed in tables, pages and spreadsheets",
     remedy="log plain names",

@@ -24,7 +24,7 @@ _COUNT: Final = re.compile(r"\s*([0-9]{1,6})\s*x\s*(?=\S)")
 
 @rule(
     "place.benchmark",
-    scope="mlperf.result",
+    scope="result",
     source=f"{_LAYOUT}: benchmark directory names are the keywords that logs use",
     remedy="put the log into the folder of its benchmark",
 )
@@ -40,7 +40,7 @@ def benchmark_is_the_folder(result: Result, benchmark: Benchmark) -> Iterator[De
 
 @rule(
     "place.division",
-    scope="mlperf.result",
+    scope="result",
     source="MLPerf submission rules, 'Results tables': one for Closed and one for Open",
     remedy="enter the result into the division that its logs were made for",
 )
@@ -66,7 +66,7 @@ def division_is_the_systems(result: Result, benchmark: Benchmark) -> Iterator[De
 
 @rule(
     "place.organisation",
-    scope="mlperf.result",
+    scope="result",
     source=f"{_LAYOUT}: <submitting_organization>/",
     remedy="log the organisation that submits the result",
     severity=Severity.WARNING,
@@ -84,7 +84,7 @@ def organisation_is_the_folder(result: Result, benchmark: Benchmark) -> Iterator
 
 @rule(
     "place.status",
-    scope="mlperf.result",
+    scope="result",
     source="MLPerf submission rules, 'Results categories'",
     remedy="log the category that the description enters the result into",
     severity=Severity.WARNING,
@@ -107,7 +107,7 @@ def status_is_the_systems(
 
 @rule(
     "place.platform",
-    scope="mlperf.result",
+    scope="result",
     source=f"{_FIELDS}: number_of_nodes, accelerators_per_node",
     remedy="log the platform of the description",
     severity=Severity.WARNING,

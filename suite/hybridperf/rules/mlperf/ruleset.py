@@ -1,10 +1,11 @@
-"""Rulesets of MLPerf's rounds: which demands and rules hold for which logs."""
+"""Rulesets, of this suite and of MLPerf's rounds: which demands and rules hold for which logs."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import re
+import tomllib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +17,7 @@ from hybridperf.rules.mlperf.constraints import in_words, keeps
 from hybridperf.rules.mlperf.demand import Demand, parse_demand
 from hybridperf.rules.mlperf.evaluations import Join, joined_evaluations
 from hybridperf.rules.mlperf.merge import FOLDER, known_rulesets, merged_table
+from hybridperf.rules.verdict import RULESET
 from hybridperf.tasks.mlperf import mlperf_benchmark
 from hybridperf.tasks.schema import build
 from hybridperf.untrusted import DOCUMENT_CAP_BYTES, read_bounded, reason
@@ -107,13 +109,13 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class Ruleset:
-    """A pinned ruleset of an MLPerf round."""
+    """A pinned ruleset: that of this suite has rules only, that of a round also demands on keys."""
 
     name: str
     source: str
     groups: tuple[Group, ...]  #: of two that apply, the later replaces demands of the earlier
     benchmarks: Mapping[str, Benchmark]  #: that it judges, by name
-    strict: Mapping[str, dict[str, Any]]  #: rule id -> parameters, in mode ``strict``
+    rules: Mapping[str, dict[str, Any]]  #: rule id -> parameters, in mode ``strict``
     untested: bool = False  #: no log of the round was at hand
     _demands: dict[tuple[int, ...], tuple[Demand, ...]] = field(default_factory=dict, compare=False)
 
@@ -137,7 +139,7 @@ class Ruleset:
 
 
 def load_ruleset(source: str | Path) -> Ruleset:
-    """Load the ruleset of an MLPerf round: the name of one of `known_rulesets`, or a file.
+    """Load a ruleset: by the name of one of `known_rulesets`, or from a file in MLPerf's form.
 
     Raises:
         UserError: exit status 2 if the file cannot be read, or holds no ruleset.
@@ -157,14 +159,16 @@ def load_ruleset(source: str | Path) -> Ruleset:
 
 @functools.cache
 def _of_name(name: str) -> Ruleset:
-    return parse_ruleset((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    text = (FOLDER / f"{name}.toml").read_text(encoding="utf-8")
+    if name == RULESET:
+        return Ruleset(name, "HybridPerf rules", (), {}, tomllib.loads(text)["rules"])
+    return parse_ruleset(text)
 
 
 @functools.cache
 def known_benchmarks() -> frozenset[str]:
     """Return the benchmarks of all rulesets of MLPerf."""
-    names = (name for name in known_rulesets() if name.startswith("mlperf-"))
-    return frozenset(each for name in names for each in load_ruleset(name).benchmarks)
+    return frozenset(each for name in known_rulesets() for each in load_ruleset(name).benchmarks)
 
 
 @functools.cache
@@ -180,7 +184,6 @@ def parse_ruleset(text: str) -> Ruleset:
     groups = [_group(each) for each in table["group"] if _is_for(each["when"], names)]
     groups += [_choice(division, listed) for division, listed in named.items()]
     groups.sort(key=lambda group: len(group.when))  # more specific ones replace others' demands
-    strict = table["strict"]["rules"]
     benchmarks = {
         name: build(
             Benchmark,
@@ -195,7 +198,7 @@ def parse_ruleset(text: str) -> Ruleset:
         str(table["source"]),
         tuple(groups),
         {name: _with_target(each, groups) for name, each in benchmarks.items()},
-        strict,
+        table["strict"]["rules"],
         bool(table["untested"]),
     )
 
