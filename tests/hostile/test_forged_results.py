@@ -17,14 +17,13 @@ import pytest
 from hybridperf.cli import main
 from hybridperf.evidence.attestation import Attestation, attestation_file, subject_of
 from hybridperf.evidence.signatures import RERUN, RESULT, sign_file
-from hybridperf.evidence.time_stamps import TimeStamp
 from hybridperf.log import keys
 from hybridperf.log.package import Package, read_result
 from hybridperf.log.sums import SUMS
 from hybridperf.rules.check import check_path, judge_result
 from hybridperf.rules.ladder import RUNGS
 from hybridperf.score.validity import Judgement
-from tests.evidence import Authority, chain, describe_as_found, keep_models, list_key, make_key
+from tests.evidence import chain, describe_as_found, keep_models, list_key, make_key
 from tests.hostile.forgeries import FORGERIES, Forgery
 from tests.packages import change, edit_log, edit_manifest, write_result
 
@@ -81,54 +80,16 @@ def test_there_are_forgeries_for_every_rung_below_the_last_two() -> None:
     assert len({forgery.name for forgery in FORGERIES}) == len(FORGERIES) >= 30
 
 
-def test_a_signature_and_a_time_stamp_stand_beside_the_rung(
-    package: Package, tmp_path: Path
-) -> None:
+def test_a_signature_stands_beside_the_level(package: Package, tmp_path: Path) -> None:
     key = make_key(tmp_path / "keys", "acme")
     list_key(package.root, "acme", key)
-    Authority(tmp_path / "authority").stamp(package)
     sign_file(package.folder / SUMS, key, RESULT)
 
     trust = trust_in(package)
 
     assert trust.rung == "re-scored"
     assert "signed by ED25519 SHA256:" in trust.evidence
-    assert "time stamp of 20" in trust.evidence
     assert check_path(package.root).findings == ()
-
-
-@pytest.mark.parametrize("which", ["another file's", "an authority's that is not listed"])
-def test_a_time_stamp_of_something_else_is_found(
-    package: Package, tmp_path: Path, which: str
-) -> None:
-    authority = Authority(tmp_path / "authority")
-    authority.stamp(package)
-    if which == "another file's":
-        with (package.folder / SUMS).open("a") as file:
-            file.write(f"{'0' * 64}  rerun_other.json\n")
-    else:
-        certificate = (tmp_path / "authority" / "authority.pem").read_text()
-        Authority(tmp_path / "other").stamp(package)
-        (package.root / "time_stamp_authorities.pem").write_text(certificate)
-
-    found = {finding.rule for finding in check_path(package.root).findings}
-
-    assert "result.time_stamp" in found
-    assert trust_in(package).rung == "self-reported"
-
-
-def test_a_time_stamp_before_the_last_run_is_found(
-    package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Authority(tmp_path / "authority").stamp(package)
-    monkeypatch.setattr(
-        "hybridperf.rules.provenance_rules.verify_time_stamp", lambda *_: TimeStamp(10**12)
-    )
-
-    (finding,) = check_path(package.root).findings
-
-    assert finding.rule == "result.time_stamp"
-    assert "before its end" in finding.found
 
 
 def test_what_cannot_be_recounted_here_keeps_its_rung_and_says_so(

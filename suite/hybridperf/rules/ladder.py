@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.evidence.attestation import read_attestations, subject_of
 from hybridperf.evidence.predictions import labels_here
 from hybridperf.evidence.signatures import RERUN, RESULT, SIGNERS, Signature, verify_file
-from hybridperf.evidence.time_stamps import AUTHORITIES, verify_time_stamp
 from hybridperf.evidence.trust import SELF_REPORTED, Trust
 from hybridperf.findings import Finding, Severity, visible
 from hybridperf.log import keys
@@ -64,12 +62,13 @@ def trust_of(result: Result, task: Task | None, findings: Sequence[Finding]) -> 
             break
         reached = rung
     proofs, unverified = [reached.names(evidence)], []
-    # A signature or time stamp on what is not chained would lend it a trust that it has not.
+    # A signature on what is not chained would lend it a trust that it has not.
     if reached.name not in {SELF_REPORTED, "log-verified"}:
-        proofs += _sealed_by(result)
         signature = signature_of(result)
-        if signature is not None and signature.good and not signature.verified:
-            unverified.append(f"signature not verified here: {signature.problem}")
+        if signature is not None and signature.good:
+            proofs.append(f"signed by {signature.key}")
+            if not signature.verified:
+                unverified.append(f"signature not verified here: {signature.problem}")
     if reached.name not in {SELF_REPORTED, "log-verified", "chained"}:
         unverified += _not_recounted(evidence)
     return Trust(
@@ -85,21 +84,6 @@ def signature_of(result: Result) -> Signature | None:
     if not signature.is_file():
         return None
     return verify_file(sums, signature, _signers(result), package.org, RESULT)
-
-
-def _sealed_by(result: Result) -> list[str]:
-    found, package = [], result.package
-    signature = signature_of(result)
-    if signature is not None and signature.good:
-        found.append(f"signed by {signature.key}")
-    sums = package.folder / SUMS
-    reply = sums.with_name(f"{SUMS}.tsr")
-    if reply.is_file():
-        stamp = verify_time_stamp(sums, reply, package.root / AUTHORITIES)
-        if stamp.time_ms is not None:
-            when = datetime.fromtimestamp(stamp.time_ms / 1000, UTC)
-            found.append(f"time stamp of {when:%Y-%m-%d}")
-    return found
 
 
 def _signers(result: Result) -> Path:
@@ -262,7 +246,7 @@ RUNGS: Final = (
         "hash of the one before, the harness's own description of the machine, and a list of the "
         "hashes of all files",
         "an operator who leaves out, swaps or repeats runs of a result without writing all that "
-        "follows anew; with a signature, who signed is known, and with a time stamp, until when",
+        "follows anew; with a signature, who signed is known",
         _lacks_chain,
     ),
     Rung(

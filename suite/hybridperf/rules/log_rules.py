@@ -85,7 +85,9 @@ def time_runs_forward(
         yield Deviation("stamps of one clock on all lines", found, entry.line)
     else:
         found = f"{back_ms / 1000:g} s back at {worst.key!r:.60}"
-        yield Deviation(f"no step back of more than {most_back_ms} ms", found, worst.line)
+        most = f"no step back of more than {most_back_ms} ms"
+        expected = most if most_back_ms else "time stamps that never decrease"
+        yield Deviation(expected, found, worst.line)
 
 
 def _single_outlier(entries: Sequence[Entry], most_back_ms: int) -> tuple[Entry, int] | None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.evidence.attestation import read_attestations
 from hybridperf.evidence.seed_chain import is_link, reveals, seed_of
 from hybridperf.evidence.signatures import RESULT, SIGNERS, has_key, verify_file
-from hybridperf.evidence.time_stamps import AUTHORITIES, verify_time_stamp
 from hybridperf.findings import Severity, visible
 from hybridperf.log import keys
 from hybridperf.log.chain import GENESIS
@@ -187,39 +186,6 @@ def signed_by_its_organisation(result: Result, task: Task) -> Iterator[Deviation
             "none, so the signature cannot be verified",
             severity=Severity.WARNING,
         )
-
-
-@rule(
-    "result.time_stamp",
-    scope="result",
-    source=f"{_SOURCE}: time stamps of outside authorities",
-    remedy="have the sealed result stamped again, or remove the time stamp",
-)
-def stamped_after_its_runs(
-    result: Result, task: Task, *, tolerance_s: float
-) -> Iterator[Deviation]:
-    """A time stamp is one of the sealed result, made after its last run."""
-    package = result.package
-    sums, authorities = package.folder / SUMS, package.root / AUTHORITIES
-    reply = sums.with_name(f"{SUMS}.tsr")
-    if not reply.exists():
-        return
-    if not authorities.exists():
-        expected = (
-            f"certificates of authorities in {AUTHORITIES}, beside the organisations' folders"
-        )
-        found = "none, so the time stamp cannot be verified"
-        yield Deviation(expected, found, severity=Severity.WARNING)
-        return
-    stamp = verify_time_stamp(sums, reply, authorities)
-    if stamp.time_ms is None:
-        yield Deviation(f"a time stamp of {SUMS}", stamp.problem)
-        return
-    last_ms = max(
-        (run.log.entries[-1].time_ms for run in result.runs if run.log.entries), default=0
-    )
-    if (early_s := (last_ms - stamp.time_ms) / 1000) > tolerance_s:
-        yield Deviation("a time stamp after the last run", f"one {early_s:g} s before its end")
 
 
 @rule(

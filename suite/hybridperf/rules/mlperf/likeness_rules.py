@@ -1,9 +1,7 @@
-"""Rules against runs that were made from other runs, and names that are more than names."""
+"""Rules against runs that were made from other runs."""
 
 from __future__ import annotations
 
-import functools
-import unicodedata
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +11,6 @@ from hybridperf.rules.rule import Deviation, rule
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hybridperf.log.log import Log
     from hybridperf.log.package import Result
     from hybridperf.rules.mlperf.ruleset import Benchmark
 
@@ -24,7 +21,6 @@ _INDEPENDENT: Final = (
 _MOST_COMPARED: Final = 2000  #: evaluations of a run
 _MOST_KEPT: Final = 100_000  #: parts of all runs of a result
 _TRACKED: Final = "tracked statistics"  #: all of a run are equal by chance in none, however few
-_INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})  #: Unicode categories
 
 
 @rule(
@@ -87,34 +83,3 @@ def _parts(
         part = tuple(row[first : first + size])
         if len(set(part)) >= different:
             yield part
-
-
-@rule(
-    "mlperf.names",
-    scope="log",
-    source="MLPerf submission rules, <system_desc_id>.json metadata: submitter and system_name are "
-    "names; they are printed in tables, pages and spreadsheets",
-    remedy="log plain names",
-)
-def names_are_plain(
-    log: Log, benchmark: Benchmark, *, most_characters: int, formulas: str, markup: str
-) -> Iterator[Deviation]:
-    """Organisation and platform are printable text, without markup, and begin no formula."""
-    for key in (keys.SUBMISSION_ORG, keys.SUBMISSION_PLATFORM):
-        for entry in log.all(key):
-            text = entry.value
-            plain = isinstance(text, str) and _is_plain(text, most_characters, formulas, markup)
-            if not plain:
-                expected = f"{key} of at most {most_characters} printable characters"
-                yield Deviation(expected, f"{text!r:.80}", entry.line)
-                break
-
-
-@functools.lru_cache(maxsize=100)  # the logs of a result have the same names
-def _is_plain(text: str, most_characters: int, formulas: str, markup: str) -> bool:
-    return (
-        len(text) <= most_characters
-        and not text.startswith(tuple(formulas))
-        and not set(text) & set(markup)
-        and not any(unicodedata.category(char) in _INVISIBLE for char in text)
-    )
