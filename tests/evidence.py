@@ -8,11 +8,9 @@ import json
 import subprocess
 from typing import TYPE_CHECKING, Any
 
-from hybridperf.evidence.predictions import encoded, labels_here
-from hybridperf.evidence.seed_chain import commitment_of, link_at, seed_of
-from hybridperf.evidence.signatures import SIGNERS
 from hybridperf.log import keys
 from hybridperf.log.chain import GENESIS, split_line
+from hybridperf.rules.evidence import SIGNERS, commitment_of, encoded, labels_here, link_at, seed_of
 from hybridperf.tasks.registry import accepted_tensors, find_task
 from tests.packages import TASK, change, edit_log, edit_manifest, log_path, place, read_bodies, seal
 

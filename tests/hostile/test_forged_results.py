@@ -15,12 +15,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hybridperf.cli import main
-from hybridperf.evidence.attestation import Attestation, attestation_file, subject_of
-from hybridperf.evidence.signatures import RERUN, RESULT, sign_file
 from hybridperf.log import keys
 from hybridperf.log.package import Package, read_result
 from hybridperf.log.sums import SUMS
 from hybridperf.rules.check import check_path, judge_result
+from hybridperf.rules.evidence import (
+    RERUN,
+    RESULT,
+    Attestation,
+    attestation_file,
+    sign_file,
+    subject_of,
+)
 from hybridperf.rules.ladder import RUNGS
 from hybridperf.score.validity import Judgement
 from tests.evidence import chain, describe_as_found, keep_models, list_key, make_key
@@ -30,7 +36,7 @@ from tests.packages import change, edit_log, edit_manifest, write_result
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hybridperf.evidence.trust import Trust
+    from hybridperf.rules.evidence import Trust
 
 
 @pytest.fixture(scope="module")

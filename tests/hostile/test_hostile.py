@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.evidence.predictions import read_predictions
 from hybridperf.log.package import find_results, read_result
 from hybridperf.report import page
 from hybridperf.report.build import build_report
 from hybridperf.rules.check import check_path
+from hybridperf.rules.evidence import read_classes
 from hybridperf.run.scratch import remove_folder
 from hybridperf.score.score import score_result
 from tests.hostile.inputs import RUN, Hostile
@@ -215,4 +215,4 @@ def test_headers_of_predictions_that_are_none_are_refused(tmp_path: Path, header
     path.write_bytes(b"\x93NUMPY\x01\x00" + len(content).to_bytes(2, "little") + content + bytes(8))
 
     with pytest.raises(ValueError, match="array of"):
-        read_predictions(path)
+        read_classes(path)

@@ -6,10 +6,10 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from hybridperf.evidence.signatures import SIGNERS
 from hybridperf.log import keys
 from hybridperf.log.chain import GENESIS
 from hybridperf.log.sums import SUMS
+from hybridperf.rules.evidence import SIGNERS
 from tests.evidence import attempt_line, chain, keep_models
 from tests.packages import (
     change,

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.cli import main
-from hybridperf.evidence import predictions
-from hybridperf.evidence.predictions import encoded
 from hybridperf.log.package import find_results
 from hybridperf.report.board import boards
 from hybridperf.report.judged import read_entries
 from hybridperf.rules.check import check_path
+from hybridperf.rules.evidence import encoded
 from hybridperf.tasks.data import check_data, load
 from hybridperf.tasks.registry import find_task
 from tests.packages import edit_manifest, seal, write_result
@@ -60,7 +59,7 @@ def test_predictions_are_counted_by_the_labels_of_their_own_edition(
 
     other = {name: text[::-1] for name, text in topics.topics.items()}
     monkeypatch.setattr(topics, "topics", other)
-    monkeypatch.setattr(predictions, "_LABELS", {})
+    monkeypatch.setattr("hybridperf.rules.evidence._LABELS", {})
     assert check_path(tmp_path).findings == ()
 
 

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.evidence.trust import Trust
 from hybridperf.findings import UNREADABLE, Finding, Severity, visible
 from hybridperf.log import keys
 from hybridperf.log.package import PUT_BACK, TASK_FILE, SealedRun, locked_files, read_result
@@ -22,31 +21,19 @@ from hybridperf.log.submission import submissions_of
 from hybridperf.parallel_map import parallel_map
 from hybridperf.rules import (
     evidence_rules,
-    layout_rules,
-    log_rules,
     package_rules,
-    plausibility_rules,
-    provenance_rules,
     result_rules,
     run_rules,
     scaling_rules,
-    system_rules,
 )
-from hybridperf.rules.copies import copied_runs, traces_of
+from hybridperf.rules.evidence import Trust
 from hybridperf.rules.ladder import signature_of, trust_of
-from hybridperf.rules.mlperf import (
-    clock_rules,
-    duration_rules,
-    evaluation_rules,
-    form_rules,
-    hyperparameter_rules,
-    likeness_rules,
-    place_rules,
-)
+from hybridperf.rules.mlperf import log_rules as mlperf_log_rules
 from hybridperf.rules.mlperf import result_rules as mlperf_result_rules
 from hybridperf.rules.mlperf.as_published import check_as_published
 from hybridperf.rules.mlperf.package_checker_rules import Submitted
 from hybridperf.rules.mlperf.ruleset import known_benchmarks, known_rulesets, load_ruleset
+from hybridperf.rules.result_rules import copied_runs, traces_of
 from hybridperf.rules.rule import READING, apply_all, bounded, of_scope, unreadable_log
 from hybridperf.rules.targets import find_targets
 from hybridperf.rules.verdict import (
@@ -68,8 +55,8 @@ if TYPE_CHECKING:
 
     from hybridperf.log.log import Log
     from hybridperf.log.package import Package, Result
-    from hybridperf.rules.copies import Trace
     from hybridperf.rules.mlperf.ruleset import Benchmark, Ruleset
+    from hybridperf.rules.result_rules import Trace
     from hybridperf.rules.rule import Scope
     from hybridperf.rules.targets import Targets
     from hybridperf.score.rcp_set import RcpSets
@@ -90,23 +77,12 @@ __all__ = [
 Mode = Literal["as-published", "package", "strict"]
 
 _REGISTERED: Final = (  # imported to register their rules
-    log_rules,
     run_rules,
     result_rules,
     package_rules,
-    layout_rules,
-    system_rules,
-    plausibility_rules,
-    provenance_rules,
     evidence_rules,
     scaling_rules,
-    clock_rules,
-    duration_rules,
-    form_rules,
-    evaluation_rules,
-    hyperparameter_rules,
-    likeness_rules,
-    place_rules,
+    mlperf_log_rules,
     mlperf_result_rules,
 )
 # Runs that the harness ended are not scored, so only their format is checked.

@@ -10,16 +10,23 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.evidence.attestation import read_attestations, subject_of
-from hybridperf.evidence.predictions import labels_here
-from hybridperf.evidence.signatures import RERUN, RESULT, SIGNERS, Signature, verify_file
-from hybridperf.evidence.trust import SELF_REPORTED, Trust
 from hybridperf.findings import Finding, Severity, visible
 from hybridperf.log import keys
 from hybridperf.log.package import result_names
 from hybridperf.log.sums import SUMS, parse_sums
-from hybridperf.rules.plausibility_rules import has_known_peak, known_forward_flops
-from hybridperf.rules.result_rules import completed
+from hybridperf.rules.evidence import (
+    RERUN,
+    RESULT,
+    SELF_REPORTED,
+    SIGNERS,
+    Signature,
+    Trust,
+    labels_here,
+    read_attestations,
+    subject_of,
+    verify_file,
+)
+from hybridperf.rules.result_rules import completed, has_known_peak, known_forward_flops
 from hybridperf.untrusted import DOCUMENT_CAP_BYTES, number, read_bounded
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.evidence.trust import Trust
 from hybridperf.findings import UNREADABLE, Finding, Severity
+from hybridperf.rules.evidence import Trust
 from hybridperf.score.validity import Judgement
 
 if TYPE_CHECKING:

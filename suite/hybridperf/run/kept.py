@@ -9,8 +9,8 @@ import shutil
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.evidence.tensors import read_tensors
 from hybridperf.log.package import NAME, predictions_name
+from hybridperf.rules.evidence import read_tensors
 from hybridperf.run.atomic import write_atomically
 from hybridperf.run.provenance import code_facts, file_sha256
 from hybridperf.run.scratch import remove_folder

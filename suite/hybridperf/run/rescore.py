@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.evidence.predictions import encoded
 from hybridperf.log import keys
 from hybridperf.log.reader import read_log
+from hybridperf.rules.evidence import encoded
 from hybridperf.run.atomic import write_atomically
 from hybridperf.run.descendants import StoppedProcesses
 from hybridperf.run.ending import explain_crash, read_output

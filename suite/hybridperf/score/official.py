@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hybridperf.evidence.trust import Trust
 from hybridperf.findings import visible
 from hybridperf.log import keys
+from hybridperf.rules.evidence import Trust
 from hybridperf.score.convergence import count_key
 from hybridperf.score.olympic import fewest_runs, too_many_missed
 from hybridperf.score.rcp_of_result import agreed_batch, convergence_of, published_factor

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hybridperf.evidence.trust import Trust
+from hybridperf.rules.evidence import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

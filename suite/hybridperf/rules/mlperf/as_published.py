@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hybridperf.findings import Finding, Severity
 from hybridperf.log import keys
 from hybridperf.rules.mlperf.constraints import in_words, is_comparable, keeps, unmet
-from hybridperf.rules.mlperf.evaluations import joined_evaluations
+from hybridperf.rules.mlperf.ruleset import joined_evaluations
 from hybridperf.rules.rule import READING, first_of, misspelt, unreadable_log
 from hybridperf.untrusted import number
 
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from hybridperf.log.log import Entry, Log
     from hybridperf.rules.mlperf.constraints import Constraints
-    from hybridperf.rules.mlperf.demand import Demand
-    from hybridperf.rules.mlperf.ruleset import Ruleset
+    from hybridperf.rules.mlperf.ruleset import Demand, Ruleset
 
 __all__ = ["check_as_published"]
 
