@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.rules.explain import examples, explain, explain_all
+from hybridperf.rules.mlperf.ruleset import load_ruleset
 from hybridperf.rules.rule import READING, RULES
 from hybridperf.rules.verdict import RULESET as OURS
 from tests.rules.examples import is_found
@@ -20,7 +21,9 @@ def _is_ours(rule: str) -> bool:
     """Tell whether the example of ``rule`` is of a result of our own."""
     if rule in READING:
         return READING[rule].ours and rule != "system.file"
-    return RULES[rule].scope in {"run", "result"} or rule == "package.sums"
+    if RULES[rule].scope == "submission":
+        return rule == "package.sums"
+    return rule in load_ruleset(OURS).rules
 
 
 @pytest.mark.parametrize("rule", sorted(examples()))

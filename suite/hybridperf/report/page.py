@@ -13,7 +13,7 @@ from markupsafe import Markup
 from hybridperf.findings import visible
 from hybridperf.plan import plan_chips
 from hybridperf.report import curves, evidence, figures, gantt, scaling_claims, strip
-from hybridperf.rules.ladder import RUNGS
+from hybridperf.rules.levels import LEVELS
 from hybridperf.score.interval import METHOD
 from hybridperf.score.metrics import metrics_of
 from hybridperf.score.ranking import means_of
@@ -97,7 +97,7 @@ def _environment() -> jinja2.Environment:
         plan_ranks=plan_ranks,
         means_of=means_of,
         metrics=metrics_of("page"),
-        rungs=RUNGS,
+        levels=LEVELS,
         reproduce_commands=evidence.reproduce_commands,
         seconds_range=figures.seconds_range,
         claimed_share=scaling_claims.claimed_share,

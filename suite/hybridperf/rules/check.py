@@ -27,7 +27,7 @@ from hybridperf.rules import (
     scaling_rules,
 )
 from hybridperf.rules.evidence import Trust
-from hybridperf.rules.ladder import signature_of, trust_of
+from hybridperf.rules.levels import signature_of, trust_of
 from hybridperf.rules.mlperf import log_rules as mlperf_log_rules
 from hybridperf.rules.mlperf import result_rules as mlperf_result_rules
 from hybridperf.rules.mlperf.as_published import check_as_published
@@ -338,7 +338,7 @@ def compared(judged: Iterable[Judged]) -> list[Judged]:
         before = every[places[package]]
         old, findings = before.verdict, (*before.findings, finding)
         again = result_verdict(package, RULESET, old.division, old.logs, findings, (None, 0))
-        trust = Trust(lacks=f"log-verified takes no error by the rules: {finding.rule}")
+        trust = Trust(lacks=f"log-verified requires no error by the rules: {finding.rule}")
         every[places[package]] = Judged(replace(again, trust=trust), findings)
     return every
 

@@ -88,22 +88,22 @@ __all__ = [
 ]
 
 
-SELF_REPORTED: Final = "self-reported"  #: the lowest rung: that of every log
+SELF_REPORTED: Final = "self-reported"  #: the lowest verification level: that of every log
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """The highest rung that a result reaches, computed from its evidence, never claimed."""
+    """The highest verification level of a result, computed from its evidence, never claimed."""
 
-    rung: str = SELF_REPORTED
-    evidence: str = ""  #: what names the rung's evidence: sandbox, key, time stamp, organisation
-    lacks: str = ""  #: what the next rung takes; empty on the highest
+    level: str = SELF_REPORTED
+    evidence: str = ""  #: sandbox, key or organisation that the level rests on
+    lacks: str = ""  #: the missing requirement of the next level; empty on the highest
     unverified: str = ""  #: stored evidence that this machine cannot verify again, and why
 
     @property
     def words(self) -> str:
-        """Return rung and evidence for one cell of a table, the same on every machine."""
-        return f"{self.rung} ({self.evidence})" if self.evidence else self.rung
+        """Return level and evidence for one cell of a table, the same on every machine."""
+        return f"{self.level} ({self.evidence})" if self.evidence else self.level
 
 
 _LENGTH: Final = struct.Struct("<Q")  # of the header; source: the safetensors format

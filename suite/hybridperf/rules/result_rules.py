@@ -38,7 +38,11 @@ __all__ = ["Trace", "completed", "copied_runs", "marks_of", "traces_of"]
 
 def completed(result: Result) -> list[SealedRun]:
     """Return the runs that the harness did not end."""
-    return [run for run in result.runs if run.log.first(keys.ENDING) is None]
+    return [
+        run
+        for run in result.runs
+        if run.log.first(keys.RUN_STOP) is not None and run.log.first(keys.ENDING) is None
+    ]
 
 
 def _counted(result: Result, benchmark: Task | Benchmark) -> Sequence[SealedRun]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.findings import UNREADABLE, Finding, Severity
@@ -98,7 +98,10 @@ class ResultVerdict:
             "verdict": self.outcome.value,
             "judgement": self.judgement.value,
             "why": self.why,
-            **asdict(self.trust),
+            "rung": self.trust.level,
+            "evidence": self.trust.evidence,
+            "lacks": self.trust.lacks,
+            "unverified": self.trust.unverified,
             "logs": len(self.logs),
             "valid_logs": sum(log.outcome is Outcome.VALID for log in self.logs),
         }

@@ -175,7 +175,7 @@ _ALL: Final = (
     Metric(
         "rung",
         "how far the result can be believed: the rung of the ladder that its evidence reaches",
-        attrgetter("trust.rung"),
+        attrgetter("trust.level"),
         kind="text",
         heading="rung",
         show=lambda result: result.trust.words,
@@ -184,7 +184,7 @@ _ALL: Final = (
     ),
     Metric(
         "rung_evidence",
-        "what names the rung's evidence: sandbox, key, time stamp, organisation",
+        "what names the rung's evidence: sandbox, key, organisation",
         attrgetter("trust.evidence"),
         kind="text",
     ),

@@ -38,7 +38,7 @@ class Validity:
     logs: int = 0  #: number of logs
     #: run number -> first error of its log; None if it is the result that is valid or not
     errors: Mapping[int, str] | None = None
-    trust: Trust = field(default_factory=Trust)  #: the rung that it reaches
+    trust: Trust = field(default_factory=Trust)  #: its verification level
 
     def error_of(self, run: int) -> str | None:
         """Return what is wrong with the log of ``run``; "" for nothing, None if not judged."""

@@ -85,7 +85,7 @@ def _copy(runs: list[Lines]) -> None:
 @pytest.mark.parametrize(
     ("edit", "rule", "severity", "sentence"),
     [
-        (lambda runs: runs.pop(), "mlperf.runs", ERROR, "expected 5 runs, found 4"),
+        (lambda runs: runs.pop(), "mlperf.runs", ERROR, "expected 5 completed runs, found 4"),
         (_more, "mlperf.runs", WARNING, "the window closest to the median, found 6 runs"),
         (
             _one(2, value("global_batch_size", 3264 * 7)),
