@@ -115,8 +115,8 @@ def most_missed(
     window = asked if asked is not None and median_window else len(missed)
     if most_windows_fail(missed, window, most):
         numbers = [run.number for run, miss in zip(in_order, missed, strict=True) if miss]
-        expected = f"at most {most} run{'s' if most != 1 else ''} without a success that reached "
-        expected += "the target"
+        runs_miss = "run that misses" if most == 1 else "runs that miss"
+        expected = f"at most {most} {runs_miss} the target"
         if (windows := len(missed) - window + 1) > 1:
             expected += f" in the median of {windows} windows of {window} runs"
         named = ", ".join(map(str, sorted(numbers)[:10]))
