@@ -72,7 +72,7 @@ def _asked_runs(benchmark: Task | Benchmark) -> tuple[int | None, int]:
     remedy="submit as many runs as the benchmark asks for, one after another",
 )
 def run_count(
-    result: Result, benchmark: Task | Benchmark, *, median_window: bool
+    result: Result, benchmark: Task | Benchmark, *, median_window: bool = True
 ) -> Iterator[Deviation]:
     """There are as many completed runs as a result takes.
 
@@ -103,7 +103,7 @@ def run_count(
     remedy="choose hyperparameters with which the benchmark converges",
 )
 def most_missed(
-    result: Result, benchmark: Task | Benchmark, *, median_window: bool
+    result: Result, benchmark: Task | Benchmark, *, median_window: bool = True
 ) -> Iterator[Deviation]:
     """No more runs missed the target than a result may have.
 
@@ -188,7 +188,7 @@ def same_configuration(
     same: Sequence[str],
     prefixes: Sequence[str],
     noted: Sequence[str],
-    facts: Sequence[str],
+    facts: Sequence[str] = (),
 ) -> Iterator[Deviation]:
     """All completed runs have the configuration of most of them, and belong to one submission.
 
