@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 _SOURCE: Final = "HybridPerf rules, section 8"
 _PIECE_BYTES: Final = 2**20
 _ROUNDING: Final = 1e-9  # of a share that is computed from the same numbers
+_PUBLISH: Final = "publish every attempt as the harness sealed it, or make the result anew"
 
 
 @rule(
@@ -150,9 +151,6 @@ def _sha256(path: Path) -> str:
         while piece := file.read(_PIECE_BYTES):
             digest.update(piece)
     return digest.hexdigest()
-
-
-_PUBLISH: Final = "publish every attempt as the harness sealed it, or make the result anew"
 
 
 @rule(

@@ -43,6 +43,22 @@ LEFT_BEHIND: Final = re.compile(r".*~|#.*#|.*\.(?:bak|orig|rej|swp|tmp)|\.DS_Sto
 ARCHIVE: Final = re.compile(r".*\.(?:zip|tar|tgz|gz|bz2|xz|zst|7z|rar|lz4)", re.IGNORECASE)
 _HEAD_BYTES: Final = 512
 _ANY_SIZE: Final = 2**62
+_CONTENT: Final = "MLPerf submission rules, 'Submission content'"
+_LOG: Final = re.compile(r"result_.*\.txt")
+_NUMBERED: Final = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
+_SCRIPTS: Final = ("README.md", "setup.sh", "init_datasets.sh", "run_and_time.sh")
+_FIELDS: Final = "MLPerf submission rules, '<system_desc_id>.json metadata'"
+_CATEGORIES: Final = "MLPerf submission rules, 'Results categories'"
+# N/A is not in the set, since examples in the rules use it.
+_EMPTY: Final = frozenset({"", "-", "?", ".", "null", "tbd", "todo", "unknown"})
+_NO_ACCELERATOR: Final = _EMPTY | {"n/a", "na", "none", "no", "0"}
+_MOST_NAMED: Final = 4
+_OF_ACCELERATORS: Final = "accelerator_"
+# Node and accelerator counts in folder names: dgxa100_n8, 8-nodes-SPR, _8N_, 8xA100.
+_STATED: Final = re.compile(
+    r"(?:^|[_-])n(?P<n>[0-9]{1,5})(?=[_-]|$)|(?:^|[_-])(?P<nodes>[0-9]{1,5})[_-]?nodes?(?=[_-]|$)"
+    r"|(?:^|[_-])(?P<N>[0-9]{1,5})N(?=[_-]|$)|(?:^|[_-])(?P<times>[0-9]{1,5})x(?=[A-Za-z])"
+)
 
 
 @rule(
@@ -215,12 +231,6 @@ def _unlike(
             yield Deviation(f"{item.name[:80]} in the list", "none", path=place)
 
 
-_CONTENT: Final = "MLPerf submission rules, 'Submission content'"
-_LOG: Final = re.compile(r"result_.*\.txt")
-_NUMBERED: Final = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
-_SCRIPTS: Final = ("README.md", "setup.sh", "init_datasets.sh", "run_and_time.sh")
-
-
 @rule(
     "package.stray",
     scope="submission",
@@ -373,20 +383,6 @@ def _stray(
             return None
         return "result_<n>.txt, n without leading zeros, in a result's folder", f"{name!r:.80}"
     return None
-
-
-_FIELDS: Final = "MLPerf submission rules, '<system_desc_id>.json metadata'"
-_CATEGORIES: Final = "MLPerf submission rules, 'Results categories'"
-# N/A is not in the set, since examples in the rules use it.
-_EMPTY: Final = frozenset({"", "-", "?", ".", "null", "tbd", "todo", "unknown"})
-_NO_ACCELERATOR: Final = _EMPTY | {"n/a", "na", "none", "no", "0"}
-_MOST_NAMED: Final = 4
-_OF_ACCELERATORS: Final = "accelerator_"
-# Node and accelerator counts in folder names: dgxa100_n8, 8-nodes-SPR, _8N_, 8xA100.
-_STATED: Final = re.compile(
-    r"(?:^|[_-])n(?P<n>[0-9]{1,5})(?=[_-]|$)|(?:^|[_-])(?P<nodes>[0-9]{1,5})[_-]?nodes?(?=[_-]|$)"
-    r"|(?:^|[_-])(?P<N>[0-9]{1,5})N(?=[_-]|$)|(?:^|[_-])(?P<times>[0-9]{1,5})x(?=[A-Za-z])"
-)
 
 
 @rule(

@@ -35,6 +35,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Trace", "completed", "copied_runs", "marks_of", "traces_of"]
 
+_MODEL_FLOPS: Final = "HybridPerf rules, section 6: model FLOPs against the vendor's stated peak"
+_CHECK_THE_CLOCK: Final = (
+    "check the clock, the sample counts, and the accelerators that are described"
+)
+_BACKWARD: Final = 2  # FLOPs of a backward pass relative to a forward pass
+# Of a run whose time stamps tell it from others: of a million pairs, fewer than one is equal.
+_FEWEST_STAMPS: Final = 4
+_SHORTEST_MS: Final = 1000
+
 
 def completed(result: Result) -> list[SealedRun]:
     """Return the runs that the harness did not end."""
@@ -303,12 +312,7 @@ def system_described(result: Result, task: Task) -> Iterator[Deviation]:
             yield Deviation("the system that the manifest names", found, run=run.number)
 
 
-_PEAK: Final = "HybridPerf rules, section 6: model FLOPs against the vendor's stated peak"
-_CLOCK: Final = "check the clock, the sample counts, and the accelerators that are described"
-_BACKWARD: Final = 2  # FLOPs of a backward pass relative to a forward pass
-
-
-@rule("plausible.throughput", scope="result", source=_PEAK, remedy=_CLOCK)
+@rule("plausible.throughput", scope="result", source=_MODEL_FLOPS, remedy=_CHECK_THE_CLOCK)
 def below_the_peak(
     result: Result,
     benchmark: Benchmark,
@@ -332,7 +336,7 @@ def below_the_peak(
         yield from _above_the_peak(run.log, run.number, flops, samples, peak, warn_above)
 
 
-@rule("result.plausible", scope="result", source=_PEAK, remedy=_CLOCK)
+@rule("result.plausible", scope="result", source=_MODEL_FLOPS, remedy=_CHECK_THE_CLOCK)
 def own_below_the_peak(
     result: Result,
     task: Task,
@@ -470,11 +474,6 @@ def _peak_flops(result: Result, formats: Sequence[str]) -> tuple[float, str] | N
         return None
     peaks = [accelerator.peak_tflops.get(name, 0.0) for name in formats]
     return count * max(peaks, default=0.0) * 1e12, f"{count} {accelerator.name}"
-
-
-# Of a run whose time stamps tell it from others: of a million pairs, fewer than one is equal.
-_FEWEST_STAMPS: Final = 4
-_SHORTEST_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)

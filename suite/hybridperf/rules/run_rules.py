@@ -27,15 +27,19 @@ if TYPE_CHECKING:
     from hybridperf.log.package import SealedRun
     from hybridperf.rules.mlperf.ruleset import Benchmark
 
-
 _EDITED: Final = "run again with 'hybridperf run', and never edit a log"
 ONE_CLOCK: Final = "stamp every line from one clock that is never adjusted"
-LOGGER: Final = "log with an MLPerf logger: its start() and end() for intervals, event() for points"
-EDGES: Final = {"start": "INTERVAL_START", "stop": "INTERVAL_END"}  #: end of a key -> event type
+USE_A_LOGGER: Final = (
+    "log with an MLPerf logger: its start() and end() for intervals, event() for points"
+)
+#: end of a key -> event type
+INTERVAL_EDGES: Final = {"start": "INTERVAL_START", "stop": "INTERVAL_END"}
 _KNOWN: Final = frozenset(value for value in vars(keys).values() if isinstance(value, str))
 _TIMED: Final = frozenset(
     {keys.BLOCK_START, keys.BLOCK_STOP, keys.EVAL_START, keys.EVAL_STOP, keys.EVAL_ACCURACY}
 )
+_RERUN: Final = "run again with 'hybridperf run', and never edit its results"
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @rule(
@@ -125,7 +129,7 @@ def _single_outlier(entries: Sequence[Entry], most_back_ms: int) -> tuple[Entry,
     "mlperf.intervals",
     scope="log",
     source="MLPerf logging, mllog: an interval is one line INTERVAL_START and one INTERVAL_END",
-    remedy=LOGGER,
+    remedy=USE_A_LOGGER,
     severity=Severity.WARNING,
 )
 def intervals_nest(
@@ -166,9 +170,11 @@ def intervals_nest(
 def _edges(log: Log, names: Sequence[str]) -> Iterable[Entry]:
     """Return the lines that start or stop an interval, in file order."""
     if names:
-        edges = (each for name in names for edge in EDGES for each in log.all(f"{name}_{edge}"))
+        edges = (
+            each for name in names for edge in INTERVAL_EDGES for each in log.all(f"{name}_{edge}")
+        )
         return sorted(edges, key=attrgetter("line"))
-    edge_of = {key: EDGES.get(key.rpartition("_")[2], "") for key in log.by_key}
+    edge_of = {key: INTERVAL_EDGES.get(key.rpartition("_")[2], "") for key in log.by_key}
     return (each for each in log.entries if edge_of[each.key] == each.event_type)
 
 
@@ -229,10 +235,6 @@ def hash_chained(log: Log, task: Task) -> Iterator[Deviation]:
     """Every line carries a hash; wrong hashes are found while reading."""
     if not log.chained and not any(each.rule == "log.chain" for each in log.findings):
         yield Deviation("a hash on every line", "none")
-
-
-_RERUN: Final = "run again with 'hybridperf run', and never edit its results"
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @rule(

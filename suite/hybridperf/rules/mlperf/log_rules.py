@@ -12,7 +12,7 @@ from hybridperf.log import keys
 from hybridperf.rules.mlperf.constraints import unmet
 from hybridperf.rules.mlperf.ruleset import division
 from hybridperf.rules.rule import Deviation, rule
-from hybridperf.rules.run_rules import EDGES, LOGGER, ONE_CLOCK
+from hybridperf.rules.run_rules import INTERVAL_EDGES, ONE_CLOCK, USE_A_LOGGER
 from hybridperf.score.convergence import count_key
 from hybridperf.untrusted import COUNT_CAP, number, whole
 
@@ -22,13 +22,21 @@ if TYPE_CHECKING:
     from hybridperf.log.log import Entry, Log
     from hybridperf.rules.mlperf.ruleset import Benchmark, Due
 
+_SAME: Final = 1e-6  # of a distance in fractions of an epoch
+_OTHER_UNIT: Final = 100  # times as far apart as is due: steps or samples in place of epochs
+CONTIGUOUS_PERIOD: Final = (
+    "MLPerf Training rules, Run Results: a run result is 'a wall-clock timing measurement for a "
+    "contiguous period that includes ... quality evaluation'"
+)
+SUBMIT_AS_WRITTEN: Final = "submit the log of one run on one system, as it was written"
+
 
 @rule(
     "mlperf.events",
     scope="log",
     source="MLPerf logging, mllog: a line has one of the event types POINT_IN_TIME, "
     "INTERVAL_START and INTERVAL_END, and its metadata names file and lineno",
-    remedy=LOGGER,
+    remedy=USE_A_LOGGER,
     severity=Severity.WARNING,
 )
 def events_are_known(
@@ -51,7 +59,7 @@ def events_are_known(
     scope="log",
     source="MLPerf logging, mllog: what starts is logged as INTERVAL_START, what stops as "
     "INTERVAL_END",
-    remedy=LOGGER,
+    remedy=USE_A_LOGGER,
     severity=Severity.WARNING,
 )
 def edges_are_intervals(
@@ -59,7 +67,7 @@ def edges_are_intervals(
 ) -> Iterator[Deviation]:
     """Lines that start or stop an interval have the matching event type."""
     for name in names:
-        for edge, event_type in EDGES.items():
+        for edge, event_type in INTERVAL_EDGES.items():
             other = [e for e in log.all(f"{name}_{edge}") if e.event_type != event_type]
             if other:
                 found = f"{other[0].event_type!r:.40}"
@@ -225,10 +233,6 @@ def _outside(
         yield Deviation(
             f"{first.key} {expected}", f"the opposite{times}", first.line, severity=severity
         )
-
-
-_SAME: Final = 1e-6  # of a distance in fractions of an epoch
-_OTHER_UNIT: Final = 100  # times as far apart as is due: steps or samples in place of epochs
 
 
 @rule(
@@ -455,14 +459,7 @@ def epochs_count_up(
         )
 
 
-PERIOD: Final = (
-    "MLPerf Training rules, Run Results: a run result is 'a wall-clock timing measurement for a "
-    "contiguous period that includes ... quality evaluation'"
-)
-WHOLE: Final = "submit the log of one run on one system, as it was written"
-
-
-@rule("mlperf.evaluation_time", scope="log", source=PERIOD, remedy=WHOLE)
+@rule("mlperf.evaluation_time", scope="log", source=CONTIGUOUS_PERIOD, remedy=SUBMIT_AS_WRITTEN)
 def evaluations_take_time(
     log: Log,
     benchmark: Benchmark,
@@ -513,7 +510,7 @@ def _spans(log: Log) -> list[tuple[int, int]]:
     ]
 
 
-@rule("mlperf.training_time", scope="log", source=PERIOD, remedy=WHOLE)
+@rule("mlperf.training_time", scope="log", source=CONTIGUOUS_PERIOD, remedy=SUBMIT_AS_WRITTEN)
 def training_takes_time(
     log: Log,
     benchmark: Benchmark,

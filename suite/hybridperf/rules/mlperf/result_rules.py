@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.findings import Severity
 from hybridperf.log import keys
 from hybridperf.log.rounds import scaling_factor
-from hybridperf.rules.mlperf.log_rules import PERIOD, WHOLE, run_ms
+from hybridperf.rules.mlperf.log_rules import CONTIGUOUS_PERIOD, SUBMIT_AS_WRITTEN, run_ms
 from hybridperf.rules.rule import Deviation, rule
 from hybridperf.score.convergence import count_key, samples_of
 from hybridperf.system.catalog import accelerator_count, accelerators_per_node, node_count
@@ -23,6 +23,18 @@ if TYPE_CHECKING:
     from hybridperf.log.log import Log
     from hybridperf.log.package import Result
     from hybridperf.rules.mlperf.ruleset import Benchmark
+
+_INDEPENDENT: Final = (
+    "MLPerf Training rules, Scoring: each submission is 'a set of N independent runs'"
+)
+# Bounds on memory: results of ten rounds have up to 40 runs, of up to 319 evaluations.
+_MOST_COMPARED: Final = 2000  #: evaluations of a run
+_MOST_KEPT: Final = 100_000  #: parts of all runs of a result
+_TRACKED: Final = "tracked statistics"  #: all of a run are equal by chance in none, however few
+_MOST_TRACKED: Final = 500  #: lines of statistics that are looked at; logs have up to 1,352
+_LAYOUT: Final = "MLPerf submission rules, 'Directory structure'"
+_FIELDS: Final = "MLPerf submission rules, '<system_desc_id>.json metadata'"
+_COUNT: Final = re.compile(r"\s*([0-9]{1,6})\s*x\s*(?=\S)")
 
 
 @rule(
@@ -58,15 +70,6 @@ def scaling_file_is_readable(result: Result, benchmark: Benchmark) -> Iterator[D
         package = result.package
         place = package.name_of(package.folder / "scaling.json")
         yield Deviation("a scaling_factor of at least 1", reason(error), path=place)
-
-
-_INDEPENDENT: Final = (
-    "MLPerf Training rules, Scoring: each submission is 'a set of N independent runs'"
-)
-# Bounds on memory: results of ten rounds have up to 40 runs, of up to 319 evaluations.
-_MOST_COMPARED: Final = 2000  #: evaluations of a run
-_MOST_KEPT: Final = 100_000  #: parts of all runs of a result
-_TRACKED: Final = "tracked statistics"  #: all of a run are equal by chance in none, however few
 
 
 @rule(
@@ -131,10 +134,7 @@ def _parts(
             yield part
 
 
-_MOST_TRACKED: Final = 500  #: lines of statistics that are looked at; logs have up to 1,352
-
-
-@rule("mlperf.rates", scope="result", source=PERIOD, remedy=WHOLE)
+@rule("mlperf.rates", scope="result", source=CONTIGUOUS_PERIOD, remedy=SUBMIT_AS_WRITTEN)
 def rates_agree(
     result: Result,
     benchmark: Benchmark,
@@ -244,11 +244,6 @@ def _samples_of_step(log: Log) -> float:
         return 0.0
     first, last = min(points), max(points)
     return (last[1] - first[1]) / (last[0] - first[0]) if last[0] > first[0] else 0.0
-
-
-_LAYOUT: Final = "MLPerf submission rules, 'Directory structure'"
-_FIELDS: Final = "MLPerf submission rules, '<system_desc_id>.json metadata'"
-_COUNT: Final = re.compile(r"\s*([0-9]{1,6})\s*x\s*(?=\S)")
 
 
 @rule(

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from hybridperf.log.log import Log
 
 __all__ = [
-    "FOLDER",
     "Benchmark",
     "Cadence",
     "Demand",
@@ -48,10 +47,23 @@ __all__ = [
     "known_benchmarks",
     "known_rulesets",
     "load_ruleset",
-    "merged_table",
-    "parse_demand",
     "parse_ruleset",
 ]
+
+_OCCURS: Final[Mapping[str, tuple[int, int | None]]] = {
+    "exactly_one": (1, 1),
+    "at_least_one": (1, None),
+    "at_most_one": (0, 1),
+}
+_LISTS: Final = ("or", "metadata_any", "after", "before")
+_LIMITS: Final = ("value", "reached")
+_BY_NAME: Final = ("metadata", "first_metadata", "metadata_if")
+_DIVISIONS = ("closed", "open")
+_FOLDER: Final = Path(__file__).parents[1] / "rulesets"
+_TABLES: Final = {
+    "name", "source", "extends", "untested", "benchmarks", "group", "benchmark", "strict",
+}  # fmt: skip
+_Table = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +120,7 @@ class Demand:
         )
 
 
-_OCCURS: Final[Mapping[str, tuple[int, int | None]]] = {
-    "exactly_one": (1, 1),
-    "at_least_one": (1, None),
-    "at_most_one": (0, 1),
-}
-_LISTS: Final = ("or", "metadata_any", "after", "before")
-_LIMITS: Final = ("value", "reached")
-_BY_NAME: Final = ("metadata", "first_metadata", "metadata_if")
-
-
-def parse_demand(key: str, asked: object) -> Demand:
+def _parse_demand(key: str, asked: object) -> Demand:
     """Parse the demand on ``key`` in a ruleset.
 
     Raises:
@@ -275,9 +277,6 @@ def joined_evaluations(log: Log, join: MetricJoin) -> tuple[list[Entry], list[En
     return list(at.values()), left_out
 
 
-_DIVISIONS = ("closed", "open")
-
-
 @dataclass(frozen=True, slots=True)
 class DemandGroup:
     """The demands on logs whose first lines with the keys of ``when`` have these values."""
@@ -395,7 +394,7 @@ def load_ruleset(source: str | Path) -> Ruleset:
 
 @functools.cache
 def _load_named(name: str) -> Ruleset:
-    text = (FOLDER / f"{name}.toml").read_text(encoding="utf-8")
+    text = (_FOLDER / f"{name}.toml").read_text(encoding="utf-8")
     if name == RULESET:
         return Ruleset(name, "HybridPerf rules", (), {}, tomllib.loads(text)["rules"])
     return parse_ruleset(text)
@@ -414,7 +413,7 @@ def parse_ruleset(text: str) -> Ruleset:
     Raises:
         ValueError: if it is not a ruleset; the message names what is wrong.
     """
-    table = merged_table(text)
+    table = _merged_table(text)
     named = _benchmarks(table["benchmarks"])
     names = {name for listed in named.values() for name in listed}
     groups = [_demand_group(each) for each in table["group"] if _is_for(each["when"], names)]
@@ -473,7 +472,7 @@ def _demand_group(table: dict[str, Any]) -> DemandGroup:
     demands: dict[str, Demand] = {}
     for key, asked in table["keys"].items():
         try:
-            demands[key] = parse_demand(key, asked)
+            demands[key] = _parse_demand(key, asked)
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{key}: {error}") from error
     join = table.get("join")
@@ -511,20 +510,12 @@ def division(log: Log) -> Literal["closed", "open"]:
     return "open" if value == "open" else "closed"
 
 
-FOLDER: Final = Path(__file__).parents[1] / "rulesets"
-_TABLES: Final = {
-    "name", "source", "extends", "untested", "benchmarks", "group", "benchmark", "strict",
-}  # fmt: skip
-
-Table = dict[str, Any]
-
-
 def known_rulesets() -> list[str]:
     """Return the names of all rulesets, including this suite's."""
-    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+    return sorted(path.stem for path in _FOLDER.glob("*.toml"))
 
 
-def merged_table(text: str) -> Table:
+def _merged_table(text: str) -> _Table:
     """Parse the ruleset ``text`` and merge it into the ruleset that it extends, if any.
 
     Raises:
@@ -539,13 +530,13 @@ def merged_table(text: str) -> Table:
 
 
 @functools.cache
-def _extended(name: str) -> Table:
+def _extended(name: str) -> _Table:
     if name not in [*known_rulesets(), "base/mlperf-training"]:
         raise ValueError(f"extends = {name!r:.80}, which is no known ruleset")
-    return merged_table((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    return _merged_table((_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def _merge(base: Table, table: Table) -> Table:
+def _merge(base: _Table, table: _Table) -> _Table:
     groups = base.get("group", [])
     for group in table.get("group", []):
         _add(groups, group)
@@ -561,7 +552,7 @@ def _merge(base: Table, table: Table) -> Table:
     }
 
 
-def _add(groups: list[Table], group: Table) -> None:
+def _add(groups: list[_Table], group: _Table) -> None:
     """Merge ``group`` into the one of ``groups`` with the same ``when``, or append it."""
     if unknown := set(group) - {"when", "keys", "once", "remove", "same_as", "join"}:
         raise ValueError(f"{min(unknown)!r:.40}, which is not part of a group")
