@@ -84,6 +84,8 @@ def find_targets(paths: Sequence[Path], ruleset: str | Path | None = None) -> Ta
         if path.is_file():
             targets.logs.append((path, ruleset or choose_ruleset(path)))
             continue
+        if ruleset == RULESET:
+            _refuse_rounds(path)
         packages = find(path, targets.barred) if path.is_dir() else []
         if not packages and not targets.barred:
             raise _nothing_to_check(path)
@@ -93,12 +95,9 @@ def find_targets(paths: Sequence[Path], ruleset: str | Path | None = None) -> Ta
                 continue
             seen.add(package.folder)
             named = replace(package, base=above) if len(paths) > 1 else package
-            source, of = chosen, _round_of(package)
-            if ruleset is None and of:
-                source = _ruleset_of_round(of, path)
-            elif ruleset == RULESET and of:
-                remedy = "leave --ruleset out, or name that of the round"
-                raise _refuse(path, "a ruleset that fits", f"{RULESET} for {of}", remedy)
+            source = chosen
+            if ruleset is None and (name := _round_of(package)):
+                source = _ruleset_of_round(name, path)
             targets.packages.append((named, source))
     targets.packages.sort(key=lambda each: each[1] != RULESET)
     return targets
@@ -163,6 +162,18 @@ def _expanded(path: Path) -> list[Path]:
     if exists(path) or not glob.has_magic(str(path)):
         return [path]
     return [Path(each) for each in sorted(glob.glob(str(path)))] or [path]  # noqa: PTH207 - Path.glob takes no absolute pattern
+
+
+def _refuse_rounds(path: Path) -> None:
+    """Refuse to judge results of a round of MLPerf by the ruleset of this suite.
+
+    Raises:
+        UserError: exit status 2.
+    """
+    packages = find_packages(path, []) if path.is_dir() else []
+    if name := next(filter(None, map(_round_of, packages)), ""):
+        remedy = "leave --ruleset out, or name that of the round"
+        raise _refuse(path, "a ruleset that fits", f"{RULESET} for {name}", remedy)
 
 
 def _refuse_unknown_rules(path: Path) -> None:
