@@ -106,7 +106,7 @@ def description(org: str, system: str, division: str = "closed") -> dict[str, ob
         "operating_system": "Debian GNU/Linux 12",
     }
     ruleset = load_ruleset("mlperf-training-2.1.0")
-    fields: list[str] = ruleset.strict["system.fields"]["fields"]
+    fields: list[str] = ruleset.rules["system.fields"]["fields"]
     return {field: filled.get(field, "") for field in fields}
 
 

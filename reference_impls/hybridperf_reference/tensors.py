@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from hybridperf.evidence.tensors import Tensors, tensors_of
+from hybridperf.rules.evidence import Tensors, tensors_of
 from hybridperf.tasks.registry import find_task, task_names
 from hybridperf_reference.engine.chain import Stage
 from hybridperf_reference.models import chain_of

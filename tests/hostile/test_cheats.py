@@ -204,7 +204,7 @@ def test_a_model_that_is_fitted_to_the_answers_after_the_clock_stops_below_re_sc
     assert done.code == 0, done
     assert bench.rules_broken() == set()
     trust = judge_result(read_result(bench.package)).trust
-    assert trust.rung == "chained"
+    assert trust.level == "chained"
     assert "the weights that predicted last, handed over before the verdict" in trust.lacks
 
 

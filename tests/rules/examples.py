@@ -11,7 +11,7 @@ from hybridperf.log import keys
 from hybridperf.log.package import TASK_FILE, Package, result_names
 from hybridperf.rules.check import check_path
 from hybridperf.rules.mlperf.ruleset import load_ruleset
-from hybridperf.rules.reading import READING
+from hybridperf.rules.rule import READING
 from hybridperf.score.rcp import Reference
 from hybridperf.tasks.registry import task_path
 from tests.evidence import chain, keep_models
@@ -64,7 +64,7 @@ def is_found(rule: str, example: Example, *, ours: bool, mended: bool, root: Pat
 
 def _ruleset(rule: str, root: Path) -> str | Path:
     """Return the ruleset of a round, or one that extends it with ``rule`` of later rounds."""
-    if rule in READING or rule in load_ruleset(RULESET).strict:
+    if rule in READING or rule in load_ruleset(RULESET).rules:
         return RULESET
     file = root.with_suffix(".toml")
     file.write_text(

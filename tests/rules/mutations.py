@@ -53,7 +53,7 @@ MUTATIONS = [
     absent(keys.SUBMISSION_STATUS, "log.keys"),
     absent(keys.CACHE_CLEAR, "log.keys"),
     absent(keys.TASK, "log.keys"),
-    absent(keys.HYPERPARAMETERS, "log.keys", "result.configuration"),
+    absent(keys.HYPERPARAMETERS, "log.keys"),
     absent(keys.SEED, "log.keys", "run.manifest"),
     absent(keys.OPT_NAME, "log.keys", "run.hyperparameters"),
     absent(keys.OPT_MOMENTUM, "run.hyperparameters"),
@@ -142,7 +142,7 @@ MUTATIONS = [
         "log.initialisation",
         "run.clocks",
         "result.plausible",
-        at=(keys.BLOCK_START, 0),
+        at=(keys.RUN_START, 0),
     ),
     of_log(
         "a clock set back by 1 ms",

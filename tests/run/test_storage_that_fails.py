@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hybridperf.cli import main
-from hybridperf.evidence.predictions import encoded
+from hybridperf.rules.evidence import encoded
 from hybridperf.run import attempt, files, run_set
 from hybridperf.run.rescore import Rescoring
 from hybridperf.system.describe import describe

@@ -17,7 +17,7 @@ from hybridperf.plan import plan_chips
 from hybridperf.report import evidence, scaling, svg, tables
 from hybridperf.report.board import boards
 from hybridperf.report.judgement import read_entries
-from hybridperf.rules.ladder import RUNGS
+from hybridperf.rules.levels import LEVELS
 from hybridperf.run.files import write_atomically
 from hybridperf.score.metrics import metrics_of
 from hybridperf.score.projection import why_slow
@@ -122,7 +122,7 @@ def _templates() -> jinja2.Environment:
         draw_timelines=svg.draw_timelines,
         evidence_of=evidence.evidence_of,
         hashes_of=evidence.hashes_of,
-        levels=RUNGS,
+        levels=LEVELS,
         loader_sentence=tables.loader_sentence,
         machine_rows=machine_rows,
         means_of=means_of,

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.evidence.tensors import read_tensors
 from hybridperf.log.package import NAME, predictions_name
+from hybridperf.rules.evidence import read_tensors
 from hybridperf.run.access import require_sealed
 from hybridperf.run.evaluation import save_predictions
 from hybridperf.run.files import remove_folder, write_atomically

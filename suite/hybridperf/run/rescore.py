@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.evidence.predictions import encoded
 from hybridperf.log import keys
 from hybridperf.log.package import NAME, result_names
 from hybridperf.log.reader import read_log
 from hybridperf.log.writer import LogClock
+from hybridperf.rules.evidence import encoded
 from hybridperf.run.child import become_module, die_with_parent, import_torch
 from hybridperf.run.ending import explain_crash, read_output
 from hybridperf.run.evaluation import Shuffle, load_predictions

@@ -9,8 +9,8 @@ import os
 import secrets
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.evidence.seed_chain import LENGTH, commitment_of, is_link, link_at, seed_of
 from hybridperf.log.chain import GENESIS
+from hybridperf.rules.evidence import COMMITTED_SEEDS, commitment_of, is_link, link_at, seed_of
 from hybridperf.run.files import canonical_json
 from hybridperf.untrusted import read_object, whole
 
@@ -33,7 +33,7 @@ def draw_seed(
     An attempt that did not complete passes its seed on, so that ending it draws no new seed.
     """
     secret = _secret(package.folder / SECRET_FILE)
-    position = 1 + len(completed) % LENGTH
+    position = 1 + len(completed) % COMMITTED_SEEDS
     facts: dict[str, object] = {
         "number": runs[-1].number + 1 if runs else 0,
         "previous": (runs[-1].log.last_hash or GENESIS) if runs else GENESIS,

@@ -243,7 +243,7 @@ _ALL: Final = (
     Metric(
         "level",
         "verification level: what the evidence of the result proves",
-        _known("trust.rung"),
+        _known("trust.level"),
         kind="text",
         heading="level",
         show=lambda result: result.trust.words,
@@ -252,7 +252,7 @@ _ALL: Final = (
     ),
     Metric(
         "level_evidence",
-        "evidence of the level: sandbox, key, time stamp, organisation",
+        "evidence of the level: sandbox, key, organisation",
         _known("trust.evidence"),
         kind="text",
     ),

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from hybridperf.evidence.trust import Trust
 from hybridperf.findings import visible
 from hybridperf.log import keys
+from hybridperf.rules.evidence import Trust
 from hybridperf.score.convergence import agreed_batch, count_key
 from hybridperf.score.rcp import convergence_of, published_factor
 from hybridperf.score.run_score import known_mean

@@ -6,7 +6,7 @@ import math
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.evidence.attestation import Attestation, Subject, subject_of
+from hybridperf.rules.evidence import Attestation, Subject, subject_of
 from hybridperf.score.ranking import ALPHA, reached_runs
 from hybridperf.score.statistics import welch
 from hybridperf.untrusted import number

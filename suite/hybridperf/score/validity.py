@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hybridperf.evidence.trust import Trust
+from hybridperf.rules.evidence import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,7 @@ class Validity:
     logs: int = 0  #: number of logs
     #: run number -> first error of its log; None if logs are not judged one by one
     errors: Mapping[int, str] | None = None
-    trust: Trust = field(default_factory=Trust)  #: the rung that it reaches
+    trust: Trust = field(default_factory=Trust)  #: its verification level
 
     def error_of(self, run: int) -> str | None:
         """Return the first error in the log of ``run``; "" for none, None if not judged."""

@@ -10,11 +10,10 @@ from hybridperf.cli.commands.run import make_runs
 from hybridperf.cli.options import add_data_dir, whole_number
 from hybridperf.cli.printing import print_line
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.evidence.attestation import attestation_file
-from hybridperf.evidence.signatures import RERUN, sign_file
 from hybridperf.log.package import find_results, only_result
 from hybridperf.plan import ParallelPlan
 from hybridperf.report.judgement import judged_entries
+from hybridperf.rules.evidence import RERUN, attestation_file, sign_file
 from hybridperf.rules.verdict import UNFINISHED
 from hybridperf.run.files import canonical_json, write_atomically
 from hybridperf.run.provenance import code_facts

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.cli.options import add_data_dir, add_format
 from hybridperf.cli.printing import print_json, print_line
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.evidence.predictions import quality_of, read_predictions
 from hybridperf.log import keys
 from hybridperf.log.package import NAME, find_results, only_result, read_result
+from hybridperf.rules.evidence import quality_of, read_classes
 from hybridperf.run.ending import stop_on_signals
 from hybridperf.run.rescore import PredictorServer, find_weights, rescore_sealed
 from hybridperf.tasks.data import load
@@ -117,9 +117,7 @@ def _count(package: Package, run: SealedRun, task: Task) -> dict[str, object]:
     if not isinstance(name, str) or not NAME.fullmatch(name):
         return row
     try:
-        counted = quality_of(
-            read_predictions(package.folder / name), load(task.data).evaluation.labels
-        )
+        counted = quality_of(read_classes(package.folder / name), load(task.data).evaluation.labels)
     except (OSError, ValueError) as error:
         return row | {"problem": f"{name}: {reason(error)}"}
     differs = stated is None or abs(counted - stated) > 1e-9

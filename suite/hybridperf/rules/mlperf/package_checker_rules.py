@@ -217,7 +217,7 @@ def descriptions_are_complete(
     submission: Submission, ruleset: Ruleset, *, texts: Sequence[str], status: Sequence[str]
 ) -> Iterator[Deviation]:
     """Descriptions have all fields, text in some of them, and one of these ``status``, if any."""
-    fields = ruleset.strict["system.fields"]["fields"]
+    fields = ruleset.rules["system.fields"]["fields"]
     for name in sorted({f"{each.system}.json" for each in submission.packages}):
         if not submission.tree.has("systems", name):
             place = submission.place("systems", name)

@@ -1,26 +1,32 @@
-"""The ladder: how far a result can be believed, computed from its evidence, never claimed.
+"""Verification levels of results, computed from their evidence, never claimed.
 
-Each rung takes everything that those below it take. docs/trust.md explains them; a test compares
-its table with `RUNGS`.
+Each level requires everything that the levels below it require. docs/trust.md explains them; a test
+compares its table with `LEVELS`.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.evidence.attestation import read_attestations, subject_of
-from hybridperf.evidence.predictions import labels_here
-from hybridperf.evidence.signatures import RERUN, RESULT, SIGNERS, Signature, verify_file
-from hybridperf.evidence.time_stamps import AUTHORITIES, verify_time_stamp
-from hybridperf.evidence.trust import SELF_REPORTED, Trust
 from hybridperf.findings import Finding, Severity, visible
 from hybridperf.log import keys
 from hybridperf.log.chain import SUMS, parse_sums
 from hybridperf.log.package import result_names
-from hybridperf.rules.plausibility_rules import has_known_peak, known_forward_flops
+from hybridperf.rules.evidence import (
+    RERUN,
+    RESULT,
+    SELF_REPORTED,
+    SIGNERS,
+    Signature,
+    Trust,
+    labels_here,
+    read_attestations,
+    subject_of,
+    verify_file,
+)
+from hybridperf.rules.result_rules import completed, has_known_peak, known_forward_flops
 from hybridperf.untrusted import DOCUMENT_CAP_BYTES, number, read_bounded
 
 if TYPE_CHECKING:
@@ -30,52 +36,48 @@ if TYPE_CHECKING:
     from hybridperf.log.package import Result, SealedRun
     from hybridperf.tasks.task import Task
 
-__all__ = ["RUNGS", "Rung", "signature_of", "trust_of"]
+__all__ = ["LEVELS", "VerificationLevel", "signature_of", "trust_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """A result with what was found in it, and its task."""
+class CheckedResult:
+    """A result with the findings in it, and its task."""
 
     result: Result
     task: Task | None
     findings: Sequence[Finding]
 
-    @property
-    def completed(self) -> list[SealedRun]:
-        """Return the runs that were not ended from outside."""
-        return [run for run in self.result.runs if run.log.first(keys.ENDING) is None]
-
 
 @dataclass(frozen=True, slots=True)
-class Rung:
-    """One rung: what it takes and which adversary it stops."""
+class VerificationLevel:
+    """A verification level: its requirements, and the threat that it protects against."""
 
     name: str
-    takes: str
-    stops: str
-    lacking: Callable[[Evidence], str]  #: returns what a result lacks, or "" if nothing
-    names: Callable[[Evidence], str] = lambda _: ""  #: returns what names the evidence
+    requires: str
+    protects_against: str
+    lacking: Callable[[CheckedResult], str]  #: returns the missing requirement; "" if none is
+    evidence: Callable[[CheckedResult], str] = lambda _: ""  #: describes the evidence
 
 
 def trust_of(result: Result, task: Task | None, findings: Sequence[Finding]) -> Trust:
-    """Return the highest rung that ``result`` reaches, given the ``findings`` of all rules."""
-    evidence = Evidence(result, task, findings)
-    reached, lacks = RUNGS[0], ""
-    for rung in RUNGS[1:]:
-        if lacks := rung.lacking(evidence):
-            lacks = f"{rung.name} takes {lacks}"
+    """Return the highest level that ``result`` reaches, given the ``findings`` of all rules."""
+    checked = CheckedResult(result, task, findings)
+    reached, lacks = LEVELS[0], ""
+    for level in LEVELS[1:]:
+        if lacks := level.lacking(checked):
+            lacks = f"{level.name} requires {lacks}"
             break
-        reached = rung
-    proofs, unverified = [reached.names(evidence)], []
-    # A signature or time stamp on what is not chained would lend it a trust that it has not.
+        reached = level
+    proofs, unverified = [reached.evidence(checked)], []
+    # A signature on what is not chained would lend it a trust that it has not.
     if reached.name not in {SELF_REPORTED, "log-verified"}:
-        proofs += _sealed_by(result)
         signature = signature_of(result)
-        if signature is not None and signature.good and not signature.verified:
-            unverified.append(f"signature not verified here: {signature.problem}")
+        if signature is not None and signature.good:
+            proofs.append(f"signed by {signature.key}")
+            if not signature.verified:
+                unverified.append(f"signature not verified here: {signature.problem}")
     if reached.name not in {SELF_REPORTED, "log-verified", "chained"}:
-        unverified += _not_recounted(evidence)
+        unverified += _not_recounted(checked)
     return Trust(
         reached.name, "; ".join(filter(None, proofs)), visible(lacks), "; ".join(unverified)
     )
@@ -91,48 +93,33 @@ def signature_of(result: Result) -> Signature | None:
     return verify_file(sums, signature, _signers(result), package.org, RESULT)
 
 
-def _sealed_by(result: Result) -> list[str]:
-    found, package = [], result.package
-    signature = signature_of(result)
-    if signature is not None and signature.good:
-        found.append(f"signed by {signature.key}")
-    sums = package.folder / SUMS
-    reply = sums.with_name(f"{SUMS}.tsr")
-    if reply.is_file():
-        stamp = verify_time_stamp(sums, reply, package.root / AUTHORITIES)
-        if stamp.time_ms is not None:
-            when = datetime.fromtimestamp(stamp.time_ms / 1000, UTC)
-            found.append(f"time stamp of {when:%Y-%m-%d}")
-    return found
-
-
 def _signers(result: Result) -> Path:
     return result.package.root / SIGNERS
 
 
-def _lacks_rules(evidence: Evidence) -> str:
-    errors = [each for each in evidence.findings if each.severity is Severity.ERROR]
+def _lacks_rules(checked: CheckedResult) -> str:
+    errors = [each for each in checked.findings if each.severity is Severity.ERROR]
     if errors:
         more = f" and {len(errors) - 1} more" if len(errors) > 1 else ""
         return f"no error by the rules: {errors[0].rule}{more}"
-    if evidence.task is None or any(run.manifest is None for run in evidence.result.runs):
+    if checked.task is None or any(run.manifest is None for run in checked.result.runs):
         return "runs of this suite, with their manifests"
     return ""
 
 
-def _lacks_chain(evidence: Evidence) -> str:
-    runs = evidence.result.runs
+def _lacks_chain(checked: CheckedResult) -> str:
+    runs = checked.result.runs
     for run in runs:
         entry = run.log.value(keys.ATTEMPT)
         if not isinstance(entry, dict) or "link" not in entry:
-            return f"seeds fixed before the first run, and run {run.number} reveals no such one"
+            return f"seeds committed before the first run, and run {run.number} has none"
     commitments = {str(run.log.value(keys.ATTEMPT)["seeds"]) for run in runs}  # type: ignore[index]  # checked above
     if len(commitments) > 1:
         return "one commitment to the seeds of all runs"
-    facts = (evidence.result.system or {}).get("hybridperf")
+    facts = (checked.result.system or {}).get("hybridperf")
     if not isinstance(facts, dict) or not {"accelerators", "processor"} <= facts.keys():
         return "a description with what the harness found of the machine"
-    return _lacks_sums(evidence.result)
+    return _lacks_sums(checked.result)
 
 
 def _lacks_sums(result: Result) -> str:
@@ -151,12 +138,12 @@ def _lacks_sums(result: Result) -> str:
     return ""
 
 
-def _lacks_rescoring(evidence: Evidence) -> str:
-    task = evidence.task
-    assert task is not None  # a lower rung has asked for it
-    if not has_known_peak(evidence.result):
+def _lacks_rescoring(checked: CheckedResult) -> str:
+    task = checked.task
+    assert task is not None  # a lower level requires it
+    if not has_known_peak(checked.result):
         return "devices of a known peak, to bound the time of its runs"
-    for run in evidence.completed:
+    for run in completed(checked.result):
         which = f"run {run.number}"
         if not _sandbox(run):
             return f"a sandbox around trainer and predictor, and {which} had none"
@@ -193,11 +180,11 @@ def _lacks_models(run: SealedRun) -> str:
     return ""
 
 
-def _not_recounted(evidence: Evidence) -> list[str]:
+def _not_recounted(checked: CheckedResult) -> list[str]:
     """Return that predictions could not be counted again, if this machine lacks their data."""
-    task = evidence.task
-    assert task is not None  # a lower rung has asked for it
-    for run in evidence.completed:
+    task = checked.task
+    assert task is not None  # a lower level requires it
+    for run in completed(checked.result):
         if labels_here(task, run.fact("data_sha256")) is None:
             return [f"not recounted here: the data of {task.name} is not on this machine"]
     return []
@@ -213,13 +200,13 @@ def _sandbox(run: SealedRun) -> str:
     return f"{name} with namespaces" if run.fact("sandbox", "namespaces") is True else name
 
 
-def _sandbox_names(evidence: Evidence) -> str:
-    return visible(" and ".join(sorted({_sandbox(run)[:60] for run in evidence.completed})))
+def _sandbox_names(checked: CheckedResult) -> str:
+    return visible(" and ".join(sorted({_sandbox(run)[:60] for run in completed(checked.result)})))
 
 
-def _confirmed_by(evidence: Evidence) -> tuple[list[str], str]:
+def _confirmed_by(checked: CheckedResult) -> tuple[list[str], str]:
     """Return the organisations whose re-runs confirm the result, and why others' do not."""
-    result, found, problem = evidence.result, list[str](), ""
+    result, found, problem = checked.result, list[str](), ""
     for path, statement in read_attestations(result.package):
         if isinstance(statement, str):
             problem = statement
@@ -241,35 +228,35 @@ def _confirmed_by(evidence: Evidence) -> tuple[list[str], str]:
     return found, problem
 
 
-def _lacks_rerun(evidence: Evidence) -> str:
-    found, problem = _confirmed_by(evidence)
+def _lacks_rerun(checked: CheckedResult) -> str:
+    found, problem = _confirmed_by(checked)
     return "" if found else problem or "a re-run by another organisation, signed with its key"
 
 
-RUNGS: Final = (
-    Rung(
+LEVELS: Final = (
+    VerificationLevel(
         SELF_REPORTED,
         "a log",
-        "nobody: it is a claim",
+        "nothing: it is a claim",
         lambda _: "",
     ),
-    Rung(
+    VerificationLevel(
         "log-verified",
         "no error by any rule of `hybridperf check`",
         "mistakes: accidental edits, missing attempts, another task, model or schedule, and times "
         "that no such machine reaches",
         _lacks_rules,
     ),
-    Rung(
+    VerificationLevel(
         "chained",
-        "seeds that were all fixed before the first run, each attempt's first line with the last "
-        "hash of the one before, the harness's own description of the machine, and a list of the "
-        "hashes of all files",
+        "seeds that were all committed before the first run, each attempt's first line with the "
+        "last hash of the one before, the harness's own description of the machine, and a list of "
+        "the hashes of all files",
         "an operator who leaves out, swaps or repeats runs of a result without writing all that "
-        "follows anew; with a signature, who signed is known, and with a time stamp, until when",
+        "follows anew; with a signature, who signed is known",
         _lacks_chain,
     ),
-    Rung(
+    VerificationLevel(
         "re-scored",
         "trainer and predictor in a named sandbox, the suite's own predictor (closed division), "
         "the task's model, weights handed over on the clock before each verdict, of which the last "
@@ -279,12 +266,12 @@ RUNGS: Final = (
         _lacks_rescoring,
         _sandbox_names,
     ),
-    Rung(
+    VerificationLevel(
         "re-run",
         "another organisation's signed statement that it ran the result again, on like hardware, "
         "with equal quality, consistent samples to target and a time within the interval",
         "a lying operator, as far as the two organisations are independent",
         _lacks_rerun,
-        lambda evidence: visible(f"by {', '.join(_confirmed_by(evidence)[0])}"),
+        lambda checked: visible(f"by {', '.join(_confirmed_by(checked)[0])}"),
     ),
 )
