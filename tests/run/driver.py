@@ -4,8 +4,8 @@
 tasks (TASKS), a launch of one rank a node without torchrun (QUICK), which takes seconds less, the
 seed of every run (SEED), limits of time that take the place of the task's (LIMITS, as JSON), the
 model of this node's processor (PROCESSOR) and a digit that its code's hash is made of (CODE). A
-node that is gone is missed after eight seconds, a file that does not show after SHARED_S. Faults
-(FAULT and others) reach trainers in the sandbox too, and the files where they note them.
+file of node 0 that another node does not see is missed after SHARED_S. Faults (FAULT and others)
+reach trainers in the sandbox too, and the files where they note them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf import cli
+from hybridperf.cli.commands import run as command
 from hybridperf.run import (
-    coordinator,
     launcher,
-    participant,
+    nodes,
     predictor_server,
     provenance,
     request,
@@ -99,11 +99,9 @@ def main() -> None:
     replacements: list[tuple[object, str, object]] = [
         (run_set, "describe_with_torch", describe),
         (provenance, "_folder_sha256", one_hash),
-        (coordinator, "MISSED_LOOKS", 40),
-        (participant, "MISSED_LOOKS", 40),
         (request, "read_task", with_limits(read_task)),
         (spec, "read_task", with_limits(read_task)),
-        (participant, "_SHARED_S", float(os.environ.get("SHARED_S") or participant._SHARED_S)),
+        (nodes, "_SHARED_S", float(os.environ.get("SHARED_S") or nodes._SHARED_S)),
         (launcher, "policy_of", with_notes(policy_of)),
         (predictor_server, "policy_of", with_notes(policy_of)),
         (sandbox, "_VARIABLES", sandbox._VARIABLES | FAULTS),
@@ -113,7 +111,7 @@ def main() -> None:
         replacements.append((launcher, "launcher_of", lambda _: OneRankPerNode()))
     if model := os.environ.get("PROCESSOR"):
         replacements.append(
-            (participant, "describe", lambda nodes: describe(nodes=nodes) | {PROCESSOR: model})
+            (command, "describe", lambda nodes: describe(nodes=nodes) | {PROCESSOR: model})
         )
     if os.environ.get("SEED"):
         replacements.append((run_set, "draw_seed", lambda *_: (int(os.environ["SEED"]), {})))

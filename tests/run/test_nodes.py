@@ -12,13 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public in its docs
 
-from hybridperf.errors import ExitCode
 from hybridperf.log import keys
 from hybridperf.log.reader import read_log
 from hybridperf.run.local_ranks import reserve_port
-from hybridperf.run.nodes import Call, NodeStore
 from hybridperf.run.spec import NODE_VARIABLE
 from tests.run.conftest import FAULTY, FORKS_WITH_TORCH, finished, limits, wait_until
 
@@ -267,21 +264,6 @@ def test_a_node_waits_only_so_long(pair: Pair, present: int, absent: str) -> Non
     assert done.code == 4
     assert f"within 1 s, found {absent}; give the same command on " in done.sentence
     assert pair.bench.outcomes() == []
-
-
-def test_a_node_that_joins_before_the_first_call_waits_for_it(pair: Pair) -> None:
-    store = TCPStore("localhost", pair.port, is_master=True, wait_for_workers=False)
-    node_0, other = NodeStore(store), pair.start(1)
-
-    def asked_twice() -> bool:
-        assert other.poll() is None, finished(other)
-        answer = node_0.current_answer(1)
-        return answer is not None and answer.beat > 1
-
-    wait_until(asked_twice)
-    node_0.call(Call(status=ExitCode.OK.value))
-
-    assert [each.code for each in ended(other)] == [0]
 
 
 def test_a_rendezvous_has_one_node_0(pair: Pair) -> None:

@@ -79,7 +79,6 @@ class RunSpec:
     mode: Mode = "open"
     sandbox: dict[str, object] = field(default_factory=lambda: {"kind": "none"})
     projection: dict[str, object] = field(default_factory=dict)  #: of a step; empty: none
-    channel: str = ""  #: of the harness, for ranks of other nodes: TOKEN@HOST:PORT
     epoch: int | None = None  #: of the evaluation whose model is to be scored; None: the last one
 
     @classmethod

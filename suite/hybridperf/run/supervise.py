@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hybridperf.log.log import Entry
-    from hybridperf.run.coordinator import Coordinator
+    from hybridperf.run.nodes import NodeServer
     from hybridperf.run.rank_server import RankServer
     from hybridperf.run.signals import StopRequest
     from hybridperf.run.spec import RunSpec
@@ -80,7 +80,7 @@ class _Watch:
         self,
         spec: RunSpec,
         ranks: int,
-        peers: Coordinator | None = None,
+        peers: NodeServer | None = None,
         written_s: Mapping[str, float] | None = None,
     ) -> None:
         """Read what is new; ``written_s`` says when the harness wrote a key, where it did."""
@@ -154,13 +154,13 @@ def supervise(
     spec: RunSpec,
     stop: StopRequest,
     observer: Observer,
-    peers: Coordinator | None = None,
+    peers: NodeServer | None = None,
     resumed_at: int = 0,
 ) -> Ending:
     """Wait until the run has ended, or end it; in both cases no process of it remains.
 
     Meanwhile ``server`` answers the ranks. The log of a resumed run already has ``resumed_at``
-    bytes; its clock has not stopped since run_start. ``peers`` coordinates the other nodes, if
+    bytes; its clock has not stopped since run_start. ``peers`` serves the other nodes, if
     there are any.
     """
     watch = _Watch(launched_s=time.monotonic(), offset=resumed_at)
@@ -198,7 +198,7 @@ def _await_end(
     watch: _Watch,
     stop: StopRequest,
     observer: Observer,
-    peers: Coordinator | None,
+    peers: NodeServer | None,
 ) -> tuple[Outcome, str] | None:
     """Wait for the ranks to end; return outcome and reason if the run must be ended instead."""
     limits, ranks = spec.task().limits, spec.parallel_plan().ranks
