@@ -3,8 +3,8 @@
 ``python -m tests.run.driver <arguments of hybridperf>``. The environment may name a folder of
 tasks (TASKS), a launch of one rank a node without torchrun (QUICK), which takes seconds less, the
 seed of every run (SEED), limits of time that take the place of the task's (LIMITS, as JSON), the
-model of this node's processor (PROCESSOR) and a digit that its code's hash is made of (CODE). A
-file of node 0 that another node does not see is missed after SHARED_S. Faults (FAULT and others)
+model of this node's processor (PROCESSOR), a digit that its code's hash is made of (CODE), and how
+long other nodes' files and machines are waited for (SHARED_S, LOST_S). Faults (FAULT and others)
 reach trainers in the sandbox too, and the files where they note them.
 """
 
@@ -59,12 +59,10 @@ FAULTS: Final = {
 PROCESSOR: Final = "host_processor_model_name"
 
 
-class OneRankPerNode:
-    """Starts the trainer itself, on as many nodes as there are ranks."""
-
-    def rank_command(self, run: RunSpec, node: int) -> RankCommand:
-        ranks = {"RANK": str(node), "WORLD_SIZE": str(run.nodes)}
-        return RankCommand([f"{run.trainer}.train"], rank_environment(0, 1, port=0) | ranks)
+def one_rank_per_node(run: RunSpec, node: int) -> RankCommand:
+    """Return the command that starts the trainer itself, on as many nodes as there are ranks."""
+    ranks = {"RANK": str(node), "WORLD_SIZE": str(run.nodes)}
+    return RankCommand([f"{run.trainer}.train"], rank_environment(0, 1, port=0) | ranks)
 
 
 def with_limits(read_task: Callable[[Path], Task]) -> Callable[[Path], Task]:
@@ -102,13 +100,14 @@ def main() -> None:
         (request, "read_task", with_limits(read_task)),
         (spec, "read_task", with_limits(read_task)),
         (nodes, "_SHARED_S", float(os.environ.get("SHARED_S") or nodes._SHARED_S)),
+        (nodes, "_LOST_S", int(os.environ.get("LOST_S") or nodes._LOST_S)),
         (launcher, "policy_of", with_notes(policy_of)),
         (predictor_server, "policy_of", with_notes(policy_of)),
         (sandbox, "_VARIABLES", sandbox._VARIABLES | FAULTS),
         (registry, "_ROOT", Path(os.environ.get("TASKS") or registry._ROOT)),
     ]
     if os.environ.get("QUICK"):
-        replacements.append((launcher, "launcher_of", lambda _: OneRankPerNode()))
+        replacements.append((launcher, "rank_command", one_rank_per_node))
     if model := os.environ.get("PROCESSOR"):
         replacements.append(
             (command, "describe", lambda nodes: describe(nodes=nodes) | {PROCESSOR: model})

@@ -2,10 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from hybridperf.run.consistency import first_difference
+from hybridperf.run.channel import NodeFacts
+from hybridperf.run.nodes import first_difference
 
-ORDER = {"nodes": 2, "plan": "dp=2"}
-HARDWARE = {"accelerator_model_name": "H200", "framework": "PyTorch 2.11"}
+ORDER: dict[str, object] = {"nodes": 2, "plan": "dp=2"}
+HARDWARE: dict[str, object] = {
+    "accelerators_per_node": "8",
+    "accelerator_model_name": "H200",
+    "accelerator_memory_capacity": "141 GB",
+    "host_processor_model_name": "Z80",
+    "framework": "PyTorch 2.11",
+}
 
 
 @pytest.mark.parametrize(
@@ -32,7 +39,9 @@ HARDWARE = {"accelerator_model_name": "H200", "framework": "PyTorch 2.11"}
 def test_the_first_difference_is_named(
     order: dict[str, object], hardware: dict[str, object], sentence: str
 ) -> None:
-    found = first_difference((ORDER, HARDWARE), (ORDER | order, HARDWARE | hardware), 1)
+    found = first_difference(
+        NodeFacts(ORDER, HARDWARE), NodeFacts(ORDER | order, HARDWARE | hardware), 1
+    )
 
     assert (found is not None) == bool(sentence)
     assert found is None or found.sentence.startswith(sentence)

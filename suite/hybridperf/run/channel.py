@@ -47,8 +47,6 @@ __all__ = [
     "Message",
     "NodeFacts",
     "Predictions",
-    "Prepare",
-    "Prepared",
     "RanksEnded",
     "Ready",
     "Refusal",
@@ -79,8 +77,14 @@ class ChannelError(Exception):
     """Raised when the other side is gone, or sends what is no message."""
 
 
+class Message:
+    """Base class of the messages."""
+
+    __slots__: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Join:
+class Join(Message):
     """The first message of a rank."""
 
     rank: int
@@ -88,7 +92,7 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
-class Describe:
+class Describe(Message):
     """A fact about the trainer's setup, for the log."""
 
     key: str
@@ -97,26 +101,26 @@ class Describe:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(Message):
     """The rank is initialised; the run starts when all ranks are."""
 
 
 @dataclass(frozen=True, slots=True)
-class Track:
+class Track(Message):
     """Statistics of the current block, for the log."""
 
     statistics: dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluate:
+class Evaluate(Message):
     """The rank's training of the current block has ended."""
 
     steps: int  #: batches that the rank has read in the block
 
 
 @dataclass(frozen=True, slots=True)
-class Predictions:
+class Predictions(Message):
     """The rank's part of an evaluation: the payload has the classes, int64, of all ``chunks``."""
 
     chunks: tuple[tuple[int, ...], ...]  #: [chunk]: first sample, and the one after the last
@@ -127,19 +131,19 @@ class Predictions:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(Message):
     """The rank has written its part of the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(Message):
     """The modules that the rank has imported, off the clock: the payload has them as JSON."""
 
     payload: bytes = b""  #: files by names of modules
 
 
 @dataclass(frozen=True, slots=True)
-class Welcome:
+class Welcome(Message):
     """What a rank needs to initialise."""
 
     task_path: str  #: as in `RunSpec`
@@ -159,7 +163,7 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class Start(Message):
     """The clock runs. With arrays, their memory comes as a file descriptor."""
 
     seed: int  #: of the order of samples, and of augmentation
@@ -169,12 +173,12 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Save:
+class Save(Message):
     """Every rank is to write its part of the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluationVerdict:
+class EvaluationVerdict(Message):
     """The quality that the harness counted, and whether the run goes on."""
 
     quality: float
@@ -182,7 +186,7 @@ class EvaluationVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Message):
     """The rank sent a message out of turn."""
 
     reason: str
@@ -197,14 +201,14 @@ class NodeFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Greeting:
+class Greeting(Message):
     """The first message of node 0, to whoever connects to its rendezvous."""
 
     sha256: str  #: of the token in the file that node 0 has written to the shared folder
 
 
 @dataclass(frozen=True, slots=True)
-class JoinNode:
+class JoinNode(Message):
     """The first message of another node."""
 
     node: int
@@ -213,46 +217,35 @@ class JoinNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepare:
-    """The node is to drop the data from its page cache."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """The node is ready to launch its ranks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """The node is to launch its ranks of a run."""
+class Launch(Message):
+    """The node is to drop the data from its page cache, and to launch its ranks of a run."""
 
     run: str  #: folder of the run, relative to ``--out``
-    sha256: str  #: of the file with the run's specification
+    spec: dict[str, object]  #: the fields of the run's `RunSpec`
     channel: str  #: value of `CHANNEL_VARIABLE` for the ranks
 
 
 @dataclass(frozen=True, slots=True)
-class Batches:
+class Batches(Message):
     """The progress of the node's ranks."""
 
     begun: tuple[int, ...]  #: [rank]: batches begun so far; 0 for ranks of other nodes
 
 
 @dataclass(frozen=True, slots=True)
-class StopRanks:
+class StopRanks(Message):
     """The node is to end its ranks, if any are left."""
 
 
 @dataclass(frozen=True, slots=True)
-class RanksEnded:
-    """No process of the node's ranks is left: the payload has the end of what they printed."""
+class RanksEnded(Message):
+    """No process of the node's ranks is left."""
 
-    reason: str  #: why they failed; empty if they did not
-    payload: bytes = b""
+    status: int  #: exit status if they ended by themselves, else 0
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(Message):
     """The node ends before node 0 does."""
 
     reason: str
@@ -260,38 +253,13 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
-class Dismiss:
+class Dismiss(Message):
     """The command ends on all nodes."""
 
     status: Status
     reason: str  #: error message, if node 0 failed
 
 
-Message = (
-    Join
-    | Describe
-    | Ready
-    | Track
-    | Evaluate
-    | Predictions
-    | Saved
-    | Imported
-    | Welcome
-    | Start
-    | Save
-    | EvaluationVerdict
-    | Refusal
-    | Greeting
-    | JoinNode
-    | Prepare
-    | Prepared
-    | Launch
-    | Batches
-    | StopRanks
-    | RanksEnded
-    | Leave
-    | Dismiss
-)
 Table = dict[str, type[Message]]
 FROM_RANK: Final[Table] = {
     each.__name__: each
@@ -300,12 +268,8 @@ FROM_RANK: Final[Table] = {
 FROM_HARNESS: Final[Table] = {
     each.__name__: each for each in (Welcome, Start, Save, EvaluationVerdict, Refusal)
 }
-FROM_NODE: Final[Table] = {
-    each.__name__: each for each in (JoinNode, Prepared, Batches, RanksEnded, Leave)
-}
-FROM_NODE_0: Final[Table] = {
-    each.__name__: each for each in (Greeting, Prepare, Launch, StopRanks, Dismiss)
-}
+FROM_NODE: Final[Table] = {each.__name__: each for each in (JoinNode, Batches, RanksEnded, Leave)}
+FROM_NODE_0: Final[Table] = {each.__name__: each for each in (Greeting, Launch, StopRanks, Dismiss)}
 
 
 class Channel:
@@ -449,7 +413,7 @@ class Channel:
         if kind is None:
             raise ValueError(f"its name is {name!r:.40}")
         message = build(kind, fields, path="channel")
-        if isinstance(message, Predictions | Imported | RanksEnded):
+        if isinstance(message, Predictions | Imported):
             return dataclasses.replace(message, payload=payload)
         if payload:
             raise ValueError(f"{name} with a payload")

@@ -7,6 +7,7 @@ each side learns that the other is lost.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import hashlib
 import os
@@ -15,7 +16,7 @@ import secrets
 import selectors
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, visible
@@ -23,15 +24,12 @@ from hybridperf.run.channel import (
     FROM_NODE,
     FROM_NODE_0,
     Batches,
-    Channel,
     ChannelError,
     Dismiss,
     Greeting,
     JoinNode,
     Launch,
     Leave,
-    Prepare,
-    Prepared,
     RanksEnded,
     StopRanks,
     accept,
@@ -44,19 +42,19 @@ from hybridperf.run.folder import environment_refusal
 from hybridperf.run.launcher import launch
 from hybridperf.run.local_ranks import reserve_port
 from hybridperf.run.processes import end_processes, end_tree
-from hybridperf.run.provenance import file_sha256
 from hybridperf.run.pulse import read_pulse
 from hybridperf.run.signals import stop_on_signals
 from hybridperf.run.spec import RunSpec
 from hybridperf.tasks.data import drop_from_page_cache
-from hybridperf.untrusted import DOCUMENT_CAP_BYTES, OUTPUT_CAP_BYTES, read_bounded
+from hybridperf.tasks.schema import build
+from hybridperf.untrusted import LINE_CAP_BYTES, read_bounded
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from hybridperf.run.channel import Message, NodeFacts
+    from hybridperf.run.channel import Channel, Message, NodeFacts
     from hybridperf.run.signals import StopRequest
     from hybridperf.tasks.task import Task
 
@@ -81,10 +79,16 @@ _HARDWARE: Final = (
     "framework",
 )
 _LONGEST: Final = 80  #: characters of a value in a message
-_BUSY_PORT: Final = {
+_BUSY: Final = {
     errno.EADDRINUSE: "one that another run or program listens at",
     errno.EACCES: "one that needs more rights",
 }
+#: answer to a process that joins as a node that has joined already
+_CROWDED: Final = Dismiss(
+    ExitCode.ENVIRONMENT.value,
+    "expected every node once at this rendezvous, found one twice; give every node its own "
+    "--node-rank.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,34 +169,54 @@ def first_difference(ours: NodeFacts, theirs: NodeFacts, node: int) -> Finding |
     return None
 
 
+def _refusal(rule: str, expected: str, found: str, remedy: str, path: str = "") -> UserError:
+    status = ExitCode.ENVIRONMENT
+    return UserError.of(f"nodes.{rule}", expected, found, remedy, path=path, exit_code=status)
+
+
+def _not_shared(node: int, out: Path) -> UserError:
+    return _refusal(
+        "storage",
+        "--out on storage that all nodes share",
+        f"nothing of node 0 in it on node {node}",
+        "name a folder that every node sees: weights and checkpoints go there",
+        str(out),
+    )
+
+
 def _token_file(out: Path, nodes: Nodes) -> Path:
     """Return the file by which nodes prove to each other that they share the folder ``out``."""
     return out / f".rendezvous_{nodes.port}"
 
 
-def _not_shared(node: int, out: Path) -> UserError:
-    return UserError.of(
-        "nodes.storage",
-        "--out on storage that all nodes share",
-        f"nothing of node 0 in it on node {node}",
-        "name a folder that every node sees: weights and checkpoints go there",
-        path=str(out),
-        exit_code=ExitCode.ENVIRONMENT,
-    )
-
-
 @dataclass(slots=True)
-class _OtherNode:
-    """Another node, as node 0 last heard of it."""
+class _Peer:
+    """The connection to another node, and what node 0 last heard over it."""
 
     channel: Channel
-    facts: NodeFacts | None
-    stage: Literal["joined", "ready", "running", "ended"] = "joined"
+    node: int = 0  #: number of the node; 0 until it has joined
+    facts: NodeFacts | None = None
     batches: tuple[int, ...] = ()
-    failure: str = ""  #: why its ranks failed
-    output: str = ""  #: the end of what its ranks printed, once they have ended
+    running: bool = False
+    status: int = 0  #: exit status of its ranks, once they have ended
     leave: Leave | None = None
     lost: bool = False
+
+    def note(self, message: Message) -> None:
+        """Note what the node says of itself.
+
+        Raises:
+            ChannelError: if the node joins again.
+        """
+        match message:
+            case Batches():
+                self.batches = message.begun
+            case RanksEnded():
+                self.running, self.status = False, message.status
+            case Leave():
+                self.leave = message
+            case _:
+                raise ChannelError("its number once more, or too late")
 
 
 class NodeServer:
@@ -202,14 +226,13 @@ class NodeServer:
         self.status = ExitCode.OK  #: exit status of the other nodes once this command ends
         self.differences: list[dict[str, object]] = []  #: [node]: from node 0's description
         self._nodes, self._out = nodes, out.absolute()
-        self._absent = set(range(1, nodes.count))  # that may still come
-        self._others: dict[int, _OtherNode] = {}
-        self._channels: dict[Channel, int] = {}  # with the node, 0 before it has joined
+        self._peers: list[_Peer] = []
         self._token = secrets.token_hex(16)
+        self._spec: RunSpec | None = None  # of the current run
         self._dismissal: Dismiss | None = None
-        self._reserved: socket.socket | None = None
+        self._patience_s = time.monotonic() + _LOST_S
         self._listener: socket.socket | None = None
-        self._listens_s = time.monotonic()
+        self._reserved: socket.socket | None = None  # with the port of the current run
 
     def listen(self) -> None:
         """Listen at the port of the rendezvous.
@@ -220,19 +243,17 @@ class NodeServer:
         try:
             self._listener = listen(self._nodes.port)
         except OSError as error:
-            problem = _BUSY_PORT.get(error.errno or 0, "one that cannot be listened at")
-            raise UserError.of(
-                "nodes.rendezvous",
+            raise _refusal(
+                "rendezvous",
                 "a free port on node 0 in --rendezvous",
-                f"{self._nodes.port}, {problem}",
+                f"{self._nodes.port}, {_BUSY.get(error.errno or 0, 'one that cannot be used')}",
                 "wait until that ends, or give every node another port",
-                exit_code=ExitCode.ENVIRONMENT,
             ) from error
         self._listener.setblocking(False)
 
     def close(self) -> None:
         """Close all connections, and give the port of the last run back."""
-        for each in (self._reserved, self._listener, *self._channels):
+        for each in (self._reserved, self._listener, *(peer.channel for peer in self._peers)):
             if each is not None:
                 each.close()
 
@@ -245,46 +266,68 @@ class NodeServer:
                 see the shared folder, 5 if interrupted; a node's own exit status if it cannot take
                 part.
         """
-        if not self._absent:
+        if self._listener is None:
             return
         shared = _token_file(self._out, self._nodes)
         shared.unlink(missing_ok=True)  # of a harness that was killed
         try:
             shared.touch(0o600, exist_ok=False)
             shared.write_text(self._token)
-            self._await(lambda other: other.facts is not None, task, stop)
+            self._gather(task.limits.initialisation_s, stop)
         finally:
             shared.unlink(missing_ok=True)
-        for node, other in sorted(self._others.items()):
-            assert other.facts is not None, "awaited"
-            if difference := first_difference(facts, other.facts, node):
+        for peer in self._joined():
+            assert peer.facts is not None, "the node can take part"
+            if difference := first_difference(facts, peer.facts, peer.node):
                 raise UserError(difference, ExitCode.USAGE)
+            theirs = peer.facts.description.items()
             self.differences.append(
-                {
-                    key: value
-                    for key, value in other.facts.description.items()
-                    if facts.description.get(key) != value
-                }
+                {key: value for key, value in theirs if facts.description.get(key) != value}
             )
 
-    def prepare(self, task: Task, stop: StopRequest) -> None:
-        """Let every node drop cached data.
+    def _gather(self, limit_s: float, stop: StopRequest) -> None:
+        """Wait until every node has joined.
 
         Raises:
             UserError: as `preflight`.
         """
-        for other in self._others.values():
-            other.stage = "joined"
-        self._say(Prepare())
-        self._await(lambda other: other.stage == "ready", task, stop)
+        deadline_s = time.monotonic() + limit_s
+        while absent := self._absent():
+            if stop.signal is not None:
+                reason = f"stopped by {stop.signal.name} while waiting for node {absent[0]}"
+                raise UserError(f"{reason}; {_AGAIN}.", ExitCode.INTERRUPTED)
+            if time.monotonic() > deadline_s:
+                self._patience_s = 0.0  # it has been long enough
+                missing = ", ".join(map(str, absent[:8])) + (", ..." if absent[8:] else "")
+                raise _refusal(
+                    "gather",
+                    f"{self._nodes.count} nodes within {limit_s:g} s",
+                    f"no answer from node {missing}",
+                    "give the same command on every node, with its own --node-rank",
+                )
+            self._serve(_POLL_S)
+            self._require_able()
+
+    def _require_able(self) -> None:
+        if problem := self._problem():
+            status, reason = problem
+            again = "" if reason.endswith(".") else f"; {_AGAIN}."
+            raise UserError(reason + again, status)
 
     def rendezvous(self) -> str:
         """Return HOST:PORT for the ranks of the next run, with a free port of node 0.
 
         The port stays reserved until the next run, or the end.
+
+        Raises:
+            UserError: exit status 4 if another node was lost; its own if it has left.
         """
-        if not self._others:
+        if self._listener is None:
             return ""
+        self._serve(0)
+        for peer in self._joined():
+            peer.batches, peer.status = (), 0
+        self._require_able()
         if self._reserved is not None:
             self._reserved.close()
         self._reserved = reserve_port("")
@@ -292,28 +335,39 @@ class NodeServer:
 
     def start(self, spec: RunSpec, channel: str) -> None:
         """Let the other nodes start their ranks of the run ``spec``, which join at ``channel``."""
-        if self._others:
+        self._spec = spec
+        if self._listener is not None:
             run = spec.path.parent.relative_to(self._out).as_posix()
-            self._say(Launch(run, file_sha256(spec.path), channel))
-        for other in self._others.values():
-            other.stage, other.batches, other.failure, other.output = "running", (), "", ""
+            self._say(Launch(run, dataclasses.asdict(spec), channel))
+        for peer in self._joined():
+            peer.running = True
 
     def batches(self, ranks: int) -> list[tuple[int, ...]]:
         """Return the batches begun by each of ``ranks`` ranks, as other nodes last reported."""
-        return [each.batches for each in self._others.values() if len(each.batches) == ranks]
+        return [peer.batches for peer in self._peers if len(peer.batches) == ranks]
 
     def trouble(self) -> tuple[Outcome, str] | None:
         """Return outcome and reason if another node cannot continue, else None."""
         self._serve(0)
-        for node, other in sorted(self._others.items()):
-            if (leave := other.leave) is not None:
-                if ExitCode(leave.status) is ExitCode.INTERRUPTED:
-                    return Outcome.INTERRUPTED, f"{visible(leave.reason)} on node {node}"
-                return Outcome.CRASHED, f"node {node}: {visible(leave.reason).rstrip('.')}"
-            if other.failure:
-                return Outcome.CRASHED, visible(other.failure)
-            if other.lost:
-                return Outcome.CRASHED, f"node {node} was lost"
+        if (problem := self._problem()) is None:
+            return None
+        status, reason = problem
+        interrupted = status is ExitCode.INTERRUPTED
+        return Outcome.INTERRUPTED if interrupted else Outcome.CRASHED, reason.rstrip(".")
+
+    def _problem(self) -> tuple[ExitCode, str] | None:
+        """Return exit status and reason if another node cannot continue, else None."""
+        for peer in self._joined():
+            if (leave := peer.leave) is not None:
+                status, reason = ExitCode(leave.status), visible(leave.reason)
+                if status is ExitCode.INTERRUPTED:
+                    return status, f"{reason} on node {peer.node}"
+                return status, f"node {peer.node}: {reason}"
+            if peer.status and self._spec is not None:
+                output = read_output(self._spec.output_of(peer.node))
+                return ExitCode.ENVIRONMENT, explain_crash(output, peer.status)
+            if peer.lost:
+                return ExitCode.ENVIRONMENT, f"node {peer.node} was lost"
         return None
 
     def call_off(self) -> None:
@@ -326,44 +380,49 @@ class NodeServer:
         A node that takes more than 15 s is lost.
         """
         deadline_s = time.monotonic() + _STOPPING_S
-        while any(each.stage == "running" and not each.lost for each in self._others.values()):
+        while any(peer.running and not peer.lost for peer in self._joined()):
             if (left_s := deadline_s - time.monotonic()) <= 0:
                 break
             self._serve(left_s)
-        for node, other in sorted(self._others.items()):
-            other.lost = other.lost or other.stage == "running"
-            if other.output:
-                with spec.output.open("a", encoding="utf-8") as output:
-                    output.write(f"\n--- node {node} ---\n{other.output}")
+        for peer in self._joined():
+            peer.lost = peer.lost or peer.running
+            if output := read_output(spec.output_of(peer.node)):
+                with spec.output.open("a", encoding="utf-8") as file:
+                    file.write(f"\n--- node {peer.node} ---\n{output}")
 
     def dismiss(self, status: ExitCode, reason: str = "", *, patient: bool = False) -> None:
         """Tell the other nodes to exit with ``status``, and wait until they have read it.
 
-        ``reason`` is the error message if the command failed. Nodes that have not joined yet are
-        told too, if ``patient``, when they come within 20 s of the time when this one came.
+        ``reason`` is the error message if the command failed. If ``patient``, nodes that have not
+        come yet are told too if they do within 20 s of this one.
         """
         self._dismissal = Dismiss(status.value, reason)
-        for channel in list(self._channels):
-            self._tell(channel, self._dismissal)
+        for peer in self._peers:
+            self._tell(peer, self._dismissal)
         now_s = time.monotonic()
         farewell_s = now_s + _FAREWELL_S
-        patience_s = self._listens_s + _LOST_S if patient else now_s
-        while (any(self._channels.values()) and now_s < farewell_s) or (
-            self._absent and now_s < patience_s
+        patience_s = self._patience_s if patient else now_s
+        while (now_s < farewell_s and any(not peer.lost for peer in self._joined())) or (
+            now_s < patience_s
+            and sum(peer.node > 0 or peer.leave is not None for peer in self._peers)
+            < self._nodes.count - 1
         ):
             self._serve(_POLL_S)
             now_s = time.monotonic()
 
-    def _say(self, message: Message) -> None:
-        for channel, node in list(self._channels.items()):
-            if node:
-                self._tell(channel, message)
+    def _joined(self) -> list[_Peer]:
+        return sorted((peer for peer in self._peers if peer.node), key=lambda peer: peer.node)
 
-    def _tell(self, channel: Channel, message: Message) -> None:
+    def _absent(self) -> list[int]:
+        return sorted(set(range(1, self._nodes.count)) - {peer.node for peer in self._peers})
+
+    def _say(self, message: Message) -> None:
+        for peer in self._joined():
+            self._tell(peer, message)
+
+    def _tell(self, peer: _Peer, message: Message) -> None:
         with contextlib.suppress(ChannelError):  # it has ended, as the next read says
-            channel.send(message)
-            if message is self._dismissal and not self._channels[channel] and self._absent:
-                self._absent.pop()  # this one, whichever it is
+            peer.channel.send(message)
 
     def _serve(self, timeout_s: float) -> None:
         """Take what other nodes send, if anything does within ``timeout_s``."""
@@ -371,129 +430,57 @@ class NodeServer:
             return
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
-            for channel in self._channels:
-                selector.register(channel, selectors.EVENT_READ)
-            ready = [key.fileobj for key, _ in selector.select(timeout_s)]
-        for each in ready:
-            if isinstance(each, Channel):
-                self._read(each)
-            elif (joining := accept(self._listener, FROM_NODE)) is not None:
-                self._greet(joining)
+            for peer in self._peers:
+                if not peer.lost:
+                    selector.register(peer.channel, selectors.EVENT_READ, peer)
+            ready = selector.select(timeout_s)
+        for key, _ in ready:
+            if key.data is not None:
+                self._read(key.data)
+            elif (channel := accept(self._listener, FROM_NODE)) is not None:
+                self._greet(_Peer(channel))
 
-    def _greet(self, channel: Channel) -> None:
-        channel.detect_loss(_LOST_S)
-        self._channels[channel] = 0
-        if self._dismissal is not None or not self._absent:
-            self._tell(channel, self._dismissal or self._full())
+    def _greet(self, peer: _Peer) -> None:
+        peer.channel.detect_loss(_LOST_S)
+        self._peers.append(peer)
+        if self._dismissal is None and self._absent():
+            self._tell(peer, Greeting(hashlib.sha256(self._token.encode()).hexdigest()))
         else:
-            self._tell(channel, Greeting(hashlib.sha256(self._token.encode()).hexdigest()))
+            self._tell(peer, self._dismissal or _CROWDED)
 
-    def _full(self) -> Dismiss:
-        """Return the answer to a process that joins as a node which has joined already."""
-        count = self._nodes.count
-        finding = Finding(
-            "nodes.rank",
-            f"{count} nodes at this rendezvous",
-            "one more, or one twice",
-            "give every node its own --node-rank",
-        )
-        return Dismiss(ExitCode.ENVIRONMENT.value, finding.sentence)
-
-    def _read(self, channel: Channel) -> None:
+    def _read(self, peer: _Peer) -> None:
         try:
-            channel.read()
-            while (message := channel.next_message()) is not None:
-                if node := self._channels[channel]:
-                    _note(self._others[node], message)
+            peer.channel.read()
+            while (message := peer.channel.next_message()) is not None:
+                if peer.node or self._dismissal is not None:
+                    peer.note(message)
                 else:
-                    self._join(channel, message)
-        except ChannelError:  # it has ended, or speaks another language: the same to this node
-            if node := self._channels.pop(channel):
-                self._others[node].lost = True
-            channel.close()
+                    self._join(peer, message)
+        except ChannelError:  # it has ended, or is no node
+            peer.channel.close()
+            peer.lost = True
+            if not peer.node and self._dismissal is None:
+                self._peers.remove(peer)
 
-    def _join(self, channel: Channel, message: Message) -> None:
-        """Admit a node.
+    def _join(self, peer: _Peer, message: Message) -> None:
+        """Let a node join.
 
         Raises:
             ChannelError: if ``message`` is no request to join.
             UserError: exit status 4 if the node does not see the shared folder.
         """
-        if not isinstance(message, JoinNode) or not 0 < message.node < self._nodes.count:
-            raise ChannelError("another message than its number first")
-        if self._dismissal is not None:
-            return
-        if message.node not in self._absent:
-            self._tell(channel, self._full())
-        elif not message.token:
+        absent = self._absent()
+        if not isinstance(message, JoinNode) or not absent:
+            raise ChannelError("another message than a request to join")
+        if message.node in absent and not message.token:
+            peer.node = message.node
             raise _not_shared(message.node, self._out)
-        elif secrets.compare_digest(message.token.encode(), self._token.encode()):
-            channel.most_payload_bytes = OUTPUT_CAP_BYTES
-            self._absent.remove(message.node)
-            self._channels[channel] = message.node
-            self._others[message.node] = _OtherNode(channel, message.facts)
-        else:
+        if not secrets.compare_digest(message.token.encode(), self._token.encode()):
             raise ChannelError("another token")
-
-    def _await(self, holds: Callable[[_OtherNode], bool], task: Task, stop: StopRequest) -> None:
-        """Wait until every node has joined and ``holds``.
-
-        Raises:
-            UserError: as `preflight`.
-        """
-        limit_s = task.limits.initialisation_s
-        deadline_s = time.monotonic() + limit_s
-        while True:
-            for node, other in sorted(self._others.items()):
-                _require_present(node, other)
-            late = [node for node, other in sorted(self._others.items()) if not holds(other)]
-            absent = sorted(self._absent) or late
-            if not absent:
-                return
-            if stop.signal is not None:
-                reason = f"stopped by {stop.signal.name} while waiting for node {absent[0]}"
-                raise UserError(f"{reason}; {_AGAIN}.", ExitCode.INTERRUPTED)
-            if time.monotonic() > deadline_s:
-                self._absent.clear()  # it is not worth more patience
-                raise _absence(self._nodes.count, absent, limit_s)
-            self._serve(_POLL_S)
-
-
-def _note(other: _OtherNode, message: Message) -> None:
-    """Note what another node says of itself."""
-    match message:
-        case Prepared():
-            other.stage = "ready"
-        case Batches():
-            other.batches = message.begun
-        case RanksEnded():
-            other.stage, other.failure = "ended", message.reason
-            other.output = message.payload.decode(errors="replace")
-        case Leave():
-            other.leave = message
-        case _:
-            raise ChannelError("its number twice")
-
-
-def _require_present(node: int, other: _OtherNode) -> None:
-    if (leave := other.leave) is not None:
-        reason, status = visible(leave.reason), ExitCode(leave.status)
-        if status is ExitCode.INTERRUPTED:
-            raise UserError(f"{reason} on node {node}; {_AGAIN}.", status)
-        raise UserError(f"node {node}: {reason}", status)
-    if other.lost:
-        raise UserError(f"node {node} was lost; {_AGAIN}.", ExitCode.ENVIRONMENT)
-
-
-def _absence(count: int, absent: list[int], limit_s: float) -> UserError:
-    missing = ", ".join(map(str, absent[:8])) + (", ..." if absent[8:] else "")
-    return UserError.of(
-        "nodes.gather",
-        f"{count} nodes within {limit_s:g} s",
-        f"no answer from node {missing}",
-        "give the same command on every node, with its own --node-rank",
-        exit_code=ExitCode.ENVIRONMENT,
-    )
+        if message.node in absent:
+            peer.node, peer.facts = message.node, message.facts
+        else:
+            self._tell(peer, _CROWDED)
 
 
 @contextlib.contextmanager
@@ -511,7 +498,7 @@ def gather_nodes(nodes: Nodes, out: Path) -> Iterator[NodeServer]:
         try:
             yield server
         except UserError as error:
-            with contextlib.suppress(KeyboardInterrupt):  # of who does not want to wait
+            with contextlib.suppress(KeyboardInterrupt):  # of a user who does not want to wait
                 patient = error.exit_code is not ExitCode.INTERRUPTED
                 server.dismiss(error.exit_code, str(error), patient=patient)
             raise
@@ -526,8 +513,8 @@ def gather_nodes(nodes: Nodes, out: Path) -> Iterator[NodeServer]:
 def take_part(nodes: Nodes, out: Path, check: Callable[[], tuple[Task, NodeFacts]]) -> ExitCode:
     """Take part in the runs of node 0 until it ends; return its exit status.
 
-    ``check`` returns the task and what this node is, or raises why it cannot take part, which
-    node 0 is told too.
+    ``check`` returns the task and the facts of this node, or raises why the node cannot take part,
+    which node 0 is told too.
 
     Raises:
         UserError: as ``check`` and node 0; exit status 4 if node 0 does not appear or is lost, 5 if
@@ -540,13 +527,15 @@ def take_part(nodes: Nodes, out: Path, check: Callable[[], tuple[Task, NodeFacts
         try:
             task, facts = check()
         except UserError as error:
-            with contextlib.suppress(UserError):  # it is not there
+            with contextlib.suppress(UserError, ChannelError):  # node 0 is not there
                 follower.join(None, _LOST_S)
                 follower.leave(error)
             raise
         try:
             follower.join(facts, task.limits.initialisation_s)
             return follower.follow(task)
+        except ChannelError as error:
+            raise UserError(f"node 0 was lost; {_AGAIN}.", ExitCode.ENVIRONMENT) from error
         except UserError as error:
             follower.leave(error)
             raise
@@ -573,58 +562,71 @@ class _Follower:
         """Wait for node 0 and join it; ``facts`` are None if this node cannot take part.
 
         Raises:
+            ChannelError: if node 0 is lost.
             UserError: as `take_part`; exit status 4 if this node does not see the shared folder.
         """
         deadline_s = time.monotonic() + patience_s
-        while not isinstance(message := self._first_message(), Greeting):
+        while not isinstance(greeting := self._first_message(), Greeting):
             if time.monotonic() > deadline_s:
-                raise UserError.of(
-                    "nodes.gather",
+                raise _refusal(
+                    "gather",
                     f"node 0 at {self._nodes.rendezvous} within {patience_s:g} s",
                     "nothing that answers there",
                     "give the same command on node 0 too, and a rendezvous that this node can "
                     "reach",
-                    exit_code=ExitCode.ENVIRONMENT,
                 )
-        token = self._shared(_token_file(self._out, self._nodes), message.sha256)
-        assert token is not None, "nothing but a dismissal comes before"
+        shared, deadline_s = _token_file(self._out, self._nodes), time.monotonic() + _SHARED_S
+        while hashlib.sha256(token := _content(shared)).hexdigest() != greeting.sha256:
+            if time.monotonic() > deadline_s:
+                self._send(JoinNode(self._nodes.rank, token=""))
+                raise _not_shared(self._nodes.rank, self._out)
+            self._next()
         self._send(JoinNode(self._nodes.rank, token.decode(), facts))
         self._joined = True
 
+    def _first_message(self) -> Message | None:
+        """Return the first message of node 0; None after some time without one."""
+        try:
+            if self._channel is None:
+                self._channel = open_channel(self._nodes.rendezvous, FROM_NODE_0, _CONNECTING_S)
+                self._channel.detect_loss(_LOST_S)
+            return self._next()
+        except ChannelError:  # node 0 is not there yet
+            self.close()
+            time.sleep(_POLL_S)
+            return None
+
     def leave(self, error: UserError) -> None:
         """Tell node 0 why this node ends, unless it was told so before."""
-        if self._channel is not None and self._joined and not self._left:
+        if self._channel is not None and not self._left:
             self._left = True
-            with contextlib.suppress(ChannelError):  # it has ended
+            with contextlib.suppress(ChannelError):
                 self._channel.send(Leave(str(error), error.exit_code.value))
 
     def follow(self, task: Task) -> ExitCode:
-        """Do what node 0 says until it ends the command; return the exit status that it names.
+        """Run this node's ranks in each run of node 0; return the exit status that node 0 states.
 
         Raises:
+            ChannelError: if node 0 is lost.
             OSError: if the disk is full.
             UserError: as `take_part`.
         """
-        while True:
-            match self._next():
-                case Prepare():
-                    drop_from_page_cache(task.data)
-                    self._send(Prepared())
-                case Launch() as order:
-                    self._run(order)
-                case Dismiss() as dismissal:
-                    return ExitCode(dismissal.status)
+        while not isinstance(message := self._next(), Dismiss):
+            if isinstance(message, Launch):
+                drop_from_page_cache(task.data)
+                spec = build(RunSpec, message.spec, path="channel")
+                spec = dataclasses.replace(spec, folder=str(self._out / message.run))
+                self._send(RanksEnded(self._run(spec, message.channel)))
+        return ExitCode(message.status)
 
-    def _run(self, order: Launch) -> None:
-        """Run this node's ranks until they end or node 0 ends them; no process remains."""
-        path, rank = self._out / order.run / "run.json", self._nodes.rank
-        if self._shared(path, order.sha256) is None:  # node 0 has ended the run meanwhile
-            self._send(RanksEnded(""))
-            return
-        spec = RunSpec.read(path)
-        ranks = spec.parallel_plan().ranks
-        end_processes(path, rank)  # of an earlier process of this node
-        process, begun = launch(spec, order.channel, node=rank), tuple[int, ...]()
+    def _run(self, spec: RunSpec, channel: str) -> int:
+        """Run this node's ranks until they end or node 0 ends them; no process remains.
+
+        Return their exit status, 0 if node 0 ended them.
+        """
+        rank, ranks = self._nodes.rank, spec.parallel_plan().ranks
+        end_processes(spec.path, rank)  # of an earlier process of this node
+        process, begun = launch(spec, channel, node=rank), tuple[int, ...]()
         stopped = StoppedProcesses(process.pid)
         try:
             while process.poll() is None and self._next() is None:
@@ -632,84 +634,35 @@ class _Follower:
                     self._send(Batches(now))
                 begun = now
                 stopped.look(begun)
-            status = process.poll()
+            return process.poll() or 0
         finally:
-            end_tree(process, path, rank)
-        output = read_output(spec.output_of(rank))
-        reason = explain_crash(output, status) if status else ""
-        self._send(RanksEnded(reason, output.encode()[-OUTPUT_CAP_BYTES:]))
-
-    def _shared(self, path: Path, sha256: str) -> bytes | None:
-        """Wait for a file of node 0 to show here; return its content.
-
-        Returns None if node 0 says anything else meanwhile.
-
-        Raises:
-            UserError: as `take_part`; exit status 4 if the file does not show in time.
-        """
-        deadline_s = time.monotonic() + _SHARED_S
-        while True:
-            with contextlib.suppress(OSError, ValueError):
-                content = read_bounded(path, DOCUMENT_CAP_BYTES)
-                if hashlib.sha256(content).hexdigest() == sha256:
-                    return content
-            if time.monotonic() > deadline_s:
-                if not self._joined:
-                    self._send(JoinNode(self._nodes.rank, token=""))
-                raise _not_shared(self._nodes.rank, self._out)
-            if self._next() is not None:
-                return None
-
-    def _first_message(self) -> Message | None:
-        """Return the first message of node 0; None after some time without any.
-
-        Raises:
-            UserError: exit status 5 if this node is interrupted, or node 0's if it has refused.
-        """
-        self._require_no_stop("while waiting for node 0")
-        try:
-            if self._channel is None:
-                self._channel = open_channel(self._nodes.rendezvous, FROM_NODE_0, _CONNECTING_S)
-                self._channel.detect_loss(_LOST_S)
-            return _not_refused(self._channel.poll(_POLL_S))
-        except ChannelError:  # not there yet, or another one that has ended
-            self.close()
-            time.sleep(_POLL_S)
-            return None
+            end_tree(process, spec.path, rank)
 
     def _next(self) -> Message | None:
-        """Return the next message of node 0; None after some time without any.
+        """Return the next message of node 0; None after some time without one.
 
         Raises:
-            UserError: as `take_part`.
+            ChannelError: if node 0 is lost.
+            UserError: exit status 5 if this node is interrupted; node 0's if it has failed.
         """
-        assert self._channel is not None, "joined"
-        self._require_no_stop(f"on node {self._nodes.rank}")
-        try:
-            return _not_refused(self._channel.poll(_POLL_S))
-        except ChannelError as error:
-            raise _lost_node_0() from error
-
-    def _require_no_stop(self, where: str) -> None:
         if self._stop.signal is not None:
             reason = f"stopped by {self._stop.signal.name}"
+            where = f"on node {self._nodes.rank}" if self._joined else "while waiting for node 0"
             self.leave(UserError(reason, ExitCode.INTERRUPTED))  # before the ranks end here
             raise UserError(f"{reason} {where}; {_AGAIN}.", ExitCode.INTERRUPTED)
+        assert self._channel is not None, "node 0 was reached"
+        message = self._channel.poll(_POLL_S)
+        if isinstance(message, Dismiss) and message.reason:
+            raise UserError(f"node 0: {visible(message.reason)}", ExitCode(message.status))
+        return message
 
     def _send(self, message: Message) -> None:
-        assert self._channel is not None, "joined"
-        try:
-            self._channel.send(message)
-        except ChannelError as error:
-            raise _lost_node_0() from error
+        assert self._channel is not None, "node 0 was reached"
+        self._channel.send(message)
 
 
-def _not_refused(message: Message | None) -> Message | None:
-    """Return ``message`` of node 0, unless it says that node 0 has failed."""
-    if isinstance(message, Dismiss) and message.reason:
-        raise UserError(f"node 0: {visible(message.reason)}", ExitCode(message.status))
-    return message
-
-
-def _lost_node_0() -> UserError:
-    return UserError(f"node 0 was lost; {_AGAIN}.", ExitCode.ENVIRONMENT)
+def _content(path: Path) -> bytes:
+    try:
+        return read_bounded(path, LINE_CAP_BYTES)
+    except (OSError, ValueError):  # it does not show yet
+        return b""

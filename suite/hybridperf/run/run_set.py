@@ -158,7 +158,6 @@ def _carry_out(
             sandbox=sandbox_facts(request.mode, request.nodes.count),
             projection=projection,
         )
-        peers.prepare(task, stop)
         sealed = Attempt(spec, around).run()
         observer.sealed(sealed)
         yield sealed
@@ -185,7 +184,6 @@ def _settle(
     unended = not spec.ending.exists() and same_request(spec, request)
     if unended and (epoch := resumable_epoch(spec)) is not None:
         observer.begin(_completed(around.package), request.runs, task)
-        around.peers.prepare(task, around.stop)
         return attempt.resume(epoch, around.peers.rendezvous())
     return attempt.finish(number)
 
