@@ -27,10 +27,10 @@ from hybridperf.run.channel import (
 )
 from hybridperf.run.local_ranks import reserve_port
 from hybridperf.run.spec import NODE_VARIABLE
-from tests.run.conftest import FAULTY, FORKS_WITH_TORCH, finished, limits, wait_until
+from tests.run.conftest import FAULTY, FORKS_WITH_TORCH, find, finished, limits, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from tests.run.command_server import Command
@@ -77,18 +77,16 @@ class Pair:
         once = str(self.bench.note())
         return self.run(FAULT=fault, FAULT_RANK="1", FAULT_ONCE=once, **keywords)
 
-    def hang(self, starter: tuple[str, ...] = (), **keywords: Any) -> list[Command]:
+    def hang(self, starters: Sequence[tuple[str, ...]] = ((), ()), **more: str) -> list[Command]:
         """Start both, and return while rank 1 hangs in the second epoch and rank 0 waits for it.
 
-        The command ``starter``, if any, starts node 1. Attempts left behind are sealed before.
+        Each node has a command that starts it, which may be empty.
         """
-        left, sealed = len(self.bench.orders()), len(self.bench.outcomes())
-        keywords = {"FAULT": "hang", "FAULT_RANK": "1"} | keywords
-        first = self.start(0, **keywords)
-        self.bench.starter = starter
-        started = [first, self.start(1, **keywords)]
+        before, started = set(find(self.bench.out, "run.json")), []
+        for node, self.bench.starter in enumerate(starters):
+            started.append(self.start(node, FAULT="hang", FAULT_RANK="1", **more))
         self.bench.starter = ()
-        wait_until(lambda: len(self.bench.outcomes()) == sealed + left)
+        wait_until(lambda: set(find(self.bench.out, "run.json")) - before)
         self.bench.await_batches(42)
         assert all(map(self.ranks_of, (0, 1)))
         return started
@@ -266,9 +264,8 @@ def test_the_same_commands_go_on_from_a_checkpoint(pair: Pair) -> None:
 
 @pytest.mark.exhaustive
 def test_a_machine_that_stops_is_missed_by_every_other(pair: Pair) -> None:
-    with cable() as (address, node_1, pull):
-        pair.host = address
-        started = pair.hang(node_1, LOST_S="4")
+    with cable() as (pair.host, starters, pull):
+        started = pair.hang(starters, LOST_S="4")
         pull()
         done = ended(*started)
 
@@ -279,31 +276,32 @@ def test_a_machine_that_stops_is_missed_by_every_other(pair: Pair) -> None:
 
 
 @contextlib.contextmanager
-def cable() -> Iterator[tuple[str, tuple[str, ...], Callable[[], None]]]:
-    """Connect this namespace of the network with another one.
+def cable() -> Iterator[tuple[str, list[tuple[str, ...]], Callable[[], None]]]:
+    """Connect two namespaces of the network, as two machines.
 
-    Yields this end's address, what starts a command at the other end, and what pulls the plug.
+    Yields the address of the first, what starts a command in each, and what pulls the plug.
     """
 
     def ip(*arguments: str) -> None:
         subprocess.run(["ip", *arguments], check=True, capture_output=True)
 
-    name = f"hp{os.getpid()}"
+    ends = [f"hp{os.getpid()}{end}" for end in "ab"]
     try:
-        ip("netns", "add", name)
+        for name in ends:
+            ip("netns", "add", name)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("namespaces of the network take ip(8) and the rights of root")
     try:
-        ip("link", "add", name, "type", "veth", "peer", "name", "other", "netns", name)
-        ip("address", "add", "192.0.2.1/30", "dev", name)
-        ip("link", "set", name, "up")
-        ip("-n", name, "address", "add", "192.0.2.2/30", "dev", "other")
-        for device in ("lo", "other"):
-            ip("-n", name, "link", "set", device, "up")
-        start = ("ip", "netns", "exec", name)
-        yield "192.0.2.1", start, lambda: ip("-n", name, "link", "set", "other", "down")
+        ip("-n", ends[0], "link", "add", "cable", "type", "veth", "peer", "cable", "netns", ends[1])
+        for number, name in enumerate(ends, 1):
+            ip("-n", name, "address", "add", f"192.0.2.{number}/30", "dev", "cable")
+            for device in ("lo", "cable"):
+                ip("-n", name, "link", "set", device, "up")
+        starters: list[tuple[str, ...]] = [("ip", "netns", "exec", name) for name in ends]
+        yield "192.0.2.1", starters, lambda: ip("-n", ends[1], "link", "set", "cable", "down")
     finally:
-        ip("netns", "del", name)
+        for name in ends:
+            ip("netns", "del", name)
 
 
 @pytest.mark.parametrize("told", [(1,), (0, 1)])
