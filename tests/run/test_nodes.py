@@ -230,19 +230,18 @@ def test_a_killed_node_is_missed_by_every_other(pair: Pair) -> None:
     first, other = pair.hang()
 
     first.kill()
-    wait_until(lambda: first.poll() is not None)  # until then it listens at the port
-    first_again, other_again = pair.hang()  # at once: node 1 of before may not know yet
 
     (done,) = ended(other)
     assert done.code == 4
     assert done.sentence == (
         "hybridperf: node 0 was lost; give the same command again on every node to continue."
     )
+    first, other = pair.hang()
 
-    other_again.kill()
+    other.kill()
 
     wait_until(lambda: not pair.ranks_of(1))
-    (done,) = ended(first_again)
+    (done,) = ended(first)
     assert done.code == 4
     assert "is sealed as crashed: node 1 was lost; what the ranks printed is in " in done.sentence
     pair.assert_settled("interrupted", "crashed")
@@ -253,8 +252,8 @@ def test_the_same_commands_go_on_from_a_checkpoint(pair: Pair) -> None:
     first, other = pair.hang()
 
     first.kill()
-    wait_until(lambda: first.poll() is not None)
-    again = pair.both()
+    wait_until(lambda: first.poll() is not None)  # until then it listens at the port
+    again = pair.both()  # at once: node 1 of before may not know yet
 
     assert [each.code for each in ended(other, *again)] == [4, 0, 0]
     pair.assert_settled("success")

@@ -203,11 +203,7 @@ class _Peer:
     lost: bool = False
 
     def note(self, message: Message) -> None:
-        """Note what the node says of itself.
-
-        Raises:
-            ChannelError: if the node joins again.
-        """
+        """Note what the node says of itself."""
         match message:
             case Batches():
                 self.batches = message.begun
@@ -215,8 +211,6 @@ class _Peer:
                 self.running, self.status = False, message.status
             case Leave():
                 self.leave = message
-            case _:
-                raise ChannelError("its number once more, or too late")
 
 
 class NodeServer:
