@@ -244,6 +244,7 @@ class NodeServer:
                 "wait until that ends, or give every node another port",
             ) from error
         self._listener.setblocking(False)
+        self._listener.listen(self._nodes.count)  # that may come before this one is ready
 
     def close(self) -> None:
         """Close all connections, and give the port of the last run back."""
