@@ -287,7 +287,9 @@ class NodeServer:
             UserError: as `preflight`.
         """
         deadline_s = time.monotonic() + limit_s
-        while absent := self._absent():
+        while absent := self._absent() or [
+            peer.node for peer in self._joined() if peer.facts is None
+        ]:
             if stop.signal is not None:
                 reason = f"stopped by {stop.signal.name} while waiting for node {absent[0]}"
                 raise UserError(f"{reason}; {_AGAIN}.", ExitCode.INTERRUPTED)
