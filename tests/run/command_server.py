@@ -1,7 +1,7 @@
 """Commands forked from a process that has imported what they need: it takes most of their time.
 
-``python -m tests.run.command_server DESCRIPTOR`` is that process. Over the socket DESCRIPTOR it gets
-the arguments, environment and folder of each command with three descriptors: standard output,
+``python -m tests.run.command_server DESCRIPTOR`` is that process. Over the socket DESCRIPTOR it
+gets the arguments, environment and folder of each command with three descriptors: standard output,
 standard error, and one to which it writes the process id and the exit status.
 """
 
