@@ -76,7 +76,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "hybridperf/projection": (13, 4550),
     "hybridperf/report": (10, 2700),
     "hybridperf/rules": (17, 6750),
-    "hybridperf/run": (31, 7100),
+    "hybridperf/run": (29, 7000),
     "hybridperf/score": (15, 4350),
     "hybridperf/system": (12, 2700),
     "hybridperf/tasks": (13, 2700),

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hybridperf.log.package import Package
-    from hybridperf.run.coordinator import Coordinator
     from hybridperf.run.ending import StopRequest
+    from hybridperf.run.nodes import NodeServer
     from hybridperf.run.rescore import PredictorServer, Rescoring
     from hybridperf.run.supervise import Observer
     from hybridperf.tasks.task import Task
@@ -78,7 +78,7 @@ class Surroundings:
     command: str  #: command that makes the result, for the manifest
     stop: StopRequest
     observer: Observer
-    peers: Coordinator
+    peers: NodeServer
     predictors: PredictorServer
     sealed: dict[str, str] = field(default_factory=dict)  #: hashes of the result's files by name
 
@@ -185,10 +185,7 @@ class Attempt:
         """Run the ranks of all nodes until they end; the log has ``resumed_at`` bytes before."""
         around = self.surroundings
         with self._noting_full_disk(), contextlib.closing(RankServer(self.spec)) as server:
-            if self.spec.nodes > 1:
-                self.spec = dataclasses.replace(self.spec, channel=server.remote_address)
-                self.spec.write()
-            around.peers.start(self.spec)
+            around.peers.start(self.spec, server.remote_address)
             ending = supervise(
                 launch(self.spec, server.address, server.scratch),
                 server,
