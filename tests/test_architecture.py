@@ -70,14 +70,14 @@ TRAINERS = sorted((ROOT / "reference_impls/hybridperf_reference").rglob("*.py"))
 #: folder -> most files with code, most lines; a commit that raises a number says why
 BUDGETS: dict[str, tuple[int, int]] = {
     "hybridperf": (8, 750),
-    "hybridperf/cli": (26, 3500),
+    "hybridperf/cli": (26, 3550),
     "hybridperf/log": (7, 1550),
     "hybridperf/plan": (6, 1550),
     "hybridperf/projection": (13, 4550),
-    "hybridperf/report": (10, 2700),
+    "hybridperf/report": (10, 2750),
     "hybridperf/rules": (17, 6750),
     "hybridperf/run": (29, 7000),
-    "hybridperf/score": (15, 4350),
+    "hybridperf/score": (15, 4400),
     "hybridperf/system": (12, 2700),
     "hybridperf/tasks": (13, 2700),
     "hybridperf_reference": (7, 1050),

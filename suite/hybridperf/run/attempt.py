@@ -134,9 +134,12 @@ class Attempt:
             UserError: exit status 4 if a rank failed before the clock started or the predictor was
                 killed, 5 if interrupted while the attempt can be resumed or is being rescored.
         """
+        noise = NoiseMeter()
         Path(self.spec.folder).mkdir()
         self.spec.work.mkdir()
         write_head(self.spec)
+        with LogWriter(self.spec.log, self.spec.clock) as log:
+            log.point(keys.NOISE, noise.read(_NOISE_S).as_table(), interval="before")
         self.spec.write()  # from here on the attempt exists
         return self._end(self._supervised(resumed_at=0))
 
@@ -299,7 +302,6 @@ def write_head(spec: RunSpec) -> None:
     is part of initialisation.
     """
     task, plan = spec.task(), spec.parallel_plan()
-    noise = NoiseMeter()
     with LogWriter(spec.log, spec.clock) as log:
         if spec.provenance:
             log.point(keys.ATTEMPT, spec.provenance)
@@ -323,7 +325,6 @@ def write_head(spec: RunSpec) -> None:
         log.point(keys.HYPERPARAMETERS, hyperparameters(task))
         if spec.projection:
             log.point(keys.PROJECTION, spec.projection)
-        log.point(keys.NOISE, noise.read(_NOISE_S).as_table(), interval="before")
 
 
 def _mlperf_hyperparameters(task: Task) -> dict[str, object]:

@@ -31,6 +31,7 @@ from hybridperf.run.run_set import make_run_set
 from hybridperf.run.sandbox import sandbox_facts
 from hybridperf.score.metrics import row_of
 from hybridperf.system.describe import describe
+from hybridperf.system.noise import NoiseMeter
 from hybridperf.tasks.data.samples import export_data_folder
 from hybridperf.tasks.overrides import apply_overrides, parse_overrides
 from hybridperf.tasks.registry import in_suite, read_task, resolve_task
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXAMPLES", "add_arguments", "execute", "exit_status", "make_runs", "request_of"]
 
+_NOISE_S: Final = 0.5  #: interval before the runs in which noise is measured
 EXAMPLES: Final = """\
 hybridperf run resnet/laptop
 hybridperf run resnet/laptop --plan dp=2,pp=2 --runs 5
@@ -224,6 +226,7 @@ def make_runs(request: RunRequest, *, quiet: bool, peers: NodeServer | None = No
         if hint := _projection_hint(package, request):
             print_line(hint)
     _warn_of_trainer(request, quiet=quiet)
+    _warn_of_noise(quiet=quiet)
     with ProgressReporter(quiet=quiet) as progress:
         for _ in make_run_set(request, progress, peers):
             pass
@@ -237,6 +240,13 @@ def _warn_of_trainer(request: RunRequest, *, quiet: bool) -> None:
         whose = "the trainer runs with your permissions, so run only a trainer that you trust"
         stream = sys.stderr if quiet else sys.stdout
         stream.write(f"no sandbox, since {facts['reason']}: {whose}\n")
+
+
+def _warn_of_noise(*, quiet: bool) -> None:
+    """Print one line if others use this machine, which makes runs slower."""
+    if reasons := NoiseMeter().read(_NOISE_S).reasons():
+        stream = sys.stderr if quiet else sys.stdout
+        stream.write(f"busy machine: {', '.join(reasons)}; runs will take longer than without\n")
 
 
 def request_of(options: argparse.Namespace) -> RunRequest:
