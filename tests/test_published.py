@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hybridperf.log.chain import SUMS
 from hybridperf.log.package import find_results, read_result
-from hybridperf.log.sums import SUMS
 from hybridperf.report.board import boards
 from hybridperf.report.judgement import read_entries
 from hybridperf.report.page import build_report

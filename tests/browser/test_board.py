@@ -196,8 +196,8 @@ def test_every_result_links_to_its_files_and_reproduces_by_commit(
         assert all((BOARD.parent / unquote(each)).is_file() for each in addresses)
     address = page.locator("#resnet-laptop-closed-times tbody th a").first.get_attribute("href")
     page.locator("#resnet-laptop-closed-times tbody th a").first.click()
-    details = page.locator(f"details{address}")
-    assert details.get_attribute("open") is not None
+    details = page.locator(f"details[open]{address}")
+    details.wait_for()
     steps = details.locator("pre").inner_text()
     assert re.match(r"git checkout [0-9a-f]{40}\b", steps)
     assert "\nhybridperf run resnet/laptop --plan dp=" in steps
@@ -300,7 +300,7 @@ def test_the_keyboard_walks_from_a_row_to_its_comparison_and_evidence(
     focus = page.locator(":focus")
     _tab_to(page, ".name a")
     page.keyboard.press("Enter")
-    assert page.locator("details[open]").count() == 1
+    page.locator("details[open]").wait_for()
     _tab_to(page, "details[open] .attempts a")
     box, dock = focus.bounding_box(), page.locator(".ticked").bounding_box()
     assert box is not None

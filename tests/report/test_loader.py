@@ -33,7 +33,7 @@ def test_the_loaders_are_said_beside_what_training_takes(
 
     assert loader_sentence(entries[0].score) == sentence
     assert f"dp=2: {sentence}" in scores_text([entries[0].official], 200).splitlines()
-    assert f"<p>Input: {sentence}</p>" in leaderboard_page(boards(entries))
+    assert f">laptop: {sentence}<" in leaderboard_page(boards(entries))
     assert f"- acme, laptop: {sentence}" in leaderboard_markdown(boards(entries)).splitlines()
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.score.ranking import Decision, decide, with_places
-from hybridperf.score.scaling.side import plan_ranks
+from hybridperf.score.scaling import plan_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

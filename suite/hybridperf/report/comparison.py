@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.findings import Finding, visible
 from hybridperf.report.terminal import compared_text
 from hybridperf.score.ranking import MEANS
-from hybridperf.score.welch import TEST
+from hybridperf.score.statistics import WELCH_TEST
 from hybridperf.system.catalog import device_count
 from hybridperf.tasks.mlperf import lineage
 
@@ -115,9 +115,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         yield f"B - A: {decision.difference_s:+.3f} s; B / A: {decision.ratio:.4f}{span}"
     if test := decision.test:
         degrees = f"{test.degrees:.1f} degrees of freedom"
-        yield f"{TEST}: t = {test.t:.3f}, {degrees}, p = {test.p_value:.3g}"
-    if permutation := comparison.permutation:
-        yield f"{permutation.method}: p = {permutation.p_value:.3g}"
+        yield f"{WELCH_TEST}: t = {test.t:.3f}, {degrees}, p = {test.p_value:.3g}"
     yield _VERDICTS[decision.verdict]
     if why := decision.why:
         yield (

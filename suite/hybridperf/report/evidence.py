@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
 from hybridperf.log import keys
-from hybridperf.log.package import absolute, result_names
+from hybridperf.log.package import result_names
 from hybridperf.report.tables import run_outcome
 from hybridperf.untrusted import number, whole
 
@@ -173,8 +173,9 @@ def may_link(root: Path, out: Path) -> bool:
     It does if one folder is in the other or both are in one folder, so that they can be moved and
     published together.
     """
-    root, out = absolute(root), absolute(out)
-    return root.parent in (out, out.parent) or root in (out, *out.parents)
+    steps = Path(os.path.relpath(root, out)).parts
+    report_in_root, root_in_report = set(steps) <= {".."}, ".." not in steps
+    return report_in_root or root_in_report or (len(steps) == 2 and steps[1] != "..")
 
 
 def links_of(result: Result, out: Path | None) -> ResultLinks:

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import UserError
-from hybridperf.log.rounds import edition_of
+from hybridperf.log.package import edition_of
 from hybridperf.report.judgement import found_packages, judged_scores
 from hybridperf.report.page import page_templates, render_page, write_files
 from hybridperf.report.svg import dots_scale, draw_dots, draw_history
 from hybridperf.report.tables import score_rows, scores_csv, scores_json
 from hybridperf.score.history import with_context
-from hybridperf.score.interval import METHOD
 from hybridperf.score.metrics import METRICS
 from hybridperf.score.ranking import MEANS, standing_of, with_places
+from hybridperf.score.statistics import OLYMPIC_INTERVAL
 from hybridperf.tasks.mlperf import lineage
 
 if TYPE_CHECKING:
@@ -311,7 +311,7 @@ def _templates() -> jinja2.Environment:
         draw_history=draw_history,
         file_of_benchmark=_file_of,
         improvement_columns=_IMPROVEMENT_COLUMNS,
-        method=METHOD,
+        method=OLYMPIC_INTERVAL,
         means=MEANS,
         metrics=METRICS,
         minor=_MINOR,

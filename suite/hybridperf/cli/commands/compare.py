@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.cli.options import add_format
 from hybridperf.cli.printing import print_json, print_line, terminal_width
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.log.package import only_result
-from hybridperf.log.rounds import find_packages
+from hybridperf.log.package import find_packages, only_result
 from hybridperf.report.comparison import comparison_text, incomparable
 from hybridperf.report.judgement import judged_entries
 from hybridperf.score.compare import compare
