@@ -70,6 +70,14 @@ PUBLISHED: Final = (
         tables=("site",),
     ),
     Metric(
+        "software",
+        "framework and its stack, as the description states",
+        lambda result: result.software or None,
+        kind="text",
+        heading="software",
+        tables=("site",),
+    ),
+    Metric(
         "accelerator_minutes",
         "official_minutes times accelerators",
         attrgetter("accelerator_minutes"),

@@ -19,6 +19,7 @@ __all__ = [
     "OfficialTool",
     "Unit",
     "availability",
+    "benchmark_title",
     "lineage",
     "mlperf_benchmark",
     "official_tool",
@@ -45,6 +46,7 @@ class MlperfBenchmark:
     """The facts about a benchmark of MLPerf Training that scores need."""
 
     drops: int  #: runs that the olympic mean leaves out at either end
+    title: str = ""  #: name that people read; "" if it is the name in logs
     runs: int | None = None  #: number of runs of a result; None if unknown
     #: metadata of an evaluation that counts progress, the preferred one first, and its unit
     progress: dict[str, Unit] = field(default_factory=lambda: {"epoch_num": "batches"})
@@ -97,6 +99,12 @@ def lineage(name: str, edition: str) -> str:
     """
     renamed = mlperf_benchmark(name, edition).renamed
     return renamed.to if renamed is not None and _reached(edition, renamed.since) else name
+
+
+def benchmark_title(name: str, edition: str = "") -> str:
+    """Return the name by which people know the benchmark ``name`` of logs of round ``edition``."""
+    row = _catalogue(edition).get(name)
+    return row.title or name if row else name
 
 
 def availability(stated: object) -> str:
