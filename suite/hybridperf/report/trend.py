@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["draw_trend"]
 
 _SIZE_PX: Final = (960, 290)
-_LEFT_PX, _RIGHT_PX, _TOP_PX, _BOTTOM_PX = 56.0, 780.0, 30.0, 258.0
+_LEFT_PX, _RIGHT_PX, _TOP_PX, _BOTTOM_PX = 56.0, 710.0, 30.0, 258.0
 _LETTER_PX: Final = 6.2  #: mean width of a character of a name
 _NAME_PX: Final = 13.0  #: height of a name
-_MOST_LETTERS: Final = 26
+_LEADER_PX: Final = 28.0  #: from the last round to the names on the right
+_MOST_LETTERS: Final = 34
 _COLOURS: Final = 6
+
+_Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,34 +74,65 @@ def draw_trend(
         ]
         for name, line in lines.items()
     }
+    current = sorted(
+        (name for name, points in places.items() if points[-1][0] == across[editions[-1]]),
+        key=lambda name: places[name][-1][1],
+    )
+    ended = [name for name in places if name not in current]
     filled = [box for points in places.values() for box in _boxes(points)]
-    # The latest names are the ones that people look for, so they have the first choice of a place.
-    in_order = sorted(places, key=lambda name: (-places[name][-1][0], places[name][-1][1]))
-    for nth, name in enumerate(in_order):
-        parts += _line(name, places[name], lines[name], nth % _COLOURS, filled)
-    label = f"{heading}, by round: {', '.join(in_order)}; the table below has the numbers"
+    boxes = _boxes_on_the_right(current, [places[name][-1][1] for name in current])
+    filled += boxes.values()
+    for name in ended:
+        boxes[name] = _free_box(name, *places[name][-1], filled)
+        filled.append(boxes[name])
+    for nth, name in enumerate([*current, *ended]):
+        parts += _line(name, places[name], lines[name], f"colour{nth % _COLOURS}", boxes[name])
+    label = f"{heading}, by round: {', '.join(boxes)}; the table below has the numbers"
     return picture("trend", _SIZE_PX, *parts, label=label, fluid=True)
 
 
 def _line(
     name: str,
-    points: Sequence[tuple[float, float]],
+    points: Sequence[_Point],
     line: Mapping[str, Official],
-    colour: int,
-    filled: list[_Box],
+    colour: str,
+    box: _Box,
 ) -> Iterator[Markup]:
     drawn = " ".join(f"{fixed(x)},{fixed(y)}" for x, y in points)
-    yield element("polyline", class_=f"line colour{colour}", points=drawn)
-    for (x, y), result in zip(points, line.values(), strict=True):
+    yield element("polyline", class_=f"line {colour}", points=drawn)
+    # Results are by round, newest first, and points from left to right.
+    for (x, y), result in zip(points, reversed(line.values()), strict=True):
         title = element("title", f"{result.score.org}, {result.system_name or result.score.system}")
-        yield element("circle", title, class_=f"point colour{colour}", cx=x, cy=y, r=3.5)
-    short = name if len(name) <= _MOST_LETTERS else f"{name[: _MOST_LETTERS - 1]}…"
-    x, y = points[-1]
-    box = _free_box(x + 8, y, len(short) * _LETTER_PX, filled)
-    filled.append(box)
-    yield element(
-        "text", short, class_=f"name colour{colour}", x=box.left, y=box.bottom - _NAME_PX / 2 + 4
-    )
+        yield element("circle", title, class_=f"point {colour}", cx=x, cy=y, r=3.5)
+    (x, y), middle = points[-1], (box.top + box.bottom) / 2
+    if box.left > x + _LEADER_PX / 2:
+        yield element(
+            "line", class_=f"leader {colour}", x1=x + 6, y1=y, x2=box.left - 3, y2=middle
+        )
+    yield element("text", _short(name), class_=f"name {colour}", x=box.left, y=middle + 4)
+
+
+def _short(name: str) -> str:
+    if len(name) <= _MOST_LETTERS:
+        return name
+    half = _MOST_LETTERS // 2
+    return f"{name[:half]}…{name[1 - half :]}"
+
+
+def _boxes_on_the_right(names: Sequence[str], places: Sequence[float]) -> dict[str, _Box]:
+    """Return a place right of the last round for each name, near its height and in their order."""
+    middles = list(places)
+    for at in range(1, len(middles)):
+        middles[at] = max(middles[at], middles[at - 1] + _NAME_PX)
+    lowest = _SIZE_PX[1] - _NAME_PX
+    for at in reversed(range(len(middles))):
+        middles[at] = min(middles[at], lowest)
+        lowest = middles[at] - _NAME_PX
+    left = _RIGHT_PX + _LEADER_PX
+    return {
+        name: _Box(left, _SIZE_PX[0], middle - _NAME_PX / 2, middle + _NAME_PX / 2)
+        for name, middle in zip(names, middles, strict=True)
+    }
 
 
 def _boxes(points: Sequence[tuple[float, float]]) -> Iterator[_Box]:
@@ -110,16 +144,15 @@ def _boxes(points: Sequence[tuple[float, float]]) -> Iterator[_Box]:
             yield _Box(x - 1, x + 1, y - 1, y + 1)
 
 
-def _free_box(left: float, y: float, width: float, filled: Sequence[_Box]) -> _Box:
-    """Return the place for a name that is nearest to ``y`` and free, or else at ``y``."""
-    offsets = (sign * 4.0 * nth for nth in range(12) for sign in (1, -1))
-    boxes = (
-        _Box(left, left + width, y + offset - _NAME_PX / 2, y + offset + _NAME_PX / 2)
-        for offset in itertools.chain(offsets, (0.0,))
-    )
-    inside = (box for box in boxes if box.top >= 16 and box.bottom <= _BOTTOM_PX + 4)
-    free = (box for box in inside if not any(map(box.meets, filled)))
-    return next(free, _Box(left, left + width, y - _NAME_PX / 2, y + _NAME_PX / 2))
+def _free_box(name: str, x: float, y: float, filled: Sequence[_Box]) -> _Box:
+    """Return the free place right of a point that is nearest to it, or else beside it."""
+    left, right = x + 8, x + 8 + len(_short(name)) * _LETTER_PX
+    boxes = [
+        _Box(left, right, y + offset - _NAME_PX / 2, y + offset + _NAME_PX / 2)
+        for offset in (sign * 4.0 * nth for nth in range(12) for sign in (1, -1))
+    ]
+    inside = (box for box in boxes if box.top >= _TOP_PX - 14 and box.bottom <= _BOTTOM_PX + 4)
+    return next((box for box in inside if not any(map(box.meets, filled))), boxes[0])
 
 
 def _grid(vertical: Scale) -> Iterator[Markup]:
