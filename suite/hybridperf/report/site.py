@@ -10,7 +10,7 @@ import functools
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import quote
 
 from hybridperf.errors import UserError
@@ -28,7 +28,7 @@ from hybridperf.score.ranking import MEANS, standing_of, with_places
 from hybridperf.tasks.mlperf import benchmark_title, lineage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import jinja2
@@ -44,6 +44,7 @@ __all__ = [
     "RoundTable",
     "anchor",
     "build_site",
+    "compared_at_equal_size",
     "placed_by_size",
     "published_packages",
     "site_files",
@@ -66,6 +67,7 @@ _FASTER_COLUMNS: Final = tuple(
     each for each in _IMPROVEMENT_COLUMNS if each != "since_accelerators_ratio"
 )
 
+_Key = TypeVar("_Key")
 #: name of a submitter or accelerator -> its best result by round
 BestResults = dict[str, dict[str, "Official"]]
 
@@ -252,8 +254,8 @@ def _best_by_size(page: RoundPage) -> list[tuple[RoundTable, dict[int, Official]
     for table in page.tables:
         ranked = sorted(filter(_is_official, table.results), key=_minutes)
         if ranked and table.division != "open":
-            of_size = {each.accelerators: each for each in reversed(ranked)}
-            row = {size: of_size[size] for size in _SIZES if size in of_size}
+            row = {each.accelerators: each for each in reversed(ranked) if each.accelerators}
+            row = {size: each for size, each in row.items() if size in _SIZES}
             best.append((table, {**row, 0: ranked[0]}))
     return best
 
@@ -271,7 +273,7 @@ def _benchmark_pages(results: Sequence[Official]) -> list[BenchmarkPage]:
 
 def _benchmark_page(name: str, results: list[Official]) -> BenchmarkPage:
     frugal = [each for each in results if each.accelerator_minutes]
-    improved = [each for each in results if each.context and each.context.improvement]
+    improved = [each for each in results if _verdict(each)]
     best = _best(results, _minutes)
     editions = list(best)
     by_size = {
@@ -297,28 +299,43 @@ def _benchmark_page(name: str, results: list[Official]) -> BenchmarkPage:
     )
 
 
-def _faster(results: Sequence[Official]) -> list[tuple[str, list[Official]]]:
-    """Return by round, newest first, its results with one of the same hardware in a round before.
+def compared_at_equal_size(results: Iterable[Official]) -> list[Official]:
+    """Return the official results with their improvements among systems of the same accelerators.
 
-    A result's improvement is over the submitter's result with equally many of the same accelerator.
+    An improvement is over the submitter's result with equally many of the same accelerator in the
+    last round before that has one.
     """
     scored = [each for each in results if _is_official(each) and each.accelerator]
     groups = _positions(scored, lambda each: (each.accelerator, each.accelerators))
+    return [
+        each
+        for (_, size), at in groups.items()
+        if size
+        for each in with_context([scored[one] for one in at])
+    ]
+
+
+def _faster(results: Iterable[Official]) -> list[tuple[str, list[Official]]]:
+    """Return by round, newest first, the results that can be compared with an earlier round."""
     found: dict[str, list[Official]] = {}
-    for (_, size), at in groups.items():
-        for each in with_context([scored[one] for one in at]) if size else ():
-            if each.context and each.context.improvement:
-                found.setdefault(each.score.edition, []).append(each)
+    for each in compared_at_equal_size(results):
+        if _verdict(each):
+            found.setdefault(each.score.edition, []).append(each)
     return [
         (edition, sorted(found[edition], key=_benchmark_and_rank))
         for edition in _newest_first(found)
     ]
 
 
+def _verdict(result: Official) -> str:
+    improvement = result.context.improvement if result.context else None
+    return improvement.verdict if improvement else ""
+
+
 def _positions(
-    results: Sequence[Official], key: Callable[[Official], Hashable]
-) -> dict[Hashable, list[int]]:
-    groups: dict[Hashable, list[int]] = {}
+    results: Sequence[Official], key: Callable[[Official], _Key]
+) -> dict[_Key, list[int]]:
+    groups: dict[_Key, list[int]] = {}
     for at, each in enumerate(results):
         groups.setdefault(key(each), []).append(at)
     return groups
@@ -405,13 +422,12 @@ def _facets(faster: Sequence[tuple[str, Sequence[Official]]]) -> list[Facet]:
     """Return the facets of the page that compares rounds."""
     results = [each for _, found in faster for each in found]
     names = {_latest_name(each): benchmark_title(_latest_name(each)) for each in results}
-    verdicts = [each.context.improvement.verdict for each in results if each.context.improvement]
     return [
         Facet("round", "round", tuple((edition, f"v{edition}") for edition, _ in faster)),
         Facet("benchmark", "benchmark", _by_text(names)),
         *_system_facets(results),
         Facet("division", "division", _same({each.division for each in results})),
-        Facet("verdict", "verdict", _same(set(verdicts))),
+        Facet("verdict", "verdict", _same(set(map(_verdict, results)))),
     ]
 
 
@@ -447,7 +463,8 @@ def _public_links(result: Official) -> list[tuple[str, str]]:
     """Return names and addresses of a result's logs, system and code in the round's repository."""
     score = result.score
     org, system, benchmark = (
-        quote(each, safe="", errors="replace") for each in (score.org, score.system, score.benchmark)
+        quote(each, safe="", errors="replace")
+        for each in (score.org, score.system, score.benchmark)
     )
     top = f"{_REPOSITORY}{score.edition}"
     return [

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from hybridperf.findings import visible
 from hybridperf.report.svg import Scale, element, fixed, picture
 from hybridperf.score.metrics import METRICS
 
@@ -26,6 +27,7 @@ _NAME_PX: Final = 13.0  #: height of a name
 _LEADER_PX: Final = 28.0  #: from the last round to the names on the right
 _MOST_LETTERS: Final = 34
 _COLOURS: Final = 6
+_FEWEST_TICKS: Final = 3
 
 _Point = tuple[float, float]
 
@@ -101,18 +103,17 @@ def _line(
     drawn = " ".join(f"{fixed(x)},{fixed(y)}" for x, y in points)
     yield element("polyline", class_=f"line {colour}", points=drawn)
     # Results are by round, newest first, and points from left to right.
-    for (x, y), result in zip(points, reversed(line.values()), strict=True):
+    for (x, y), result in zip(points, reversed([*line.values()]), strict=True):
         title = element("title", f"{result.score.org}, {result.system_name or result.score.system}")
         yield element("circle", title, class_=f"point {colour}", cx=x, cy=y, r=3.5)
     (x, y), middle = points[-1], (box.top + box.bottom) / 2
     if box.left > x + _LEADER_PX / 2:
-        yield element(
-            "line", class_=f"leader {colour}", x1=x + 6, y1=y, x2=box.left - 3, y2=middle
-        )
+        yield element("line", class_=f"leader {colour}", x1=x + 6, y1=y, x2=box.left - 3, y2=middle)
     yield element("text", _short(name), class_=f"name {colour}", x=box.left, y=middle + 4)
 
 
 def _short(name: str) -> str:
+    name = visible(name)
     if len(name) <= _MOST_LETTERS:
         return name
     half = _MOST_LETTERS // 2
@@ -140,7 +141,9 @@ def _boxes(points: Sequence[tuple[float, float]]) -> Iterator[_Box]:
     yield from (_Box(x - 4, x + 4, y - 4, y + 4) for x, y in points)
     for (left, start), (right, stop) in itertools.pairwise(points):
         for nth in range(steps := math.ceil((right - left) / _NAME_PX)):
-            x, y = (one + (other - one) * nth / steps for one, other in ((left, right), (start, stop)))
+            x, y = (
+                one + (other - one) * nth / steps for one, other in ((left, right), (start, stop))
+            )
             yield _Box(x - 1, x + 1, y - 1, y + 1)
 
 
@@ -159,7 +162,10 @@ def _grid(vertical: Scale) -> Iterator[Markup]:
     low, high = math.exp(vertical.low), math.exp(vertical.high)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [10.0**power * factor for power in powers for factor in (1, 2, 5)]
-    for tick in (tick for tick in ticks if low <= tick <= high):
+    ticks = [tick for tick in ticks if low <= tick <= high]
+    if len(ticks) < _FEWEST_TICKS:
+        ticks = Scale(low, high, 0, 1).ticks(2 * _FEWEST_TICKS)
+    for tick in ticks:
         y = vertical.at(math.log(tick))
         yield element("line", class_="grid", x1=_LEFT_PX, x2=_RIGHT_PX, y1=y, y2=y)
         yield element("text", f"{tick:,g}", class_="tick right", x=_LEFT_PX - 6, y=y + 4)

@@ -16,7 +16,7 @@ from hybridperf.score.run_score import known_mean
 from hybridperf.score.score import score_result
 from hybridperf.score.validity import Judgement
 from hybridperf.system.catalog import accelerator_count, find_accelerator
-from hybridperf.tasks.mlperf import availability
+from hybridperf.tasks.mlperf import availability, software
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["Official", "Place", "official_of", "official_score"]
 
 _MOST_CHARACTERS = 120  #: of a name in a system description
-#: fields of a description's software stack, and their names
-_STACK = {"cuda_version": "CUDA", "rocm_version": "ROCm", "nccl_version": "NCCL"}
 #: judgements that leave no time to speak of, and the word for the lack of a score
 _WITHOUT_TIME = {
     Judgement.NOT_JUDGED: "not judged",
@@ -206,7 +204,7 @@ def official_score(
         availability=availability(system.get("status")),
         accelerator=_accelerator(system),
         accelerators=accelerator_count(result.system),
-        software=_software(system),
+        software=software(system),
         evaluations=known_mean(evaluations),
         counted_by=key,
         batch_size=agreed_batch(reached),
@@ -233,17 +231,6 @@ def _accelerator(system: Mapping[str, object]) -> str:
         return _text(system, "host_processor_model_name")
     known = find_accelerator(stated)
     return known.name if known else stated
-
-
-def _software(system: Mapping[str, object]) -> str:
-    stack = system.get("other_software_stack")
-    if isinstance(stack, list) and len(stack) == 1:
-        stack = stack[0]
-    if isinstance(stack, dict):
-        versions = ((name, _text(stack, key)) for key, name in _STACK.items())
-        stack = ", ".join(f"{name} {version}" for name, version in versions if version)
-    below = _text({"stack": stack}, "stack")
-    return "; ".join(filter(None, (_text(system, "framework"), below)))
 
 
 def _text(system: Mapping[str, object], key: str) -> str:

@@ -23,11 +23,12 @@ __all__ = [
     "lineage",
     "mlperf_benchmark",
     "official_tool",
+    "software",
 ]
 
 _FILE: Final = Path(__file__).with_suffix(".toml")
 _OTHER: Final = "other"  #: the row of benchmarks that are not listed
-_MOST_CHARACTERS: Final = 80  #: of an availability
+_MOST_CHARACTERS: Final = 120  #: of a text in a system description
 
 #: of progress: samples, epochs, epochs that end with the last whole batch, or global batches
 Unit = Literal["samples", "epochs", "batches", "steps"]
@@ -114,6 +115,21 @@ def availability(stated: object) -> str:
     words = re.sub(r"[^a-z0-9]+", " ", stated[:_MOST_CHARACTERS].casefold()).split()
     text = " ".join(word for word in words if word != "available")
     return str(_table()["availability"].get(text, ""))
+
+
+def software(system: Mapping[str, object]) -> str:
+    """Return the framework and the stack below it, as a system description states them."""
+    stack = system.get("other_software_stack")
+    if isinstance(stack, list) and len(stack) == 1:
+        stack = stack[0]
+    if isinstance(stack, dict):
+        versions = ((name, _words(stack.get(key))) for key, name in _table()["stack"].items())
+        stack = ", ".join(f"{name} {version}" for name, version in versions if version)
+    return "; ".join(filter(None, (_words(system.get("framework")), _words(stack))))
+
+
+def _words(stated: object) -> str:
+    return stated.strip()[:_MOST_CHARACTERS] if isinstance(stated, str) else ""
 
 
 def _reached(edition: str, since: str) -> bool:

@@ -47,7 +47,10 @@
     form.words.value = stated.get("words") ?? "";
     form.hidden = false;
     form.addEventListener("submit", (event) => event.preventDefault());
-    form.addEventListener("reset", () => setTimeout(change));
+    form.querySelector("button").addEventListener("click", () => {
+      for (const control of [...lists, form.words]) control.value = "";
+      change();
+    });
     form.addEventListener("input", (event) => {
       if (event.target === other && !lists.includes(other)) location.href = `${other.value}${query()}`;
       else change();
