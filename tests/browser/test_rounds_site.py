@@ -123,7 +123,7 @@ def test_who_got_faster_at_64_h100_between_v4_0_and_v4_1(member: Member) -> None
 
     rows = member.page.locator("[data-round='4.1'] tbody tr:visible")
     faster = [row for row in rows.all() if row.get_attribute("data-verdict") == "faster"]
-    assert [row.locator("th").inner_text() for row in faster] == ["R-GAT", "Llama 2 70B LoRA"]
+    assert [row.locator("th").inner_text() for row in faster] == ["Llama 2 70B LoRA", "R-GAT"]
     assert {row.locator("[data-c=since_round]").inner_text() for row in faster} == {"v4.0"}
     assert {row.locator("[data-c=since_cause]").inner_text() for row in faster} == {"software"}
 

@@ -116,8 +116,8 @@ def site_files(results: Sequence[Official]) -> Iterator[tuple[str, str]]:
     shared = {"rounds": rounds, "benchmarks": benchmarks}
     index = {
         "best": _best_by_size(rounds[0]),
-        "over_rounds": {page.title: page.best for page in benchmarks},
-        "files": {page.title: page.file for page in benchmarks},
+        "over_rounds": {page.name: page.best for page in benchmarks},
+        "pages": {page.name: page for page in benchmarks},
     }
     yield "index.html", _page("index", shared | index)
     for benchmark in benchmarks:
@@ -236,9 +236,16 @@ def _round_pages(results: Sequence[Official]) -> list[RoundPage]:
         for each in placed:
             if each.score.edition == edition:
                 groups.setdefault((each.score.benchmark, each.division), []).append(each)
-        tables = (
-            RoundTable(*key, tuple(sorted(groups[key], key=_size_and_rank)))
-            for key in sorted(groups)
+        tables = [
+            RoundTable(*key, tuple(sorted(group, key=_size_and_rank)))
+            for key, group in groups.items()
+        ]
+        tables.sort(
+            key=lambda each: (
+                benchmark_title(each.benchmark, edition).casefold(),
+                each.benchmark,
+                each.division,
+            )
         )
         pages.append(RoundPage(edition, tuple(tables)))
     return pages
@@ -384,7 +391,7 @@ def _size_and_rank(result: Official) -> tuple[object, ...]:
 
 
 def _benchmark_and_rank(result: Official) -> tuple[object, ...]:
-    return result.score.benchmark, _size_and_rank(result)
+    return benchmark_title(_latest_name(result)).casefold(), _size_and_rank(result)
 
 
 def _minutes(result: Official) -> float:
