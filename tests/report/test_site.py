@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -267,6 +268,23 @@ def test_trends_name_their_lines_and_axes(pages: dict[str, str]) -> None:
     ]
     assert all(each.count('class="tick') > 1 for each in drawn)
     assert "<h1>BERT</h1>" in page
+
+
+def test_names_of_lines_do_not_overlap(tmp_path: Path) -> None:
+    for number in range(9):  # equally fast, so that all names want the same place
+        facts = _facts(1, f"Device {number}")
+        write_round(tmp_path / "training_results_v8.0", _logs(800.0), org=f"{number}", facts=facts)
+
+    page = dict(site_files(_results(tmp_path)))["benchmark-bert.html"]
+
+    picture = re.search(r'<svg class="trend".*?</svg>', page, re.DOTALL)
+    assert picture is not None
+    names = re.findall(r'class="name [a-z0-9]+" x="([0-9.]+)" y="([0-9.]+)">', picture[0])
+    heights = sorted(float(y) for _, y in names)
+    assert len({x for x, _ in names}) == 1
+    assert len(heights) == 9
+    assert min(high - low for low, high in itertools.pairwise(heights)) >= 12
+    assert 0 < heights[0] < heights[-1] < 290
 
 
 def test_the_same_rounds_make_the_same_site(
