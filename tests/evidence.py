@@ -1,4 +1,4 @@
-"""What stands beside made-up logs: chained attempts, predictions, keys and time stamps."""
+"""What stands beside made-up logs: chained attempts, predictions and keys."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ import json
 import subprocess
 from typing import TYPE_CHECKING, Any
 
-from hybridperf.evidence.predictions import encoded, labels_here
-from hybridperf.evidence.seed_chain import commitment_of, link_at, seed_of
-from hybridperf.evidence.signatures import SIGNERS
-from hybridperf.evidence.time_stamps import AUTHORITIES
 from hybridperf.log import keys
 from hybridperf.log.chain import GENESIS, split_line
-from hybridperf.log.sums import SUMS
+from hybridperf.rules.evidence import SIGNERS, commitment_of, encoded, labels_here, link_at, seed_of
 from hybridperf.tasks.registry import accepted_tensors, find_task
 from tests.packages import TASK, change, edit_log, edit_manifest, log_path, place, read_bodies, seal
 
@@ -170,60 +166,3 @@ def list_key(root: Path, org: str, key: Path) -> None:
     public = key.with_suffix(".pub").read_text()
     with (root / SIGNERS).open("a") as file:
         file.write(f"{org} {public}")
-
-
-class Authority:
-    """A time-stamping authority of our own, made with openssl in ``folder``."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir()
-        self.folder = folder
-        (folder / "openssl.cnf").write_text(_AUTHORITY)
-        (folder / "serial").write_text("01\n")
-        self._openssl(
-            *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "3650"),
-            *("-subj", "/CN=Time of tests", "-extensions", "tsa", "-config", "openssl.cnf"),
-            *("-keyout", "key.pem", "-out", "authority.pem"),
-        )
-
-    def stamp(self, package: Package) -> None:
-        """Stamp the sealed result now, and list this authority."""
-        sums = package.folder / SUMS
-        self._openssl("ts", "-query", "-data", str(sums), "-sha256", "-cert", "-out", "query")
-        self._openssl(
-            *("ts", "-reply", "-queryfile", "query", "-config", "openssl.cnf"),
-            *("-section", "authority", "-out", f"{sums}.tsr"),
-        )
-        certificate = (self.folder / "authority.pem").read_text()
-        (package.root / AUTHORITIES).write_text(certificate)
-
-    def _openssl(self, *arguments: str) -> None:
-        done = subprocess.run(
-            ["openssl", *arguments], cwd=self.folder, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-
-
-_AUTHORITY = """
-[req]
-distinguished_name = name
-prompt = no
-[name]
-CN = Time of tests
-[tsa]
-basicConstraints = CA:TRUE
-keyUsage = digitalSignature
-extendedKeyUsage = critical, timeStamping
-[authority]
-serial = serial
-signer_cert = authority.pem
-signer_key = key.pem
-signer_digest = sha256
-certs = authority.pem
-default_policy = 1.2.3.4
-digests = sha256
-crypto_device = builtin
-ordering = no
-tsa_name = no
-ess_cert_id_chain = no
-"""

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from hybridperf.log import keys
-from hybridperf.log.chain import GENESIS, seal_line, split_line
+from hybridperf.log.chain import GENESIS, SUMS, format_sums, seal_line, split_line
 from hybridperf.log.package import Package, result_names
-from hybridperf.log.sums import SUMS, format_sums
 from hybridperf.log.writer import TOKEN, LogClock, LogWriter
 from hybridperf.rules.mlperf.ruleset import load_ruleset
 from hybridperf.run.attempt import write_head
@@ -107,7 +106,7 @@ def description(org: str, system: str, division: str = "closed") -> dict[str, ob
         "operating_system": "Debian GNU/Linux 12",
     }
     ruleset = load_ruleset("mlperf-training-2.1.0")
-    fields: list[str] = ruleset.strict["system.fields"]["fields"]
+    fields: list[str] = ruleset.rules["system.fields"]["fields"]
     return {field: filled.get(field, "") for field in fields}
 
 

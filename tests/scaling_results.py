@@ -1,4 +1,4 @@
-"""Made-up results on several numbers of cores, and what one of them claims of its scaling."""
+"""Made-up results on several numbers of cores."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from hybridperf.log.rounds import read_package
-from hybridperf.score.scaling import CLAIM, Scaling, claim_of, scale, side_of
+from hybridperf.log.package import read_package
+from hybridperf.score.scaling import Scaling, scale, side_of
 from tests.packages import edit_manifest, seal, write_result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from hybridperf.log.package import Package
@@ -47,26 +46,3 @@ def write_pair(root: Path) -> tuple[Package, Package]:
 
 def scaling_of(*packages: Package, **how: Any) -> Scaling:
     return scale([side_of(read_package(package)) for package in packages], **how)
-
-
-def claim(base: Package, result: Package, **changes: object) -> dict[str, Any]:
-    """Let ``result`` claim how it scales from ``base``, but for ``changes``; return the claim."""
-    (scaled,) = scaling_of(base, result).results
-    facts = claim_of(scaled) | changes
-    (result.folder / CLAIM).write_text(json.dumps(facts))
-    return facts
-
-
-def claimed(edit: Callable[[dict[str, Any]], object], **code: str) -> Callable[[Package], None]:
-    """Return what lets a result of two ranks claim scaling from a base made by other ``code``."""
-
-    def apply(package: Package) -> None:
-        base = write_on(package.root, 1, system="base", times_s=[2 * each for each in TIMES_S])
-        if code:
-            for number in range(len(TIMES_S)):
-                edit_manifest(base, number, code=code)
-        facts = claim(base, on_cores(package, 2))
-        edit(facts)
-        (package.folder / CLAIM).write_text(json.dumps(facts))
-
-    return apply

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hybridperf.log.chain import SUMS
 from hybridperf.log.package import find_results, read_result
-from hybridperf.log.sums import SUMS
 from hybridperf.report.board import boards
 from hybridperf.report.judgement import read_entries
 from hybridperf.report.page import build_report

@@ -91,12 +91,12 @@ def published(repository: Path, tmp_path: Path) -> Package:
     return package
 
 
-def rung(repository: Path, package: Package) -> tuple[str, str]:
-    """Return the rung that the result reaches, and what names its evidence."""
+def level(repository: Path, package: Package) -> tuple[str, str]:
+    """Return the verification level of the result, and its evidence."""
     done = hybridperf(repository, "check", package.root, "--json")
     (result,) = json.loads(done.stdout)["results"]
     assert done.returncode == 0, done.stdout
-    return result["rung"], result["evidence"]
+    return result["level"], result["evidence"]
 
 
 def test_a_result_is_confirmed_from_its_commit_by_another_organisation(
@@ -105,7 +105,7 @@ def test_a_result_is_confirmed_from_its_commit_by_another_organisation(
     manifest = json.loads((published.folder / "result_0.json").read_text())
     commit = manifest["code"]["commit"]
     assert commit == git(repository, "rev-parse", "HEAD").strip()
-    assert rung(repository, published)[0] == "re-scored"
+    assert level(repository, published)[0] == "re-scored"
     key = make_key(tmp_path / "keys", "other")
     list_key(published.root, "other", key)
     clone = tmp_path / "clone"
@@ -130,6 +130,6 @@ def test_a_result_is_confirmed_from_its_commit_by_another_organisation(
     if not statement["time"]:
         pytest.skip(f"this machine is not as busy as it was: {done.stdout.splitlines()[-1]}")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "Confirmed.")
-    name, evidence = rung(clone, published)
+    name, evidence = level(clone, published)
     assert name == "re-run"
     assert evidence.startswith("by other")

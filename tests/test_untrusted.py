@@ -14,9 +14,9 @@ from hybridperf.untrusted import (
     DEPTH_CAP,
     NUMBER_CAP,
     number,
+    parse_count,
     parse_object,
     read_object,
-    stated_whole,
     whole,
 )
 
@@ -78,12 +78,12 @@ def test_a_whole_number_may_be_written_as_a_float(value: object, taken: int | No
     ids=lambda value: f"{value!r:.20}",
 )
 def test_descriptions_state_whole_numbers_as_text_too(value: object, taken: int | None) -> None:
-    assert stated_whole(value) == taken
+    assert parse_count(value) == taken
 
 
 @given(value=_ANYTHING)
 def test_readers_never_raise_and_keep_their_bounds(value: object) -> None:
-    for reader in (number, whole, stated_whole):
+    for reader in (number, whole, parse_count):
         found = reader(value, 1, 10)
         assert found is None or 1 <= found <= 10
 

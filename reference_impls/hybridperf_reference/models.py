@@ -23,8 +23,7 @@ def chain_of(task: Task, seed: int, build: Build | None = None) -> Chain:
     ``build`` overrides the task's family.
 
     Raises:
-        ValueError: if there is no such family, or if the chain's units differ from those that the
-            task declares.
+        ValueError: if the family is unknown, or the chain's units differ from the task's.
         UserError: exit status 2 if the task's ``[model]`` table is invalid.
     """
     torch.manual_seed(seed)

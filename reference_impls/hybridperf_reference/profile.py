@@ -35,7 +35,7 @@ from hybridperf.tasks.data import Samples, load
 from hybridperf.tasks.registry import read_task
 from hybridperf.tasks.task import Block
 from hybridperf_reference.engine.chain import Chain, Unit
-from hybridperf_reference.engine.compilation import leave_out_compiler
+from hybridperf_reference.engine.compilation import disable_compiler
 from hybridperf_reference.engine.gradient_reducer import low_rank_elements
 from hybridperf_reference.engine.input import Input, ReadingRole
 from hybridperf_reference.engine.mesh import Groups, build_mesh, join_ranks, own_rank
@@ -43,11 +43,11 @@ from hybridperf_reference.engine.parallelize import parameter_groups
 from hybridperf_reference.engine.precision import set_float32_math
 from hybridperf_reference.engine.profile import (
     UnitProfiler,
-    mean_of_ranks,
+    max_over_ranks,
+    mean_over_ranks,
     measure_averaging_work,
     measure_transfers,
     median_of_means,
-    most_of_ranks,
 )
 from hybridperf_reference.engine.timing import StepTimer
 from hybridperf_reference.engine.trainer import Trainer
@@ -97,7 +97,7 @@ def measure(
     steps: int,
     build: Build | None = None,
 ) -> Profile | None:
-    """Return the profile of ``task`` on rank 0, and None on others."""
+    """Return the profile of ``task`` on rank 0, None on other ranks."""
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     with join_ranks(ParallelPlan(dp=ranks)) as device:
         return profile_on(device, task, precision, microbatches, steps, build)
@@ -111,8 +111,8 @@ def profile_on(
     steps: int,
     build: Build | None = None,
 ) -> Profile | None:
-    """Return what `measure` does, on ranks that have joined; a collective."""
-    leave_out_compiler()
+    """Return the profile of `measure`, on initialized ranks; a collective."""
+    disable_compiler()
     set_float32_math(tf32=precision == "tf32")
     ranks = dist.get_world_size() if dist.is_initialized() else 1
     chain = chain_of(task, 0, build)
@@ -124,9 +124,9 @@ def profile_on(
             alone_s = _step_s(*profiler.measure([middle], steps=steps))
         dist.barrier()
     measured = profiler.measure(
-        sorted(microbatches), steps=steps, meet=partial(most_of_ranks, device=device)
+        sorted(microbatches), steps=steps, meet=partial(max_over_ranks, device=device)
     )
-    times = [mean_of_ranks(each, device) for each in measured]
+    times = [mean_over_ranks(each, device) for each in measured]
     together_s = next(_step_s(each) for each in times if each.microbatch == middle)
     train = partial(profiler.step, middle, marked=False)
     transfers = measure_transfers(device) if ranks > 1 else []
@@ -136,7 +136,6 @@ def profile_on(
         precision=precision,
         ranks=ranks,
         threads=torch.get_num_threads(),
-        cores=len(os.sched_getaffinity(0)),
         library="gloo" if device.type == "cpu" else "nccl",
         date=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         unit_names=tuple(unit.name for unit in chain.units),
@@ -159,8 +158,8 @@ def _reading_s(
 ) -> tuple[float, float]:
     """Return the seconds of reading the inputs and the targets of a sample, in training.
 
-    ``train`` trains a step, which leaves in the caches what a step does. Both are 0 where worker
-    processes read ahead, and where the data are not on this machine.
+    ``train`` trains a step, for realistic caches. Both are 0 where worker processes read ahead, or
+    the data are not on this machine.
     """
     if objective.reads_ahead:
         return 0.0, 0.0
@@ -168,7 +167,7 @@ def _reading_s(
         samples = load(task.data).train
     except UserError:
         return 0.0, 0.0
-    count = max(1, task.training.global_batch_size // 2)  # those of one of two replicas
+    count = max(1, task.training.global_batch_size // 2)  # samples of one of two replicas
     data = TrainingData(samples, task, 0, Block(1, 1), lambda: None)
     found = []
     for role in (ReadingRole(targets=False), ReadingRole(inputs=False)):
@@ -188,10 +187,10 @@ def _step_s(times: UnitTimes) -> float:
     return sum(times.forward_s) + sum(times.backward_s) + times.loss_s + sum(times.update_s)
 
 
-_TURNS: Final = 3  # of which the median is taken: processes slow down and recover
-_MOST_STEPS: Final = 10  # that are measured in a turn
-_FIRST: Final = 3  # step that is measured first: a delayed plan is steady then
-_MICROBATCHES: Final = 4  # for each rank of a pipeline
+_TURNS: Final = 3  # turns, for a median: processes slow down and recover
+_MOST_STEPS: Final = 10  # most steps measured in a turn
+_FIRST: Final = 3  # first step measured: a delayed plan is steady then
+_MICROBATCHES: Final = 4  # micro-batches for each rank of a pipeline
 _AVERAGING: Final = (
     *("sync=blocking", "sync=overlapped", "zero=1", "staleness=1"),
     "gradients=powersgd",
@@ -205,7 +204,7 @@ _PIPELINES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """Of a model: equal units, each of so many linear layers with so many features."""
+    """Size of a synthetic model: ``units`` equal units of ``layers`` linear layers."""
 
     units: int
     layers: int
@@ -222,7 +221,7 @@ class _Size:
 
 @dataclass(frozen=True, slots=True)
 class _Parameters:
-    """Of a model: units that hold parameters like ``tensors``, by unit."""
+    """Parameters of a synthetic model, like ``tensors`` by unit."""
 
     tensors: tuple[tuple[Tensor, ...], ...]
     features: int = 16
@@ -230,7 +229,7 @@ class _Parameters:
 
     @classmethod
     def of(cls, chain: Chain) -> _Parameters:
-        """Return those of the first units of ``chain``, as many as are no more than 2**26."""
+        """Return the parameters of the first units of ``chain``, up to 2**26 in total."""
         seen: set[Tensor] = set()
         units: list[tuple[Tensor, ...]] = []
         count = 0
@@ -245,19 +244,19 @@ class _Parameters:
         return cls(tuple(units))
 
     def modules(self) -> list[nn.Module]:
-        """Return the units of a new model that holds such parameters."""
+        """Return the units of a new model with these parameters."""
         return [_Holder(own) for own in self.tensors]
 
 
 class _Holder(nn.Module):
-    """Adds up the parameters that it holds: their gradients are nearly all that is computed."""
+    """A unit that sums its parameters, so that nearly all computation is their gradients."""
 
     def __init__(self, like: Sequence[Tensor]) -> None:
         super().__init__()
         self._held = nn.ParameterList(nn.Parameter(torch.zeros_like(each)) for each in like)
 
     def forward(self, values: Tensor) -> Tensor:
-        """Return ``values`` [sample, feature], to whose first feature the sum is added."""
+        """Return ``values`` [sample, feature] with the sum added to the first feature."""
         if not self._held:
             return values
         total = torch.stack([each.sum() for each in self._held]).sum()
@@ -265,19 +264,19 @@ class _Holder(nn.Module):
 
 
 _MOST_PARAMETERS: Final = 2**26
-# Of pipelines: messages that are next to nothing, and such as those of small models.
+# Sizes for pipelines: with tiny messages, and with messages of small models.
 _STAGED: Final = (_Size(8, 1, 16), _Size(8, 1, 256, samples=64))
 
 
 def _measure_runtimes(
     chain: Chain, task: Task, network: Network, device: torch.device, steps: int
 ) -> tuple[float, float]:
-    """Time small models on all ranks, and return what software adds to what is projected.
+    """Time synthetic models on all ranks, and return the overheads missing in projections.
 
-    These are the seconds of each pass of a pipeline, and of each collective that averages
-    gradients: medians over schedules, and over ways to average. The optimizer is that of ``task``,
-    the parameters of one of the models are like those of its ``chain``. ``network`` is that between
-    the ranks, and adds nothing yet. In each turn no more than ``steps`` are measured. A collective.
+    Seconds per pass of a pipeline, and per gradient collective: medians over schedules, and over
+    data-parallel methods. The optimizer is ``task``'s; one model has the parameters of ``chain``.
+    ``network`` is the ranks' network without overheads. In each turn at most ``steps`` steps are
+    measured. A collective.
     """
     steps = min(steps, _MOST_STEPS)
     ranks = dist.get_world_size()
@@ -307,7 +306,7 @@ def _sides(
     kinds: Sequence[_Size | _Parameters],
     plans: Sequence[str],
 ) -> list[_Side]:
-    """Return a side for each model and plan, those of a model together."""
+    """Return a side for each model and plan, grouped by model."""
     parsed, groups = [ParallelPlan.parse(text) for text in plans], Groups()
     models = [_Model(task, kind, steps, device) for kind in kinds]
     meshes = [build_mesh(plan, device, groups) for plan in parsed]
@@ -323,7 +322,7 @@ class _Noise(ImageClassifier):
         self,
         samples: Samples,
         indices: NDArray[np.int64],
-        seed: int,  # noqa: ARG002 - the interface's, as the next
+        seed: int,  # noqa: ARG002 - the interface's, as below
         epoch: int,  # noqa: ARG002
     ) -> tuple[Tensor, ...]:
         """Return the vectors [batch, feature] with ``indices`` [batch]."""
@@ -339,7 +338,7 @@ class _Noise(ImageClassifier):
 
 
 class _Model:
-    """A small model: its chain, anew for each use, and its units as projections see them."""
+    """A synthetic model: a new chain for each use, and its unit table."""
 
     def __init__(
         self, task: Task, kind: _Size | _Parameters, steps: int, device: torch.device
@@ -356,17 +355,17 @@ class _Model:
 
     def times(self) -> UnitTimes:
         """Return the times of the units without parallelism; a collective."""
-        meet = partial(most_of_ranks, device=self._device)
+        meet = partial(max_over_ranks, device=self._device)
         (found,) = self._profiler.measure([self.kind.samples], steps=self.steps, meet=meet)
-        return mean_of_ranks(found, self._device)
+        return mean_over_ranks(found, self._device)
 
     def chain(self) -> Chain:
         """Build the model."""
         return chain_of(self.task, 0, self._build)
 
-    def _row(self, unit: Unit) -> unit_tables.Unit:
+    def _row(self, unit: Unit) -> unit_tables.UnitCounts:
         """Return the row of a unit table."""
-        return unit_tables.Unit(
+        return unit_tables.UnitCounts(
             unit.name,
             1.0,
             tuple(parameter_groups(unit)),
@@ -384,7 +383,7 @@ class _Model:
 
 
 class _Side:
-    """A small model in training under a plan, beside its projections."""
+    """A synthetic model in training under a plan, with its projections."""
 
     def __init__(self, model: _Model, plan: ParallelPlan, mesh: Mesh) -> None:
         self.model, self.plan, self._mesh = model, plan, mesh
@@ -404,9 +403,9 @@ class _Side:
 
     @property
     def added_each_s(self) -> float:
-        """Return by how much a step is longer than projected, for each pass or collective.
+        """Return the measured minus the projected step time, per pass or collective.
 
-        Of passes, those count that follow one another.
+        Only passes on the critical path count.
         """
         return statistics.median(self._added_s) / self._count
 
@@ -422,7 +421,7 @@ class _Side:
         )
         dist.barrier()
         steps_s = np.diff(begins_s[_FIRST:]).tolist()
-        measured_s = most_of_ranks(median_of_means(steps_s), self._mesh.device)
+        measured_s = max_over_ranks(median_of_means(steps_s), self._mesh.device)
         projected_s = self._projected_s(times, network)
         self._added_s.append(measured_s - projected_s)
         pipeline = self.plan.pp > 1

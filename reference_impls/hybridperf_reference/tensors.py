@@ -1,4 +1,4 @@
-"""Print which tensors the reference model of each task has, as ``tasks/tensors.toml`` holds it.
+"""Print the tensors of each task's reference model, the contents of ``tasks/tensors.toml``.
 
 ``python -m hybridperf_reference.tensors > suite/hybridperf/tasks/tensors.toml``
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from hybridperf.evidence.tensors import Tensors, tensors_of
+from hybridperf.rules.evidence import Tensors, tensors_of
 from hybridperf.tasks.registry import find_task, task_names
 from hybridperf_reference.engine.chain import Stage
 from hybridperf_reference.models import chain_of
@@ -27,7 +27,7 @@ _HEAD: Final = """\
 
 
 def reference_tensors(task: Task) -> Tensors:
-    """Return the summary of all tensors that the reference saves for ``task``."""
+    """Return the summary of all tensors in the reference's weights of ``task``."""
     with torch.device("meta"):
         state = Stage(chain_of(task, seed=0).units).state_dict()
     return tensors_of({name: tensor.shape for name, tensor in state.items()})

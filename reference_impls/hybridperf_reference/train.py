@@ -42,11 +42,11 @@ def main(build: Build | None = None) -> None:
                     trainer.train(run.training_data(block))
                     run.track(trainer.statistics())
                     trainer.evaluate(run.evaluation_data())
-                    run.report(lambda: _handed_over(trainer, mesh), trainer.save)
+                    run.report(lambda: _handover_weights(trainer, mesh), trainer.save)
 
 
-def _handed_over(trainer: Trainer, mesh: Mesh) -> dict[str, Tensor]:
-    """Return the weights that this rank hands over: one rank of each stage does."""
+def _handover_weights(trainer: Trainer, mesh: Mesh) -> dict[str, Tensor]:
+    """Return the weights that this rank hands over; one rank of each stage has any."""
     weights = trainer.weights()  # on every rank, since shards are gathered
     return weights if mesh.replica == 0 and mesh.tp_rank == 0 else {}
 

@@ -1,7 +1,7 @@
-"""Count what the units of a task's model cost: ``python -m hybridperf_reference.units TASK OUT``.
+"""Count the costs of a model's units: ``python -m hybridperf_reference.units TASK OUT``.
 
 ``TASK`` is the file of a task; its unit table is written to ``OUT``, a JSON file. Without them, the
-tables of all tasks of the suite are printed as ``projection/units.toml`` holds them:
+tables of all tasks of the suite are printed, the contents of ``projection/units.toml``:
 
 ``python -m hybridperf_reference.units > suite/hybridperf/projection/units.toml``
 """
@@ -25,7 +25,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from hybridperf.projection.units import Unit, UnitTable, unit_columns
+from hybridperf.projection.units import UnitCounts, UnitTable, unit_columns
 from hybridperf.tasks.registry import find_task, read_task, task_names
 from hybridperf_reference.engine.batchnorm import is_batch_norm
 from hybridperf_reference.engine.gradient_reducer import low_rank_elements
@@ -46,16 +46,16 @@ if TYPE_CHECKING:
 __all__ = ["main", "unit_table"]
 
 _HEAD: Final = """\
-# What the units of each task's model cost; `Unit` in units.py defines the columns. A range of
+# What the units of each task's model cost; `UnitCounts` in units.py defines the columns. A range of
 # numbers at the end of a name stands for as many equal units. Written by
 # python -m hybridperf_reference.units
 """
-_FEW, _MORE = 2, 6  # samples: counting the difference leaves out what does not grow with them
+_FEW, _MORE = 2, 6  # samples: their difference excludes what does not grow with the batch
 _ELEMENT_BYTES: Final = 4
 
 
 def unit_table(task: Task, build: Build | None = None) -> UnitTable:
-    """Count what each unit of the model of ``task`` costs, without computing or storing any of it.
+    """Count the costs of each unit of ``task``'s model, on the meta device.
 
     ``build`` overrides the task's family.
     """
@@ -70,7 +70,7 @@ def unit_table(task: Task, build: Build | None = None) -> UnitTable:
     for number, unit in enumerate(chain.units):
         parameters, output = list(unit.module.parameters()), boundaries[number + 1]
         units.append(
-            Unit(
+            UnitCounts(
                 unit.name,
                 forward_flops=flops[number],
                 parameter_groups=tuple(parameter_groups(unit)),
@@ -99,17 +99,16 @@ def unit_table(task: Task, build: Build | None = None) -> UnitTable:
 class _SplitLayers:
     """Elements at the layers of a unit that tensor parallelism splits, for one sample."""
 
-    outputs: int = 0  #: of row-parallel layers
-    outputs_again: int = 0  #: of them, those that a recomputation does not end before
-    inputs: int = 0  #: of column-parallel layers, or of row-parallel ones if there are no others
-    narrow_inputs: int = 0  #: of them, those that autocast has made narrow
+    outputs: int = 0  #: outputs of row-parallel layers
+    outputs_again: int = 0  #: outputs that a recomputation computes again
+    inputs: int = 0  #: inputs of column-parallel layers, or else of row-parallel layers
+    narrow_inputs: int = 0  #: inputs that autocast has converted to bf16 or fp16
 
 
 def _split_layers(chain: Chain) -> list[_SplitLayers]:
-    """Return what each unit of ``chain`` has at the layers that tensor parallelism splits.
+    """Return the elements at split layers of each unit of ``chain``.
 
-    They are computed under autocast, by tensors that have a device and no values, since autocast
-    passes over the meta device.
+    Computed under autocast with fake tensors, since autocast skips the meta device.
     """
     found = [_SplitLayers() for _ in chain.units]
     if not any(unit.split for unit in chain.units):
@@ -125,7 +124,7 @@ def _split_layers(chain: Chain) -> list[_SplitLayers]:
 
 
 def _without_values(module: nn.Module) -> nn.Module:
-    """Return a copy of ``module`` on the processor, of tensors as the current mode makes them."""
+    """Return a copy of ``module`` on the CPU, with tensors of the current mode."""
     memo: dict[int, Any] = {
         id(parameter): nn.Parameter(torch.empty_like(parameter, device="cpu"))
         for parameter in module.parameters()
@@ -135,14 +134,14 @@ def _without_values(module: nn.Module) -> nn.Module:
 
 
 class _CountSplitLayers(saved_tensors_hooks):
-    """Count what passes the layers that are split, in a forward pass of ``module``.
+    """Count the elements at split layers, in a forward pass of ``module``.
 
-    A recomputation ends once it has made all that is kept, so outputs are computed again if
-    anything is kept after them.
+    A recomputation ends with the last saved tensor, so outputs are computed again if a tensor is
+    saved after them.
     """
 
     def __init__(self, unit: model.Unit, module: nn.Module, counted: _SplitLayers) -> None:
-        self._counted, self._last = counted, 0  # outputs after which nothing is kept yet
+        self._counted, self._last = counted, 0  # outputs since the last saved tensor
         super().__init__(self._keep, lambda tensor: tensor)
         rows = unit.split.keys() - unit.columns
         for name in rows:
@@ -166,10 +165,10 @@ class _CountSplitLayers(saved_tensors_hooks):
 
 
 def _activations(chain: Chain, batch: int) -> list[int]:
-    """Return the bytes that each unit makes and that are kept for the backward pass of ``batch``.
+    """Return the bytes of each unit's saved activations for ``batch`` samples.
 
-    Storage that several operations keep counts once, in the unit that made it; parameters, buffers
-    and the model's inputs do not count. What the loss keeps counts in the last unit.
+    Storage that several operations save counts once, in the unit that made it; parameters, buffers
+    and the model's inputs do not count. Tensors saved by the loss count in the last unit.
     """
     held = [t for unit in chain.units for t in (*unit.module.parameters(), *unit.module.buffers())]
     maker = {_storage(tensor): -1 for tensor in held}  # number of a unit, by storage
@@ -200,15 +199,15 @@ def _activations(chain: Chain, batch: int) -> list[int]:
 
 
 def _storage(tensor: Tensor) -> int:
-    """Return what identifies the storage of ``tensor``, as long as it exists."""
+    """Return the identity of ``tensor``'s storage, while it exists."""
     return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 - meta tensors have no address
 
 
 class _FusedKernels(TorchFunctionMode):
-    """Have attention and dropout computed by one kernel each, as on accelerators.
+    """Compute attention and dropout by fused kernels, as on accelerators.
 
-    Attention then keeps no matrix [query, key], and dropout a mask of one byte for an element. On
-    the meta device torch would decompose both.
+    Attention then saves no matrix [query, key], and dropout a mask of one byte per element. On the
+    meta device torch would decompose both.
     """
 
     def __torch_function__(
@@ -237,7 +236,7 @@ def _dropout(values: Tensor, p: float, **_: bool) -> Tensor:
 
 
 def main(build: Build | None = None) -> None:
-    """Write the unit table of the task that the command line names, or print those of the suite.
+    """Write the unit table of the command line's task, or print all tables of the suite.
 
     ``build`` overrides the task's model family.
     """
@@ -266,8 +265,8 @@ def _print_tables() -> None:
     sys.stdout.write("\n".join(lines))
 
 
-def _rows(units: Sequence[Unit]) -> list[list[object]]:
-    """Return one row for each run of units that differ only in the number that ends their names."""
+def _rows(units: Sequence[UnitCounts]) -> list[list[object]]:
+    """Return a row for each run of units that differ only in the final number of their names."""
     runs = [[units[0]]]
     for last, unit in pairwise(units):
         prefix, _, number = last.name.rpartition(".")
@@ -280,8 +279,8 @@ def _rows(units: Sequence[Unit]) -> list[list[object]]:
     rows = []
     for run in runs:
         more = f"..{run[-1].name.rpartition('.')[2]}" if len(run) > 1 else ""
-        stated = [getattr(run[0], name) for name in unit_columns()[1:]]
-        rows.append([run[0].name + more, *stated])
+        values = [getattr(run[0], name) for name in unit_columns()[1:]]
+        rows.append([run[0].name + more, *values])
     return rows
 
 

@@ -9,11 +9,11 @@ import argparse
 from typing import Final
 
 from hybridperf.cli.printing import print_line
-from hybridperf.projection.comparisons import project_on
+from studies.curves.ratios import project_on
 
 PRECISION: Final = "bf16"
-BATCH: Final = 65_536  #: global: one that optimizers for large batches still learn from
-#: task -> most samples of a micro-batch; more are accumulated
+BATCH: Final = 65_536  #: global batch size that optimizers for large batches still converge with
+#: largest micro-batch by task; gradients of more samples are accumulated
 _SAMPLES: Final = {
     "resnet50/cluster": 128,
     "resnet152/cluster": 64,

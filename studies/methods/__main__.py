@@ -23,18 +23,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hybridperf.cli.printing import print_line
 from hybridperf.errors import ExitCode
 from hybridperf.log.package import find_results, read_result
-from hybridperf.score.interval import olympic_interval
-from hybridperf.score.olympic import fewest_runs, olympic_mean
 from hybridperf.score.score import score_result
-from hybridperf.score.welch import ratio_interval
+from hybridperf.score.statistics import fewest_runs, olympic_interval, olympic_mean, ratio_interval
 from hybridperf.system.describe import describe, entry_name, system_name
 from studies.plot import interval_chart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hybridperf.score.interval import Interval
     from hybridperf.score.score import ResultScore
+    from hybridperf.score.statistics import Interval
 
 __all__ = ["METHODS", "Method", "commands", "table"]
 

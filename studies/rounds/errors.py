@@ -1,4 +1,4 @@
-"""Summarise the errors of projected results, and what the worst of them have in common."""
+"""Summarise the errors of projected results, and traits of the worst decile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from studies.rounds.project import Projected
 
-__all__ = ["Summary", "Trait", "in_halves", "summarize", "traits_of_worst", "worst_decile"]
+__all__ = ["Summary", "Trait", "submitter_halves", "summarize", "traits_of_worst", "worst_decile"]
 
 _TENTH: Final = 0.1
 
@@ -24,19 +24,19 @@ class Summary:
     """Errors of several projected results; all are shares of the published throughput."""
 
     results: int
-    median: float  #: of the absolute errors
-    ninth_decile: float  #: nine of ten absolute errors are at most as large
-    worst_decile_mean: float  #: of the absolute errors of the worst tenth, at least of one result
-    bias: float  #: median of the errors with their signs: more than 0 if projected too fast
+    median: float  #: median absolute error
+    ninth_decile: float  #: 90th percentile of absolute errors
+    worst_decile_mean: float  #: mean absolute error of the worst tenth, of one result or more
+    bias: float  #: median signed error; positive if projected too fast
 
 
 @dataclass(frozen=True, slots=True)
 class Trait:
-    """What a part of the results have in common."""
+    """A property shared by part of the results."""
 
     words: str
-    of_worst: float  #: share of the worst decile that has it
-    of_others: float  #: share of all others that have it
+    of_worst: float  #: share of the worst decile with the trait
+    of_others: float  #: share of the remaining results with the trait
 
 
 def summarize(results: Sequence[Projected]) -> Summary | None:
@@ -60,10 +60,10 @@ def worst_decile(results: Sequence[Projected]) -> list[Projected]:
     return in_order[: max(1, len(in_order) - math.ceil((1 - _TENTH) * len(in_order)))]
 
 
-def in_halves(results: Sequence[Projected]) -> tuple[list[Projected], list[Projected]]:
-    """Return the results of every other submitter in the order of names, and all others.
+def submitter_halves(results: Sequence[Projected]) -> tuple[list[Projected], list[Projected]]:
+    """Return the results of every second submitter in the order of names, and the remaining ones.
 
-    What is fitted to one half shows by the errors of the other what to expect of others.
+    For cross-validation: a fit to one half is tested on the other.
     """
     names = sorted({each.result.submitter for each in results})
     first = set(names[::2])
@@ -72,7 +72,7 @@ def in_halves(results: Sequence[Projected]) -> tuple[list[Projected], list[Proje
 
 
 def traits_of_worst(results: Sequence[Projected]) -> list[Trait]:
-    """Return what is at least twice as frequent in the worst decile as in the others.
+    """Return the traits at least twice as frequent in the worst decile as elsewhere.
 
     The most frequent trait comes first.
     """
@@ -90,7 +90,7 @@ def _share(results: Sequence[Projected], has: Callable[[Projected], bool]) -> fl
 
 
 def _on_device(each: Projected) -> tuple[float, float]:
-    """Return the samples of a step on a device, of the result and of its base."""
+    """Return the samples per device and step, of the result and of its base."""
     one, base = each.result, each.base
     return one.batch_size / one.devices, base.batch_size / base.devices
 

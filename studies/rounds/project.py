@@ -5,15 +5,14 @@ A step of data parallelism on a device takes::
     t = b c + k l + r
 
 with b samples of the device in k micro-batches (gradient accumulation), c the seconds of a sample,
-l those that passes take beside their samples (kernels too small for the device, their launches),
-and r those of averaging gradients. The smallest system of a submitter, device and round gives c; r
-follows from the links of either system; l is that of each layer, by the device's generation, which
-``rounds.toml`` has.
+l the fixed overhead of the passes (small kernels and launches), and r the seconds of the gradient
+all-reduce. The smallest system of a submitter, device and round gives c; r follows from the links
+of either system; ``rounds.toml`` has l per layer, by the device's generation.
 
-Averaging is hierarchical: inside of each node, then among the devices of the same place on all
-nodes, each over its part of the node's adapters. It is not hidden behind the backward pass:
-optimizers that clip wait for all gradients, and kernels that add gradients up take memory
-bandwidth from those that make them.
+The all-reduce is hierarchical: inside of each node, then among the devices with the same local rank
+on all nodes, each over its share of the node's adapters. It is not hidden behind the backward pass:
+clipping waits for all gradients, and reduction kernels take memory bandwidth from the backward
+pass.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from hybridperf.projection.network import Group, all_reduce
+from hybridperf.projection.network import RankGroup, all_reduce
 from hybridperf.tasks.schema import build
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from studies.rounds.described import Links
+    from studies.rounds.links import Links
 
 __all__ = [
     "Benchmark",
@@ -43,34 +42,34 @@ __all__ = [
 ]
 
 _FILE: Final = Path(__file__).with_name("rounds.toml")
-#: of a step, least share of its samples: the base cannot have been as slow as assumed beside them
+#: least share of a step that depends on samples, if assumed overheads exceed the base's step
 _LEAST_SHARE: Final = 0.1
-_PASSES: Final = 3  #: by the time of a forward pass: a backward pass takes twice as long
+_PASSES: Final = 3  #: forward plus backward pass, in forward passes
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A benchmark whose results are projected."""
+    """A benchmark with projected results."""
 
     parameters: int
-    gradient_bytes: int  #: of one parameter
-    layers: int  #: with weights
+    gradient_bytes: int  #: bytes of a parameter's gradient
+    layers: int  #: number of layers with weights
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
     """A published result; names are untrusted text."""
 
-    edition: str  #: of the round, such as ``2.1``
+    edition: str  #: edition of the round, such as ``2.1``
     submitter: str
     system: str
     benchmark: str
-    device: str  #: as the catalogue names it, or else as described
+    device: str  #: name in the catalogue, or else in the description
     devices: int
     devices_per_node: int
     links: Links
-    batch_size: int  #: global
-    micro_batches: int  #: of a step, on each device
+    batch_size: int  #: global batch size
+    micro_batches: int  #: micro-batches of a step on each device
     samples_per_s: float  #: steady throughput
 
     @property
@@ -81,11 +80,11 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Projected:
-    """A published result, and what was projected for it."""
+    """A published result and its projection."""
 
     result: Published
     base: Published  #: the result of the maker's smallest system
-    samples_per_s: float  #: projected
+    samples_per_s: float  #: projected throughput
 
     @property
     def error(self) -> float:
@@ -94,9 +93,9 @@ class Projected:
 
 
 def project_rounds(results: Iterable[Published]) -> list[Projected]:
-    """Project all results that are larger than the smallest of their maker, device and round.
+    """Project all results larger than the smallest of their submitter, device and round.
 
-    Of several smallest ones, the fastest is the base. What a later round repeats is projected once.
+    The fastest of the smallest results is the base. Results repeated by later rounds count once.
     """
     groups: dict[tuple[str, ...], list[Published]] = {}
     for each in results:
@@ -112,16 +111,16 @@ def project_rounds(results: Iterable[Published]) -> list[Projected]:
 
 
 def averaging_s(message_bytes: float, devices: int, devices_per_node: int, links: Links) -> float:
-    """Return the seconds of averaging ``message_bytes`` of gradients over all ``devices``."""
+    """Return the seconds of an all-reduce of ``message_bytes`` over all ``devices``."""
     own = min(devices, devices_per_node)
     nodes = -(-devices // own)
-    inside = all_reduce(message_bytes, Group(own, own, links.inside))
-    between = all_reduce(message_bytes / own, Group(nodes, nodes, links.between))
+    inside = all_reduce(message_bytes, RankGroup(own, own, links.inside))
+    between = all_reduce(message_bytes / own, RankGroup(nodes, nodes, links.between))
     return inside.seconds + between.seconds
 
 
 def averaging_share(projected: Projected) -> float:
-    """Return the share of the projected step that averages gradients."""
+    """Return the share of the gradient all-reduce in the projected step."""
     result = projected.result
     return _averaging_s(result) * projected.samples_per_s / result.batch_size
 
@@ -162,13 +161,13 @@ def _fixed_s(result: Published) -> float:
 
 @functools.cache
 def projectable_benchmarks() -> Mapping[str, Benchmark]:
-    """Return the benchmarks whose results are projected, by name."""
+    """Return the benchmarks with projected results, by name."""
     rows = _table()["benchmark"].items()
     return {name: build(Benchmark, row, path=_FILE.name, at=name) for name, row in rows}
 
 
 def _layer_us() -> Mapping[str, float]:
-    """Return the microseconds of a layer's forward pass beside its samples, by accelerator."""
+    """Return the fixed microseconds of a layer's forward pass, by accelerator."""
     return cast("Mapping[str, float]", _table()["layer_us"])
 
 

@@ -1,4 +1,4 @@
-"""Take from published results what projecting their throughput needs."""
+"""Read the inputs of a throughput projection from published results."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.errors import UserError
 from hybridperf.findings import visible
 from hybridperf.log import keys
-from hybridperf.log.rounds import edition_of, read_package
+from hybridperf.log.package import edition_of, read_package
 from hybridperf.score.scaling import side_of
 from hybridperf.system.catalog import accelerators_per_node, find_accelerator
 from hybridperf.untrusted import COUNT_CAP, whole
-from studies.rounds.described import described_links
+from studies.rounds.links import links_of_description
 from studies.rounds.project import Published, projectable_benchmarks
 
 if TYPE_CHECKING:
@@ -22,26 +22,25 @@ if TYPE_CHECKING:
 
 __all__ = ["NotProjected", "is_projectable", "published_system"]
 
-#: steady over end-to-end throughput, or the reverse: more if evaluations were logged at other times
-#: than they were made
+#: largest ratio of steady and end-to-end throughput; larger if evaluations are logged late
 _MOST_APART: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class NotProjected:
-    """A result that is not projected, and why."""
+    """A result without a projection, and the reason."""
 
-    place: str  #: of its folder, safe to print
+    place: str  #: folder of the result, safe to print
     why: str
 
 
 def is_projectable(package: Package) -> bool:
-    """Tell whether ``package`` is a result of a round in a benchmark that is projected."""
+    """Return whether ``package`` is a round's result in a projectable benchmark."""
     return bool(edition_of(package)) and package.benchmark in projectable_benchmarks()
 
 
 def published_system(package: Package) -> Published | NotProjected:
-    """Read the published result ``package``: what it ran on, and its steady throughput."""
+    """Read system and steady throughput of the published result ``package``."""
     result = read_package(package)
     try:
         published = _published(result, side_of(result))
@@ -62,15 +61,15 @@ def _published(result: Result, side: Side) -> Published | str:
         return "not of the closed division, which fixes the model"
     if side.batch_size is None:
         return "no global batch size that all runs share"
-    steady = [run.steady for run in side.runs if run.steady is not None]
-    whole_runs = [run.end_to_end for run in side.runs if run.end_to_end > 0]
+    steady = [run.steady_samples_per_s for run in side.runs if run.steady_samples_per_s is not None]
+    whole_runs = [rate for run in side.runs if (rate := run.throughput_samples_per_s or 0) > 0]
     if len(steady) < len(side.runs) or not whole_runs:
         return "a run with fewer than two evaluations"
     samples_per_s = fmean(steady)
     if not 1 / _MOST_APART <= samples_per_s / fmean(whole_runs) <= _MOST_APART:
-        return "evaluations logged at other times than they were made"
-    stated = result.runs[0].log.value(keys.GRADIENT_ACCUMULATION_STEPS)
-    micro_batches = whole(stated, 1, COUNT_CAP) or 1
+        return "evaluations logged late"
+    logged = result.runs[0].log.value(keys.GRADIENT_ACCUMULATION_STEPS)
+    micro_batches = whole(logged, 1, COUNT_CAP) or 1
     if side.batch_size < micro_batches * side.devices.used:
         return "micro-batches smaller than the number of devices: not data parallelism alone"
     known = find_accelerator(side.hardware)
@@ -83,7 +82,7 @@ def _published(result: Result, side: Side) -> Published | str:
         device=visible(device),
         devices=side.devices.used,
         devices_per_node=per_node,
-        links=described_links(system, device, per_node),
+        links=links_of_description(system, device, per_node),
         batch_size=side.batch_size,
         micro_batches=micro_batches,
         samples_per_s=samples_per_s,
@@ -91,5 +90,5 @@ def _published(result: Result, side: Side) -> Published | str:
 
 
 def _is_closed(division: object) -> bool:
-    """Tell whether ``division``, as logs and descriptions spell it, is the closed one."""
+    """Return whether ``division``, in any spelling of logs and descriptions, is closed."""
     return isinstance(division, str) and division.strip(" /").casefold() in {"close", "closed"}

@@ -1,4 +1,4 @@
-"""Write projected beside published throughput as a text table."""
+"""Write projected and published throughput as a text table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.report.tables import percent
 from hybridperf.report.terminal import table_text, wrapped
 from studies.rounds.errors import (
-    in_halves,
+    submitter_halves,
     summarize,
     traits_of_worst,
     worst_decile,
@@ -28,8 +28,8 @@ _HEADS: Final = (
     *("submitter", "round", "from", "devices", "published/s", "projected/s", "error", "system"),
 )
 _KEEP: Final = (9, 8, 9, 9, 9, 9, 9, 9)  #: priorities of the columns, as `Metric.keep`
-_WIDE: Final = 120  #: characters from which names of systems are shown
-_CLASSES: Final = ((1, 16), (17, 128), (129, 1024), (1025, None))  #: of devices
+_WIDE: Final = 120  #: least width with names of systems
+_CLASSES: Final = ((1, 16), (17, 128), (129, 1024), (1025, None))  #: classes of numbers of devices
 _SIGNED: Final = "+.1%"
 
 
@@ -38,7 +38,7 @@ def round_projections_text(
 ) -> str:
     """Return tables of at most ``width`` characters by benchmark and device.
 
-    Below them stand summaries of the errors, and what the outliers have in common.
+    Followed by summaries of the errors, and traits of the outliers.
     """
     summaries = [
         (
@@ -53,7 +53,7 @@ def round_projections_text(
         if summary is not None
     ]
     heads = ("absolute error", "results", "median", "9 of 10", "worst tenth", "bias")
-    notes = [*_outliers(projected), *_explained(left_out)]
+    notes = [*_outliers(projected), *_notes(left_out)]
     return "\n".join(
         [
             *(line for part in _groups(projected) for line in _table(part, width)),
@@ -104,7 +104,7 @@ def _summaries(projected: Sequence[Projected]) -> Iterator[tuple[str, Summary | 
         ]
         name = f"{low} to {high} devices" if high else f"{low} devices or more"
         yield name, summarize(part)
-    for name, part in zip(("first", "second"), in_halves(projected), strict=True):
+    for name, part in zip(("first", "second"), submitter_halves(projected), strict=True):
         yield f"submitters, {name} half", summarize(part)
 
 
@@ -116,14 +116,14 @@ def _outliers(projected: Sequence[Projected]) -> Iterator[str]:
             f"v{each.result.edition}, {each.error:+.0%}"
         )
     traits = [
-        f"{trait.words} ({trait.of_worst:.0%}, {trait.of_others:.0%} of the others)"
+        f"{trait.words} ({trait.of_worst:.0%}, {trait.of_others:.0%} of the rest)"
         for trait in traits_of_worst(projected)
     ]
     if traits:
-        yield f"what the worst tenth has in common: {'; '.join(traits)}"
+        yield f"traits of the worst tenth: {'; '.join(traits)}"
 
 
-def _explained(left_out: Sequence[NotProjected]) -> Iterator[str]:
+def _notes(left_out: Sequence[NotProjected]) -> Iterator[str]:
     yield (
         "throughput: steady, from the first evaluation to the last; projected from the smallest "
         "system of the same submitter, device and round (column from: its devices)"

@@ -1,12 +1,12 @@
-"""Measure how long a step takes over slow links, by method, and publish it.
+"""Measure step times over slow links by method, and publish them.
 
     python -m studies.slow_links run --seconds 240
     python -m studies.slow_links publish
 
-The first command measures what ``blocks.jsonl`` lacks, alternating between methods and rates, until
-its time is over, and can be given again. It needs Linux, root, and a machine that does nothing
-else. The second one writes ``tables.md`` and ``steps.svg``; ``--evidence`` is the submission of
-``studies.methods``, which says how many samples each method needs.
+The first command measures the blocks missing in ``blocks.jsonl``, alternating between methods and
+rates, until its time is over; repeat it to continue. It needs Linux, root, and an idle machine. The
+second command writes ``tables.md`` and ``steps.svg``; ``--evidence`` is the submission of
+``studies.methods``, with the samples to target of each method.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from studies.slow_links.blocks import (
     add_link,
     add_profile,
     add_record,
-    ranks_profiled,
+    profiled_ranks,
     read_links,
     read_profiles,
     read_records,
 )
 from studies.slow_links.projection import (
-    ladder,
+    projected_plans,
     projections,
     unlimited_mbit_per_s,
 )
@@ -70,12 +70,12 @@ __all__ = ["RESULTS", "World", "measure", "missing"]
 RESULTS: Final = Path(__file__).with_name("blocks.jsonl")
 _TRANSFER_BYTES: Final = (2**12, 2**15, 2**17, 2**18, 2**20, 2**22)
 _PROFILED_STEPS: Final = 25
-_BLOCK_S: Final = 0.5  # so long shall a block of steps take
+_BLOCK_S: Final = 0.5  # intended seconds of a block of steps
 _FEWEST_EPOCHS, _MOST_EPOCHS = 3, 16  # of four steps
 
 
 class World:
-    """Ranks that wait for orders, half of them at each end of ``link``."""
+    """Ranks that wait for orders, half at each end of ``link``."""
 
     def __init__(self, link: ShapedLink, task: str, ranks: int, keys: Sequence[str]) -> None:
         self._link, self._task, self._ranks, self._keys = link, task, ranks, keys
@@ -121,7 +121,7 @@ class World:
         """Return the next line of each rank.
 
         Raises:
-            RuntimeError: if one ended, with what it printed.
+            RuntimeError: if a rank ended, with its output.
         """
         lines = []
         for process, errors in zip(self._processes, self._errors, strict=True):
@@ -133,14 +133,14 @@ class World:
         return lines
 
     def processor_s(self) -> float:
-        """Return the processor time that the ranks have taken so far."""
+        """Return the processor time of the ranks."""
         taken = [psutil.Process(process.pid).cpu_times() for process in self._processes]
         return sum(each.user + each.system for each in taken)
 
     def order(self, key: str, how_much: object) -> dict[str, Any]:
-        """Have the method ``key`` train so many epochs, or measure what it names.
+        """Order training by method ``key``, or a measurement.
 
-        Returns rank 0's answer, with what both ends sent.
+        Returns rank 0's answer, with both ends' sent bytes.
         """
         for process in self._processes:
             assert process.stdin is not None
@@ -153,7 +153,7 @@ class World:
 
 
 def measure(results: Path, tasks: Sequence[str], seconds: float) -> bool:
-    """Measure until ``seconds`` are over; return whether nothing is missing any more."""
+    """Measure for ``seconds``; return whether all blocks are measured."""
     stop_s = time.monotonic() + seconds
     for task in tasks:
         places = list(missing(results, task))
@@ -162,10 +162,8 @@ def measure(results: Path, tasks: Sequence[str], seconds: float) -> bool:
     return True
 
 
-def _beside_others(
-    worlds: Collection[World], block: Callable[[], dict[str, Any]]
-) -> dict[str, Any]:
-    """Return what ``block`` returns, with the number of processors that others kept busy."""
+def _measure_load(worlds: Collection[World], block: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the result of ``block``, with the number of processors busy with others."""
     start_s, busy_s = time.monotonic(), _busy_s() - sum(w.processor_s() for w in worlds)
     found = block()
     others_s = _busy_s() - sum(w.processor_s() for w in worlds) - busy_s
@@ -179,7 +177,7 @@ def _busy_s() -> float:
 
 
 def missing(results: Path, task: str) -> Iterator[tuple[str, float, str, int]]:
-    """Yield what ``results`` does not have, in turns: every second repetition goes backwards."""
+    """Yield the blocks missing in ``results``; every second repetition is in reverse order."""
     done = {record.place for record in read_records(results)}
     for repetition in range(REPETITIONS):
         turn = [(task, rate, each.key, repetition) for rate in RATES_MBIT_PER_S for each in METHODS]
@@ -187,7 +185,7 @@ def missing(results: Path, task: str) -> Iterator[tuple[str, float, str, int]]:
 
 
 def _measure_links(results: Path, link: ShapedLink, world: World) -> None:
-    """Measure what the link does at each rate that ``results`` does not have yet."""
+    """Measure the link at each rate missing in ``results``."""
     for rate in (each for each in RATES_MBIT_PER_S if each not in read_links(results)):
         shape = LinkShape.of_rate(rate * 1e6) if rate else None
         link.shape(shape)
@@ -203,12 +201,12 @@ def _measure_links(results: Path, link: ShapedLink, world: World) -> None:
 def _measure_profiles(
     results: Path, link: ShapedLink, worlds: Mapping[int, World], task: str, repetition: int
 ) -> None:
-    """Measure what ``results`` does not have of the profiles of a repetition of ``task``.
+    """Measure the profiles of a repetition of ``task`` missing in ``results``.
 
-    There is one of each number of ranks, since those that share a processor take turns on it. What
-    of averages is work is measured at each rate, where no ranks share one.
+    One for each number of ranks, since ranks may share a processor. The averaging work is measured
+    at each rate, where no ranks share a processor.
     """
-    for ranks in worlds.keys() - ranks_profiled(results, task, repetition):
+    for ranks in worlds.keys() - profiled_ranks(results, task, repetition):
         if ranks == len(ADDRESSES):
             for rate in RATES_MBIT_PER_S:
                 link.shape(LinkShape.of_rate(rate * 1e6) if rate else None)
@@ -232,7 +230,7 @@ def _measure_task(
             for count in sorted(set(ranks.values()))
         }
         for world in worlds.values():
-            world.answers()  # that they are ready
+            world.answers()  # ready
         _measure_links(results, link, worlds[len(ADDRESSES)])
         link.shape(None)
         first = {key: worlds[count].order(key, _FEWEST_EPOCHS) for key, count in ranks.items()}
@@ -245,7 +243,7 @@ def _measure_task(
             expected_s += first[key]["counted_bytes"] * 8 / (rate * 1e6) if rate else 0.0
             epochs = min(max(round(_BLOCK_S / expected_s / 4), _FEWEST_EPOCHS), _MOST_EPOCHS)
             train = functools.partial(worlds[ranks[key]].order, key, epochs)
-            found = _beside_others(worlds.values(), train)
+            found = _measure_load(worlds.values(), train)
             add_record(results, Record(task, rate, key, repetition, **found))
     return True
 
@@ -259,7 +257,7 @@ def publish(results: Path, evidence: Path, out: Path) -> None:
         "# Slow links: tables\n\nGenerated by `python -m studies.slow_links publish`.",
         tables(records, evidence, unlimited),
         projections(records, profiles, links),
-        ladder(profiles, links),
+        projected_plans(profiles, links),
     )
     (out / "tables.md").write_text("\n\n".join(parts) + "\n")
     (out / "steps.svg").write_text(_chart(records, unlimited) + "\n")
@@ -286,7 +284,7 @@ def _main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("action", choices=("run", "publish"))
     parser.add_argument("--results", type=Path, default=RESULTS, help="file of JSON lines")
-    parser.add_argument("--seconds", type=float, default=240, help="stop measuring after so many")
+    parser.add_argument("--seconds", type=float, default=240, help="limit of measuring time")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
     parser.add_argument("--evidence", type=Path, default=Path("submissions"), help="methods' runs")
     parser.add_argument("--out", type=Path, default=RESULTS.parent, help="folder of the pages")
@@ -295,14 +293,14 @@ def _main() -> int:
         publish(options.results, options.evidence, options.out)
         return ExitCode.OK
     if reason := why_no_shaped_link():
-        print_line(f"no slow link can be made here: {reason}")
+        print_line(f"no slow links on this machine: {reason}")
         return ExitCode.ENVIRONMENT
     try:
         done = measure(options.results, options.tasks, options.seconds)
     except KeyboardInterrupt:
-        print_line("stopped: the same command goes on")
+        print_line("stopped: the same command resumes")
         return ExitCode.INTERRUPTED
-    print_line("all is measured" if done else "more is missing: give the command again")
+    print_line("complete" if done else "incomplete: repeat the command")
     return ExitCode.OK
 
 

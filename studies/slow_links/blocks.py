@@ -1,4 +1,4 @@
-"""What is measured over slow links, as ``blocks.toml`` says, and the records of it."""
+"""Methods, rates and tasks of ``blocks.toml``, and the records of blocks over slow links."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 __all__ = [
     "AVERAGING_WORK",
     "COMPARISONS",
-    "LADDER",
     "METHODS",
     "PROFILE",
+    "PROJECTED_PLANS",
     "RATES_MBIT_PER_S",
     "REPETITIONS",
     "TASKS",
     "TRANSFERS",
     "Comparison",
+    "ProjectedPlan",
     "Record",
-    "Rung",
     "SlowLinkMethod",
     "add_averaging_work",
     "add_link",
     "add_profile",
     "add_record",
-    "ranks_profiled",
+    "profiled_ranks",
     "read_links",
     "read_profiles",
     "read_records",
@@ -45,12 +45,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SlowLinkMethod:
-    """A way to train over the link."""
+    """A training method over the link."""
 
     key: str
     name: str
     plan: str
-    converges_as: str  #: key of the method of ``methods.toml`` that needs as many samples
+    converges_as: str  #: key of the method in ``methods.toml`` with the same convergence
 
     @property
     def ranks(self) -> int:
@@ -68,8 +68,8 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
-    """A plan that is only projected."""
+class ProjectedPlan:
+    """A plan that is projected, not measured."""
 
     name: str
     plan: str
@@ -79,13 +79,13 @@ _TABLE: Final = tomllib.loads(Path(__file__).with_name("blocks.toml").read_text(
 TASKS: Final[tuple[str, ...]] = tuple(_TABLE["tasks"])
 RATES_MBIT_PER_S: Final[tuple[float, ...]] = tuple(_TABLE["rates_mbit_per_s"])  #: 0: not limited
 REPETITIONS: Final[int] = _TABLE["repetitions"]
-TRANSFERS: Final = ("all_reduce", "send")  #: in place of a method: how long one takes
-PROFILE: Final = "profile"  #: in place of a method: one of so many steps
-AVERAGING_WORK: Final = "averaging_work"  #: in place of a method: that of `Profile`
-#: of a step of a laptop task, by runtime; FSDP gathers and scatters each unit
+TRANSFERS: Final = ("all_reduce", "send")  #: in place of a method: kinds of transfers to time
+PROFILE: Final = "profile"  #: in place of a method: a profile of the given steps
+AVERAGING_WORK: Final = "averaging_work"  #: in place of a method: `Profile.averaging_work`
+#: collectives of a laptop task's step, by runtime; FSDP gathers and scatters each unit
 _COLLECTIVES: Final = {"blocking": 1, "overlapped": 2, "reducer": 1, "powersgd": 2, "sharded": 0}
 METHODS: Final = tuple(SlowLinkMethod(**each) for each in _TABLE["methods"])
-LADDER: Final = tuple(Rung(**each) for each in _TABLE["ladder"])
+PROJECTED_PLANS: Final = tuple(ProjectedPlan(**each) for each in _TABLE["ladder"])
 COMPARISONS: Final = tuple(Comparison(**each) for each in _TABLE["comparisons"])
 
 
@@ -99,19 +99,19 @@ class Record:
     repetition: int
     steps: int
     step_s: float  #: mean of the steps after the warm-up
-    input_s: float  #: of it reading samples, on the rank that takes longest
-    sent_bytes: tuple[int, int]  #: a step, by each end, as its interface counts them
-    counted_bytes: int  #: a step, by an end, as the method has them, without headers
-    others: float  #: processors that other processes, or the kernel, kept busy meanwhile
+    input_s: float  #: seconds of reading samples, on the slowest rank
+    sent_bytes: tuple[int, int]  #: bytes per step on each end's interface
+    counted_bytes: int  #: bytes per step of an end's messages, without headers
+    others: float  #: mean number of processors busy with other processes or the kernel
 
     @property
     def place(self) -> tuple[str, float, str, int]:
-        """Return what no two records share."""
+        """Return the key of the record."""
         return self.task, self.rate_mbit_per_s, self.method, self.repetition
 
 
 def read_records(path: Path) -> list[Record]:
-    """Return the records in a file of JSON lines; none where there is no file."""
+    """Return the records in a file of JSON lines; none without the file."""
     return [
         Record(**each | {"sent_bytes": tuple(each["sent_bytes"])})
         for each in _lines(path)
@@ -120,9 +120,9 @@ def read_records(path: Path) -> list[Record]:
 
 
 def read_profiles(path: Path) -> dict[tuple[str, int, float], list[Profile]]:
-    """Return the profiles that the file has, by task, number of ranks and rate.
+    """Return the file's profiles by task, number of ranks and rate.
 
-    There is one of each repetition, with what averages take of its passes at that rate.
+    One per repetition, with the averaging work at that rate.
     """
     lines, found = _lines(path), defaultdict[tuple[str, int, float], list[Profile]](list)
     shares = {
@@ -131,7 +131,7 @@ def read_profiles(path: Path) -> dict[tuple[str, int, float], list[Profile]]:
         if AVERAGING_WORK in line
     }
     for line in (each for each in lines if PROFILE in each):
-        profile = Profile.from_table(_as_read_now(line[PROFILE]))
+        profile = Profile.from_table(_convert_profile(line[PROFILE]))
         for (turn, rate), share in shares.items():
             if turn == _turn(line):
                 own = replace(profile, averaging_work=share)
@@ -139,12 +139,12 @@ def read_profiles(path: Path) -> dict[tuple[str, int, float], list[Profile]]:
     return dict(found)
 
 
-def _as_read_now(profile: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recorded profile without what profiles no longer have.
+def _convert_profile(profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert a recorded profile to the present format.
 
-    They had times of codecs, the processor's seconds of each message, by how much contiguous
-    parameters make passes longer, and what each runtime adds to a step, a unit, a parameter and a
-    byte that it averages. Medians over runtimes are what is now measured of all.
+    Old profiles have times of codecs, processor seconds of messages, the slowdown by contiguous
+    parameters, and overheads of each runtime per step, unit, parameter and byte; the present format
+    has medians over runtimes.
     """
     if "runtimes" not in profile:
         return dict(profile)
@@ -171,8 +171,8 @@ def _as_read_now(profile: Mapping[str, Any]) -> dict[str, Any]:
     return left | both | {"transfers": transfers}
 
 
-def ranks_profiled(path: Path, task: str, repetition: int) -> set[int]:
-    """Return of how many ranks the file has profiles of ``task`` in ``repetition``."""
+def profiled_ranks(path: Path, task: str, repetition: int) -> set[int]:
+    """Return the numbers of ranks with a profile of ``task`` in ``repetition``."""
     lines = (line for line in _lines(path) if PROFILE in line)
     return {line[PROFILE]["ranks"] for line in lines if _turn(line) == (task, repetition)}
 
@@ -201,14 +201,14 @@ def add_link(
 
 
 def add_profile(path: Path, task: str, repetition: int, profile: Mapping[str, object]) -> None:
-    """Append a profile of ``task``, as `Profile.as_table` states it, to the file at ``path``."""
+    """Append a profile of ``task``, from `Profile.as_table`, to the file at ``path``."""
     _add(path, {"task": task, "repetition": repetition, PROFILE: profile})
 
 
 def add_averaging_work(
     path: Path, task: str, repetition: int, rate_mbit_per_s: float, share: float
 ) -> None:
-    """Append that of ``task`` at a rate, which takes the place of its profiles', to the file."""
+    """Append the averaging work of ``task`` at a rate, which replaces the profiles' value."""
     line = {"task": task, "repetition": repetition, "rate_mbit_per_s": rate_mbit_per_s}
     _add(path, line | {AVERAGING_WORK: share})
 

@@ -1,7 +1,7 @@
-"""What is projected for the methods over slow links, beside what was measured.
+"""Projected and measured steps of the methods over slow links.
 
-Nothing is fitted to the steps that are projected: the task is profiled, and the link at each rate
-measured by all-reduces and messages, by the same ranks.
+Nothing is fitted to the projected steps: the same ranks profile the task, and measure the link at
+each rate by all-reduces and messages.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hybridperf.plan import ParallelPlan
 from hybridperf.plan.fields import FIELDS
-from hybridperf.projection.network import Link, Network
+from hybridperf.projection.network import Network, NetworkLink
 from hybridperf.projection.profile import fit_line
 from hybridperf.projection.search import Work
 from hybridperf.projection.simulate import simulated_steps
 from hybridperf.projection.units import load_units
 from hybridperf.tasks.registry import find_task
-from studies.slow_links.blocks import COMPARISONS, LADDER, METHODS
+from studies.slow_links.blocks import COMPARISONS, METHODS, PROJECTED_PLANS
 from studies.slow_links.shaped_link import ADDRESSES, LinkShape
 from studies.slow_links.tables import (
     CLEARLY,
@@ -43,31 +43,31 @@ if TYPE_CHECKING:
 MeasuredLinks: TypeAlias = "Mapping[float, Mapping[str, Sequence[tuple[int, float]]]]"
 #: bytes and seconds of all-reduces and messages, by rate
 Profiles: TypeAlias = "Mapping[tuple[str, int, float], Sequence[Profile]]"
-#: one of each repetition, by task, number of ranks and rate
+#: profiles of all repetitions, by task, number of ranks and rate
 
 __all__ = [
     "MeasuredLinks",
     "Profiles",
-    "ladder",
     "network",
+    "projected_plans",
     "projected_step_s",
     "projections",
     "unlimited_mbit_per_s",
 ]
 
-_BURSTS: Final = 4  # of so many and more are the messages to which a link is fitted
-_PAYLOAD_SHARE: Final = 1448 / 1514  # of a packet
-_COMMUNICATION_BOUND: Final = 0.5  # share of a step in which the link is busy
+_BURSTS: Final = 4  # least size of messages in the fit of a link, in bursts
+_PAYLOAD_SHARE: Final = 1448 / 1514  # payload of a packet
+_COMMUNICATION_BOUND: Final = 0.5  # least share of a step with a busy link
 
 
 def network(profile: Profile, rate_mbit_per_s: float, ranks: int, links: MeasuredLinks) -> Network:
-    """Return two machines, each with half of ``ranks``, joined by a link of this rate; 0: any.
+    """Return the network of two machines with half of ``ranks`` each and a link of this rate.
 
-    Inside a machine it is that which nothing limits.
+    Rate 0 means no limit, as inside a machine.
     """
     own, measured = ranks // len(ADDRESSES), profile.network()
     (inside, inside_ring), (between, ring) = (
-        _fitted(rate, links[rate]) for rate in (0.0, rate_mbit_per_s)
+        _fit_links(rate, links[rate]) for rate in (0.0, rate_mbit_per_s)
     )
     return replace(
         measured,
@@ -79,17 +79,17 @@ def network(profile: Profile, rate_mbit_per_s: float, ranks: int, links: Measure
     )
 
 
-def _fitted(
+def _fit_links(
     rate_mbit_per_s: float, transfers: Mapping[str, Sequence[tuple[int, float]]]
-) -> tuple[Link, Link]:
-    """Return the link of messages, and that of a ring's steps, as measured with no burst left."""
+) -> tuple[NetworkLink, NetworkLink]:
+    """Return the links of messages and of a ring's steps, for an empty token bucket."""
     burst_bytes = burst_s = 0.0
     if rate_mbit_per_s:
         shape = LinkShape.of_rate(rate_mbit_per_s * 1e6)
         burst_bytes = shape.burst_bytes * _PAYLOAD_SHARE
         burst_s = shape.burst_bytes / shape.bytes_per_s
-    # While a message is on its way back, the bucket of the other direction fills again: each one
-    # begins with a burst. All-reduces, which send in both directions all the time, leave it empty.
+    # While a message returns, the bucket of the other direction refills: each message begins with
+    # a burst. All-reduces send in both directions all the time, so buckets stay empty.
     saved_s = {"send": burst_s, "all_reduce": 0.0}
     fitted = {
         kind: fit_line(
@@ -100,14 +100,14 @@ def _fitted(
     (send_s, send_byte_s), (ring_s, ring_byte_s) = fitted["send"], fitted["all_reduce"]
     # An all-reduce of two ranks has two steps, and each rank sends all bytes once.
     return (
-        Link(send_s, 1 / send_byte_s),
-        Link(ring_s / 2, 1 / ring_byte_s),
+        NetworkLink(send_s, 1 / send_byte_s),
+        NetworkLink(ring_s / 2, 1 / ring_byte_s),
     )
 
 
 def unlimited_mbit_per_s(links: MeasuredLinks) -> float:
-    """Return the rate of all-reduces over the link that nothing limits."""
-    return _fitted(0.0, links[0.0])[1].bytes_per_s * 8e-6
+    """Return the rate of all-reduces over the unlimited link."""
+    return _fit_links(0.0, links[0.0])[1].bytes_per_s * 8e-6
 
 
 def projected_step_s(
@@ -118,18 +118,17 @@ def projected_step_s(
     links: MeasuredLinks,
     steps: int,
 ) -> float:
-    """Return the seconds that are projected from ``profile`` for a block of ``steps``, over these.
+    """Return the projected mean step time of a block of ``steps``, from ``profile``.
 
-    As in a measured block, its first step finds an empty pipeline, and nothing is under way after
-    its last one. ``input_s`` are the seconds of reading the samples of a step. The stages of a
-    replica that share a processor do what one rank would do that has all of their work: while one
-    waits, another one computes.
+    As in a measured block, the pipeline is empty before the first step and after the last.
+    ``input_s`` is the reading time of a step's samples. Stages of a replica that share a processor
+    are projected as one rank with their work: while one stage waits, another computes.
     """
     plan, stretch = ParallelPlan.parse(method.plan), 1.0
     if plan.ranks > len(ADDRESSES):
         plan, stretch = _as_one_rank(plan, profile, input_s)
     between = network(profile, rate_mbit_per_s, plan.ranks, links)
-    found = _projected(plan, profile, between, input_s, stretch, with_timeline=True)
+    found = _project(plan, profile, between, input_s, stretch, with_timeline=True)
     assert found.timeline is not None, "asked for"
     simulated, _ = simulated_steps(plan)
     return (found.timeline.makespan_s + (steps - len(simulated)) * found.step_s) / steps
@@ -138,43 +137,43 @@ def projected_step_s(
 def _as_one_rank(
     plan: ParallelPlan, profile: Profile, input_s: float
 ) -> tuple[ParallelPlan, float]:
-    """Return ``plan`` without its pipelines, and by how much longer its units then take."""
+    """Return ``plan`` without its pipelines, and the stretch of its units."""
     whole = replace(plan, pp=1, schedule=None, flush=FIELDS["flush"].default)
-    free, measured = Link(0.0, 1e15), profile.network()
+    free, measured = NetworkLink(0.0, 1e15), profile.network()
     alone = Network(plan.pp, free, free, pass_s=measured.pass_s, bucket_s=measured.bucket_s)
-    together = max(1, profile.ranks // len(ADDRESSES))  # took turns on a processor in the profile
-    work_s = sum(_projected(plan, profile, alone, input_s).busy_s) / together
-    # A message from one rank of a processor to another keeps it busy all the time.
+    together = max(1, profile.ranks // len(ADDRESSES))  # ranks on one processor in the profile
+    work_s = sum(_project(plan, profile, alone, input_s).busy_s) / together
+    # A message between two ranks of a processor occupies it all the time.
     work_s += 2 * plan.microbatches * (plan.pp - 1) * measured.inside.latency_s
     one_s, two_s = (
-        sum(_projected(whole, profile, alone, input_s, stretch).busy_s) for stretch in (1.0, 2.0)
+        sum(_project(whole, profile, alone, input_s, stretch).busy_s) for stretch in (1.0, 2.0)
     )
     return whole, 1 + (work_s - one_s) / (two_s - one_s)
 
 
-def ladder(profiles: Profiles, links: MeasuredLinks) -> str:
-    """Return a table of steps projected for two machines of two devices each, in Markdown.
+def projected_plans(profiles: Profiles, links: MeasuredLinks) -> str:
+    """Return a table of projected steps on two machines of two devices each, in Markdown.
 
-    It states medians over the profiles of a task.
+    Medians over the profiles of a task.
     """
     rates = sorted(links, key=lambda rate: -(rate or math.inf))
     rows = [("task", "method", *map(rate_name, rates))]
     for task in dict.fromkeys(task for task, *_ in profiles):
-        for rung in LADDER:
-            plan = ParallelPlan.parse(rung.plan)
+        for each in PROJECTED_PLANS:
+            plan = ParallelPlan.parse(each.plan)
             steps_s = (
                 statistics.median(
-                    _projected(plan, own, network(own, rate, plan.ranks, links), 0.0).step_s
+                    _project(plan, own, network(own, rate, plan.ranks, links), 0.0).step_s
                     for own in profiles[task, len(ADDRESSES), rate]
                 )
                 for rate in rates
             )
             cells = (three_digits(each * 1e3) for each in steps_s)
-            rows.append((task, f"{rung.name} (`{rung.plan}`)", *cells))
+            rows.append((task, f"{each.name} (`{each.plan}`)", *cells))
     return markdown(rows)
 
 
-def _projected(
+def _project(
     plan: ParallelPlan,
     profile: Profile,
     between: Network,
@@ -183,11 +182,11 @@ def _projected(
     *,
     with_timeline: bool = False,
 ) -> Projection:
-    profile = replace(profile, input_s=0.0, target_s=0.0)  # those of a step are given
+    profile = replace(profile, input_s=0.0, target_s=0.0)  # ``input_s`` has them
     return Work.of_task(
         find_task(profile.task),
         load_units(profile.task),
-        lambda size: _stretched(profile.times(size), stretch, input_s / plan.microbatches),
+        lambda size: _stretch(profile.times(size), stretch, input_s / plan.microbatches),
         replace(between, pass_s=stretch * between.pass_s),
     ).project(plan, with_timeline=with_timeline)
 
@@ -197,17 +196,17 @@ def projections(
     profiles: Profiles,
     links: MeasuredLinks,
 ) -> str:
-    """Return tables in Markdown: each step measured and projected, and where methods are equal.
+    """Return tables in Markdown: measured and projected step times, and crossovers.
 
-    Both are medians: of the blocks, and of what is projected from each profile. Ratios of methods
-    are, too, so that what both take longer in one repetition counts for neither of them.
+    Medians over blocks, and over projections from each profile. Ratios are medians of ratios
+    within a repetition, so that its load cancels.
     """
     methods = {method.key: method for method in METHODS}
     measured: dict[tuple[str, float, str], list[Record]] = defaultdict(list)
     for record in records:
         if (record.task, methods[record.method].ranks, record.rate_mbit_per_s) in profiles:
             measured[record.task, record.rate_mbit_per_s, record.method].append(record)
-    found_s: dict[tuple[str, float, str], list[float]] = {}  # one from each profile
+    found_s: dict[tuple[str, float, str], list[float]] = {}  # projections by profile
     measured_s: dict[tuple[str, float, str], float] = {}
     bound, errors = [], []
     rows: list[tuple[str, ...]] = [
@@ -255,7 +254,7 @@ def _crossover_table(
     most_mbit_per_s: float,
 ) -> str:
     rows: list[tuple[str, ...]] = [
-        ("task", "equal at, Mbit/s", "measured", "projected", "one over the other", "ranges apart")
+        ("task", "crossover, Mbit/s", "measured", "projected", "ratio", "distance of ranges")
     ]
     for task in dict.fromkeys(task for task, _, _ in projected_s):
         for comparison in COMPARISONS:
@@ -267,7 +266,7 @@ def _crossover_table(
             }
             measured = measured_ratios(records, task, comparison)
             found = [crossovers(measured, most_mbit_per_s)]
-            # A projection has no noise: it says which is faster however close they are.
+            # A projection has no noise: any difference counts.
             clearly = 1.0 if found[0] else CLEARLY
             found.append(crossovers(projected, most_mbit_per_s, clearly))
             if not any(found):
@@ -281,7 +280,7 @@ def _crossover_table(
     return markdown(rows)
 
 
-def _stretched(times: UnitTimes, stretch: float, input_s: float) -> UnitTimes:
+def _stretch(times: UnitTimes, stretch: float, input_s: float) -> UnitTimes:
     """Return ``times`` multiplied by ``stretch``, with ``input_s`` before the first unit."""
     first, *others = times.forward_s
 

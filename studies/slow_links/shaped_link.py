@@ -1,7 +1,7 @@
-"""Two network namespaces joined by one link whose rate is limited by Linux's token bucket filter.
+"""Two network namespaces joined by a link whose rate a token bucket filter of Linux limits.
 
-For measurements over a slow network on one machine: what processes of one namespace send each other
-goes through its loopback interface, and only what they send to the other namespace is slowed down.
+For measurements over a slow network on one machine: traffic within a namespace uses its loopback
+interface, and only traffic between the namespaces is limited.
 Sources: network_namespaces(7), veth(4), tc-tbf(8).
 """
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ADDRESSES", "INTERFACE", "LinkShape", "ShapedLink", "why_no_shaped_link"]
 
-INTERFACE: Final = "link0"  #: in both namespaces
-ADDRESSES: Final = ("10.77.0.1", "10.77.0.2")  #: of the two ends
-_QUEUE_BYTES: Final = 16 * 2**20  # more than sockets buffer, so that no packet is dropped
+INTERFACE: Final = "link0"  #: name of the interface in both namespaces
+ADDRESSES: Final = ("10.77.0.1", "10.77.0.2")  #: addresses of the two ends
+_QUEUE_BYTES: Final = 16 * 2**20  # larger than socket buffers, so that no packet is dropped
 _TOOLS: Final = ("ip", "nsenter", "sysctl", "tc", "unshare")
 
 
@@ -30,7 +30,7 @@ _TOOLS: Final = ("ip", "nsenter", "sysctl", "tc", "unshare")
 class LinkShape:
     """A token bucket: ``burst_bytes`` pass at full speed, then ``bytes_per_s``; idling refills it.
 
-    Bytes are those on the wire: each packet of at most 1,448 bytes of a stream has 66 of headers.
+    Bytes on the wire: each packet of at most 1,448 payload bytes has 66 bytes of headers.
     """
 
     bytes_per_s: float
@@ -40,19 +40,19 @@ class LinkShape:
     def of_rate(cls, bits_per_s: float) -> LinkShape:
         """Return the shape with a burst of a quarter of a millisecond, or at least 16 KiB.
 
-        With a smaller one the kernel's timers, which refill it, would be what limits the rate.
+        With a smaller burst the kernel's timers, which refill the bucket, would limit the rate.
         """
         return cls(bits_per_s / 8, max(16 * 2**10, round(bits_per_s / 8 * 0.25e-3)))
 
 
 class ShapedLink:
-    """A context with two namespaces, ends 0 and 1, joined by a link; first it is not limited.
+    """A context with two namespaces, ends 0 and 1, joined by a link without an initial limit.
 
-    The namespaces have no names. They and the link end with the context, or with this process
-    however it ends, as soon as no process started in them is left.
+    The anonymous namespaces and the link end with the context, or with this process, as soon as no
+    process started in them is left.
 
     Raises:
-        OSError: if the kernel or a tool refuses; the message says what.
+        OSError: if the kernel or a tool refuses, with its message.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class ShapedLink:
                 self._run(end, f"ip address add {address}/30 dev {INTERFACE}")
                 self._run(end, "ip link set lo up")
                 self._run(end, f"ip link set {INTERFACE} up")
-                # Where nothing is lost it only fills the link; BBR would slow down to probe it.
+                # Reno fills a lossless link; BBR would slow down to probe it.
                 self._run(end, "sysctl --quiet --write net.ipv4.tcp_congestion_control=reno")
                 self._run(end, "sysctl --quiet --write net.ipv4.tcp_slow_start_after_idle=0")
             self._open = stack.pop_all()
@@ -83,7 +83,7 @@ class ShapedLink:
         self._open.close()
 
     def shape(self, shape: LinkShape | None) -> None:
-        """Limit what each end sends by ``shape``, or not at all."""
+        """Limit each end's traffic by ``shape``, or not at all if None."""
         for end in range(len(ADDRESSES)):
             if shape is None:
                 discipline = f"tc qdisc replace dev {INTERFACE} root pfifo limit 1000"
@@ -107,7 +107,7 @@ class ShapedLink:
 
 
 class _Holder:
-    """A process in a network namespace of its own, which ends when nobody holds its input."""
+    """A process in its own network namespace, which ends when its input is closed."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -133,7 +133,7 @@ class _Holder:
 
 @functools.cache
 def why_no_shaped_link() -> str:
-    """Return why there can be no shaped link here, or ``""`` if there can be one."""
+    """Return why this machine cannot have a shaped link, or ``""`` if it can."""
     if os.geteuid() != 0:
         return "network namespaces need the root user"
     if missing := [tool for tool in _TOOLS if shutil.which(tool) is None]:

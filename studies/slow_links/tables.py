@@ -1,4 +1,4 @@
-"""The tables of what was measured over slow links: seconds, bytes, comparisons, time to target."""
+"""Tables of the measurements over slow links: seconds, bytes, comparisons, time to target."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from studies.slow_links.blocks import Comparison, Record
 
-CLEARLY: Final = 1.05  #: times whose ratio is less are alike
+CLEARLY: Final = 1.05  #: smallest ratio of clearly different times
 
 __all__ = [
     "CLEARLY",
@@ -35,16 +35,16 @@ __all__ = [
 
 
 def tables(records: Sequence[Record], evidence: Path | None, most_mbit_per_s: float) -> str:
-    """Return the tables in Markdown; the last one only with the folder ``evidence`` of results.
+    """Return the tables in Markdown; the last table only with the folder ``evidence`` of results.
 
-    ``most_mbit_per_s`` is what the link carries where nothing limits it.
+    ``most_mbit_per_s`` is the rate of the unlimited link.
     """
     parts = [
-        "Milliseconds of a step: median (lowest to highest); share of it that the link is busy:",
+        "Milliseconds of a step: median (lowest to highest); share of the step with a busy link:",
         _steps(records),
-        "Bytes that an end sends in a step:",
+        "Bytes sent by an end in a step:",
         _bytes(records),
-        "Time of one over time of another (median), and rates where both are equal (close):",
+        "Ratio of step times (median), and crossovers (range of close times):",
         _comparisons(records, most_mbit_per_s),
     ]
     if evidence is not None:
@@ -58,8 +58,7 @@ def tables(records: Sequence[Record], evidence: Path | None, most_mbit_per_s: fl
 class Crossover(NamedTuple):
     """A rate at which two methods take the same time, and the range around it where they are close.
 
-    In the range their times differ by less than `CLEARLY`; it ends at the last measured rate at
-    most.
+    In the range their times differ by less than `CLEARLY`; it is within the measured rates.
     """
 
     mbit_per_s: float
@@ -71,7 +70,7 @@ class Crossover(NamedTuple):
         return f"{rate} ({least} to {most})"
 
     def factor(self, other: Crossover) -> float:
-        """Return the ratio of the higher rate to the lower one."""
+        """Return the ratio of the higher to the lower rate."""
         return max(self.mbit_per_s / other.mbit_per_s, other.mbit_per_s / self.mbit_per_s)
 
     def gap(self, other: Crossover) -> float:
@@ -86,15 +85,15 @@ class Crossover(NamedTuple):
 def crossovers(
     ratios: Mapping[float, Sequence[float]], most_mbit_per_s: float, clearly: float = CLEARLY
 ) -> list[Crossover]:
-    """Return where the median of the ratios of times, given by rate, crosses 1.
+    """Return the crossovers, where the median ratio of times by rate crosses 1.
 
-    Rates are interpolated between those given, on log scales; ``most_mbit_per_s`` is that which is
-    not limited, given as 0. One method is faster at a rate where the median of the ratios differs
-    from 1 by a factor of ``clearly``, and all of them say so. Where none is until the same one is
-    again, both are alike, and no crossover is returned.
+    Interpolated between the given rates, on log scales; rate 0 is the unlimited link, of
+    ``most_mbit_per_s``. A method is faster at a rate if the median ratio differs from 1 by a factor
+    of ``clearly`` and all ratios agree. A range of equal times between rates with the same faster
+    method is no crossover.
     """
     crossed: list[int] = []  # numbers of the rates after the crossings
-    side, last = 0, 0  # which was faster when one was, and the last crossing since
+    side, last = 0, 0  # sign of the last faster method, and the last crossing since
     logs = sorted(
         (math.log(rate or most_mbit_per_s), sorted(map(math.log, each)))
         for rate, each in ratios.items()
@@ -143,11 +142,11 @@ def _where(start: tuple[float, float], stop: tuple[float, float], ratio: float) 
 def measured_ratios(
     records: Iterable[Record], task: str, comparison: Comparison
 ) -> dict[float, list[float]]:
-    """Return the ratios of two methods' times of ``task`` by rate, 0 where nothing limits it.
+    """Return the ratios of two methods' times of ``task`` by rate; 0: not limited.
 
-    There is one of each repetition that both methods have.
+    One per repetition of both methods.
     """
-    groups = _grouped(records)
+    groups = _group(records)
     ratios = {rate: _ratios(groups, task, rate, comparison) for rate in _rates(groups)}
     return {rate: each for rate, each in ratios.items() if each}
 
@@ -155,7 +154,7 @@ def measured_ratios(
 def samples_to_target(root: Path) -> dict[tuple[str, str], tuple[float, int, int]]:
     """Return the mean samples to the target by task and key of ``methods.toml``.
 
-    It is that of the runs that reached it, whose number follows, and then that of all runs.
+    With the number of runs that reached the target, which the mean is over, and of all runs.
     """
     keys = {method.converges_as for method in METHODS}
     found = {}
@@ -172,7 +171,7 @@ def samples_to_target(root: Path) -> dict[tuple[str, str], tuple[float, int, int
 
 
 def _steps(records: Iterable[Record]) -> str:
-    groups = _grouped(records)
+    groups = _group(records)
     rates = _rates(groups)
     rows = [("task", "method", *map(rate_name, rates))]
     for task in _tasks(groups):
@@ -216,25 +215,25 @@ def _bytes(records: Iterable[Record]) -> str:
 
 
 def _comparisons(records: Sequence[Record], most_mbit_per_s: float) -> str:
-    groups = _grouped(records)
+    groups = _group(records)
     rates = _rates(groups)
-    rows = [("task", "comparison", *map(rate_name, rates), "equal at, Mbit/s")]
+    rows = [("task", "comparison", *map(rate_name, rates), "crossover, Mbit/s")]
     for task in _tasks(groups):
         for comparison in COMPARISONS:
             ratios = measured_ratios(records, task, comparison)
             equal = ", ".join(map(str, crossovers(ratios, most_mbit_per_s)))
             medians = {rate: statistics.median(each) for rate, each in ratios.items()}
             cells = [f"{medians[rate]:.2f}" if rate in medians else "" for rate in rates]
-            rows.append((task, comparison.name, *cells, equal or "none of these"))
+            rows.append((task, comparison.name, *cells, equal or "none"))
     return markdown(rows)
 
 
 def _times_to_target(
     records: Iterable[Record], samples: Mapping[tuple[str, str], tuple[float, int, int]]
 ) -> str:
-    groups = _grouped(records)
+    groups = _group(records)
     rates = _rates(groups)
-    rows = [("task", "method", "samples (runs that reached it)", *map(rate_name, rates))]
+    rows = [("task", "method", "samples (runs that reached the target)", *map(rate_name, rates))]
     for task in _tasks(groups):
         batch = find_task(task).training.global_batch_size
         for method in METHODS:
@@ -254,7 +253,7 @@ def _times_to_target(
 _Groups = dict[tuple[str, float, str], "list[Record]"]
 
 
-def _grouped(records: Iterable[Record]) -> _Groups:
+def _group(records: Iterable[Record]) -> _Groups:
     """Return the records by task, rate and method, in the order of repetitions."""
     groups: _Groups = defaultdict(list)
     for record in sorted(records, key=lambda each: each.repetition):
@@ -263,7 +262,7 @@ def _grouped(records: Iterable[Record]) -> _Groups:
 
 
 def _ratios(groups: _Groups, task: str, rate: float, comparison: Comparison) -> list[float]:
-    """Return the ratio of each repetition that both methods have."""
+    """Return the ratio of each repetition of both methods."""
     first, second = (
         {record.repetition: record.step_s for record in groups.get((task, rate, key), [])}
         for key in (comparison.first, comparison.second)
@@ -281,7 +280,7 @@ def _rates(groups: _Groups) -> list[float]:
 
 
 def rate_name(rate: float) -> str:
-    """Return the head of a column for a rate in Mbit/s; 0: not limited."""
+    """Return the column head of a rate in Mbit/s; 0: not limited."""
     return f"{rate:,g} Mbit/s" if rate else "not limited"
 
 
@@ -290,7 +289,7 @@ def _span(values: Sequence[float]) -> str:
 
 
 def three_digits(value: float) -> str:
-    """Return ``value`` with three digits that count."""
+    """Format ``value`` with three significant digits."""
     digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
     return f"{value:,.{digits}f}"
 

@@ -1,7 +1,7 @@
-"""What a rank at an end of a slow link does.
+"""A rank at an end of a slow link: ``-m studies.slow_links.worlds TASK END KEY...``.
 
-``-m studies.slow_links.worlds TASK END KEY``, with methods KEY, one or more, all for as
-many ranks. It trains as the lines of its input ask for, and answers each with a line of JSON.
+KEYs are methods with equal numbers of ranks. Each line of the input is an order, answered by a line
+of JSON.
 """
 
 from __future__ import annotations
@@ -37,26 +37,25 @@ if TYPE_CHECKING:
     from hybridperf_reference.engine.mesh import Mesh
     from tests.performance.work import Work
 
-_EPOCH_STEPS: Final = 4  # so that blocks of a few steps can be asked for
+_EPOCH_STEPS: Final = 4  # few, for blocks of a few steps
 
 
 class Side:
-    """A trainer under one plan, and what it sends over the link."""
+    """A trainer under one plan, and its bytes on the link."""
 
     def __init__(self, work: Work, plan: ParallelPlan, mesh: Mesh) -> None:
         chain = chain_of(work.task, SEED)
         self._work, self._plan, self._epochs = work, plan, 0
-        # A trainer leaves weights of other stages out.
+        # A trainer drops weights of other stages.
         self._gradient_bytes = _gradient_bytes(chain)
         self._trainer = Trainer(chain, work.task, plan, mesh, SEED)
         self._trainer.warm_up()
 
     def train(self, epochs: int) -> dict[str, Any]:
-        """Train through so many epochs, and return seconds and bytes of a step.
+        """Train ``epochs`` epochs, and return seconds and bytes of a step.
 
-        Seconds are those of the whole block, over its steps: single steps of delayed plans are
-        uneven, as the averages of two are under way at once. Sent bytes are those that this end
-        sent as its interface counts them, counted ones those that we know of.
+        Seconds are means over the block: single steps of delayed plans are uneven, as two
+        all-reduces overlap. Sent bytes are from this end's interface, counted from the method.
         """
         work, block = self._work, Block(self._epochs + 1, epochs)
         data = TrainingData(work.samples, work.task, SEED, block, on_batch=lambda: None)
@@ -81,11 +80,11 @@ class Side:
         }
 
     def _counted_bytes(self, sent: object, steps: int) -> float:
-        """Return what an end sends in a step, headers left out.
+        """Return the bytes that an end sends in a step, without headers.
 
-        Programs count what all ranks sent, half of them at each end. Of torch's runtimes it is
-        known: two replicas each send the bytes of all gradients (a ring of two), and stages send
-        what is at the cut for each sample, and its gradient back.
+        Programs count the bytes of all ranks, half at each end. With torch's runtimes, two replicas
+        each send the bytes of all gradients (a ring of two), and stages send the activations of
+        each sample at the cut, and their gradients back.
         """
         between_replicas = self._plan.dp > 1  # else between stages
         if isinstance(sent, dict):
@@ -122,23 +121,22 @@ def serve(task_name: str, keys: list[str], answers: int) -> None:
 
 
 def _profile(work: Work, device: torch.device, steps: int) -> dict[str, Any]:
-    """Return the profile on rank 0, with nothing that limits the link."""
+    """Return the profile on rank 0, over the unlimited link."""
     found = profile_on(device, work.task, "fp32", profiled_microbatches(work.task), steps)
     return {PROFILE: found and found.as_table(), "sent_bytes": 0}
 
 
 def _averaging_work(work: Work, device: torch.device) -> dict[str, Any]:
-    """Return the share of an all-reduce by which steps of half of the batch take longer."""
+    """Return `measure_averaging_work` with steps of half of the batch."""
     half, chain = work.task.training.global_batch_size // 2, chain_of(work.task, SEED)
     train = partial(UnitProfiler(chain, work.task, device).step, half, marked=False)
     return {AVERAGING_WORK: measure_averaging_work(device, train), "sent_bytes": 0}
 
 
 def _transfer(kind: str, count: int, repeats: int) -> dict[str, Any]:
-    """Return the median seconds of an all-reduce of ``count`` bytes, or of a message of so many.
+    """Return the median seconds of an all-reduce, or of a message, of ``count`` bytes.
 
-    A message is sent back, and half of the time is taken. One follows the other, so that a token
-    bucket has no burst left.
+    A message is half of a round trip. Repetitions leave no burst in the token bucket.
     """
     values, rank, seconds = torch.zeros(count // 4), dist.get_rank(), []
     for _ in range(repeats):
@@ -153,7 +151,7 @@ def _transfer(kind: str, count: int, repeats: int) -> dict[str, Any]:
 
 
 def _gradient_bytes(chain: Chain) -> int:
-    """Return the bytes of all gradients, those of shared parameters once."""
+    """Return the bytes of all gradients, with shared parameters once."""
     parameters = {
         id(parameter): parameter
         for unit in chain.units
@@ -172,29 +170,29 @@ def _sent_bytes() -> int:
     raise AssertionError(f"no interface {INTERFACE}")
 
 
-def _stay_on_own_processors(end: int) -> None:
-    """Leave the other half of the processors to the other end, which is another machine."""
+def _pin_to_half(end: int) -> None:
+    """Restrict this process to its end's half of the processors."""
     own = sorted(os.sched_getaffinity(0))
     half = max(1, len(own) // 2)
     os.sched_setaffinity(0, own[half:] if end else own[:half])
 
 
-def _go_first() -> None:
-    """Have other processes wait for this one; setpriority(2), and sched(7) on sessions.
+def _raise_priority() -> None:
+    """Raise this process's priority; setpriority(2), and sched(7) on sessions.
 
-    With `SCHED_BATCH` threads that wake up do not preempt others. Gloo's thread that receives would
-    preempt the one that sends, and poll for the lock that this one holds until its time slice ends.
+    Under `SCHED_BATCH` waking threads do not preempt. Gloo's receiving thread would preempt the
+    sending thread, and poll for the lock of the latter until its time slice ends.
     """
     os.nice(-20)
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     session = Path("/proc/self/autogroup")
-    if session.exists():  # priorities count among the processes of a session only
+    if session.exists():  # priorities apply within a session only
         session.write_text("-20")
 
 
 if __name__ == "__main__":
-    _go_first()
-    _stay_on_own_processors(int(sys.argv[2]))
+    _raise_priority()
+    _pin_to_half(int(sys.argv[2]))
     keep = os.dup(1)
-    os.dup2(2, 1)  # whatever else prints must not be taken for an answer
+    os.dup2(2, 1)  # other output must not look like an answer
     serve(sys.argv[1], sys.argv[3:], keep)

@@ -9,7 +9,7 @@ from hybridperf.findings import Finding, visible
 
 __all__ = ["ExitCode", "UserError", "missing_package"]
 
-_OF_TABLES = frozenset({"pyarrow"})  #: what the extra "tables" installs
+_TABLES_EXTRA = frozenset({"pyarrow"})  #: packages of the extra ``tables``
 
 
 class ExitCode(enum.IntEnum):
@@ -26,8 +26,7 @@ class ExitCode(enum.IntEnum):
 class UserError(Exception):
     """An error of the user or the environment, reported as one sentence without a traceback.
 
-    ``exit_code`` is the exit status of the command; ``finding`` is the reason if it is a `Finding`,
-    else None.
+    ``exit_code`` is the exit status of the command; ``finding`` is the reason's `Finding` or None.
     """
 
     def __init__(self, reason: Finding | str, exit_code: ExitCode) -> None:
@@ -46,13 +45,13 @@ class UserError(Exception):
         path: str = "",
         exit_code: ExitCode = ExitCode.USAGE,
     ) -> Self:
-        """Return the error with a `Finding` of these parts."""
+        """Return the error of a `Finding` with these fields."""
         return cls(Finding(rule, expected, found, remedy, path), exit_code)
 
 
 def missing_package(name: str) -> UserError:
-    """Return the error, of exit status 4, for the package ``name``, which is not installed."""
-    extra = "tables" if name in _OF_TABLES else "train"
+    """Return the error, of exit status 4, for a missing package."""
+    extra = "tables" if name in _TABLES_EXTRA else "train"
     remedy = f"install it with: pip install 'hybridperf[{extra}]'"
     return UserError.of(
         "packages",

@@ -1,4 +1,4 @@
-"""Findings: what is wrong, where it is, and how to fix it."""
+"""Findings: one defect each, with its place and remedy."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from typing import Final
 
 __all__ = ["UNREADABLE", "Finding", "Severity", "unreadable", "visible"]
 
-UNREADABLE: Final = (
-    "package.unreadable"  #: rule of what this machine cannot read, whatever is in it
-)
-#: errors of the machine or its permissions, which say nothing about what was submitted
-_OF_THE_MACHINE: Final = frozenset(
+UNREADABLE: Final = "package.unreadable"  #: rule for files that this machine cannot read
+#: errors of the machine or its permissions, which do not depend on the submission
+_MACHINE_ERRORS: Final = frozenset(
     {
         *(errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT),
         *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
@@ -44,7 +42,7 @@ def visible(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One deviation: what was expected, what was found, where, and how to fix it."""
+    """One deviation: expected, found, place and remedy."""
 
     rule: str  #: stable id, such as ``log.chain``
     expected: str
@@ -56,7 +54,7 @@ class Finding:
 
     @property
     def place(self) -> str:
-        """Return ``path:line``, ``path`` if there is no line, or ``""`` if there is neither."""
+        """Return ``path:line``, ``path`` without a line, or ``""`` without a path."""
         return f"{self.path}:{self.line}" if self.line is not None else self.path
 
     @property
@@ -73,8 +71,8 @@ class Finding:
 
 
 def unreadable(error: Exception, path: str) -> Finding | None:
-    """Return the finding that this machine cannot read ``path``; None if ``error`` is another."""
-    if not isinstance(error, OSError) or error.errno not in _OF_THE_MACHINE:
+    """Return a finding if ``error`` says that this machine cannot read ``path``, else None."""
+    if not isinstance(error, OSError) or error.errno not in _MACHINE_ERRORS:
         return None
     expected, found = "a file or folder that can be read", os.strerror(error.errno or 0).lower()
     return Finding(UNREADABLE, expected, found, "get permission to read it", visible(path))

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hybridperf.log.log import Log
-    from hybridperf.run.seal import Sealed
-    from hybridperf.run.supervise import Progress
+    from hybridperf.run.attempt import Sealed
+    from hybridperf.run.supervise import RunProgress
     from hybridperf.score.score import ResultScore
     from hybridperf.tasks.task import Task
 
@@ -170,7 +170,7 @@ class _LineReporter:
     def begin(self, done: int, wanted: int, task: Task) -> None:  # noqa: ARG002 - the test names it
         self._head = f"{self._what}, run {done + 1} of {wanted}"
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: RunProgress) -> None:
         """Ignore progress within a run."""
 
     def sealed(self, sealed: Sealed) -> None:

@@ -1,7 +1,7 @@
-"""Readers of untrusted files, JSON and values, with every limit on them.
+"""Bounded readers of untrusted files, JSON and values.
 
 Logs, manifests, system descriptions, claims and reference points may come from anyone. They are
-read once, within bounds, and a value is used only after one of these functions has accepted it.
+read once, within limits; values are used only after one of these functions has accepted them.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ __all__ = [
     "exists",
     "number",
     "open_bounded",
+    "parse_count",
     "parse_object",
     "read_bounded",
     "read_object",
     "reason",
     "refuse_deep",
-    "stated_whole",
     "whole",
 ]
 
 LOG_CAP_BYTES: Final = 64 * 2**20
-LINE_CAP_BYTES: Final = 64 * 2**10  #: of a log
-DOCUMENT_CAP_BYTES: Final = 2**20  #: of a JSON or TOML file, and of a list of hashes
-OUTPUT_CAP_BYTES: Final = 2**18  #: of what is read of the output of ranks: its end
+LINE_CAP_BYTES: Final = 64 * 2**10  #: limit of a line of a log
+DOCUMENT_CAP_BYTES: Final = 2**20  #: limit of a JSON or TOML file, or a list of hashes
+OUTPUT_CAP_BYTES: Final = 2**18  #: limit of the end of ranks' output that is read
 PREDICTIONS_CAP_BYTES: Final = 2**30
-WEIGHTS_CAP_BYTES: Final = 2**36  #: of a run's final weights, where no task says how many they are
-MODULE_CAP_BYTES: Final = 2**30  #: of a file of code that a rank imported
-PULSE_CAP_BYTES: Final = 2**30  #: of the file of ranks' progress
-DEPTH_CAP: Final = 16  #: of objects and arrays in JSON
+WEIGHTS_CAP_BYTES: Final = 2**36  #: limit of final weights of an unknown number
+MODULE_CAP_BYTES: Final = 2**30  #: limit of a file of code that a rank imported
+PULSE_CAP_BYTES: Final = 2**30  #: limit of the file of ranks' progress
+DEPTH_CAP: Final = 16  #: largest nesting of objects and arrays in JSON
 
-NUMBER_CAP: Final = 2**64  #: of any number: seeds have up to 64 bits, and sums stay finite
-COUNT_CAP: Final = 10**15  #: of samples, steps and epochs
-DEVICES_CAP: Final = 10**7  #: of nodes, accelerators and cores, of each and in all
-RATIO_CAP: Final = 10**6  #: of factors and efficiencies
+NUMBER_CAP: Final = 2**64  #: largest number: seeds have up to 64 bits, and sums stay finite
+COUNT_CAP: Final = 10**15  #: largest number of samples, steps or epochs
+DEVICES_CAP: Final = 10**7  #: largest number of nodes, accelerators or cores, also in total
+RATIO_CAP: Final = 10**6  #: largest factor or efficiency
 TIME_CAP_MS: Final = 253_402_300_799_999  #: the end of the year 9999
 
-_INT_DIGITS: Final = 20  # of an integer in JSON
+_INT_DIGITS: Final = 20  # largest number of digits of a JSON integer
 _WHOLE_TEXT: Final = re.compile(r"([0-9]{1,15})(?:\.0*)?")
 _WORDS: Final = {  # plainer than the system's own messages
     errno.ENOENT: "no such file",
@@ -69,7 +69,7 @@ _WORDS: Final = {  # plainer than the system's own messages
     errno.EACCES: "a file that cannot be read (permission denied)",
 }
 _STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*"?')  # also unterminated: always one pass
-_MAGIC: Final = {  # by kind of archive: its first bytes, and where they stand
+_MAGIC: Final = {  # (offset, magic number) by kind of archive
     "a zip archive": (0, b"PK\x03\x04"),
     "an empty zip archive": (0, b"PK\x05\x06"),
     "a gzip archive": (0, b"\x1f\x8b"),
@@ -78,7 +78,7 @@ _MAGIC: Final = {  # by kind of archive: its first bytes, and where they stand
     "a zstd archive": (0, b"\x28\xb5\x2f\xfd"),
     "a 7z archive": (0, b"7z\xbc\xaf\x27\x1c"),
     "a rar archive": (0, b"Rar!\x1a\x07"),
-    "a tar archive": (257, b"ustar"),  # whose members could be read as one text
+    "a tar archive": (257, b"ustar"),  # its members could be read as one text
 }
 
 
@@ -103,7 +103,7 @@ def whole(value: object, least: int = -NUMBER_CAP, most: int = NUMBER_CAP) -> in
     return int(found) if found is not None and found == int(found) else None
 
 
-def stated_whole(value: object, least: int = 0, most: int = DEVICES_CAP) -> int | None:
+def parse_count(value: object, least: int = 0, most: int = DEVICES_CAP) -> int | None:
     """Return ``value``, a number or text such as ``"8"``, as int if in bounds, else None."""
     if isinstance(value, str):
         match = _WHOLE_TEXT.fullmatch(value.strip())
@@ -115,7 +115,7 @@ def parse_object(text: str, *, last_of_keys: bool = False) -> dict[str, object]:
     """Parse one JSON object; with ``last_of_keys``, the last of duplicate keys counts.
 
     Raises:
-        ValueError: if syntax is wrong, nesting too deep, a key duplicate or a number out of range.
+        ValueError: on invalid syntax, deep nesting, a duplicate key or a number out of range.
     """
     refuse_deep(text)
     try:
@@ -123,19 +123,19 @@ def parse_object(text: str, *, last_of_keys: bool = False) -> dict[str, object]:
     except json.JSONDecodeError as error:
         line = f"line {error.lineno}, " if error.lineno > 1 else ""
         what = error.msg.removesuffix(" at")
-        raise ValueError(f"not JSON: {what} at {line}column {error.colno}") from error
+        raise ValueError(f"invalid JSON: {what} at {line}column {error.colno}") from error
     if not isinstance(value, dict):
         raise ValueError("JSON that is not an object")  # noqa: TRY004 - wrong text, not a wrong argument
     return value
 
 
 def refuse_deep(text: str) -> None:
-    """Refuse JSON text whose objects and arrays are nested deeper than `DEPTH_CAP`.
+    """Refuse JSON text nested deeper than `DEPTH_CAP`.
 
     Raises:
-        ValueError: if they are.
+        ValueError: if the nesting is deeper.
     """
-    # Most texts have no more brackets than may be nested, which is far faster to tell.
+    # Counting brackets is far faster, and enough for most texts.
     if text.count("{") + text.count("[") > DEPTH_CAP and _depth(text) > DEPTH_CAP:
         raise ValueError(f"nesting deeper than {DEPTH_CAP}")
 
@@ -171,7 +171,7 @@ def read_object(path: Path) -> dict[str, object]:
 
     Raises:
         OSError: if the file cannot be opened.
-        ValueError: as `read_bounded` and `parse_object`.
+        ValueError: from `read_bounded` and `parse_object`.
     """
     return parse_object(read_bounded(path, DOCUMENT_CAP_BYTES).decode())
 
@@ -184,7 +184,7 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
         ValueError: if it is not a regular file, or has more than ``most_bytes``.
     """
     with open_bounded(path, most_bytes) as file:
-        # Not more than there is: memory for all of it is allocated first.
+        # Not more than the file has: the buffer is allocated first.
         return file.read(min(most_bytes, os.fstat(file.fileno()).st_size))
 
 

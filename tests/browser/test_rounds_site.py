@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.log.rounds import edition_of
+from hybridperf.log.package import edition_of
 from hybridperf.report.site import build_site, published_packages
 from tests.archives import extract
 from tests.score.ten_rounds import ARCHIVE, NEEDS_ROUNDS, WHOLE

@@ -86,7 +86,7 @@ def test_help_comes_at_once_with_an_example() -> None:
         ("run resnet/laptop --runs ٣", 2, "expected a whole number from 1 to 1000"),
         ("run resnet/laptpo", 2, "did you mean resnet/laptop"),
         ("run ../../pyproject", 2, "expected the name of a task"),
-        ("run resnet/laptop --plan dp=1,pq=2", 2, "expected keys out of dp, "),
+        ("run resnet/laptop --plan dp=1,pq=2", 2, "expected one of the keys dp, "),
         ("run resnet/laptop --plan dpp=2", 2, "found 'dpp'; did you mean"),
         ("run resnet/laptop --plan dp=4000", 2, "lower dp or pp"),
         ("run resnet/laptop --plan pp=7", 2, "at most 6 stages"),

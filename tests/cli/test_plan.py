@@ -15,7 +15,7 @@ from hybridperf.projection.profile import Communication, Profile, Transfer
 from hybridperf.projection.units import UnitTimes
 from hybridperf.run.step_time import StepTime
 from hybridperf.system.accelerators import Devices
-from hybridperf.tasks.registry import find_task, named_task, read_task, task_names
+from hybridperf.tasks.registry import find_task, read_task, resolve_task, task_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +27,29 @@ if TYPE_CHECKING:
 #: of whole passes of the model and of the update, for any micro-batch: a profile without noise
 FORWARD_S, UPDATE_S = 1e-3, 1e-4
 CATALOGUE = ("--system", "a100-sxm", "--precision", "bf16")
+
+MINE = """
+[[system]]
+name = "mine"
+device = "NVIDIA A100 SXM 80 GB"
+devices_per_node = 8
+inside = "nvlink-3"
+between = "infiniband-hdr"
+adapters_per_node = 8
+
+[[speed]]
+task = "bert_large/cluster"
+factor = 2
+source = "a test"
+
+[[accuracy]]
+of = "fit"
+median = 0.02
+nine_in_ten = 0.05
+worst = 0.07
+results = 12
+source = "a test"
+"""
 
 
 def profile_of(path: Path, ranks: int, precision: str = "fp32", **_: object) -> Profile:
@@ -53,7 +76,6 @@ def profile_of(path: Path, ranks: int, precision: str = "fp32", **_: object) -> 
         precision=precision,
         ranks=ranks,
         threads=1,
-        cores=2,
         library="gloo",
         date="2026-01-02T03:04:05",
         unit_names=task.units,
@@ -98,7 +120,7 @@ def test_other_methods_stand_apart(hybridperf: Callable[..., Finished]) -> None:
     first, fastest = found["equivalent"]["plans"][0], found["other"]["plans"][0]
     assert fastest["step_s"] < first["step_s"]
     assert fastest["time_to_target_s"] is None
-    assert "Plans that compute something else" in hybridperf(*words).out
+    assert "Plans that are not equivalent to single-process training" in hybridperf(*words).out
 
 
 @pytest.mark.parametrize(
@@ -156,6 +178,93 @@ def test_too_little_memory_names_the_nearest_plan_and_what_it_needs(
     assert hybridperf(*words, "--memory-gb", f"{needed * 0.99}").code == 2
 
 
+CURRENT = "dp=4,pp=2,schedule=gpipe,microbatches=4"
+
+
+def test_the_current_plan_has_a_range_headroom_and_faster_plans(
+    hybridperf: Callable[..., Finished],
+) -> None:
+    words = ("plan", "bert_large/cluster", "--devices", "8", *CATALOGUE, "--plan", CURRENT)
+
+    found = json.loads(hybridperf(*words, "--json").out)
+
+    current, error = found["current"], found["current"]["ratio_accuracy"]["nine_in_ten"]
+    assert current["plan"] == f"{CURRENT},precision=bf16"
+    low, high = current["step_range_s"]
+    assert low == pytest.approx(current["step_s"] * (1 - found["accuracy"]["nine_in_ten"]))
+    assert high == pytest.approx(current["step_s"] * (1 + found["accuracy"]["nine_in_ten"]))
+    size = found["device_memory_bytes"]
+    assert current["headroom_bytes"] == [size - each for each in current["memory_bytes"]]
+    assert len(current["headroom_bytes"]) == 2
+    steps = {each["plan"]: each["step_s"] for each in found["equivalent"]["plans"]}
+    assert current["faster"]
+    for each in current["faster"]:
+        speedup = current["step_s"] / steps[each["plan"]] - 1
+        assert each["speedup"] == pytest.approx(speedup)
+        assert speedup > error
+
+
+def test_plans_within_the_error_of_projections_are_not_called_faster(
+    hybridperf: Callable[..., Finished],
+) -> None:
+    words = ("plan", "bert_large/cluster", "--devices", "8", *CATALOGUE)
+    second = json.loads(hybridperf(*words, "--json").out)["equivalent"]["plans"][-1]
+
+    now = ("--plan", second["plan"])
+    assert json.loads(hybridperf(*words, *now, "--json").out)["current"]["faster"] == []
+    said = hybridperf(*words, *now).out
+    assert f"memory headroom of {second['plan']}, free of 80.00 GB of a device: rank 0 " in said
+    assert "no plan is " in said
+    assert "error of projected ratios of two plans: nine of ten within 20.5%" in said
+    assert "range: nine of ten errors are within 36.1%" in said
+
+
+def test_a_current_plan_that_does_not_fit_says_what_it_lacks(
+    hybridperf: Callable[..., Finished],
+) -> None:
+    words = ("plan", "bert_large/cluster", "--devices", "8", *CATALOGUE, "--memory-gb", "40")
+
+    done = hybridperf(*words, "--plan", "dp=8,microbatches=4,precision=bf16")
+
+    assert "free of 40.00 GB of a device: rank 0 lacks " in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--plan dp=4", "expected a plan of 8 ranks, one on each of --devices, found --plan dp=4"),
+        ("--plan dp=8,zero=7", "expected"),
+        ("--plan dp=8,precision=fp16", "expected a plan in the precision bf16 of --precision"),
+        ("--plan tp=8", "expected"),
+    ],
+)
+def test_a_current_plan_that_is_not_for_the_devices_is_refused(
+    hybridperf: Callable[..., Finished], words: str, said: str
+) -> None:
+    done = hybridperf(*("plan", "resnet50/cluster", "--devices", "8", *CATALOGUE), *words.split())
+
+    assert done.code == 2
+    assert said in done.sentence
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_system_file_is_planned_for_with_its_own_error(
+    hybridperf: Callable[..., Finished], tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(MINE)
+    words = ("plan", "bert_large/cluster", "--devices", "8", "--precision", "bf16", "--json")
+
+    found = json.loads(hybridperf(*words, "--system", str(path)).out)
+
+    catalogue = json.loads(hybridperf(*words, "--system", "a100-sxm").out)
+    assert (found["system"], found["source"]) == (str(path), "NVIDIA A100 SXM 80 GB")
+    assert found["accuracy"]["nine_in_ten"] == 0.05
+    first, base = (each["equivalent"]["plans"][0] for each in (found, catalogue))
+    assert first["step_range_s"] == pytest.approx([first["step_s"] * each for each in (0.95, 1.05)])
+    assert first["step_s"] == pytest.approx(base["step_s"] / 2, rel=0.05)
+
+
 @pytest.mark.usefixtures("profiled")
 @pytest.mark.parametrize("task", [name for name in task_names() if name.endswith("/laptop")])
 def test_this_machine_is_planned_for_by_its_profile(
@@ -176,6 +285,25 @@ def test_this_machine_is_planned_for_by_its_profile(
     alone = next(each for each in one["equivalent"]["plans"] if each["plan"] == "dp=1")
     assert alone["step_s"] == pytest.approx(passes_s + UPDATE_S, rel=1e-3)
     assert first["step_s"] < alone["step_s"]
+
+
+@pytest.mark.usefixtures("profiled")
+def test_the_current_plan_is_measured_with_the_first_plans(
+    hybridperf: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(request: RunRequest, steps: int) -> StepTime:
+        return StepTime(steps, 0.010 if request.plan.pp == 1 else 0.011)
+
+    monkeypatch.setattr(plan_command, "measure_steps", measure)
+    words = ("plan", "resnet/laptop", "--devices", "2", "--plan", "pp=2", "--json")
+
+    current = json.loads(hybridperf(*words, "--measure", "1").out)["current"]
+
+    assert current["measured_step_s"] == 0.011
+    # Two measured steps are compared as they are: 10 % is less than the error of projections.
+    assert [each["speedup"] for each in current["faster"]] == [pytest.approx(0.1)]
+    accuracy = json.loads(hybridperf(*words).out)["accuracy"]
+    assert (accuracy["of"], accuracy["results"]) == ("profile", 32)
 
 
 @pytest.mark.usefixtures("profiled")
@@ -279,7 +407,7 @@ def test_a_dry_run_projects_the_plan_and_leaves_nothing(
 
 def test_one_plan_is_projected_as_the_search_does() -> None:
     """Clipping included, for which the ranks of a pipeline wait."""
-    path = named_task("bert_large/cluster")
+    path = resolve_task("bert_large/cluster")
     setting = planning.setting_of(path, read_task(path), system="a100-sxm", devices=8)
     plan = ParallelPlan.parse("dp=2,pp=4,microbatches=64")
     unclipped = dataclasses.replace(setting, work=dataclasses.replace(setting.work, clips=False))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
 from hybridperf.cli.plan_screen import Shown, plans_json, print_plans
 from hybridperf.projection.memory import Memory
 from hybridperf.projection.search import Ranking
+from hybridperf.projection.systems import Accuracy
 from tests.projection.test_search_explain import projected
 
 if TYPE_CHECKING:
@@ -38,7 +39,13 @@ def shown() -> Shown:
         equivalent=Ranking(best, considered=1234, too_large=17, projected=56),
         other=None,
         samples_to_target=9600.0,
+        accuracy=_accuracy("profile", 0.1),
+        plan_accuracy=_accuracy("two plans", 0.25),
     )
+
+
+def _accuracy(of: Literal["profile", "two plans"], nine_in_ten: float) -> Accuracy:
+    return Accuracy(of, 0.05, nine_in_ten, 0.3, 20, "twenty runs of a test")
 
 
 def _printed(
@@ -61,8 +68,9 @@ def test_the_table_and_its_notes_fit(
     assert "takes 2 ms (20.0%) longer, mostly waiting for other stages: 3 ms a step" in text
     assert "1,234 plans looked at, 17 of them too large for memory, 56 simulated" in text
     (row,) = (line.split() for line in lines if line.startswith(f"{FIRST} "))
-    assert row[1:3] == ["10", "ms"]
-    assert {"3,200", "0.0%", "2.60", "GB"} <= set(row)
+    assert row[1:5] == ["10", "ms", "9-11", "ms"]
+    assert {"3,200", "2.60", "GB"} <= set(row)
+    assert ("0.0%" in row) is (columns == 120)
     assert row[-2:] == ["3", "s"]  # 300 steps
 
 
@@ -106,10 +114,36 @@ def test_other_plans_stand_apart_without_a_time_to_target(
 
     assert max(map(len, lines)) <= 80
     text = " ".join(" ".join(lines).split())
-    apart = text.partition("Plans that compute something else")[2]
+    apart = text.partition("Plans that are not equivalent")[2]
     assert "dp=2,staleness=1 8 ms" in apart
     assert "unknown" in apart
     assert "a step of dp=2,staleness=1 is projected to be 20.0% shorter" in apart.lower()
+
+
+def test_a_measured_step_makes_a_plan_faster_without_a_range(shown: Shown) -> None:
+    first, second = shown.equivalent.best
+    within = dataclasses.replace(shown, current=second)  # 20 % slower, and 25 % may be an error
+    both = {str(first.plan): 0.0100, str(second.plan): 0.0101}
+    slow = dataclasses.replace(shown, current=_of("dp=1", 0.014))
+
+    assert shown.faster() == within.faster() == []
+    assert [each for each, _ in slow.faster()] == [first]
+    measured = dataclasses.replace(within, measured_s=both)
+    assert [each for each, _ in measured.faster()] == [first]
+
+
+def test_ranges_stand_beside_steps(
+    shown: Shown, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = _printed(shown, capsys, monkeypatch, 120)
+
+    text = " ".join(" ".join(lines).split())
+    assert f"{FIRST} 10 ms 9-11 ms" in text
+    assert "nine of ten errors are within 10.0%, median 5.0%, worst 30.0%, 20 results" in text
+    assert "(twenty runs of a test)" in text
+    assert json.loads(json.dumps(plans_json(shown)))["equivalent"]["plans"][0][
+        "step_range_s"
+    ] == pytest.approx([0.009, 0.011])
 
 
 def test_small_sizes_have_three_digits_too(

@@ -62,7 +62,7 @@ def test_a_signed_re_run_lifts_the_result(
 
     after = check_path(package.root)
     assert (done.code, done.out.splitlines()[-1]) == (0, "Confirmed.")
-    assert [each.trust.rung for each in before.results] == ["re-scored"]
+    assert [each.trust.level for each in before.results] == ["re-scored"]
     assert [each.trust.words for each in after.results] == ["re-run (by other)"]
     (request,) = asked
     assert (str(request.plan), request.runs, request.division) == ("dp=2", 5, "closed")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from hybridperf.evidence.predictions import encoded, read_predictions
+from hybridperf.rules.evidence import encoded, read_classes
 from tests.evidence import keep_models
 from tests.packages import edit_manifest, write_result
 from tests.run.conftest import Bench, bench, finished
@@ -46,7 +46,7 @@ def test_predictions_of_another_quality_are_named(
     hybridperf: Callable[..., Finished], package: Package
 ) -> None:
     path = package.folder / "predictions_3.npy"
-    classes = read_predictions(path)
+    classes = read_classes(path)
     classes[0] = (classes[0] + 1) % 10
     path.write_bytes(encoded(classes))
 

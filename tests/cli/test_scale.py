@@ -8,14 +8,13 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from hybridperf.cli import scaling_requests
+from hybridperf.cli.commands import scale as scale_command
 from hybridperf.cli.main import build_parser
 from hybridperf.log.package import find_results
 from hybridperf.report.scaling import SCALING_COLUMNS
 from hybridperf.rules.check import check_path
-from hybridperf.score.scaling import CLAIM
 from hybridperf.system.accelerators import Devices
-from hybridperf.system.host import only_cores
+from hybridperf.system.host import restrict_cores
 from tests.packages import write_result
 from tests.run.conftest import FAULTY, OPEN, Bench, bench, finished
 from tests.scaling_results import on_cores, write_on, write_pair
@@ -51,7 +50,6 @@ def test_the_text_names_base_metrics_and_causes(
     assert "75.0 % by time to train = 100.0 % by samples to converge x 75.0 % by" in done.out
     assert "75.0 % = 100 % of its device time less 0.0 evaluation, 25.0 training" in done.out
     assert "bootstrap over the runs of both results, 10,000 resamples, seed" in done.out
-    assert not list(tmp_path.rglob(CLAIM))  # nothing was made, and so nothing is claimed
 
 
 def test_json_and_csv_hold_the_same_figures(
@@ -84,10 +82,7 @@ def test_what_is_not_rated_is_said(hybridperf: Callable[..., Finished], tmp_path
 
     assert done.code == 0
     assert "oversubscribed: not rated; 4 ranks share 2 cores" in done.out
-    said = "super-linear: not rated unless the cause is named; the split shows gains by training"
-    assert said in " ".join(done.out.split())
-    named = hybridperf("scale", "--from", folders, "--cause", "training")
-    assert "super-linear by training" in named.out
+    assert "super-linear by training" in done.out
 
 
 def test_command_lines_that_make_no_scaling_are_refused(
@@ -104,7 +99,6 @@ def test_command_lines_that_make_no_scaling_are_refused(
         (("--from", f"{pair},{tmp_path / 'nowhere'}"), 4, "found none; name the folder of one"),
         (("--from", str(tmp_path / "pair")), 2, "found 2 results"),
         (("--from", pair, "--weak"), 2, "expected one batch for each device, as --weak asks for"),
-        (("--from", pair, "--cause", "luck"), 2, "expected a cause out of samples, "),
         (("--from", pair, "--strong", "--weak"), 2, "not allowed with argument"),
         (("resnet/laptpo", "--devices", "1,2"), 2, "did you mean resnet/laptop"),
         ((task, "--devices", "1"), 2, "two numbers of devices or more, each once, found 1"),
@@ -140,7 +134,7 @@ def _orders(*arguments: str) -> dict[int, tuple[str, str | None, dict[str, objec
     options = build_parser().parse_args(["scale", "resnet/laptop", *arguments])
     return {
         count: (str(request.plan), request.system, dict(request.overrides))
-        for count, request in scaling_requests.scaling_requests(options).items()
+        for count, request in scale_command.scaling_requests(options).items()
     }
 
 
@@ -170,28 +164,28 @@ def test_weak_scaling_keeps_the_batch_of_each_device() -> None:
 
 def test_cores_are_held_back_and_given_back(tmp_path: Path) -> None:
     before = os.sched_getaffinity(0)
-    with only_cores(1):
+    with restrict_cores(1):
         assert os.sched_getaffinity(0) == {min(before)}
-    with only_cores(10_000):
+    with restrict_cores(10_000):
         assert os.sched_getaffinity(0) == before
     for cpu in before:  # all of them threads of one core
         place = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology"
         place.mkdir(parents=True)
         (place / "thread_siblings_list").write_text("0-99")
-    with only_cores(1, tmp_path):
+    with restrict_cores(1, tmp_path):
         assert os.sched_getaffinity(0) == before
     assert os.sched_getaffinity(0) == before
 
 
 def test_accelerators_need_no_cores_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scaling_requests, "usable_devices", lambda: Devices("gpu", 2, "H200"))
+    monkeypatch.setattr(scale_command, "usable_devices", lambda: Devices("gpu", 2, "H200"))
     before = os.sched_getaffinity(0)
 
-    with scaling_requests.on_devices(1):
+    with scale_command.on_devices(1):
         assert os.sched_getaffinity(0) == before
 
 
-def test_results_are_made_claimed_and_found_again(bench: Bench) -> None:
+def test_results_are_made_and_found_again(bench: Bench) -> None:
     how = ("--trainer", FAULTY, *OPEN, "--devices", "1,2", "--runs", "3")
     command = ("scale", "resnet/laptop", *how)
 
@@ -211,9 +205,3 @@ def test_results_are_made_claimed_and_found_again(bench: Bench) -> None:
     assert verdict.findings == ()
     cores = len(os.sched_getaffinity(0))
     assert result["oversubscribed"] is (cores < 2)
-    rated = [name for name, each in result["efficiency"].items() if each["standing"] == "rated"]
-    claims = list(bench.out.rglob(CLAIM))
-    assert bool(claims) is bool(rated)
-    for path in claims:
-        assert path.parent == packages[two].folder
-        assert list(json.loads(path.read_text())["efficiency"]) == sorted(rated)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.log.sums import SUMS
+from hybridperf.log.chain import SUMS
 from hybridperf.rules.check import check_path
 from tests.evidence import chain, describe_as_found, list_key, make_key
 from tests.packages import edit_manifest, write_result

@@ -47,7 +47,7 @@ class Walk:
 
     def say(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """Give another command."""
-        return _bash(self.examples, 'hybridperf "$@"', *map(str, arguments))
+        return bash(self.examples, 'hybridperf "$@"', *map(str, arguments))
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -64,7 +64,8 @@ def assert_code_is_of(package: str, page: str) -> None:
     assert [code for code in shown if not any(code in text for text in files)] == []
 
 
-def _bash(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def bash(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in ``folder``, whose ``hybridperf`` is of this checkout."""
     return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script, "bash", *arguments],
         cwd=folder,
@@ -91,7 +92,7 @@ def _walk(script: str, home: Path) -> Walk:
     shutil.copytree(
         ROOT / "docs/examples", home / "docs/examples", ignore=shutil.ignore_patterns("__pycache__")
     )
-    return Walk(home / "docs/examples", script, _bash(home, script))
+    return Walk(home / "docs/examples", script, bash(home, script))
 
 
 def plans(script: str) -> list[str]:

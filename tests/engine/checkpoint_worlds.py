@@ -17,7 +17,7 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 
-from hybridperf.log.sums import SUMS, format_sums
+from hybridperf.log.chain import SUMS, format_sums
 from hybridperf.plan import ParallelPlan
 from hybridperf.run.access import EvaluationData, TrainingData
 from hybridperf.tasks.task import Block

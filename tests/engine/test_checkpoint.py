@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from hybridperf.log.sums import SUMS
+from hybridperf.log.chain import SUMS
 from hybridperf.plan import ParallelPlan
 from hybridperf_reference.engine.chain import Stage
 from hybridperf_reference.engine.checkpoint import (
     CheckpointError,
-    Progress,
+    TrainingProgress,
     load_checkpoint,
     save_checkpoint,
 )
@@ -153,7 +153,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved") / "checkpoint"
     stage = Stage(FAMILIES["resnet"].chain().units)
     optimizer = build_optimizer(stage, FAMILIES["resnet"].task().optimizer)
-    save_checkpoint(folder, stage, optimizer, Progress("dp=1", 1, 0, 0, 1.0, 0))
+    save_checkpoint(folder, stage, optimizer, TrainingProgress("dp=1", 1, 0, 0, 1.0, 0))
     return folder
 
 

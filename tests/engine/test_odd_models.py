@@ -226,10 +226,10 @@ def test_an_odd_model_is_trained_as_in_one_process(
 
 
 REFUSED = {
-    "tied:pp=2": "neither pp, zero nor sp where units share a parameter, nor dp with tp",
-    "tied:dp=2,zero=1": "neither pp, zero nor sp where units share a parameter, nor dp with tp",
+    "tied:pp=2": "no pp, zero, sp, or dp with tp, where units share a parameter",
+    "tied:dp=2,zero=1": "no pp, zero, sp, or dp with tp, where units share a parameter",
     "tied_encoders:tp=2": "split linear layers of unit 'u1' to share no weights",
-    "tied_encoders:tp=2,sp=on": "neither pp, zero nor sp where units share a parameter",
+    "tied_encoders:tp=2,sp=on": "no pp, zero, sp, or dp with tp, where units share a parameter",
     "bare:microbatches=2,bn=deferred": "BatchNorm in the model where bn is given",
     "bare:tp=2": "a model that declares linear layers to split for tp",
     "encoders:tp=4": "unit 'u1' to run with a part of its features",
@@ -264,10 +264,10 @@ class Pair(nn.Module):
     [
         (Pair(), "to return one tensor, found tuple"),
         (nn.LSTM(WIDTH, WIDTH), "to return one tensor, found tuple"),
-        (nn.ReLU(inplace=True), "to leave its input as it is, found an operation in place on it"),
+        (nn.ReLU(inplace=True), "to leave its input unchanged, found an in-place operation on it"),
         (
             nn.Sequential(nn.Dropout(0.1, inplace=True), nn.Linear(WIDTH, WIDTH)),  # in training
-            "to leave its input as it is, found an operation in place on it",
+            "to leave its input unchanged, found an in-place operation on it",
         ),
     ],
     ids=["tuple", "LSTM", "in place", "in place in training"],

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hybridperf.plan import ParallelPlan
-from hybridperf_reference.engine.chain import Unit, copied_to
+from hybridperf_reference.engine.chain import Unit, copy_to
 from hybridperf_reference.engine.mesh import Mesh
 from hybridperf_reference.engine.parallelize import apply_recompute
 from hybridperf_reference.engine.rng import RngStreams, draws_random_numbers
@@ -150,7 +150,7 @@ def test_units_that_draw_random_numbers_are_found(
 ) -> None:
     before = {name: value.clone() for name, value in module.state_dict().items()}
 
-    trial, inputs = copied_to(module, torch.device(device)), torch.zeros(2, 4, 8, device=device)
+    trial, inputs = copy_to(module, torch.device(device)), torch.zeros(2, 4, 8, device=device)
     assert draws_random_numbers("unit", trial, inputs) == draws
 
     for name, value in module.state_dict().items():
@@ -161,7 +161,7 @@ def test_a_unit_that_reads_values_is_probed_on_the_cpu_only() -> None:
     module, inputs = Applied(lambda x: x * float(x.sum())), torch.zeros(2, 4, 8)
 
     assert not draws_random_numbers("unit", module, inputs)
-    on_meta = copied_to(module, torch.device("meta"))
+    on_meta = copy_to(module, torch.device("meta"))
     assert draws_random_numbers("unit", on_meta, inputs.to("meta"))  # unknown
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hybridperf.log.sums import SUMS
+from hybridperf.log.chain import SUMS
 from tests.evidence import LANDLOCK, SECRET, chain, describe_as_found
 from tests.hostile.forging import (
     DAY_MS,
@@ -54,12 +54,12 @@ H100S = {
 
 @dataclass(frozen=True)
 class Forgery:
-    """What a liar does, and the rung on which the result stops."""
+    """What a liar does, and the verification level at which the result stops."""
 
     name: str
-    rung: str
+    level: str
     apply: Callable[[Package], object]
-    lacks: str  #: part of what the next rung takes, as ``check`` says
+    lacks: str  #: part of the missing requirement of the next level, as ``check`` says
 
 
 FORGERIES = [
@@ -176,7 +176,7 @@ FORGERIES = [
         "logs that say nothing of what came before",
         "log-verified",
         without_commitment,
-        "seeds fixed before the first run",
+        "seeds committed before the first run",
     ),
     Forgery(
         "the good runs of two attempts at a result",
@@ -217,7 +217,7 @@ FORGERIES = [
         "a sandbox",
     ),
     Forgery(
-        "a rung that the manifest claims",
+        "a level that the manifest claims",
         "chained",
         every_manifest(model=None, rung="re-run", trust={"rung": "re-run"}),
         "the names of the model's tensors",

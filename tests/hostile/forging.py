@@ -8,10 +8,10 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from hybridperf.evidence.signatures import RERUN, RESULT, sign_file
 from hybridperf.log import keys
+from hybridperf.log.chain import SUMS
 from hybridperf.log.package import result_names
-from hybridperf.log.sums import SUMS
+from hybridperf.rules.evidence import RERUN, RESULT, sign_file
 from tests.evidence import (
     LANDLOCK,
     chain,

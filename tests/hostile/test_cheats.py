@@ -31,6 +31,7 @@ from hybridperf.log import keys
 from hybridperf.log.package import read_result
 from hybridperf.log.reader import read_log
 from hybridperf.rules.check import judge_result
+from hybridperf.run.access import seal_bytes
 from hybridperf.run.channel import (
     Channel,
     ChannelError,
@@ -45,9 +46,8 @@ from hybridperf.run.channel import (
     Welcome,
     connect,
 )
-from hybridperf.run.handover import sealed_copy
+from hybridperf.run.profiles import ask_trainer
 from hybridperf.run.rank_server import RankServer
-from hybridperf.run.trainer_answers import answer
 from hybridperf.system.landlock import landlock_abi
 from hybridperf.system.namespaces import why_no_namespaces
 from hybridperf.tasks.data import load
@@ -167,7 +167,7 @@ def test_what_a_trainer_whispers_reaches_nobody(tried: Tried, name: str) -> None
         ("changes the weights while it predicts", 3, "part_0.safetensors'"),
         ("writes the log while it predicts", 3, "log.txt'"),
         ("trains after the clock", 3, "the quality did not come back"),
-        ("saves another model", 3, "% of the predictions are not those of the last evaluation"),
+        ("saves another model", 3, "% of the predictions differ from the last evaluation"),
         ("stops after one epoch", 4, "report() takes one prediction for every sample"),
         ("a pipe for weights", 4, "the trainer replaced work/weights/part_0.safetensors"),
     ],
@@ -204,7 +204,7 @@ def test_a_model_that_is_fitted_to_the_answers_after_the_clock_stops_below_re_sc
     assert done.code == 0, done
     assert bench.rules_broken() == set()
     trust = judge_result(read_result(bench.package)).trust
-    assert trust.rung == "chained"
+    assert trust.level == "chained"
     assert "the weights that predicted last, handed over before the verdict" in trust.lacks
 
 
@@ -266,7 +266,7 @@ def test_a_trainer_that_is_asked_about_a_task_answers_from_the_sandbox(
     private.write_text("nobody else's business")
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnop")
 
-    found = answer(read_task(own), module, own, ranks=ranks)
+    found = ask_trainer(read_task(own), module, own, ranks=ranks)
 
     assert {name for name, stopped_by in found.items() if not stopped_by} == (
         {"mode"} if why_no_namespaces() else set()
@@ -461,7 +461,7 @@ def _endless(_: bytes, __: Path) -> int:
     [
         (_file_of_its_own, 3, "weights in memory that is not sealed"),
         (_unsealed, 3, "weights in memory that is not sealed"),
-        (lambda content, _: sealed_copy(content), 4, "3 bytes of weights, where it says 4"),
+        (lambda content, _: seal_bytes(content), 4, "3 bytes of weights, where it says 4"),
         (_endless, 2**40, f"{2**40} bytes of weights, where "),
     ],
 )
@@ -516,7 +516,7 @@ def test_a_trainer_does_not_say_how_fast_the_harness_finds_it(server: RankServer
         struct.pack("!IQ", 2, 2**40) + b"{}",
         struct.pack("!IQ", 2, 0) + b"[]",
         struct.pack("!IQ", 3, 0) + b"\xff\xff\xff",
-        struct.pack("!IQ", 23, 0) + b'{"message": "Verdict"}\n',
+        struct.pack("!IQ", 33, 0) + b'{"message": "EvaluationVerdict"}\n',
         struct.pack("!IQ", 29, 0) + b'{"message": "Ready", "x": 1}\n',
     ],
 )

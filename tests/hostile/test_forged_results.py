@@ -1,4 +1,4 @@
-"""Forged results, each with the rung that it is expected to stop at.
+"""Forged results, each with the verification level that it is expected to stop at.
 
 The result that they are made from was written by hand too, and reaches *re-scored*: that a liar who
 leaves nothing out is stopped by a re-run alone is what docs/trust.md says.
@@ -15,23 +15,28 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hybridperf.cli import main
-from hybridperf.evidence.attestation import Attestation, attestation_file, subject_of
-from hybridperf.evidence.signatures import RERUN, RESULT, sign_file
-from hybridperf.evidence.time_stamps import TimeStamp
 from hybridperf.log import keys
+from hybridperf.log.chain import SUMS
 from hybridperf.log.package import Package, read_result
-from hybridperf.log.sums import SUMS
 from hybridperf.rules.check import check_path, judge_result
-from hybridperf.rules.ladder import RUNGS
+from hybridperf.rules.evidence import (
+    RERUN,
+    RESULT,
+    Attestation,
+    attestation_file,
+    sign_file,
+    subject_of,
+)
+from hybridperf.rules.levels import LEVELS
 from hybridperf.score.validity import Judgement
-from tests.evidence import Authority, chain, describe_as_found, keep_models, list_key, make_key
+from tests.evidence import chain, describe_as_found, keep_models, list_key, make_key
 from tests.hostile.forgeries import FORGERIES, Forgery
 from tests.packages import change, edit_log, edit_manifest, write_result
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hybridperf.evidence.trust import Trust
+    from hybridperf.rules.evidence import Trust
 
 
 @pytest.fixture(scope="module")
@@ -59,88 +64,50 @@ def trust_in(package: Package) -> Trust:
 def test_a_liar_who_writes_everything_stops_where_another_runs_it_again(package: Package) -> None:
     trust = trust_in(package)
 
-    assert (trust.rung, trust.evidence) == ("re-scored", "landlock ABI 7")
-    assert trust.lacks.startswith("re-run takes a re-run by another organisation")
+    assert (trust.level, trust.evidence) == ("re-scored", "landlock ABI 7")
+    assert trust.lacks.startswith("re-run requires a re-run by another organisation")
     assert check_path(package.root).findings == ()
 
 
 @pytest.mark.parametrize("forgery", FORGERIES, ids=[forgery.name for forgery in FORGERIES])
-def test_a_forgery_stops_at_its_rung(package: Package, forgery: Forgery) -> None:
+def test_a_forgery_stops_at_its_level(package: Package, forgery: Forgery) -> None:
     forgery.apply(package)
 
     trust = trust_in(package)
 
-    assert trust.rung == forgery.rung, trust.lacks
+    assert trust.level == forgery.level, trust.lacks
     assert forgery.lacks in trust.lacks
 
 
-def test_there_are_forgeries_for_every_rung_below_the_last_two() -> None:
-    names = [rung.name for rung in RUNGS]
+def test_there_are_forgeries_for_every_level_below_the_last_two() -> None:
+    names = [level.name for level in LEVELS]
 
-    assert {forgery.rung for forgery in FORGERIES} == set(names[:3])
+    assert {forgery.level for forgery in FORGERIES} == set(names[:3])
     assert len({forgery.name for forgery in FORGERIES}) == len(FORGERIES) >= 30
 
 
-def test_a_signature_and_a_time_stamp_stand_beside_the_rung(
-    package: Package, tmp_path: Path
-) -> None:
+def test_a_signature_stands_beside_the_level(package: Package, tmp_path: Path) -> None:
     key = make_key(tmp_path / "keys", "acme")
     list_key(package.root, "acme", key)
-    Authority(tmp_path / "authority").stamp(package)
     sign_file(package.folder / SUMS, key, RESULT)
 
     trust = trust_in(package)
 
-    assert trust.rung == "re-scored"
+    assert trust.level == "re-scored"
     assert "signed by ED25519 SHA256:" in trust.evidence
-    assert "time stamp of 20" in trust.evidence
     assert check_path(package.root).findings == ()
 
 
-@pytest.mark.parametrize("which", ["another file's", "an authority's that is not listed"])
-def test_a_time_stamp_of_something_else_is_found(
-    package: Package, tmp_path: Path, which: str
-) -> None:
-    authority = Authority(tmp_path / "authority")
-    authority.stamp(package)
-    if which == "another file's":
-        with (package.folder / SUMS).open("a") as file:
-            file.write(f"{'0' * 64}  rerun_other.json\n")
-    else:
-        certificate = (tmp_path / "authority" / "authority.pem").read_text()
-        Authority(tmp_path / "other").stamp(package)
-        (package.root / "time_stamp_authorities.pem").write_text(certificate)
-
-    found = {finding.rule for finding in check_path(package.root).findings}
-
-    assert "result.time_stamp" in found
-    assert trust_in(package).rung == "self-reported"
-
-
-def test_a_time_stamp_before_the_last_run_is_found(
-    package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Authority(tmp_path / "authority").stamp(package)
-    monkeypatch.setattr(
-        "hybridperf.rules.provenance_rules.verify_time_stamp", lambda *_: TimeStamp(10**12)
-    )
-
-    (finding,) = check_path(package.root).findings
-
-    assert finding.rule == "result.time_stamp"
-    assert "before its end" in finding.found
-
-
-def test_what_cannot_be_recounted_here_keeps_its_rung_and_says_so(
+def test_what_cannot_be_recounted_here_keeps_its_level_and_says_so(
     package: Package, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module in ("ladder", "evidence_rules"):
+    for module in ("levels", "evidence_rules"):
         monkeypatch.setattr(f"hybridperf.rules.{module}.labels_here", lambda *_: None)
 
     trust = trust_in(package)
 
     words = "not recounted here: the data of resnet/laptop is not on this machine"
-    assert (trust.rung, trust.unverified) == ("re-scored", words)
+    assert (trust.level, trust.unverified) == ("re-scored", words)
     assert words not in trust.words
     for command in ("check", "score"):
         assert main([command, str(package.root)]) == 0
@@ -158,7 +125,7 @@ def test_a_signature_that_cannot_be_verified_here_says_so_and_wins_nothing(
     named = trust_in(package)
 
     assert check_path(package.root).findings == ()
-    assert (named.rung, named.evidence) == (verified.rung, verified.evidence)
+    assert (named.level, named.evidence) == (verified.level, verified.evidence)
     assert verified.unverified == ""
     assert named.unverified == "signature not verified here: ssh-keygen is not installed"
     traces = judge_result(read_result(package)).traces
@@ -235,14 +202,14 @@ def others_key(package: Package, tmp_path: Path) -> Path:
     return key
 
 
-def test_a_signed_re_run_by_another_organisation_is_the_last_rung(
+def test_a_signed_re_run_by_another_organisation_is_the_last_level(
     package: Package, others_key: Path
 ) -> None:
     confirm(package, others_key)
 
     trust = trust_in(package)
 
-    assert (trust.rung, trust.evidence, trust.lacks) == ("re-run", "by other", "")
+    assert (trust.level, trust.evidence, trust.lacks) == ("re-run", "by other", "")
     assert check_path(package.root).findings == ()
 
 
@@ -268,7 +235,7 @@ def test_a_re_run_that_does_not_confirm_lifts_nothing(
 
     trust = trust_in(package)
 
-    assert trust.rung == "re-scored"
+    assert trust.level == "re-scored"
     assert lacks in trust.lacks
 
 
@@ -277,7 +244,7 @@ def test_a_statement_without_a_signature_lifts_nothing(package: Package, others_
 
     trust = trust_in(package)
 
-    assert trust.rung == "re-scored"
+    assert trust.level == "re-scored"
     assert "there is no rerun_other.json.sig" in trust.lacks
 
 
@@ -288,12 +255,14 @@ def test_a_statement_edited_after_it_was_signed_lifts_nothing(
     path = attestation_file(package, "other")
     path.write_text(path.read_text().replace('"time": false', '"time": true'))
 
-    assert trust_in(package).rung == "re-scored"
+    assert trust_in(package).level == "re-scored"
 
 
-def test_a_re_run_does_not_lift_what_lacks_a_rung_below(package: Package, others_key: Path) -> None:
+def test_a_re_run_does_not_lift_what_lacks_a_level_below(
+    package: Package, others_key: Path
+) -> None:
     (forgery,) = (each for each in FORGERIES if each.name == "a trainer with all permissions")
     forgery.apply(package)
     confirm(package, others_key)
 
-    assert trust_in(package).rung == "chained"
+    assert trust_in(package).level == "chained"

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.evidence.predictions import read_predictions
 from hybridperf.log.package import find_results, read_result
 from hybridperf.report.page import build_report
-from hybridperf.rules.check import Verdict, check_path
-from hybridperf.rules.mlperf.check_round import check_round
-from hybridperf.run.scratch import remove_folder
+from hybridperf.rules.check import check_path
+from hybridperf.rules.evidence import read_classes
+from hybridperf.run.files import remove_folder
 from hybridperf.score.score import score_result
 from tests.hostile.inputs import RUN, Hostile
 from tests.hostile.inputs_files import FILES
@@ -30,6 +29,7 @@ from tests.tiers import in_tiers
 
 if TYPE_CHECKING:
     from hybridperf.findings import Finding
+    from hybridperf.rules.verdict import Verdict
     from tests.tiers import Fact
 
 KINDS = {"json": JSON} | RUNS | FILES
@@ -67,9 +67,7 @@ def _make(valid: Path, tmp_path: Path, each: Hostile) -> tuple[Path, Path]:
 def _check(path: Path, ruleset: str | None = None) -> tuple[Finding, ...]:
     """Return the findings, which must be fit to be printed; pytest's own limit ends a hang."""
     try:
-        verdict = (
-            check_path(path) if ruleset is None else check_round(path, ruleset, "as-published")
-        )
+        verdict = check_path(path) if ruleset is None else check_path(path, ruleset, "as-published")
     except UserError as refusal:
         return (_refused(refusal),)
     _assert_presentable(verdict)
@@ -205,4 +203,4 @@ def test_headers_of_predictions_that_are_none_are_refused(tmp_path: Path, header
     path.write_bytes(b"\x93NUMPY\x01\x00" + len(content).to_bytes(2, "little") + content + bytes(8))
 
     with pytest.raises(ValueError, match="array of"):
-        read_predictions(path)
+        read_classes(path)

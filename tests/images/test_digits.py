@@ -7,7 +7,7 @@ import torch
 
 from hybridperf.tasks.data import load
 from hybridperf.tasks.registry import find_task
-from hybridperf_reference.images.objective import affine, draw_affine, normalise
+from hybridperf_reference.images.objective import affine, draw_affine, normalize
 
 TASK = find_task("resnet/laptop")
 IDENTITY = torch.tensor([[1.0, 0.0, 0.0, 0.0, 1.0, 0.0]])
@@ -16,7 +16,7 @@ IDENTITY = torch.tensor([[1.0, 0.0, 0.0, 0.0, 1.0, 0.0]])
 def test_training_images_are_normalized_by_the_mean_and_deviation_of_the_task() -> None:
     images = torch.from_numpy(load(TASK.data).train.inputs)
 
-    inputs = normalise(images, data=TASK.data, size_px=8)
+    inputs = normalize(images, data=TASK.data, size_px=8)
 
     assert inputs.shape == (1195, 1, 8, 8)
     assert abs(inputs.mean().item()) < 1e-3

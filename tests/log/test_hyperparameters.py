@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from hybridperf.log.hyperparameters import counted_in_steps, named_by_mlperf
+from hybridperf.log.keys import counted_in_steps, named_by_mlperf
 from hybridperf.rules.mlperf.ruleset import load_ruleset
 from hybridperf.tasks.overrides import hyperparameters
 from hybridperf.tasks.registry import find_task

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hybridperf.log.published import read_published_log
-from hybridperf.log.reader import read_log
+from hybridperf.log.reader import read_log, read_published_log
 from hybridperf.log.writer import LogWriter
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.log.published import read_published_log
+from hybridperf.log.reader import read_published_log
 
 _REST = '"value": 1, "metadata": {}'
 

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from hybridperf.log.rounds import find_packages, read_package
-from hybridperf.rules.mlperf.check_round import check_round, judge_result
-from hybridperf.rules.mlperf.ruleset import load_ruleset
+from hybridperf.log.package import find_packages, read_package
+from hybridperf.rules.check import check_path, judge_result
 from hybridperf.rules.verdict import Outcome
 from hybridperf.score.official import official_score
 from hybridperf.score.score import score_result
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from hybridperf.rules.mlperf.check_round import Mode
+    from hybridperf.rules.check import Mode
 
 ROUNDS = 7
 RULESETS = {"training_results_v2.0": "2.0.0", "training_results_v2.1": "2.1.0"}
@@ -82,7 +81,7 @@ def test_check_ten_rounds(
 
         def check() -> None:
             for folder, edition in zip(folders, EDITIONS, strict=True):
-                verdict = check_round(folder, f"mlperf-training-{edition}.0", mode)
+                verdict = check_path(folder, f"mlperf-training-{edition}.0", mode)
                 verdicts.extend(log.outcome is Outcome.VALID for log in verdict.all_logs)
 
         bare_s = _seconds(lambda: _parse(logs))
@@ -107,7 +106,7 @@ def test_check_a_round_in_several_processes(
         ruleset = "mlperf-training-4.0.0"
         before = os.times()
         benchmark.pedantic(
-            lambda: check_round(folder, ruleset, "as-published", jobs), rounds=3, iterations=1
+            lambda: check_path(folder, ruleset, "as-published", jobs), rounds=3, iterations=1
         )
         after = os.times()
 
@@ -120,10 +119,10 @@ def test_check_a_round_in_several_processes(
 
 def _check_and_score(folder: Path, mode: Mode) -> None:
     for name, version in RULESETS.items():
-        ruleset = load_ruleset(f"mlperf-training-{version}")
+        ruleset = f"mlperf-training-{version}"
         for package in find_packages(folder / name):
             result = read_package(package)
-            judge_result(package, result.runs, ruleset, result if mode == "strict" else None)
+            judge_result(result, ruleset, mode)
             official_score(result, score_result(result), VALID, reference_points())
 
 

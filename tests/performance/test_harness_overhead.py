@@ -45,7 +45,7 @@ import subprocess
 import sys
 from pathlib import Path
 from hybridperf.run.rank_server import RankServer
-from hybridperf.run.signals import StopRequest
+from hybridperf.run.ending import StopRequest
 from hybridperf.run.spec import RunSpec
 from hybridperf.run.supervise import supervise
 class Nobody:

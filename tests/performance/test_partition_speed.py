@@ -16,7 +16,7 @@ import pytest
 
 from hybridperf.plan import ParallelPlan
 from hybridperf.projection.partition import minimax, stage_cuts
-from hybridperf.projection.units import Unit
+from hybridperf.projection.units import UnitCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +67,7 @@ def test_minimax_of_1000_units_and_64_stages(benchmark: Any) -> None:
 )
 def test_ampa_of_60_units_and_16_stages(benchmark: Any, text: str) -> None:
     draw = random.Random(text)
-    units = [Unit(f"u{n}", draw.randint(1, 10**6), (), 1, 1) for n in range(60)]
+    units = [UnitCounts(f"u{n}", draw.randint(1, 10**6), (), 1, 1) for n in range(60)]
     plan = ParallelPlan.parse(f"{text},cut=ampa")
     took_s = list[float]()
 

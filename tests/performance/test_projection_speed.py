@@ -12,7 +12,7 @@ from hybridperf.plan import ParallelPlan
 from hybridperf.plan.program import rank_program
 from hybridperf.projection.costs import plan_at_least_s, plan_costs
 from hybridperf.projection.memory import memory_bytes
-from hybridperf.projection.network import Link, Network
+from hybridperf.projection.network import Network, NetworkLink
 from hybridperf.projection.partition import stage_cuts
 from hybridperf.projection.project import project
 from hybridperf.projection.simulate import Bucket, simulate
@@ -26,7 +26,7 @@ ACTIONS = 100_000
 SLOWEST_S = 0.5  #: of processor time, for as many
 PEAK_MIB = 256.0
 DEVICES, BATCH = 4096, 65_536
-NETWORK = Network(8, Link(5e-6, 250e9), Link(10e-6, 25e9))
+NETWORK = Network(8, NetworkLink(5e-6, 250e9), NetworkLink(10e-6, 25e9))
 PLANS = tuple(
     ParallelPlan.parse(text)
     for text in (

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from hybridperf.run.access import map_array
 from hybridperf.run.channel import Evaluate, Predictions, Ready, Start, Track, connect
-from hybridperf.run.handover import shared
-from hybridperf.run.pulse import Pulse
+from hybridperf.run.processes import Pulse
 from hybridperf.run.rank_server import RankServer
 from hybridperf.run.sandbox import policy_of, sandbox_facts
-from hybridperf.run.timed_run import sealed_weights
+from hybridperf.run.timed_run import seal_weights
 from hybridperf.system.landlock import why_no_landlock
 from hybridperf.tasks.data import load
 from hybridperf.tasks.registry import find_task, task_path
@@ -205,7 +205,7 @@ class _Parts:
 
                 channel.send(Evaluate(steps))
                 times_s = [time.perf_counter()]
-                memory, size = sealed_weights(weights)
+                memory, size = seal_weights(weights)
                 times_s.append(time.perf_counter())
                 predictions = Predictions(((0, samples),), bytes(8 * width * samples), size)
                 channel.send(predictions, memory)
@@ -226,5 +226,5 @@ class _Parts:
         memory = channel.take_descriptor()
         for place in (start.train_inputs, start.train_labels, start.evaluation_inputs):
             assert place is not None
-            shared(place, memory).sum()  # reads every page of it
+            map_array(place, memory).sum()  # reads every page of it
         os.close(memory)

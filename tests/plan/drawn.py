@@ -11,7 +11,9 @@ from hybridperf.plan.fields import FIELDS, LARGEST_NUMBER, Field
 def _values(field: Field) -> st.SearchStrategy[object]:
     """Draw what a plan may hold in ``field``."""
     named = st.sampled_from([field.default, *field.words.values()])
-    numbers = st.integers(field.about.least, 9) | st.integers(field.about.least, LARGEST_NUMBER)
+    numbers = st.integers(field.metadata.minimum, 9) | st.integers(
+        field.metadata.minimum, LARGEST_NUMBER
+    )
     if field.takes_series:
         return named | st.sets(numbers, min_size=1, max_size=9).map(sorted).map(tuple)
     return named | numbers if field.takes_numbers else named

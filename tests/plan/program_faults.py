@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.plan.program import most_sends
+from hybridperf.plan.program import max_pending_sends
 from hybridperf.plan.schedules import Action, ActionKind
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class _Rank:
         messages: dict[tuple[ActionKind, int], deque[tuple[int, int]]],
     ) -> None:
         self.number, self.program, self.messages = number, program, messages
-        self.own, self.most = plan.stages_of(number), most_sends(plan.pipeline_stages)
+        self.own, self.most = plan.stages_of(number), max_pending_sends(plan.pipeline_stages)
         self.microbatches = plan.microbatches
         self.live: dict[tuple[int, int, int], int] = {}  # version, by micro-batch in flight
         self.halved = set[tuple[int, int, int]]()  # only gradients of weights are missing

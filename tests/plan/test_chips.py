@@ -4,7 +4,7 @@ import pytest
 
 from hybridperf.plan import plan_chips
 from hybridperf.plan.fields import FIELDS
-from hybridperf.score.scaling.side import plan_ranks
+from hybridperf.score.scaling import plan_ranks
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_chip_says_what_makes_a_plan_compute_something_else(plan: str, told: b
     (chip,) = plan_chips(plan)
 
     assert (
-        chip.meaning.endswith("; computes something else than one process, so open division")
+        chip.meaning.endswith("; not equivalent to single-process training, so open division only")
         is told
     )
 

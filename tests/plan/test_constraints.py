@@ -137,8 +137,8 @@ def test_each_violated_constraint_is_a_finding(text: str, rules: list[str]) -> N
         ("dp=2,zero=1,sync=blocking", "sync", "sync=overlapped with zero"),
         ("dp=2,pp=2,zero=2", "zero", "it reduces gradients once a step, as zero=1 does"),
         ("dp=2,shard=2", "shard", "zero where shard is given"),
-        ("dp=4,zero=3,shard=3", "shard", "shard to be a divisor of dp=4 below it"),
-        ("dp=2,zero=3,shard=4", "shard", "shard to be a divisor of dp=2 below it"),
+        ("dp=4,zero=3,shard=3", "shard", "shard to be a proper divisor of dp=4"),
+        ("dp=2,zero=3,shard=4", "shard", "shard to be a proper divisor of dp=2"),
         ("dp=2,offload=cpu", "offload", "zero where offload is given"),
         ("sp=on", "sp", "tp > 1 for sp"),
         ("tp=3", "tp", "tp to divide the 8 heads or features that the model splits"),
@@ -201,8 +201,12 @@ def test_incorrect_combinations_are_refused_with_the_reason(
     [
         ({"tokens": None}, "tp=2,sp=on", "units that work token by token for sp"),
         ({"tokens": 5}, "tp=4,sp=on", "a part of the 5 tokens of a sample for each rank under sp"),
-        ({"tied": True}, "pp=2", "neither pp, zero nor sp where units share a parameter"),
-        ({"tied": True}, "dp=2,zero=1", "neither pp, zero nor sp where units share a parameter"),
+        ({"tied": True}, "pp=2", "no pp, zero, sp, or dp with tp, where units share a parameter"),
+        (
+            {"tied": True},
+            "dp=2,zero=1",
+            "no pp, zero, sp, or dp with tp, where units share a parameter",
+        ),
         ({"batch_norm": False}, "bn=deferred,microbatches=2", "BatchNorm in the model"),
     ],
 )

@@ -24,8 +24,8 @@ def _field_table() -> str:
         (
             f"`{field.name}`",
             ", ".join(f"`{word}`" if word in field.words else word for word in field.values),
-            field.about.default or f"`{field.word(field.default)}`",
-            field.about.meaning,
+            field.metadata.default or f"`{field.word(field.default)}`",
+            field.metadata.meaning,
         )
         for field in FIELDS.values()
     )

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridperf.plan import ParallelPlan
+from hybridperf.plan import program as plan_program
 from hybridperf.plan.program import rank_program
 from hybridperf.plan.schedules import Action, ActionKind
 from tests.plan.program_faults import find_fault
@@ -174,3 +175,22 @@ def test_a_program_without_its_last_step_is_incomplete() -> None:
     plan = ParallelPlan.parse("pp=2,staleness=1")
     fault = find_fault(programs(plan, range(6)), plan, STEPS)
     assert fault == "rank 0: not every micro-batch has one forward and backward pass"
+
+
+def test_the_diagram_shows_the_versions_of_passes_and_updates() -> None:
+    letters = {
+        ActionKind.FORWARD: ("F", "version"),
+        ActionKind.BACKWARD: ("B", "version"),
+        ActionKind.REDUCE: ("R", "step"),
+        ActionKind.PUBLISH: ("U", "version"),
+    }
+    rows = [line.split() for line in (plan_program.__doc__ or "").splitlines() if " F0 B0 " in line]
+
+    assert [row[0] for row in rows] == ["staleness=0", "staleness=1"]
+    for field, *cells in rows:
+        (actions,) = programs(ParallelPlan.parse(f"dp=2,{field}"), range(3))
+        assert cells == [
+            letters[each.kind][0] + str(getattr(each, letters[each.kind][1]))
+            for each in actions
+            if each.kind in letters
+        ]

@@ -120,10 +120,10 @@ def test_equal_plans_have_one_canonical_text(text: str, canonical: str, slug: st
     assert ParallelPlan.parse(canonical) == plan
 
 
-_PAIRS = "expected key=value pairs divided by commas, found"
-_KEYS = f"expected keys out of {', '.join(FIELDS)}, found"
+_PAIRS = "expected key=value pairs separated by commas, found"
+_KEYS = f"expected one of the keys {', '.join(FIELDS)}, found"
 _NUMBER = "to be a whole number from 1 to 999999, found"
-_SERIES = "expected cuts to be whole numbers from 1 to 999999 that increase, divided by '-', found"
+_SERIES = "expected cuts to be increasing whole numbers from 1 to 999999, separated by '-', found"
 _SCHEDULE = "expected schedule to be one of 1f1b, gpipe, interleaved, zbv, found"
 
 
@@ -158,7 +158,7 @@ _SCHEDULE = "expected schedule to be one of 1f1b, gpipe, interleaved, zbv, found
         ),
         (
             "grouped(groups=2)",
-            "expected a preset out of gropipe, pipedream_2bw, found 'grouped'; ",
+            "expected one of the presets gropipe, pipedream_2bw, found 'grouped'; ",
         ),
         (
             "gropipe(groups=2)",
@@ -189,11 +189,11 @@ _SCHEDULE = "expected schedule to be one of 1f1b, gpipe, interleaved, zbv, found
         ),
         (
             "pp=2,cut=ampa,cuts=3",
-            "expected either cut or cuts, found cut=ampa beside cuts=3; drop one of them.",
+            "expected either cut or cuts, found cut=ampa and cuts=3; drop one of them.",
         ),
         (
             "pp=2,cuts=3,cut=minimax",
-            "expected either cut or cuts, found cut=minimax beside cuts=3; drop one of them.",
+            "expected either cut or cuts, found cut=minimax and cuts=3; drop one of them.",
         ),
         (
             "pp=2,stages=2",

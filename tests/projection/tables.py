@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hybridperf.projection.network import Link, Network
-from hybridperf.projection.units import Parameters, Unit, UnitTable, UnitTimes
+from hybridperf.projection.network import Network, NetworkLink
+from hybridperf.projection.units import Parameters, UnitCounts, UnitTable, UnitTimes
 
 if TYPE_CHECKING:
     from hybridperf.projection.units import UnitTiming
 
 __all__ = ["FAST", "equal_units", "plain", "timing_of"]
 
-FAST = Network(8, Link(0.0, 1e30))  #: on which nothing takes time
+FAST = Network(8, NetworkLink(0.0, 1e30))  #: on which nothing takes time
 
 
 def plain(parameters: int, *, split: int = 0, tensors: int = 1) -> tuple[Parameters, ...]:
@@ -27,7 +27,7 @@ def equal_units(
 ) -> UnitTable:
     """Return a table of equal units, ``split`` of whose parameters tp splits."""
     units = tuple(
-        Unit(
+        UnitCounts(
             f"unit.{number}",
             forward_flops=1.0,
             parameter_groups=plain(parameters, split=split, tensors=2),

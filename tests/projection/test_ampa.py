@@ -11,7 +11,7 @@ from hybridperf.plan.program import rank_program
 from hybridperf.projection import partition
 from hybridperf.projection.partition import minimax, stage_cuts
 from hybridperf.projection.simulate import Costs, Hop, Timeline, simulate
-from hybridperf.projection.units import Unit
+from hybridperf.projection.units import UnitCounts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,9 +35,9 @@ PLANS = (
 )
 
 
-def chain(flops: Sequence[float], begins: Sequence[bool] = ()) -> list[Unit]:
+def chain(flops: Sequence[float], begins: Sequence[bool] = ()) -> list[UnitCounts]:
     return [
-        Unit(f"u{n}", cost, (), 1, 1, begins_stage=not begins or begins[n])
+        UnitCounts(f"u{n}", cost, (), 1, 1, begins_stage=not begins or begins[n])
         for n, cost in enumerate(flops)
     ]
 
@@ -168,9 +168,9 @@ def test_no_simulation_grows_with_the_number_of_microbatches(
 def test_a_search_ends_after_so_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
-    def outcome(cuts: Cuts) -> partition.Outcome:
+    def outcome(cuts: Cuts) -> partition.CutCost:
         tried.append(cuts)
-        return partition.Outcome(0.0, -sum(cuts))  # each cut moved on is better
+        return partition.CutCost(0.0, -sum(cuts))  # each cut moved on is better
 
     monkeypatch.setattr(partition, "_MOST_TRIED", 10)
 

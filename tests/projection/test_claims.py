@@ -6,15 +6,16 @@ from typing import Final
 
 import pytest
 
-from hybridperf.projection.comparisons import (
-    Comparison,
+from hybridperf.projection.device import device_timing
+from hybridperf.projection.network import all_reduce
+from hybridperf.projection.systems import find_system
+from hybridperf.projection.units import load_units
+from studies.curves.ratios import (
+    PublishedRatio,
     project_on,
     projected_ratio,
     published_comparisons,
 )
-from hybridperf.projection.device import device_timing
-from hybridperf.projection.network import all_reduce, find_system
-from hybridperf.projection.units import load_units
 
 RESNET, RESNET_152, VGG = "resnet50/cluster", "resnet152/cluster", "vgg/cluster"
 #: system, precision and samples on each of 8 devices
@@ -136,7 +137,7 @@ def test_no_delayed_step_is_shorter_than_what_its_ranks_compute(count: int) -> N
 
 
 @pytest.mark.parametrize("comparison", published_comparisons(), ids=lambda each: each.name)
-def test_published_comparisons_are_projected(comparison: Comparison) -> None:
+def test_published_comparisons_are_projected(comparison: PublishedRatio) -> None:
     error = projected_ratio(comparison) / comparison.published - 1
 
     on_servers = comparison.system.endswith("-sxm")

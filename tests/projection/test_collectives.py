@@ -6,9 +6,9 @@ import pytest
 
 from hybridperf.projection.network import (
     ALL_REDUCES,
-    Group,
-    Link,
     Network,
+    NetworkLink,
+    RankGroup,
     all_gather,
     all_reduce,
     broadcast,
@@ -16,11 +16,11 @@ from hybridperf.projection.network import (
 )
 
 MEGABYTE = 1e6
-INSIDE, BETWEEN = Link(2e-6, 100e9), Link(10e-6, 10e9)
+INSIDE, BETWEEN = NetworkLink(2e-6, 100e9), NetworkLink(10e-6, 10e9)
 
 
-def on_one_node(ranks: int, link: Link = INSIDE) -> Group:
-    return Group(ranks, ranks, link)
+def on_one_node(ranks: int, link: NetworkLink = INSIDE) -> RankGroup:
+    return RankGroup(ranks, ranks, link)
 
 
 def ring_all_reduce(ranks: int, elements: int) -> tuple[list[list[int]], list[int]]:
@@ -67,7 +67,7 @@ def test_halves_of_an_all_reduce_take_half_as_long() -> None:
 
 
 def test_gloo_scatters_by_a_whole_all_reduce() -> None:
-    group = Group(4, 4, INSIDE, library="gloo")
+    group = RankGroup(4, 4, INSIDE, library="gloo")
     assert reduce_scatter(MEGABYTE, group) == all_reduce(MEGABYTE, group)
     assert all_gather(MEGABYTE, group).seconds < reduce_scatter(MEGABYTE, group).seconds
 
@@ -83,15 +83,15 @@ def test_a_tree_wins_where_latency_counts_and_a_ring_where_bandwidth_does() -> N
 
 
 def test_gloo_has_rings_only() -> None:
-    group = Group(64, 64, INSIDE, library="gloo")
+    group = RankGroup(64, 64, INSIDE, library="gloo")
     assert all_reduce(1e3, group) == all_reduce(1e3, group, "ring")
 
 
 def test_a_hierarchical_all_reduce_is_three_collectives() -> None:
-    group = Group(32, 8, INSIDE, BETWEEN, adapters=8)
+    group = RankGroup(32, 8, INSIDE, BETWEEN, adapters=8)
     cost = all_reduce(MEGABYTE, group, "hierarchical")
     inner = all_reduce(MEGABYTE, on_one_node(8), "ring")
-    outer = all_reduce(MEGABYTE / 8, Group(4, 1, INSIDE, BETWEEN), "ring")
+    outer = all_reduce(MEGABYTE / 8, RankGroup(4, 1, INSIDE, BETWEEN), "ring")
     assert cost.seconds == pytest.approx(inner.seconds + outer.seconds)
     assert cost.sent_bytes == pytest.approx(inner.sent_bytes + outer.sent_bytes)
 
@@ -100,7 +100,7 @@ def test_a_hierarchical_all_reduce_is_three_collectives() -> None:
 def test_no_all_reduce_beats_its_slowest_link(name: str) -> None:
     """Each node must send 2 (N - 1) / N of the bytes through its adapters, whatever the order."""
     for adapters in (1.0, 4.0, 8.0):
-        group = Group(32, 8, INSIDE, BETWEEN, adapters=adapters)
+        group = RankGroup(32, 8, INSIDE, BETWEEN, adapters=adapters)
         least_s = 2 * 3 / 4 * MEGABYTE / (10e9 * adapters)
         assert all_reduce(MEGABYTE, group, name).seconds >= least_s  # type: ignore[arg-type]  # a name
 
@@ -115,7 +115,7 @@ def test_a_broadcast_sends_each_byte_over_each_link_once() -> None:
     assert cost.seconds == pytest.approx(3 * 2e-6 + MEGABYTE / 100e9)
 
 
-NETWORK = Network(8, INSIDE, Link(10e-6, 10e9, shared_by=8))  # one adapter for a node
+NETWORK = Network(8, INSIDE, NetworkLink(10e-6, 10e9, shared_by=8))  # one adapter for a node
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_groups_place_follows_from_its_stride(
 def test_a_slow_link_between_nodes_is_shared_by_the_groups_that_cross_it() -> None:
     """Eight groups of two ranks share an adapter: as long as one group with an eighth of it."""
     shared = all_reduce(MEGABYTE, NETWORK.group(2, 8), "ring")
-    alone = all_reduce(MEGABYTE, Group(2, 1, INSIDE, Link(10e-6, 10e9 / 8)), "ring")
+    alone = all_reduce(MEGABYTE, RankGroup(2, 1, INSIDE, NetworkLink(10e-6, 10e9 / 8)), "ring")
     assert shared == pytest.approx(alone)
 
 

@@ -6,12 +6,12 @@ import pytest
 
 from hybridperf.cli.planning import setting_of
 from hybridperf.plan import ParallelPlan
-from hybridperf.projection.comparisons import project_on
 from hybridperf.projection.device import device_timing
-from hybridperf.projection.network import find_system
+from hybridperf.projection.systems import find_system
 from hybridperf.projection.traffic import Stages, link_codec_s
 from hybridperf.projection.units import load_units
-from hybridperf.tasks.registry import named_task, read_task
+from hybridperf.tasks.registry import read_task, resolve_task
+from studies.curves.ratios import project_on
 
 SAMPLES = {"resnet50/cluster": 64, "vgg/cluster": 64, "vit/cluster": 64, "bert_large/cluster": 16}
 
@@ -49,7 +49,7 @@ def test_powersgd_takes_less_where_links_are_slow() -> None:
 def test_compression_that_buys_nothing_does_not_stand_first(
     task: str, system: str, precision: str
 ) -> None:
-    path = named_task(task)
+    path = resolve_task(task)
     setting = setting_of(path, read_task(path), system=system, devices=8, precision=precision)
 
     ranking = setting.ranking("other", 3)

@@ -10,8 +10,8 @@ from hybridperf.projection.device import (
     device_timing,
     published_devices,
 )
-from hybridperf.projection.network import find_system
-from hybridperf.projection.units import Unit, UnitTable, load_units
+from hybridperf.projection.systems import find_system
+from hybridperf.projection.units import UnitCounts, UnitTable, load_units
 from hybridperf.system.catalog import known_accelerators
 from tests.projection.tables import plain
 
@@ -20,7 +20,7 @@ A100 = DEVICES["NVIDIA A100 SXM 80 GB"]
 
 
 def _units(flops: float, kept: int) -> UnitTable:
-    unit = Unit("conv", flops, plain(1000), output_elements=100, kept_elements=kept)
+    unit = UnitCounts("conv", flops, plain(1000), output_elements=100, kept_elements=kept)
     return UnitTable("test/one", (unit,), input_elements=100)
 
 

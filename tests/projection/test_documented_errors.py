@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Final
+from statistics import median
+from typing import TYPE_CHECKING, Final
 
-from hybridperf.projection.comparisons import projected_ratio, published_comparisons
+import pytest
+
 from hybridperf.projection.device import device_throughput, published_devices
+from hybridperf.projection.systems import accuracy_of
 from hybridperf.projection.units import load_units
 from hybridperf.system.catalog import known_accelerators
+from studies.curves.ratios import projected_ratio, published_comparisons
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hybridperf.projection.systems import Accuracy
 
 PAGE: Final = Path(__file__).parents[2] / "docs/projection.md"
 
@@ -38,3 +48,44 @@ def test_the_table_of_comparisons_is_what_is_projected() -> None:
             f"| {one.published:.2f} | {ratio:.2f} | {ratio / one.published - 1:+.0%} |\n"
         )
         assert row in text
+
+
+def _assert_is_of(accuracy: Accuracy, errors: Sequence[float]) -> None:
+    """The catalogue states the errors, to three digits."""
+    found = sorted(map(abs, errors))
+    assert accuracy.results == len(found)
+    assert accuracy.median == pytest.approx(median(found), abs=1e-3)
+    assert accuracy.nine_in_ten == pytest.approx(found[math.ceil(0.9 * len(found)) - 1], abs=1e-3)
+    assert accuracy.worst == pytest.approx(found[-1], abs=1e-3)
+
+
+def test_the_accuracy_of_the_device_model_is_that_of_its_table() -> None:
+    devices = {device.name: device for device in known_accelerators()}
+    errors = [
+        device_throughput(devices[one.device], load_units(one.task), one.precision, one.batch)
+        / one.samples_per_s
+        - 1
+        for one in published_devices()
+        if not one.sets
+    ]
+
+    _assert_is_of(accuracy_of("device model"), errors)
+
+
+def test_the_accuracy_of_two_plans_is_that_of_published_ratios() -> None:
+    errors = [projected_ratio(one) / one.published - 1 for one in published_comparisons()]
+
+    _assert_is_of(accuracy_of("two plans"), errors)
+
+
+def test_the_accuracy_of_profiles_is_that_of_the_study() -> None:
+    page = (PAGE.parents[1] / "studies/pairs/README.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[2:-1] for line in page.splitlines() if line.startswith("| `dp")]
+    rows += [line.split("|")[2:-1] for line in page.splitlines() if line.startswith("| `pp")]
+    accuracy = accuracy_of("profile")
+    errors = sorted(abs(int(cell.strip().removesuffix(" %"))) / 100 for row in rows for cell in row)
+
+    assert accuracy.results == len(errors)
+    assert accuracy.worst == errors[-1]
+    assert accuracy.nine_in_ten == errors[math.ceil(0.9 * len(errors)) - 1]
+    assert accuracy.median == pytest.approx(median(errors), abs=5e-3)  # of rounded errors

@@ -13,7 +13,7 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.plan import ParallelPlan
 from hybridperf.plan.fields import FIELDS
 from hybridperf.projection.partition import minimax, partition, prefix_nearest, stage_cuts
-from hybridperf.projection.units import Unit, load_units
+from hybridperf.projection.units import UnitCounts, load_units
 from tests.projection.tables import plain
 
 if TYPE_CHECKING:
@@ -127,10 +127,10 @@ def test_nearest_prefix_sums_of_two_stages_are_exact(costs: list[int]) -> None:
         assert bottleneck(costs, prefix_nearest(costs, 2)) == bottleneck(costs, minimax(costs, 2))
 
 
-def units(*rows: tuple[float, int] | tuple[float, int, bool]) -> list[Unit]:
+def units(*rows: tuple[float, int] | tuple[float, int, bool]) -> list[UnitCounts]:
     """Return units of given FLOPs and parameters, and whether a stage may begin there."""
     return [
-        Unit(f"u{number}", row[0], plain(row[1]), 1, 1, begins_stage=all(row[2:]))
+        UnitCounts(f"u{number}", row[0], plain(row[1]), 1, 1, begins_stage=all(row[2:]))
         for number, row in enumerate(rows)
     ]
 

@@ -37,7 +37,6 @@ def _profile(**changes: Any) -> Profile:
         precision="fp32",
         ranks=4,
         threads=1,
-        cores=4,
         library="gloo",
         date="2026-01-02T03:04:05+00:00",
         unit_names=("first", "second"),
@@ -116,6 +115,12 @@ def test_wrong_values_are_refused_by_name(key: str, value: object, expected: str
 
     with pytest.raises(ValueError, match=re.sub(r"[$\[]", r"\\\g<0>", expected)):
         Profile.from_table(table)
+
+
+def test_a_profile_of_an_earlier_release_with_a_key_that_is_gone_is_read() -> None:
+    table = json.loads(json.dumps(_profile().as_table()))
+
+    assert Profile.from_table(table | {"cores": 2}) == _profile()
 
 
 @pytest.mark.parametrize("key", [field.name for field in dataclasses.fields(Profile)])

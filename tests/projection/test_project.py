@@ -11,7 +11,7 @@ import pytest
 from hybridperf.plan import SCHEDULES, ParallelPlan
 from hybridperf.projection import project as module
 from hybridperf.projection.costs import plan_at_least_s, plan_costs
-from hybridperf.projection.network import Link, Network, all_reduce
+from hybridperf.projection.network import Network, NetworkLink, all_reduce
 from hybridperf.projection.project import Projection, project
 from hybridperf.projection.traffic import parameter_gathers
 from hybridperf.projection.units import UnitTimes
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 TABLE = equal_units(24, split=800)
 TIMING = timing_of(TABLE)  # 1 s forward and 2 s backward in each unit
-SLOW = Network(2, Link(0.001, 1e6), Link(0.002, 1e5))
-SHARED = Network(4, Link(0.001, 1e6), Link(0.002, 1e5, shared_by=4))
+SLOW = Network(2, NetworkLink(0.001, 1e6), NetworkLink(0.002, 1e5))
+SHARED = Network(4, NetworkLink(0.001, 1e6), NetworkLink(0.002, 1e5, shared_by=4))
 
 
 def projected(
@@ -91,7 +91,7 @@ def test_blocking_averages_come_on_top_and_overlapped_ones_as_far_as_they_show()
     assert projected("dp=4", SLOW).step_s - plain == pytest.approx(averages_s)
     assert projected("dp=4,staleness=1", SLOW).step_s == pytest.approx(plain)
     big = equal_units(24, parameters=10_000_000)  # 40 MB each: a bucket for each unit
-    fast = Network(8, Link(0.0, 1e9))
+    fast = Network(8, NetworkLink(0.0, 1e9))
     blocking = projected("dp=4,sync=blocking", fast, table=big)
     overlapped = projected("dp=4", fast, table=big)
     each_s = 1.5 * 40e6 / 1e9
@@ -108,7 +108,7 @@ def test_vggs_largest_layer_is_one_bucket_that_shows() -> None:
         replace(unit, parameter_groups=plain(100_000_000 if number == 22 else 1000))
         for number, unit in enumerate(TABLE.units)
     )
-    found = projected("dp=4", Network(8, Link(0.0, 1e6)), table=replace(TABLE, units=units))
+    found = projected("dp=4", Network(8, NetworkLink(0.0, 1e6)), table=replace(TABLE, units=units))
     rest_s = 22 * 2.0  # backward passes after it
     layer_s, later_s = 1.5 * 4 * 100_001_000 / 1e6, 1.5 * 4 * 22_000 / 1e6
     assert found.exposed_communication_s == pytest.approx(layer_s - rest_s + later_s)
@@ -116,7 +116,7 @@ def test_vggs_largest_layer_is_one_bucket_that_shows() -> None:
 
 def test_gradients_of_half_the_bytes_take_half_the_time() -> None:
     whole, half = (
-        projected(text, Network(8, Link(0.0, 1e3))).exposed_communication_s
+        projected(text, Network(8, NetworkLink(0.0, 1e3))).exposed_communication_s
         for text in ("dp=4,sync=blocking", "dp=4,sync=blocking,gradients=bf16")
     )
     assert half == pytest.approx(whole / 2)
@@ -132,7 +132,7 @@ def test_clipping_holds_the_ranks_of_a_pipeline_together() -> None:
 
 def test_sharded_parameters_are_gathered_while_other_units_compute() -> None:
     big = equal_units(24, parameters=1_000_000)
-    network = Network(8, Link(0.0, 1e9))
+    network = Network(8, NetworkLink(0.0, 1e9))
     gather_s = 0.75 * 4e6 / 1e9
     three = projected("dp=4,zero=3", network, table=big)
     # The first gather of each pass shows, and the last gradient's scatter.
@@ -144,7 +144,7 @@ def test_sharded_parameters_are_gathered_while_other_units_compute() -> None:
 
 def test_what_stays_whole_for_a_step_is_gathered_once() -> None:
     big = equal_units(24, parameters=1_000_000)
-    network = Network(8, Link(0.0, 1e9))
+    network = Network(8, NetworkLink(0.0, 1e9))
     gather_s = 0.75 * 4e6 / 1e9
     one = projected("dp=4,zero=1,microbatches=3", network, table=big)
     assert one.step_s == pytest.approx(3 * 72 + 2 * gather_s)
@@ -224,7 +224,7 @@ def test_what_falls_behind_in_the_first_steps_limits_the_long_run(
     monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     """Averages that may take a whole step take longer, or a wire is busy for longer than ranks."""
-    link = Link(0.0, 2000.0)
+    link = NetworkLink(0.0, 2000.0)
     few = projected(text, Network(1, link, link), batch=4 * 4800)
     monkeypatch.setattr(module, "simulated_steps", lambda _: (range(60), range(50, 58)))
     monkeypatch.setattr(module, "busiest_s", lambda *_: 0.0)
@@ -288,7 +288,9 @@ def test_stages_that_are_not_the_plans_are_refused() -> None:
 
 def test_averages_hide_only_what_is_not_their_own_work() -> None:
     table, timing = equal_units(4), timing_of(equal_units(4))
-    link = Link(0.0, 1000.0)  # 16,000 bytes of gradients in a ring of two: 16 s, more than a pass
+    link = NetworkLink(
+        0.0, 1000.0
+    )  # 16,000 bytes of gradients in a ring of two: 16 s, more than a pass
     free = Network(2, link, library="gloo")
     busy = replace(free, averaging_work=0.5)  # 8 s
 
@@ -301,7 +303,7 @@ def test_averages_hide_only_what_is_not_their_own_work() -> None:
     assert step_s("dp=2,sync=blocking", busy) == step_s("dp=2,sync=blocking", free)
     delayed = step_s("dp=2,staleness=1", free), step_s("dp=2,staleness=1", busy)
     assert delayed == pytest.approx((16.0, 12.0 + 8.0), rel=0.01)
-    fast = replace(free, inside=Link(0.0, 4000.0))
+    fast = replace(free, inside=NetworkLink(0.0, 4000.0))
     assert step_s("dp=2,staleness=1", fast) == pytest.approx(12.0, rel=0.01)
     assert step_s("dp=2,staleness=1", replace(fast, averaging_work=0.5)) == (
         pytest.approx(12.0 + 2.0, rel=0.01)

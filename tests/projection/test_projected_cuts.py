@@ -8,10 +8,10 @@ import pytest
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.plan import ParallelPlan
-from hybridperf.projection.network import Link, Network
+from hybridperf.projection.network import Network, NetworkLink
 from hybridperf.projection.partition import stage_cuts
 from hybridperf.projection.project import Projection, project, projected_cuts
-from hybridperf.projection.units import Unit, UnitTable, UnitTimes
+from hybridperf.projection.units import UnitCounts, UnitTable, UnitTimes
 from tests.projection.tables import plain
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Cuts = tuple[int, ...]
 
-SLOW = Network(8, Link(1e-4, 1e6))  # a message takes about as long as a pass
+SLOW = Network(8, NetworkLink(1e-4, 1e6))  # a message takes about as long as a pass
 BATCH: dict[str, Any] = {"global_batch_size": 24, "optimizer": "sgd"}
 PLANS = (
     "pp=2,microbatches=4",
@@ -40,7 +40,7 @@ def drawn(seed: object) -> tuple[UnitTable, UnitTiming]:
     forward_s = tuple(draw.uniform(1e-4, 1e-2) for _ in range(count))
     backward_s = tuple(draw.uniform(1, 3) * once_s for once_s in forward_s)
     units = [
-        Unit(
+        UnitCounts(
             f"u{number}",
             forward_flops=draw.randint(1, 10**6),
             parameter_groups=plain(draw.randint(0, 10**4)),
@@ -101,7 +101,7 @@ def test_of_the_partitions_that_fit_into_memory_the_fastest_is_chosen() -> None:
 def test_a_partition_that_fits_is_found_where_there_are_too_many_to_try_all() -> None:
     count = 40
     units = [
-        Unit(f"u{n}", 1 if n < 8 else 1000, plain(10**6 if n < 8 else 10), 1, 1)
+        UnitCounts(f"u{n}", 1 if n < 8 else 1000, plain(10**6 if n < 8 else 10), 1, 1)
         for n in range(count)
     ]
     table = UnitTable("wide", tuple(units), 1)

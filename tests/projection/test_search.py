@@ -11,7 +11,7 @@ import pytest
 from hybridperf.plan import ParallelPlan, TrainingConfig
 from hybridperf.projection.costs import plan_at_least_s, plan_costs
 from hybridperf.projection.memory import memory_bytes
-from hybridperf.projection.network import Link, Network
+from hybridperf.projection.network import Network, NetworkLink
 from hybridperf.projection.partition import stage_cuts
 from hybridperf.projection.search import (
     RECOMPUTED,
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hybridperf.projection.project import Projection
-    from hybridperf.projection.search import Layout, Pipeline
+    from hybridperf.projection.search import Layout, PassOrder
     from hybridperf.projection.units import UnitTable
 
-ONE_NODE: Final = Network(8, Link(5e-6, 2e9))
-TWO_NODES: Final = Network(4, Link(5e-6, 2e9), Link(2e-5, 2e8, shared_by=4))
+ONE_NODE: Final = Network(8, NetworkLink(5e-6, 2e9))
+TWO_NODES: Final = Network(4, NetworkLink(5e-6, 2e9), NetworkLink(2e-5, 2e8, shared_by=4))
 
 
 class Case(NamedTuple):
@@ -109,7 +109,7 @@ CASES: Final = {
 }
 
 
-def _valid(case: Case) -> Iterator[tuple[Layout, Pipeline, ParallelPlan]]:
+def _valid(case: Case) -> Iterator[tuple[Layout, PassOrder, ParallelPlan]]:
     """Yield every plan that is considered, without recomputation."""
     candidates = case.candidates
     for layout, pipeline in groups(candidates, case.bounds):
@@ -169,8 +169,8 @@ def test_it_finds_the_best_of_all_plans(name: str) -> None:
 
 
 def test_compression_that_gains_nothing_is_left_out() -> None:
-    instant = CASES["other-methods"]._replace(network=Network(8, Link(0.0, 1e30)))
-    slow = instant._replace(network=Network(1, Link(1e-5, 1e8), Link(1e-5, 1e7)))
+    instant = CASES["other-methods"]._replace(network=Network(8, NetworkLink(0.0, 1e30)))
+    slow = instant._replace(network=Network(1, NetworkLink(1e-5, 1e8), NetworkLink(1e-5, 1e7)))
 
     without, with_it = (
         [each.plan for each in search(case.candidates, case.work, most=5).best]
@@ -213,8 +213,8 @@ def test_no_step_is_shorter_than_its_bounds_on_any_network(name: str) -> None:
 def _random_network(draw: random.Random) -> Network:
     """Return links of 1 MB/s to 3 GB/s, some with processor time of averages."""
 
-    def link(shared_by: int = 1) -> Link:
-        return Link(10 ** draw.uniform(-6, -3), 10 ** draw.uniform(6, 9.5), shared_by)
+    def link(shared_by: int = 1) -> NetworkLink:
+        return NetworkLink(10 ** draw.uniform(-6, -3), 10 ** draw.uniform(6, 9.5), shared_by)
 
     across = link(draw.choice([1, 4]))
     return Network(

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.projection.network import Link, Network
+from hybridperf.projection.network import Network, NetworkLink
 from hybridperf.projection.project import project, stated
 from hybridperf.report.evidence import read_timeline
 from hybridperf.untrusted import LINE_CAP_BYTES
 from tests.projection.tables import FAST, equal_units, timing_of
 
 TABLE = equal_units(8)
-SLOW = Network(2, Link(0.001, 1e5))  # 1 ms, and 40 bytes of activations for each sample
+SLOW = Network(2, NetworkLink(0.001, 1e5))  # 1 ms, and 40 bytes of activations for each sample
 PLANS = [
     *("dp=1", "dp=2", "dp=2,sync=blocking", "dp=1,microbatches=4", "dp=2,staleness=1", "tp=2"),
     *("pp=2", "pp=2,schedule=gpipe,microbatches=8", "dp=2,pp=2", "dp=2,pp=2,sync=blocking"),

@@ -11,9 +11,9 @@ import pytest
 from hybridperf.plan import ParallelPlan
 from hybridperf.projection import project as module
 from hybridperf.projection.device import device_timing
-from hybridperf.projection.network import find_system
 from hybridperf.projection.project import Projection, project
 from hybridperf.projection.simulate import Timeline, settled_round, settling_plans, simulate
+from hybridperf.projection.systems import find_system
 from hybridperf.projection.units import load_units
 from tests.projection.simulated import costs_of, programs_of
 

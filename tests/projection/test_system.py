@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
 import pytest
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.projection.network import System, find_link, find_system, known_systems
+from hybridperf.projection.systems import System, find_link, find_system, known_systems
 from hybridperf.system.catalog import known_accelerators
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize("system", known_systems(), ids=lambda each: each.name)
@@ -45,6 +50,80 @@ def test_the_links_of_nvlink_systems_are_faster_than_those_of_pcie_systems() -> 
     assert pcie.between is not None
     assert nvlink.between.shared_by == 1
     assert pcie.between.shared_by == 8
+
+
+MINE: Final = """
+[[system]]
+name = "mine"
+device = "NVIDIA A100 SXM 80 GB"
+devices_per_node = 4
+inside = "mine inside"
+between = "ethernet-100"
+adapters_per_node = 1
+
+[[link]]
+name = "mine inside"
+peak_gb_per_s = 300
+achieved_gb_per_s = 200.5
+latency_us = 5
+source = "a test"
+"""
+
+
+def test_a_file_has_what_differs_from_the_catalogue(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(MINE)
+
+    system = find_system(str(path))
+
+    assert system.inside.achieved_gb_per_s == 200.5
+    assert system.between == find_link("ethernet-100")
+    assert system.device == find_system("a100-sxm").device
+    assert system.rates == find_system("a100-sxm").rates
+    assert system.network.between is not None
+    assert system.network.between.shared_by == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("inside", "inzide"), "an invalid entry: Object contains unknown field `inzide`"),
+        (("200.5", '"fast"'), "got `str` - at `$.link[0].achieved_gb_per_s`"),
+        (("200.5", "-1"), "Expected `float` > 0.0 - at `$.link[0].achieved_gb_per_s`"),
+        (("200.5", "nan"), "Expected `float`"),
+        (('"ethernet-100"', '"ethernet-1000"'), "the name 'ethernet-1000'"),
+        (("NVIDIA A100 SXM 80 GB", "Acme 1"), "the name 'Acme 1'"),
+        (("[[system]]", "[[system]"), "invalid TOML: Expected"),
+        (("[[system]]", "[[systems]]"), "unknown field `systems`"),
+        ((MINE, ""), "0 tables [[system]] instead of one"),
+        (("adapters_per_node = 1", "adapters_per_node = 0"), "Expected `int` >= 1"),
+        (("[[link]]", "[link]"), "Expected `array`, got `object` - at `$.link`"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_a_sentence(
+    change: tuple[str, str], said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(MINE.replace(*change, 1))
+
+    with pytest.raises(UserError) as refused:
+        find_system(str(path))
+
+    assert refused.value.exit_code is ExitCode.USAGE
+    assert said.lower() in str(refused.value).lower()
+    assert str(refused.value).startswith(f"{path}: expected a system file in the format of the ")
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"a = " + b"[" * 9999, None])
+def test_a_file_that_cannot_be_read_is_refused(content: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    if content is not None:
+        path.write_bytes(content)
+
+    with pytest.raises(UserError, match="expected a system file") as refused:
+        find_system(str(path))
+
+    assert refused.value.exit_code is ExitCode.USAGE
 
 
 def test_an_unknown_system_is_refused_with_the_nearest_name() -> None:

@@ -146,7 +146,9 @@ def submissions(tmp_path: Path) -> Submissions:
 
 def judge_by(monkeypatch: pytest.MonkeyPatch, check: Callable[[Result], Iterable[Finding]]) -> None:
     """Let the report find in a result what ``check`` does, and nothing else."""
-    monkeypatch.setattr("hybridperf.rules.check.check_result", lambda result: list(check(result)))
+    monkeypatch.setattr(
+        "hybridperf.rules.check.check_result", lambda result, _: list(check(result))
+    )
     # Made-up runs take equal times, so that results would be copies of each other.
     monkeypatch.setattr("hybridperf.rules.check.traces_of", lambda *_, **__: [])
 

@@ -17,7 +17,7 @@ ELSEWHERE = """
 import sys
 from pathlib import Path
 import hybridperf.rules.check
-hybridperf.rules.check.check_result = lambda result: list(result.findings)
+hybridperf.rules.check.check_result = lambda result, _: list(result.findings)
 hybridperf.rules.check.traces_of = lambda *_, **__: []
 from hybridperf.report.page import build_report
 build_report(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from hybridperf.findings import Finding, Severity
 from hybridperf.report.junit import junit_xml
-from hybridperf.rules.check import Verdict
+from hybridperf.rules.verdict import Verdict
 
 FOLDER = "acme/results/eight/bert"
 LOGS = (f"{FOLDER}/result_0.txt", f"{FOLDER}/result_1.txt", "acme/results/four/bert/result_0.txt")

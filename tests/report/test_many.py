@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.log.package import find_results
-from hybridperf.log.rounds import find_packages
+from hybridperf.log.package import find_packages, find_results
 from hybridperf.report.judgement import judged_scores, read_entries
 from tests.packages import write_result
 from tests.score.made_up_round import judge_made_up, line, log_lines, write_round

@@ -22,8 +22,7 @@ from hybridperf.report.tables import (
 )
 from hybridperf.report.terminal import compared_text, scores_text
 from hybridperf.score.compare import compare
-from hybridperf.score.metric import Metric
-from hybridperf.score.metrics import METRICS
+from hybridperf.score.metrics import METRICS, Metric
 from hybridperf.score.official import official_of
 from tests.packages import VALID, write_result
 

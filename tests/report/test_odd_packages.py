@@ -12,7 +12,7 @@ import pytest
 
 from hybridperf.report.judgement import found_packages, judged_scores
 from hybridperf.report.site import site_files
-from hybridperf.rules.mlperf.targets import check_targets
+from hybridperf.rules.check import check_paths
 from hybridperf.rules.verdict import Outcome
 from hybridperf.score.history import with_context
 from hybridperf.score.metrics import row_of
@@ -149,8 +149,8 @@ def test_an_odd_package_is_judged_scored_and_shown(package: Path, name: str) -> 
     edit, valid = ODD[name]
     edit(package)
 
-    verdict, _ = check_targets([package], None, None, 1)
-    strict, _ = check_targets([package], None, "strict", 1)
+    verdict, _ = check_paths([package], None, None, 1)
+    strict, _ = check_paths([package], None, "strict", 1)
     results = with_context(with_places(judged_scores(found_packages([package]))))
     pages = dict(site_files(results))
 

@@ -1,8 +1,7 @@
-"""What results claim of scaling, in the report."""
+"""How results scale, in the report."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,27 +9,23 @@ import pytest
 from hybridperf.report.board import boards
 from hybridperf.report.judgement import read_entries
 from hybridperf.report.page import build_report
-from hybridperf.report.scaling_claims import (
-    claimed_share,
-    draw_scaling,
-    figure_by,
-    scaling_groups,
-)
+from hybridperf.report.scaling import draw_scaling, efficiency_words, scaling_groups
 from hybridperf.rules.check import check_result
-from hybridperf.score.scaling import CLAIM, Figure
-from tests.packages import write_result
+from hybridperf.score.scaling import MetricEfficiency
+from hybridperf.score.statistics import Interval
+from tests.packages import edit_manifest, write_result
 from tests.report.conftest import judge_by
-from tests.scaling_results import claim, on_cores, write_on, write_pair
+from tests.scaling_results import on_cores, scaling_of, write_on, write_pair
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hybridperf.report.scaling_claims import ScalingGroup
+    from hybridperf.report.scaling import ScalingGroup
 
 
 @pytest.fixture(autouse=True)
 def judged(all_valid: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let these results be judged: whether a claim holds is what matters here."""
+    """Let these results be judged: only valid results are compared."""
     judge_by(monkeypatch, check_result)
 
 
@@ -39,24 +34,59 @@ def _groups(root: Path) -> list[ScalingGroup]:
     return scaling_groups(board)
 
 
-def test_a_board_groups_what_is_claimed_by_its_base(tmp_path: Path) -> None:
+def test_a_board_compares_results_with_the_fewest_devices(tmp_path: Path) -> None:
     one, two = write_pair(tmp_path)
     four = write_on(tmp_path, 4, times_s=[5.0] * 5)
-    claim(one, four)
-    claim(one, two)
 
     (group,) = _groups(tmp_path)
 
     assert group.start == "1 device of acme on-1"
     assert group.kind == "strong"
-    assert [made.devices for _, made in group.claims] == [(1, 2), (1, 4)]
-    figure = figure_by(group.claims[0][1], "time_to_train")
-    assert figure is not None
-    assert figure.value == pytest.approx(0.75)
+    assert [scaled.side.devices.used for _, scaled in group.results] == [2, 4]
+    for (entry, scaled), package in zip(group.results, (two, four), strict=True):
+        (same,) = scaling_of(one, package).results  # as the command computes it
+        assert entry.result.package == package
+        assert scaled.efficiencies == same.efficiencies
+    assert group.results[0][1].rated["time_to_train"].value == pytest.approx(0.75)
+
+
+def test_the_base_is_the_fastest_result_on_the_fewest_devices(tmp_path: Path) -> None:
+    write_pair(tmp_path)
+    write_on(tmp_path, 1, system="faster", times_s=[9.0] * 5)
+
+    (group,) = _groups(tmp_path)
+
+    assert group.start == "1 device of acme faster"
+    assert [entry.score.system for entry, _ in group.results] == ["on-2"]
+
+
+@pytest.mark.parametrize("other", ["code", "framework", "processor", "organisation", "crowded"])
+def test_results_that_differ_in_more_than_devices_are_not_compared(
+    tmp_path: Path, other: str
+) -> None:
+    one = write_on(tmp_path, 1)
+    if other == "code":
+        two = write_on(tmp_path, 2)
+        for number in range(5):
+            code = {"version": "0.1.0", "suite_sha256": "a" * 64, "trainer_sha256": "e" * 64}
+            edit_manifest(two, number, code=code)
+    elif other == "framework":
+        on_cores(write_result(tmp_path, plan="dp=2", system="two"), 2, framework="PyTorch 3.0")
+    elif other == "processor":
+        on_cores(
+            write_result(tmp_path, plan="dp=2", system="two"), 2, host_processor_model_name="Other"
+        )
+    elif other == "organisation":
+        write_on(tmp_path, 2, org="another")
+    else:
+        on_cores(write_result(tmp_path, plan="dp=4", system="crowded"), 2)
+
+    assert _groups(tmp_path) == []
+    assert one.folder.is_dir()
 
 
 def test_the_plot_has_a_mark_and_an_interval_for_each_metric(tmp_path: Path) -> None:
-    claim(*write_pair(tmp_path))
+    write_pair(tmp_path)
     (group,) = _groups(tmp_path)
 
     drawn = str(draw_scaling(group))
@@ -70,56 +100,46 @@ def test_the_plot_has_a_mark_and_an_interval_for_each_metric(tmp_path: Path) -> 
     assert ">2</text>" in drawn
 
 
-def test_a_page_without_claims_is_as_it_was_and_one_with_them_shows_them(tmp_path: Path) -> None:
-    one, two = write_pair(tmp_path / "in")
-    build_report(tmp_path / "in", tmp_path / "plain")
-    claim(one, two)
-    build_report(tmp_path / "in", tmp_path / "claimed")
+def test_page_and_markdown_show_how_results_scale(tmp_path: Path) -> None:
+    write_pair(tmp_path / "in")
+    build_report(tmp_path / "in", tmp_path / "out")
 
-    for name in ("index.html", "leaderboard.md"):
-        plain = (tmp_path / "plain" / name).read_text().splitlines()
-        claimed = (tmp_path / "claimed" / name).read_text().splitlines()
-        assert not any("caling efficiency" in text for text in plain)
-        assert sum("caling efficiency from" in text or "<h3>Scaling eff" in text
-                   for text in claimed) >= 1  # fmt: skip
-        rest = iter(claimed)
-        assert all(text in rest for text in plain)  # the same lines, and more between them
-    for name in ("leaderboard.csv", "leaderboard.json"):
-        assert (tmp_path / "plain" / name).read_bytes() == (
-            tmp_path / "claimed" / name
-        ).read_bytes()
+    page = (tmp_path / "out/index.html").read_text()
+    markdown = (tmp_path / "out/leaderboard.md").read_text()
+    assert page.count("<h3>Scaling efficiency</h3>") == 1
+    assert "Scaling efficiency from 1 device of acme on-1; 2 devices: time to train 75.0" in page
+    assert "Scaling efficiency from 1 device of acme on-1, strong, with 95 % intervals:" in markdown
+    assert "| on-2 | 2 | 75.0" in markdown
 
 
-def test_claims_that_do_not_hold_and_bases_that_are_invalid_are_not_shown(tmp_path: Path) -> None:
-    one, two = write_pair(tmp_path)
-    facts = claim(one, two)
-    facts["efficiency"]["time_to_train"]["value"] = 0.99
-    (two.folder / CLAIM).write_text(json.dumps(facts))
-    assert _groups(tmp_path) == []
+def test_a_result_of_too_few_runs_is_not_compared(tmp_path: Path) -> None:
+    write_pair(tmp_path)
+    write_on(tmp_path, 4, times_s=[5.0, 5.0])
 
-    claim(one, two)
+    (group,) = _groups(tmp_path)
+
+    assert [entry.score.system for entry, _ in group.results] == ["on-2"]
+
+
+def test_invalid_results_are_neither_base_nor_compared(tmp_path: Path) -> None:
+    one, _ = write_pair(tmp_path)
     assert len(_groups(tmp_path)) == 1
+
     one.system_file.write_text("{}")
+
     assert _groups(tmp_path) == []
-
-
-def test_a_result_that_shares_cores_claims_nothing(tmp_path: Path) -> None:
-    one = write_on(tmp_path, 1)
-    crowded = on_cores(write_result(tmp_path, plan="dp=4", system="crowded"), 2)
-    facts = claim(one, crowded)
-
-    assert facts["efficiency"] == {}
-    assert _groups(tmp_path) == []  # and a claim of nothing is an error
 
 
 @pytest.mark.parametrize(
-    ("figure", "text"),
+    ("interval", "text"),
     [
-        (None, "–"),  # noqa: RUF001 - what is unknown is an en dash
-        (Figure("time_to_train", 0.5, None, None), "50.0 %"),
-        (Figure("time_to_train", 0.5, 0.25, 0.75), "50.0 % (25.0 % to 75.0 %)"),
-        (Figure("time_to_train", 0.5, 0.25, None), "50.0 % (25.0 % or more)"),
+        (None, "50.0 %"),
+        (Interval(0.25, 0.75), "50.0 % (25.0 % to 75.0 %)"),
+        (Interval(0.25, float("inf")), "50.0 % (25.0 % or more)"),
     ],
 )
-def test_a_figure_stands_with_its_interval(figure: Figure | None, text: str) -> None:
-    assert claimed_share(figure).replace("\N{NO-BREAK SPACE}", " ") == text
+def test_an_efficiency_stands_with_its_interval(interval: Interval | None, text: str) -> None:
+    one = MetricEfficiency("time_to_train", 0.5, interval, "rated")
+
+    assert efficiency_words(one).replace("\N{NO-BREAK SPACE}", " ") == text
+    assert efficiency_words(None) == "\N{EN DASH}"

@@ -22,7 +22,7 @@ from hybridperf.report.svg import (
     tick_text,
     why_scale,
 )
-from hybridperf.score.context import Why
+from hybridperf.score.official import Why
 
 if TYPE_CHECKING:
     from tests.report.conftest import Submissions

@@ -11,9 +11,8 @@ from hybridperf.log import keys
 from hybridperf.log.package import TASK_FILE, Package, result_names
 from hybridperf.rules.check import check_path
 from hybridperf.rules.mlperf.ruleset import load_ruleset
-from hybridperf.rules.reading import READING
-from hybridperf.score.rcp_points import Reference
-from hybridperf.score.scaling import CLAIM
+from hybridperf.rules.rule import READING
+from hybridperf.score.rcp import Reference
 from hybridperf.tasks.registry import task_path
 from tests.evidence import chain, keep_models
 from tests.messages.case import permissions_kept
@@ -29,14 +28,13 @@ from tests.packages import (
 )
 from tests.rules.mlperf.strict_logs import RULESET, line, read_lines, where, write
 from tests.rules.round_folder import RESULT, RUNS, SYSTEM_FILE, findings, run, write_submission
-from tests.scaling_results import claim, write_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from hybridperf.rules.explain import Example
-    from hybridperf.score.rcp_set import RcpSets
+    from hybridperf.score.rcp import RcpSets
 
 OWN_RUN: Final = 2  #: that says what is in an example, if nothing else is said
 Lines = list[dict[str, Any]]
@@ -66,7 +64,7 @@ def is_found(rule: str, example: Example, *, ours: bool, mended: bool, root: Pat
 
 def _ruleset(rule: str, root: Path) -> str | Path:
     """Return the ruleset of a round, or one that extends it with ``rule`` of later rounds."""
-    if rule in READING or rule in load_ruleset(RULESET).strict:
+    if rule in READING or rule in load_ruleset(RULESET).rules:
         return RULESET
     file = root.with_suffix(".toml")
     file.write_text(
@@ -77,10 +75,6 @@ def _ruleset(rule: str, root: Path) -> str | Path:
 
 def _given(example: Example, root: Path) -> Package:
     """Write a result of our own with what is given beside its logs."""
-    if example.given == "a claim of scaling":
-        base, package = write_pair(root)
-        claim(base, package)
-        return package
     package = write_result(root)
     if example.given == "chained attempts":
         chain(package)
@@ -125,7 +119,6 @@ def _put_into_own(
         "text": [log_path(package, OWN_RUN)],
         "manifest": manifests,
         "description": [package.system_file],
-        "claim": [package.folder / CLAIM],
         "task": [package.folder / TASK_FILE],
     }
     for path in files[example.of]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from hybridperf.log import keys
-from hybridperf.score.scaling import CLAIM
 from tests.packages import change, description, edit_manifest, place, shift
 from tests.rules.edits import (
     append_text,
@@ -48,14 +47,13 @@ from tests.rules.mutation import (
     of_value,
 )
 from tests.rules.provenance_mutations import PROVENANCE
-from tests.scaling_results import claimed
 
 MUTATIONS = [
     # Form of the log.
     absent(keys.SUBMISSION_STATUS, "log.keys"),
     absent(keys.CACHE_CLEAR, "log.keys"),
     absent(keys.TASK, "log.keys"),
-    absent(keys.HYPERPARAMETERS, "log.keys", "result.configuration"),
+    absent(keys.HYPERPARAMETERS, "log.keys"),
     absent(keys.SEED, "log.keys", "run.manifest"),
     absent(keys.OPT_NAME, "log.keys", "run.hyperparameters"),
     absent(keys.OPT_MOMENTUM, "run.hyperparameters"),
@@ -144,7 +142,7 @@ MUTATIONS = [
         "log.initialisation",
         "run.clocks",
         "result.plausible",
-        at=(keys.BLOCK_START, 0),
+        at=(keys.RUN_START, 0),
     ),
     of_log(
         "a clock set back by 1 ms",
@@ -361,32 +359,6 @@ MUTATIONS = [
         "result.system",
     ),
     of_files("no system file", lambda package: package.system_file.unlink(), "result.system"),
-    # What it claims of its scaling.
-    of_files(
-        "a claim in words",
-        lambda package: (package.folder / CLAIM).write_text("94 %"),
-        "scaling.claim",
-    ),
-    of_files(
-        "a claim whose base is gone",
-        claimed(lambda facts: facts["base"].update(system="gone")),
-        "scaling.base",
-    ),
-    of_files(
-        "a claim across software",
-        claimed(lambda facts: facts, suite_sha256="e" * 64, trainer_sha256="b" * 64),
-        "scaling.software",
-    ),
-    of_files(
-        "a claim by a metric that nobody measures",
-        claimed(lambda facts: facts["efficiency"].update(speed={"value": 0.9})),
-        "scaling.metric",
-    ),
-    of_files(
-        "a claim that does not follow",
-        claimed(lambda facts: facts["efficiency"]["steady_throughput"].update(value=0.956)),
-        "scaling.figure",
-    ),
     of_log(
         "a log of an unknown benchmark",
         lambda bodies: change(bodies, keys.SUBMISSION_BENCHMARK, value="bert/huge"),

@@ -6,11 +6,9 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from hybridperf.evidence.signatures import SIGNERS
-from hybridperf.evidence.time_stamps import AUTHORITIES
 from hybridperf.log import keys
-from hybridperf.log.chain import GENESIS
-from hybridperf.log.sums import SUMS
+from hybridperf.log.chain import GENESIS, SUMS
+from hybridperf.rules.evidence import SIGNERS
 from tests.evidence import attempt_line, chain, keep_models
 from tests.packages import (
     change,
@@ -110,11 +108,6 @@ def forge_signature(package: Package) -> None:
     (package.folder / f"{SUMS}.sig").write_text("-----BEGIN SSH SIGNATURE-----\n")
 
 
-def forge_time_stamp(package: Package) -> None:
-    (package.root / AUTHORITIES).write_text("-----BEGIN CERTIFICATE-----\n")
-    (package.folder / f"{SUMS}.tsr").write_bytes(b"0" * 100)
-
-
 def forge_hardware(package: Package) -> None:
     description = json.loads(package.system_file.read_text())
     facts = {"accelerators": {"used": 0}, "processor": {"model": "", "physical_cores": 2}}
@@ -169,7 +162,6 @@ PROVENANCE = [
         "other data under the same names", "result.configuration", data_contents_sha256="0"
     ),
     of_files("a signature that is none", forge_signature, "result.signature"),
-    of_files("a time stamp that is none", forge_time_stamp, "result.time_stamp"),
     of_files(
         "a statement on a re-run that is none",
         lambda package: (package.folder / "rerun_other.json").write_text("{}"),

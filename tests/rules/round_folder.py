@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from hybridperf.rules.mlperf.check_round import check_round
+from hybridperf.rules.check import check_path
 from hybridperf.rules.mlperf.ruleset import load_ruleset
 from tests.rules.mlperf.strict_logs import RULESET, resnet, value, write
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hybridperf.findings import Finding
-    from hybridperf.score.rcp_set import RcpSets
+    from hybridperf.score.rcp import RcpSets
     from tests.rules.mlperf.strict_logs import Lines
 
 ORG: Final = "acme"
@@ -45,7 +45,7 @@ def write_submission(root: Path, **facts: object) -> Path:
 
 def description(**facts: object) -> dict[str, Any]:
     """Return a description with something in every field."""
-    fields = load_ruleset(RULESET).strict["system.fields"]["fields"]
+    fields = load_ruleset(RULESET).rules["system.fields"]["fields"]
     return dict.fromkeys(fields, "as usual") | {
         "submitter": ORG,
         "division": "closed",
@@ -74,4 +74,4 @@ def run(number: int) -> Lines:
 def findings(
     path: Path, ruleset: str | Path = RULESET, references: RcpSets | None = None
 ) -> list[Finding]:
-    return list(check_round(path, ruleset, "strict", references=references).findings)
+    return list(check_path(path, ruleset, "strict", references=references).findings)

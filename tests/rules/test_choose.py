@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.rules.mlperf.choose import choose_ruleset
+from hybridperf.rules.targets import choose_ruleset
 from tests.packages import write_result
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.rules.check import RULESET as OURS
 from hybridperf.rules.explain import examples, explain, explain_all
-from hybridperf.rules.reading import READING
-from hybridperf.rules.rule import RULES
+from hybridperf.rules.mlperf.ruleset import load_ruleset
+from hybridperf.rules.rule import READING, RULES
+from hybridperf.rules.verdict import RULESET as OURS
 from tests.rules.examples import is_found
 from tests.rules.mlperf.strict_logs import RULESET
 
@@ -21,7 +21,9 @@ def _is_ours(rule: str) -> bool:
     """Tell whether the example of ``rule`` is of a result of our own."""
     if rule in READING:
         return READING[rule].ours and rule != "system.file"
-    return RULES[rule].scope in {"run", "result"} or rule == "package.sums"
+    if RULES[rule].scope == "submission":
+        return rule == "package.sums"
+    return rule in load_ruleset(OURS).rules
 
 
 @pytest.mark.parametrize("rule", sorted(examples()))

@@ -13,11 +13,10 @@ import pytest
 import hybridperf
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Severity
-from hybridperf.rules.check import RULESET
 from hybridperf.rules.explain import explain, explain_all
 from hybridperf.rules.mlperf.ruleset import known_rulesets
-from hybridperf.rules.reading import READING
-from hybridperf.rules.rule import RULES, Scope
+from hybridperf.rules.rule import READING, RULES, Scope
+from hybridperf.rules.verdict import RULESET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,10 +12,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hybridperf.log.package import read_result
-from hybridperf.rules.check import Verdict, check_path
-from hybridperf.rules.mlperf.check_round import check_round
-from hybridperf.score.olympic import median_window, olympic_mean
+from hybridperf.rules.check import check_path
+from hybridperf.rules.verdict import Verdict
 from hybridperf.score.score import score_result
+from hybridperf.score.statistics import median_window, olympic_mean
 from tests.packages import chained, edit_manifest, log_path, read_bodies, seal, write_result
 from tests.rules.law_edits import ARBITRARY, MUTATIONS, OF_BODIES
 from tests.rules.mlperf.strict_logs import RULESET, bert, resnet, value
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hybridperf.log.package import Package
-    from hybridperf.rules.mlperf.check_round import Mode
+    from hybridperf.rules.check import Mode
 
 MODES: tuple[Mode, ...] = ("as-published", "strict")
 TIMES_S = (10.0, 11.0, 12.0, 13.0, 14.0)
@@ -58,7 +58,7 @@ def texts(ours: Package, round_: Path) -> list[bytes]:
 
 
 def _assert_total(path: Path) -> None:
-    for verdict in (check_path(path), *(check_round(path, RULESET, mode) for mode in MODES)):
+    for verdict in (check_path(path), *(check_path(path, RULESET, mode) for mode in MODES)):
         _assert_presentable(verdict)
 
 
@@ -112,7 +112,7 @@ def test_a_result_with_such_a_log_has_a_verdict(
             edit(bodies)
         path.write_text("".join(f":::MLLOG {body}\n" for body in bodies))
         for mode in MODES:
-            _assert_presentable(check_round(round_, RULESET, mode))
+            _assert_presentable(check_path(round_, RULESET, mode))
 
 
 @laws(80)
@@ -191,7 +191,7 @@ def test_what_stands_around_the_lines_changes_no_verdict(
     edit(entries)
     plain = [f":::MLLOG {json.dumps(entry)}" for entry in entries]
     path.write_bytes("".join(f"{line}\n" for line in plain).encode())
-    verdicts = [check_round(path, RULESET, mode) for mode in MODES]
+    verdicts = [check_path(path, RULESET, mode) for mode in MODES]
 
     path.write_bytes(
         "".join(
@@ -200,7 +200,7 @@ def test_what_stands_around_the_lines_changes_no_verdict(
         ).encode()
     )
 
-    assert [check_round(path, RULESET, mode) for mode in MODES] == verdicts
+    assert [check_path(path, RULESET, mode) for mode in MODES] == verdicts
 
 
 @laws(200)

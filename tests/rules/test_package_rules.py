@@ -16,9 +16,9 @@ import pytest
 
 from hybridperf.findings import Severity
 from hybridperf.log import submission as submissions
+from hybridperf.log.chain import parse_sums
 from hybridperf.log.package import find_results
 from hybridperf.log.submission import submissions_of, walk
-from hybridperf.log.sums import parse_sums
 from hybridperf.rules.check import check_path
 from tests.packages import log_path, seal, write_result
 from tests.rules.round_folder import (

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hybridperf.findings import Finding
 
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
-FLOPS = load_ruleset(RULESET).strict["plausible.throughput"]["flops_per_sample"]["resnet"]
+FLOPS = load_ruleset(RULESET).rules["plausible.throughput"]["flops_per_sample"]["resnet"]
 H100_FLOPS = 1979e12  # in its fastest format
 SAMPLES = 11 * 1_281_167
 
@@ -54,7 +54,7 @@ def _last_run_s(round_: Path, run_s: float, division: str = "closed") -> None:
 
 
 def test_flops_of_a_sample_are_those_of_the_model() -> None:
-    parameters = load_ruleset(RULESET).strict["plausible.throughput"]["flops_per_sample"]
+    parameters = load_ruleset(RULESET).rules["plausible.throughput"]["flops_per_sample"]
     layers, hidden, tokens, masked, vocabulary = 24, 1024, 256, 38, 30_522
     encoder = layers * 12 * hidden**2 * 6 * tokens
     attention = 12 * layers * hidden * tokens**2

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hybridperf.findings import Finding, Severity
-from hybridperf.rules.mlperf.check_round import check_round
+from hybridperf.rules.check import check_path
 from hybridperf.rules.rule import RULES
 from tests.rules.mlperf.strict_logs import RULESET, place, read_lines, write
 from tests.score.rounds import NEEDS_DATA, unpack
@@ -36,7 +36,7 @@ def findings(rounds: Path) -> list[Finding]:
 
 
 def _check(path: Path) -> list[Finding]:
-    found = check_round(path, RULESET, "strict").findings
+    found = check_path(path, RULESET, "strict").findings
     return [each for each in found if each.rule in OURS]
 
 

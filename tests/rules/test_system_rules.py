@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hybridperf.findings import Severity
-from hybridperf.rules.check import check_path
-from hybridperf.rules.mlperf.check_round import check_submissions
+from hybridperf.rules.check import check_path, check_submissions
 from hybridperf.rules.mlperf.ruleset import load_ruleset
 from tests.packages import description as own_description
 from tests.packages import write_result
@@ -180,7 +179,7 @@ _VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=5,
 )
-_FIELDS = st.sampled_from(load_ruleset(RULESET).strict["system.fields"]["fields"])
+_FIELDS = st.sampled_from(load_ruleset(RULESET).rules["system.fields"]["fields"])
 
 
 @settings(

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.log import keys
+from hybridperf.log.chain import SUMS
 from hybridperf.log.package import Package
 from hybridperf.log.reader import read_log
-from hybridperf.log.sums import SUMS
-from hybridperf.run import kept
-from hybridperf.run.kept import keep_model, remove_excess_weights
-from hybridperf.run.scratch import remove_folder
+from hybridperf.run import models
+from hybridperf.run.files import remove_folder
+from hybridperf.run.models import keep_model, remove_excess_weights
 from hybridperf.run.spec import weights_part
 from hybridperf.tasks.registry import tensor_values
 from hybridperf.untrusted import WEIGHTS_CAP_BYTES
@@ -127,7 +127,7 @@ def test_weights_that_do_not_fit_are_not_copied(
     weights_part(spec.weights, 0).write_bytes(bytes(1001))
     spec.final_predictions.write_bytes(b"")
     usage = SimpleNamespace(disk_usage=lambda _: SimpleNamespace(free=1000), copyfile=copyfile)
-    monkeypatch.setattr(kept, "shutil", usage)
+    monkeypatch.setattr(models, "shutil", usage)
 
     with pytest.raises(OSError, match="No space left on device"):
         keep_model(spec, package)
@@ -170,7 +170,7 @@ def test_a_changed_order_of_a_killed_run_is_not_believed(
     done = bench.run()
 
     assert done.code == 4
-    assert f"is sealed as crashed: run.json was changed: {what} is not that" in done.sentence
+    assert f"is sealed as crashed: run.json was changed: {what} differs" in done.sentence
 
 
 def test_a_predictor_that_runs_itself_again_without_its_environment_is_ended(
@@ -231,7 +231,7 @@ def test_nothing_is_sealed_beside_an_edited_result(bench: Bench, name: str) -> N
     done = bench.run(runs=2)
 
     assert done.code == 3
-    assert "restore what was sealed, or choose another folder with --out" in done.sentence
+    assert "restore the sealed files, or choose another folder with --out" in done.sentence
     kept = {each: each.read_bytes() for each in before if each.name != ".lock"}
     assert kept == {each: text for each, text in before.items() if each.name != ".lock"}
     assert read_log(next(bench.out.rglob("result_0.txt"))).entries

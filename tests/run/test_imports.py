@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 
-from hybridperf.run import imports
-from hybridperf.run.imports import import_facts
-from hybridperf.run.provenance import file_sha256
+from hybridperf.run import provenance
+from hybridperf.run.provenance import file_sha256, import_facts
 
 if TYPE_CHECKING:
     import pytest
@@ -29,7 +28,7 @@ def elsewhere(files: dict[str, str]) -> Any:
 def test_code_of_packages_of_python_and_of_what_is_hashed_is_not_listed() -> None:
     files = {"numpy": np.__file__, "psutil": psutil.__file__, "json": json.__file__}
     files |= {
-        "own": imports.__file__,
+        "own": provenance.__file__,
         "trainer": str(Path(__file__).parents[1] / "trainers/faulty/train.py"),
     }
 
@@ -51,7 +50,7 @@ def test_code_from_elsewhere_and_packages_that_were_changed_are_listed(
     assert elsewhere({"helper": str(helper)}) == {"helper": file_sha256(helper)} != expected
 
     place = str(Path(psutil.__file__).resolve())
-    monkeypatch.setitem(imports._recorded(), place, "0" * 64)
+    monkeypatch.setitem(provenance._recorded(), place, "0" * 64)
     assert elsewhere({"psutil": psutil.__file__}) == {"psutil": file_sha256(Path(place))}
 
 

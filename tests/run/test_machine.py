@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.run import machine
-from hybridperf.run.machine import MachineWatch
-from hybridperf.system.host import LEAST_SHARED_BYTES
+from hybridperf.run import ending
+from hybridperf.run.ending import MachineWatch
+from hybridperf.system.host import MIN_SHARED_MEMORY_BYTES
 from tests.packages import seal
 from tests.run.conftest import finished
 
@@ -27,7 +27,7 @@ def counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The kernel's counters, as the test writes them."""
     path = tmp_path / "vmstat"
     path.write_text("oom_kill 3\n")
-    monkeypatch.setattr(machine, "_COUNTERS", path)
+    monkeypatch.setattr(ending, "_COUNTERS", path)
     return path
 
 
@@ -46,7 +46,7 @@ def test_a_full_disk(counters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert MachineWatch(tmp_path).failure(1) == ""
 
     usage = SimpleNamespace(disk_usage=lambda _: SimpleNamespace(free=5000))
-    monkeypatch.setattr(machine, "shutil", usage)
+    monkeypatch.setattr(ending, "shutil", usage)
 
     assert "No space left on device" in MachineWatch(tmp_path).failure(1)
 
@@ -80,10 +80,10 @@ def test_a_bus_error_is_the_machine_s_where_shared_memory_is_small(
     counters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert counters.exists()
-    monkeypatch.setattr(machine, "shared_memory_bytes", lambda: LEAST_SHARED_BYTES)
+    monkeypatch.setattr(ending, "shared_memory_bytes", lambda: MIN_SHARED_MEMORY_BYTES)
     assert MachineWatch(tmp_path).failure(-signal.SIGBUS) == ""
 
-    monkeypatch.setattr(machine, "shared_memory_bytes", lambda: LEAST_SHARED_BYTES - 1)
+    monkeypatch.setattr(ending, "shared_memory_bytes", lambda: MIN_SHARED_MEMORY_BYTES - 1)
 
     assert "/dev/shm has 256 MiB" in MachineWatch(tmp_path).failure(-signal.SIGBUS)
     assert MachineWatch(tmp_path).failure(1) == ""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hybridperf.run.evaluation import read_predictions
-from hybridperf.run.handover import sealed_copy
+from hybridperf.run.access import seal_bytes
+from hybridperf.run.evaluation import load_predictions
 from hybridperf.run.models import Models
 from hybridperf.run.spec import RunSpec, weights_parts
 from tests.run_spec import run_spec
@@ -25,8 +25,8 @@ def _kept(folder: Path, epochs: int) -> RunSpec:
         for epoch in range(1, epochs + 1):
             for rank in range(2):
                 content = f"{rank} of epoch {epoch}".encode()
-                models.take(rank, sealed_copy(b"refused"), 7)
-                models.take(rank, sealed_copy(content), len(content))
+                models.take(rank, seal_bytes(b"refused"), 7)
+                models.take(rank, seal_bytes(content), len(content))
             found = models.conclude(epoch, np.full(3, epoch))
             assert found == {"ranks": 2, "bytes": 2 * len(content)}
         models.save()
@@ -45,7 +45,7 @@ def test_one_of_the_models_before_the_last_is_drawn(tmp_path: Path) -> None:
         assert [each.read_bytes() for each in weights_parts(spec.weights)] == [
             f"{rank} of epoch {spec.epoch}".encode() for rank in range(2)
         ]
-        assert read_predictions(spec.timed_predictions).tolist() == [spec.epoch] * 3
+        assert load_predictions(spec.timed_predictions).tolist() == [spec.epoch] * 3
         drawn.append(spec.epoch)
 
     assert set(drawn) == {1, 2, 3}  # but for a chance of 1e-17
@@ -59,7 +59,7 @@ def test_of_one_evaluation_none_is_drawn(tmp_path: Path) -> None:
 def test_a_last_evaluation_without_weights_leaves_what_the_trainer_saved(tmp_path: Path) -> None:
     spec = run_spec(tmp_path)
     with contextlib.closing(Models(spec)) as models:
-        models.take(0, sealed_copy(b"abc"), 3)
+        models.take(0, seal_bytes(b"abc"), 3)
         models.conclude(1, np.zeros(3, dtype=np.int64))
 
         assert models.conclude(2, np.zeros(3, dtype=np.int64)) == {}

@@ -22,13 +22,12 @@ from hybridperf.log.reader import read_log
 from hybridperf.log.writer import LogClock
 from hybridperf.plan import ParallelPlan
 from hybridperf.run import consistency, run_set
-from hybridperf.run.atomic import canonical_json
 from hybridperf.run.attempt import write_head
 from hybridperf.run.child import PARENT_VARIABLE
+from hybridperf.run.files import canonical_json
 from hybridperf.run.folder import locked
-from hybridperf.run.processes import end_processes, processes_of
+from hybridperf.run.processes import Pulse, end_processes, processes_of, read_pulse
 from hybridperf.run.provenance import package_folder
-from hybridperf.run.pulse import Pulse, read_pulse
 from hybridperf.run.request import RunRequest
 from hybridperf.run.spec import RUN_VARIABLE, RunSpec
 from hybridperf.run.timed_run import OutOfTurnError
@@ -333,7 +332,7 @@ def test_a_trainer_in_turn_gets_a_log_whose_intervals_pair(spec: RunSpec) -> Non
         "run_stop",
         "hybridperf_noise",
     ]
-    assert log.entries[-1].metadata["status"] == "success"
+    assert log.entries[-2].metadata["status"] == "success"
     (begun,) = read_pulse(spec.pulse_of(0), 1)
     assert begun == 1 + run.task.steps(block).stop + 3 * len(covered)
 

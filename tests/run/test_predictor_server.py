@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from hybridperf.run.predictor_server import PredictorServer
+from hybridperf.run.rescore import PredictorServer
 from tests.run.conftest import LONGEST_S, find, wait_until
 from tests.run_spec import run_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hybridperf.run.predictor_server import Scoring
+    from hybridperf.run.rescore import Scoring
     from hybridperf.run.spec import RunSpec
     from tests.run.conftest import Bench
 

@@ -12,8 +12,7 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.projection.profile import Profile
 from hybridperf.projection.units import UnitTimes
 from hybridperf.run import profiles
-from hybridperf.run.profiles import cached_profile, measure_profile
-from hybridperf.run.trainer_answers import cache_folder
+from hybridperf.run.profiles import cache_folder, cached_profile, measure_profile
 from hybridperf.system.noise import Noise
 from hybridperf.tasks.registry import find_task, task_path
 
@@ -57,14 +56,14 @@ def test_a_profile_of_two_ranks_is_measured_and_cached(monkeypatch: pytest.Monke
     assert 0 <= profile.averaging_work < 10
     assert cached_profile(find_task(TASK), 2) == profile
 
-    monkeypatch.setattr(profiles, "_measured", None)  # to be called no more
+    monkeypatch.setattr(profiles, "_measure", None)  # to be called no more
     assert measure_profile(task_path(TASK), 2) == profile
 
 
 def test_a_profile_that_others_disturb_is_measured_again(
     others: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profiles, "_measured", _fixed)
+    monkeypatch.setattr(profiles, "_measure", _fixed)
     others[:] = [0.43, 0.05]
     said: list[str] = []
 
@@ -81,7 +80,7 @@ def test_a_profile_that_others_disturb_is_measured_again(
 def test_a_busy_machine_is_refused_unless_told_and_never_cached(
     others: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profiles, "_measured", _fixed)
+    monkeypatch.setattr(profiles, "_measure", _fixed)
     others[:] = [0.9, 0.8, 0.7]
 
     with pytest.raises(UserError) as refused:
@@ -98,10 +97,10 @@ def test_a_busy_machine_is_refused_unless_told_and_never_cached(
 
 
 def test_a_profile_is_measured_again_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiles, "_measured", _fixed)
+    monkeypatch.setattr(profiles, "_measure", _fixed)
     measure_profile(task_path(TASK), 1)
     newer = dataclasses.replace(_fixed(), date="2026-02-03T04:05:06+00:00")
-    monkeypatch.setattr(profiles, "_measured", lambda *_: newer)
+    monkeypatch.setattr(profiles, "_measure", lambda *_: newer)
 
     assert measure_profile(task_path(TASK), 1).date == _fixed().date
     assert measure_profile(task_path(TASK), 1, remeasure=True).date == newer.date
@@ -114,7 +113,7 @@ def test_a_profile_is_measured_again_on_demand(monkeypatch: pytest.MonkeyPatch) 
 def test_a_profile_made_with_something_else_is_stale(
     fact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profiles, "_measured", _fixed)
+    monkeypatch.setattr(profiles, "_measure", _fixed)
     task = find_task(TASK)
     measure_profile(task_path(TASK), 1)
     assert cached_profile(task, 1) is not None
@@ -130,7 +129,7 @@ def test_a_profile_made_with_something_else_is_stale(
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff", b'{"task": NaN}'])
 def test_a_damaged_cache_is_measured_anew(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiles, "_measured", _fixed)
+    monkeypatch.setattr(profiles, "_measure", _fixed)
     profile = measure_profile(task_path(TASK), 1)
     next(cache_folder().glob("profiles/*.json")).write_bytes(content)
 
@@ -166,7 +165,6 @@ def _fixed(*_: object) -> Profile:
         precision="fp32",
         ranks=1,
         threads=1,
-        cores=2,
         library="gloo",
         date="2026-01-02T03:04:05+00:00",
         unit_names=units,

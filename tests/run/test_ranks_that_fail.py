@@ -44,7 +44,7 @@ def test_one_of_two_ranks_fails_and_all_end_together(
     reason = reason.format(silence_s)
     done = bench.strike(fault, "--plan", "dp=2", rank=rank, quick=False, **silence)
     assert done.code == 4
-    assert f"is sealed as {outcome}: {reason}; what the ranks printed is in " in done.sentence
+    assert f"is sealed as {outcome}: {reason}; the output of the ranks is in " in done.sentence
     bench.assert_settled()
     published = reason.removesuffix(": the loss is not a number")  # of an exception its type
     assert [(m["outcome"], m["reason"]) for m in bench.manifests()] == [(outcome, published)]
@@ -119,7 +119,7 @@ def test_a_trainer_that_fails_before_the_clock_has_made_no_attempt(
     what = "ended before its clock started, and does not count"
     assert f"attempt 0 in {secret.parent} {what}: {reason}" in done.sentence
     printed = secret.parent / ".output_0.txt"
-    assert f"; what the ranks printed is in {printed}; " in done.sentence
+    assert f"; the output of the ranks is in {printed}; " in done.sentence
     assert "Traceback" in printed.read_text()
     bench.assert_settled()
     assert bench.outcomes() == []

@@ -15,7 +15,7 @@ from hybridperf.log import keys
 from hybridperf.log.reader import read_log
 from hybridperf.report.evidence import attempts_of
 from hybridperf.report.judgement import read_entries
-from hybridperf.run.checkpoints import (
+from hybridperf.run.resume import (
     begin_checkpoint,
     checkpoint_folder,
     complete_checkpoint,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.run.scratch import Scratch, remove_folder
+from hybridperf.run.files import Scratch, remove_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HOLD = """
 import sys, tempfile
 tempfile.tempdir = sys.argv[1]
-from hybridperf.run.scratch import Scratch
+from hybridperf.run.files import Scratch
 scratch = Scratch()
 print(scratch.path, flush=True)
 sys.stdin.read()

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hybridperf.evidence.seed_chain import LENGTH, commitment_of, link_at, reveals, seed_of
 from hybridperf.log.chain import GENESIS
 from hybridperf.log.log import Log
 from hybridperf.log.package import Package
+from hybridperf.rules.evidence import COMMITTED_SEEDS, commitment_of, link_at, reveals, seed_of
 from hybridperf.run.seeds import SECRET_FILE, draw_seed
 
 if TYPE_CHECKING:
@@ -111,15 +111,15 @@ def test_a_secret_that_is_none_is_drawn_anew(package: Package) -> None:
 
 def test_links_lead_back_to_the_commitment_and_not_forward() -> None:
     secret = "5" * 64
-    links = [link_at(secret, position) for position in (1, 2, LENGTH)]
+    links = [link_at(secret, position) for position in (1, 2, COMMITTED_SEEDS)]
 
     assert links[2] == secret
     assert all(
         reveals(link, position, commitment_of(secret))
-        for link, position in zip(links, (1, 2, LENGTH), strict=True)
+        for link, position in zip(links, (1, 2, COMMITTED_SEEDS), strict=True)
     )
     assert not reveals(links[1], 1, commitment_of(secret))
     assert not reveals(links[0], 0, links[0])
     assert len({seed_of(link_at(secret, position)) for position in range(1, 101)}) == 100
     with pytest.raises(ValueError, match="from 1 to"):
-        link_at(secret, LENGTH + 1)
+        link_at(secret, COMMITTED_SEEDS + 1)

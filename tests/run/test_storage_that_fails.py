@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hybridperf.cli import main
-from hybridperf.evidence.predictions import encoded
-from hybridperf.run import atomic, attempt, run_set
+from hybridperf.rules.evidence import encoded
+from hybridperf.run import attempt, files, run_set
 from hybridperf.run.rescore import Rescoring
 from hybridperf.system.describe import describe
 from hybridperf.tasks.data import load
@@ -79,21 +79,23 @@ class Saboteur:
         for name in ("fsync", "fchmod"):
             setattr(system, name, self.step(getattr(os, name)))
         system.fdopen = self.open
-        patch.setattr(atomic, "os", system)
-        patch.setattr(atomic, "tempfile", SimpleNamespace(mkstemp=self.step(tempfile.mkstemp)))
+        patch.setattr(files, "os", system)
+        temporary = SimpleNamespace(**vars(tempfile))
+        temporary.mkstemp = self.step(tempfile.mkstemp)
+        patch.setattr(files, "tempfile", temporary)
         patch.setattr(Path, "replace", self.step(Path.replace))
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    atomic.write_atomically(path, b"old")
+    files.write_atomically(path, b"old")
     seen = []
     for fail_at in range(1, 20):
         saboteur = Saboteur(fail_at)
         with pytest.MonkeyPatch.context() as patch:
             saboteur.sabotage(patch)
             try:
-                atomic.write_atomically(path, b"new")
+                files.write_atomically(path, b"new")
             except OSError:
                 seen.append(path.read_bytes())
                 path.write_bytes(b"old")

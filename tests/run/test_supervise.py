@@ -8,8 +8,8 @@ import pytest
 
 from hybridperf.log.writer import LogWriter
 from hybridperf.run import supervise
-from hybridperf.run.ending import Outcome
-from hybridperf.run.pulse import Pulse
+from hybridperf.run.ending import RunOutcome
+from hybridperf.run.processes import Pulse
 from hybridperf.run.supervise import _describe_silence, _Watch
 from tests.run_spec import run_spec
 
@@ -65,7 +65,7 @@ def test_a_harness_that_is_stopped_after_it_wrote_a_line_measures_when_it_wrote_
         clock.now_s += 7
         watch.read(spec, 2, None, written_s)
 
-    assert watch.ending(Outcome.SUCCESS).run_s == 2.5
+    assert watch.ending(RunOutcome.SUCCESS).run_s == 2.5
 
 
 def test_a_trainer_that_notes_no_progress_is_judged_by_its_log(

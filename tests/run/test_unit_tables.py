@@ -1,4 +1,4 @@
-"""Unit tables of tasks of one's own: counted by their trainer, cached, and counted anew."""
+"""UnitCounts tables of tasks of one's own: counted by their trainer, cached, and counted anew."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ import pytest
 from hybridperf.cli import main
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.plan import ParallelPlan
-from hybridperf.projection.units import Unit, UnitTable, load_units
-from hybridperf.run import trainer_answers, unit_tables
-from hybridperf.run.profiles import measure_profile
-from hybridperf.run.projected import is_projectable, projection_source
+from hybridperf.projection.units import UnitCounts, UnitTable, load_units
+from hybridperf.run import profiles
+from hybridperf.run.profiles import cache_folder, cached_units, measure_profile, units_of
+from hybridperf.run.projection import is_projectable, projection_source
 from hybridperf.run.request import RunRequest
-from hybridperf.run.trainer_answers import cache_folder
-from hybridperf.run.unit_tables import known_units, units_of
 from hybridperf.system.accelerators import Devices
 from hybridperf.tasks.registry import read_task, task_path
 from hybridperf_reference.units import unit_table
@@ -41,7 +39,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def _made_up(path: Path) -> dict[str, Any]:
     """Return a table of the task's units that nobody counted, as its trainer would answer."""
     task = read_task(path)
-    units = tuple(Unit(name, 1e6, plain(1000), 64, 128) for name in task.units)
+    units = tuple(UnitCounts(name, 1e6, plain(1000), 64, 128) for name in task.units)
     table: dict[str, Any] = json.loads(json.dumps(UnitTable(task.name, units, 64).as_table()))
     return table
 
@@ -55,7 +53,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append(module)
         return _made_up(path)
 
-    monkeypatch.setattr(unit_tables, "answer", answer)
+    monkeypatch.setattr(profiles, "ask_trainer", answer)
     return asked
 
 
@@ -63,13 +61,13 @@ def test_a_model_of_ones_own_is_counted_and_cached(monkeypatch: pytest.MonkeyPat
     monkeypatch.syspath_prepend(EXAMPLES)
     from my_model.chain import mixer_chain
 
-    assert known_units(MIXER) is None
+    assert cached_units(MIXER) is None
     table = units_of(MIXER)
 
     assert table == unit_table(read_task(MIXER), mixer_chain)
     assert table.parameters > 0
-    monkeypatch.setattr(unit_tables, "answer", None)  # to be called no more
-    assert units_of(MIXER) == known_units(MIXER) == table
+    monkeypatch.setattr(profiles, "ask_trainer", None)  # to be called no more
+    assert units_of(MIXER) == cached_units(MIXER) == table
 
 
 def test_other_sizes_of_a_known_family_need_no_code(tmp_path: Path) -> None:
@@ -103,7 +101,7 @@ def test_a_table_made_with_something_else_is_counted_anew(fact: str, counted: li
     content["made_with"][fact] = "another"
     place.write_text(json.dumps(content))
 
-    assert known_units(MIXER) is None
+    assert cached_units(MIXER) is None
     units_of(MIXER)
     assert counted == ["units", "units"]
 
@@ -114,7 +112,7 @@ def test_a_damaged_cache_is_counted_anew(content: bytes) -> None:
     table = units_of(MIXER)
     next(cache_folder().glob("units/*.json")).write_bytes(content)
 
-    assert known_units(MIXER) is None
+    assert cached_units(MIXER) is None
     assert units_of(MIXER) == table
 
 
@@ -129,7 +127,7 @@ def test_a_damaged_cache_is_counted_anew(content: bytes) -> None:
 def test_a_table_of_something_else_is_refused(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], said: str
 ) -> None:
-    monkeypatch.setattr(unit_tables, "answer", lambda *_: _made_up(MIXER) | changes)
+    monkeypatch.setattr(profiles, "ask_trainer", lambda *_: _made_up(MIXER) | changes)
 
     with pytest.raises(UserError) as caught:
         units_of(MIXER)
@@ -141,7 +139,7 @@ def test_a_table_of_something_else_is_refused(
 
 @pytest.mark.parametrize("value", [-1, 1e30])
 def test_numbers_out_of_bounds_are_refused(value: float) -> None:
-    table = UnitTable("a/b", (Unit("one", value, (), 1, 1),), 1).as_table()
+    table = UnitTable("a/b", (UnitCounts("one", value, (), 1, 1),), 1).as_table()
     table = json.loads(json.dumps(table))
 
     with pytest.raises(ValueError, match="expected forward_flops from 0 to"):
@@ -161,7 +159,7 @@ def test_numbers_out_of_bounds_are_refused(value: float) -> None:
 )
 def test_parameters_out_of_bounds_are_refused(changes: dict[str, object], said: str) -> None:
     table = json.loads(
-        json.dumps(UnitTable("a/b", (Unit("one", 1, plain(10), 1, 1),), 1).as_table())
+        json.dumps(UnitTable("a/b", (UnitCounts("one", 1, plain(10), 1, 1),), 1).as_table())
     )
     assert UnitTable.from_table(table).parameters == 10
     table["units"][0]["parameter_groups"][0].update(changes)
@@ -171,7 +169,7 @@ def test_parameters_out_of_bounds_are_refused(changes: dict[str, object], said: 
 
 
 def test_what_follows_from_parameters_is_not_stated() -> None:
-    table = UnitTable("a/b", (Unit("one", 1, plain(10, split=4), 1, 1),), 1).as_table()
+    table = UnitTable("a/b", (UnitCounts("one", 1, plain(10, split=4), 1, 1),), 1).as_table()
     assert UnitTable.from_table(json.loads(json.dumps(table))).units[0].tp_parameters == 4
     stated = json.loads(json.dumps(table))
     stated["units"][0]["tp_parameters"] = 10**9
@@ -207,7 +205,7 @@ def test_a_chain_that_cannot_be_counted_is_a_sentence(tmp_path: Path) -> None:
 def test_without_pytorch_a_sentence_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, ask: Callable[[Path], object]
 ) -> None:
-    monkeypatch.setattr(trainer_answers, "torch_folder", lambda: None)
+    monkeypatch.setattr(profiles, "torch_folder", lambda: None)
 
     with pytest.raises(UserError, match=r"the package torch, .*'hybridperf\[train\]'"):
         ask(MIXER)
@@ -218,7 +216,7 @@ def test_a_run_of_ones_own_task_is_projected_once_its_units_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     h100 = Devices("gpu", 4, "NVIDIA H100 80GB HBM3")
-    monkeypatch.setattr("hybridperf.run.projected.usable_devices", lambda: h100)
+    monkeypatch.setattr("hybridperf.run.projection.usable_devices", lambda: h100)
     request = RunRequest(MIXER, ParallelPlan.parse("dp=2,pp=2"), 1, tmp_path)
 
     assert is_projectable(request)

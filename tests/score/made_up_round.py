@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.findings import Finding
 from hybridperf.rules.mlperf.ruleset import Ruleset, load_ruleset
+from hybridperf.rules.verdict import RULESET as OURS
 from hybridperf.score.run_score import stopped_well
 
 if TYPE_CHECKING:
@@ -77,6 +78,9 @@ def judge_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
     judged = "hybridperf.report.judgement"
     names = [f"mlperf-training-{edition}.0" for edition in ("4.1", "8.0", "9.0")]
-    monkeypatch.setattr("hybridperf.rules.mlperf.check_round.judge", judge)
+    monkeypatch.setattr("hybridperf.rules.check.check_as_published", judge)
     monkeypatch.setattr(f"{judged}.known_rulesets", lambda: [RULESET, *names])
-    monkeypatch.setattr(f"{judged}.load_ruleset", lambda _: load_ruleset(RULESET))
+    monkeypatch.setattr(
+        "hybridperf.rules.check.load_ruleset",
+        lambda source: load_ruleset(source if source == OURS else RULESET),
+    )

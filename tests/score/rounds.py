@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from hybridperf.log.rounds import find_packages, read_package
+from hybridperf.log.package import find_packages, read_package
 from hybridperf.score.official import Official, official_score
-from hybridperf.score.rcp_set import RcpSet, read_rcp_set
+from hybridperf.score.rcp import RcpSet, read_rcp_set
 from hybridperf.score.score import ResultScore, score_result
 from tests.archives import extract
 from tests.packages import VALID

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from hybridperf.score.rcp_set import RcpSets, read_rcp_sets
+from hybridperf.score.rcp import RcpSets, read_rcp_sets
 from hybridperf.score.validity import Judgement, Validity
 from tests.rules.mlperf.published_rounds import unpacked_rounds
 

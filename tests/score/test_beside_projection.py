@@ -11,12 +11,16 @@ from hybridperf.log import keys
 from hybridperf.log.package import read_result
 from hybridperf.report.terminal import scores_text
 from hybridperf.rules.check import judge_result
-from hybridperf.score.beside_projection import BesideProjection, Part, mean_beside_projection
 from hybridperf.score.metrics import METRICS, row_of
 from hybridperf.score.official import official_of
-from hybridperf.score.projection_metrics import BESIDE_PROJECTION
+from hybridperf.score.projection import (
+    MUCH_SLOWER,
+    StepComparison,
+    StepPart,
+    mean_comparison,
+    why_slow,
+)
 from hybridperf.score.score import score_result
-from hybridperf.score.slow_steps import MUCH_SLOWER, why_slow
 from hybridperf.tasks.registry import find_task
 from tests.packages import (
     BUBBLE,
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
 RESNET = find_task("resnet/laptop")
 RATE = EPOCHS * 1195 // 32 * 32 / 10.0  #: of a run of 10 s whose evaluations take no time
 STEP_S = RESNET.training.global_batch_size / RATE
-OWN = {metric.name for metric in BESIDE_PROJECTION}
+OWN = {"projected_samples_per_s", "of_projected", "beside_projection", "slow_steps"}
 #: of two replicas, whose step takes 4/5 of what it takes in the made-up logs
 PROJECTION: dict[str, Any] = {
     "step_s": 0.8 * STEP_S,
@@ -176,29 +180,31 @@ def test_the_runs_that_count_are_averaged(tmp_path: Path) -> None:
 
 
 def test_different_profiles_have_no_date_in_common() -> None:
-    one = BesideProjection(1.0, 1.0, 8.0, "a profile of 2026-11-22", ())
-    other = BesideProjection(3.0, 1.0, 8.0, "a profile of 2026-11-23", ())
+    one = StepComparison(1.0, 1.0, 8.0, "a profile of 2026-11-22", ())
+    other = StepComparison(3.0, 1.0, 8.0, "a profile of 2026-11-23", ())
 
-    mean = mean_beside_projection([one, other])
+    mean = mean_comparison([one, other])
 
     assert mean is not None
     assert (mean.step_s, mean.source) == (2.0, "")
-    assert mean_beside_projection([]) is None
+    assert mean_comparison([]) is None
 
 
-def _beside(step_s: float, parts: list[Part]) -> BesideProjection:
-    return BesideProjection(step_s, 0.010, 100.0, "", tuple(parts))
+def _beside(step_s: float, parts: list[StepPart]) -> StepComparison:
+    return StepComparison(step_s, 0.010, 100.0, "", tuple(parts))
 
 
-def _computation(*measured_s: float) -> list[Part]:
-    return [Part("computation", f"replica {n}", each, 0.008) for n, each in enumerate(measured_s)]
+def _computation(*measured_s: float) -> list[StepPart]:
+    return [
+        StepPart("computation", f"replica {n}", each, 0.008) for n, each in enumerate(measured_s)
+    ]
 
 
 @pytest.mark.parametrize(
     ("parts", "name", "words"),
     [
         (
-            [*_computation(0.009, 0.009, 0.020), Part("waiting", "", 0.008, 0.0)],
+            [*_computation(0.009, 0.009, 0.020), StepPart("waiting", "", 0.008, 0.0)],
             "slow rank",
             "replica 2 computes 2.5 times as long as projected, others 1.1 times",
         ),
@@ -211,18 +217,22 @@ def _computation(*measured_s: float) -> list[Part]:
         (
             [
                 *_computation(0.009, 0.008),
-                Part("waiting", "", 0.005, 0.001),
-                Part("exposed communication", "", 0.004, 0.001),
+                StepPart("waiting", "", 0.005, 0.001),
+                StepPart("exposed communication", "", 0.004, 0.001),
             ],
             "slow links",
             "waiting and exposed communication take 9.0 ms of a step, projected 2.0 ms",
         ),
-        ([*_computation(0.008), Part("input", "", 0.010, 0.0)], "slow input", "input take 10.0 ms"),
+        (
+            [*_computation(0.008), StepPart("input", "", 0.010, 0.0)],
+            "slow input",
+            "input take 10.0 ms",
+        ),
         (_computation(0.010), "slow steps", "a step takes 2.0 times as long as projected"),
         ([], "slow steps", "a step takes 2.0 times as long as projected"),
     ],
 )
-def test_much_slower_steps_have_a_hint(parts: list[Part], name: str, words: str) -> None:
+def test_much_slower_steps_have_a_hint(parts: list[StepPart], name: str, words: str) -> None:
     hint = why_slow(_beside(0.020, parts))
 
     assert hint is not None

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hybridperf.log.package import read_result
-from hybridperf.log.rounds import find_packages, read_package
+from hybridperf.log.package import find_packages, read_package, read_result
 from hybridperf.score.compare import Comparison, compare
 from hybridperf.score.official import Official, official_of, official_score
 from hybridperf.score.score import score_result
@@ -100,25 +99,6 @@ def test_a_plan_that_computes_something_else_is_told(tmp_path: Path) -> None:
 
 def test_idle_is_told_where_it_is_known(tmp_path: Path) -> None:
     assert _official(tmp_path).idle_share == pytest.approx(BUBBLE + EXPOSED)
-
-
-def test_the_permutation_test_stands_beside_welchs(tmp_path: Path) -> None:
-    answer = _compare(tmp_path, {}, {"times_s": SLOW_S}).as_json()
-
-    assert answer["permutation_test"] == "permutation test of Welch's t, two-sided, all 252 splits"
-    assert answer["permutation_p_value"] == pytest.approx(2 / 252)
-
-
-def test_where_the_tests_disagree_a_note_says_so(tmp_path: Path) -> None:
-    # Of the twenty splits of three and three none is rarer than 2 in 20.
-    comparison = _compare(tmp_path, {"times_s": [10, 11, 12]}, {"times_s": [20, 21, 22]})
-
-    assert comparison.decision.verdict == "slower"
-    assert comparison.permutation is not None
-    assert comparison.permutation.p_value == pytest.approx(0.1)
-    assert comparison.notes == (
-        "the permutation test does not agree: take the verdict as weak, and make more runs",
-    )
 
 
 def _of_round(

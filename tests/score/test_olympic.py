@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridperf.score.interval import METHOD, blocks, olympic_interval
-from hybridperf.score.olympic import median_window, olympic_mean, scored
+from hybridperf.score.statistics import (
+    OLYMPIC_INTERVAL,
+    blocks,
+    median_window,
+    olympic_interval,
+    olympic_mean,
+    scored,
+)
 
 # MLPerf Training v2.1, BERT, Baidu 8_node_64_A100_PaddlePaddle, ten runs in seconds.
 BAIDU_S = [161.205, 161.433, 143.204, 142.699, 152.105, 142.506, 142.594, 142.773, 151.895, 151.943]
@@ -76,7 +82,7 @@ def test_the_order_of_runs_does_not_matter(times_s: list[float], random: object)
 
 def test_the_interval_is_the_same_every_time_and_in_every_order() -> None:
     assert olympic_interval(BAIDU_S, 1) == olympic_interval(BAIDU_S[::-1], 1)
-    assert "10,000 resamples" in METHOD
+    assert "10,000 resamples" in OLYMPIC_INTERVAL
 
 
 @pytest.mark.parametrize("times_s", [BAIDU_S, [10.0, 11.0, 12.0, 13.0, 14.0], [1.0, 2.0, 3.0]])

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.score import places
-from hybridperf.score.places import Times, faster_and_slower
-from hybridperf.score.ranking import ALPHA
-from hybridperf.score.welch import welch
+from hybridperf.score import ranking
+from hybridperf.score.ranking import ALPHA, Times, faster_and_slower
+from hybridperf.score.statistics import welch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,13 +70,13 @@ def test_equal_times_and_means_on_the_edge_are_ties() -> None:
 def test_twice_as_many_results_take_far_less_than_four_times_the_work(
     monkeypatch: pytest.MonkeyPatch, spread: float
 ) -> None:
-    compared, verdicts = [0], places._verdicts
+    compared, verdicts = [0], ranking._verdicts
 
     def counted(one: tuple[NDArray[np.float64], NDArray[np.float64], int], *more: object) -> object:
         compared[0] += len(one[0])
         return verdicts(one, *more)  # type: ignore[arg-type]  # passed on as they came
 
-    monkeypatch.setattr(places, "_verdicts", counted)
+    monkeypatch.setattr(ranking, "_verdicts", counted)
     work = []
     for count in (1000, 2000, 4000):
         compared[0] = 0

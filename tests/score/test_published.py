@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridperf.log.rounds import find_packages, read_package
+from hybridperf.log.package import find_packages, read_package
 from hybridperf.score.compare import compare
 from hybridperf.score.metrics import row_of
 from hybridperf.score.official import Official, official_score
-from hybridperf.score.rcp_points import Reference
+from hybridperf.score.rcp import Reference
+from hybridperf.score.run_score import mean_measurements
+from hybridperf.score.scaling import side_of
 from hybridperf.score.score import score_result
 from tests.packages import VALID
 from tests.score.made_up_round import line, log_lines, write_round
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from hybridperf.score.rcp_set import RcpSet
+    from hybridperf.score.rcp import RcpSet
 
 TIMES_S = [100.0, 110.0, 120.0, 130.0, 140.0]
 
@@ -147,34 +149,24 @@ def test_more_runs_than_the_rules_ask_for_are_scored_by_the_median_window(tmp_pa
     }
 
 
-def test_steady_throughput_leaves_out_the_evaluations(tmp_path: Path) -> None:
+def test_steady_throughput_is_from_the_first_evaluation_to_the_last(tmp_path: Path) -> None:
     logs = [log_lines(time_s) for time_s in TIMES_S]
     for lines, time_s in zip(logs, TIMES_S, strict=True):
-        lines[4:4] = [
-            line("eval_start", None, time_s / 4),
-            line("eval_stop", None, time_s / 2),
-            line("tracked_stats", {"throughput": 1e9}, time_s),  # the submitter's own word
-        ]
-    write_round(tmp_path, logs)
+        lines[4:4] = [line("tracked_stats", {"throughput": 1e9}, time_s)]  # the submitter's word
+    folder = write_round(tmp_path, logs)
 
     row = row_of(_official(tmp_path))
 
+    # Half of the samples are trained on in the second half of the time.
     assert row["steady_samples_per_s"] == pytest.approx(
-        math.fsum(2_500_000 / (0.75 * time_s) for time_s in TIMES_S[1:-1]) / 3
+        math.fsum(2_500_000 / time_s for time_s in TIMES_S[1:-1]) / 3
     )
+    side = side_of(read_package(find_packages(folder)[0]))
+    assert row["steady_samples_per_s"] == mean_measurements(side.counting)["steady_samples_per_s"]
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        [],
-        [line("eval_start", None, 1)],
-        [line("eval_start", None, 900), line("eval_stop", None, 1)],
-        [line("eval_start", None, 1), line("eval_stop", None, 900)],
-    ],
-)
-def test_steady_throughput_that_is_not_known_is_null(tmp_path: Path, more: list[str]) -> None:
-    write_round(tmp_path, [log_lines(time_s) + more for time_s in TIMES_S])
+def test_steady_throughput_of_one_evaluation_is_null(tmp_path: Path) -> None:
+    write_round(tmp_path, [[*log_lines(time_s)[:4], *log_lines(time_s)[5:]] for time_s in TIMES_S])
 
     assert row_of(_official(tmp_path))["steady_samples_per_s"] is None
 

@@ -13,22 +13,23 @@ from hypothesis import strategies as st
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.log import keys
 from hybridperf.log.log import Entry, Log
-from hybridperf.log.package import read_result
-from hybridperf.log.rounds import find_packages, read_package
+from hybridperf.log.package import find_packages, read_package, read_result
 from hybridperf.score.convergence import samples_at
 from hybridperf.score.metrics import row_of
 from hybridperf.score.official import official_score
 from hybridperf.score.ranking import standing_of
-from hybridperf.score.rcp import judge
-from hybridperf.score.rcp_points import (
+from hybridperf.score.rcp import (
     Point,
     RcpTest,
     Reference,
+    compare_with_references,
     limit,
+    points_of,
     prune,
+    read_rcp_set,
+    read_rcp_sets,
     reference_point,
 )
-from hybridperf.score.rcp_set import points_of, read_rcp_set, read_rcp_sets
 from hybridperf.score.score import runs_of_result, score_result
 from hybridperf.tasks import mlperf
 from hybridperf.tasks.mlperf import MlperfBenchmark, mlperf_benchmark, official_tool
@@ -87,14 +88,14 @@ def test_the_official_tool_is_more_lenient_than_the_rules(
 def test_the_submitters_of_the_rules(
     batch: int, amounts: list[float], passed: bool | None, how: str
 ) -> None:
-    verdict = judge([BATCH_256, BATCH_128], batch, amounts, RULES)
+    verdict = compare_with_references([BATCH_256, BATCH_128], batch, amounts, RULES)
 
     assert verdict.passed is passed
     assert how in verdict.how
 
 
 def test_the_interpolated_point_of_the_rules_has_as_many_runs_as_a_reference_needs() -> None:
-    verdict = judge([BATCH_128, BATCH_256], 192, [17, 18, 18, 18, 20], RULES)
+    verdict = compare_with_references([BATCH_128, BATCH_256], 192, [17, 18, 18, 18, 20], RULES)
 
     assert verdict.reference_mean == 18.25
     assert verdict.limit is not None
@@ -103,7 +104,7 @@ def test_the_interpolated_point_of_the_rules_has_as_many_runs_as_a_reference_nee
 
 
 def test_slower_than_the_reference_is_not_sped_up() -> None:
-    assert judge([BATCH_128], 128, [20] * 5, RULES).factor == 1.0
+    assert compare_with_references([BATCH_128], 128, [20] * 5, RULES).factor == 1.0
 
 
 def _points(*means: float) -> list[Point]:
@@ -271,8 +272,8 @@ def test_the_test_of_convergence_leaves_out_as_many_runs() -> None:
 
     rules, tool = RcpTest(40, 4), RcpTest(40, 4, tool=official_tool())
     point = reference_point(reference, rules)
-    verdict = judge([reference], 56, amounts, rules)
-    lenient = judge([reference], 56, amounts, tool)
+    verdict = compare_with_references([reference], 56, amounts, rules)
+    lenient = compare_with_references([reference], 56, amounts, tool)
 
     assert (point.mean, point.runs) == (21.5, 4)
     assert verdict.mean == 20
@@ -280,7 +281,7 @@ def test_the_test_of_convergence_leaves_out_as_many_runs() -> None:
     assert (rules.scored, tool.scored) == (32, 38)
     # The official tool takes two runs from a submission of 40, not eight.
     assert lenient.limit == limit(reference_point(reference, tool), tool)
-    assert judge([reference], 56, [*amounts, math.inf], rules).how == (
+    assert compare_with_references([reference], 56, [*amounts, math.inf], rules).how == (
         "more than 4 runs missed the target"
     )
 
@@ -345,14 +346,14 @@ def test_one_evaluation_of_grace_is_a_fact_of_the_benchmark() -> None:
 
     one_early = [276_480.0] * 3
     assert grace == 46_080
-    assert judge([reference], 1152, one_early, RcpTest(3, 1, grace)).passed
-    assert judge([reference], 1152, one_early, RcpTest(3, 1)).passed is False
+    assert compare_with_references([reference], 1152, one_early, RcpTest(3, 1, grace)).passed
+    assert compare_with_references([reference], 1152, one_early, RcpTest(3, 1)).passed is False
 
 
 def test_above_the_largest_batch_the_rules_ask_for_a_point_and_the_tool_fails_the_result() -> None:
     amounts = [30.0] * 5
 
-    assert judge([BATCH_256], 512, amounts, RULES).passed is None
-    verdict = judge([BATCH_256], 512, amounts, NEWEST)
+    assert compare_with_references([BATCH_256], 512, amounts, RULES).passed is None
+    verdict = compare_with_references([BATCH_256], 512, amounts, NEWEST)
     assert (verdict.passed, verdict.factor) == (False, None)
     assert "one must be supplied" in verdict.reason

@@ -9,10 +9,8 @@ import pytest
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.log import keys
 from hybridperf.log.package import Package, read_result
-from hybridperf.score.rcp import judge
+from hybridperf.score.rcp import RcpTest, Reference, compare_with_references, read_rcp_set
 from hybridperf.score.rcp_entry import NewPoint, new_point, runs_of_point
-from hybridperf.score.rcp_points import RcpTest, Reference
-from hybridperf.score.rcp_set import read_rcp_set
 from hybridperf.score.score import score_result
 from hybridperf.tasks.registry import find_task
 from hybridperf.tasks.schema import build
@@ -59,7 +57,10 @@ def test_what_was_made_can_be_read_and_gives_the_same_verdict(tmp_path: Path) ->
     assert own.seeds == tuple(range(1000, 1010))
     for epochs in (EPOCHS - 1, EPOCHS, EPOCHS + 1):
         amounts = [float(epochs * 1195 // 32 * 32)] * 5
-        verdicts = {judge(points, 32, amounts, RcpTest(5, 1)) for points in (read, expected)}
+        verdicts = {
+            compare_with_references(points, 32, amounts, RcpTest(5, 1))
+            for points in (read, expected)
+        }
         assert len(verdicts) == 1
         assert verdicts.pop().passed is (epochs >= EPOCHS)
 
@@ -89,7 +90,7 @@ def test_attempts_that_were_ended_do_not_matter(tmp_path: Path) -> None:
         (
             {"times_s": TIMES_S},
             {"key": keys.GLOBAL_BATCH_SIZE, "value": 64},
-            "expected runs of one batch size, found those of 32, 64",
+            "expected runs of one batch size, found runs of 32, 64",
         ),
     ],
 )

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hybridperf.evidence.attestation import Attestation, attestation_file, read_attestations
 from hybridperf.log.package import read_result
-from hybridperf.run.atomic import canonical_json
+from hybridperf.rules.evidence import Attestation, attestation_file, read_attestations
+from hybridperf.run.files import canonical_json
 from hybridperf.score.official import official_of
 from hybridperf.score.rerun import attest
 from tests.evidence import describe_as_found

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hybridperf.log import keys
-from hybridperf.log.package import Package
-from hybridperf.log.rounds import find_packages, read_package
+from hybridperf.log.package import Package, find_packages, read_package
 from hybridperf.score.compare import compare
 from hybridperf.score.convergence import amount
 from hybridperf.score.metrics import row_of
 from hybridperf.score.official import Official, official_score
-from hybridperf.score.rcp import Verdict, judge
-from hybridperf.score.rcp_points import RcpTest
+from hybridperf.score.rcp import RcpTest, RcpVerdict, compare_with_references
 from hybridperf.score.score import runs_of_result, score_result
 from hybridperf.tasks.mlperf import official_tool
 from tests.packages import VALID
@@ -61,7 +59,7 @@ def test_every_published_score_comes_out(rounds: Path, edition: str, mode: Any, 
             assert str(found["accelerators"]) == row["accelerators"]
 
 
-def _verdict(rounds: Path, row: dict[str, str], key: str) -> Verdict:
+def _verdict(rounds: Path, row: dict[str, str], key: str) -> RcpVerdict:
     org, _, system, benchmark = row["dir"].split("/")
     result = read_package(Package(rounds / "training_results_v2.1", org, system, benchmark))
     runs = score_result(result).runs
@@ -79,7 +77,7 @@ def _verdict(rounds: Path, row: dict[str, str], key: str) -> Verdict:
     assert isinstance(batch, int)
     assert needed is not None
     newest = RcpTest(needed, 1, tool=official_tool())
-    return judge(reference_points()[benchmark], batch, amounts, newest)
+    return compare_with_references(reference_points()[benchmark], batch, amounts, newest)
 
 
 def test_every_rcp_verdict_of_the_official_tool_comes_out(rounds: Path) -> None:
@@ -139,7 +137,7 @@ def test_the_scaling_efficiency_that_baidu_told_and_the_one_it_did_not(rounds: P
     assert comparison.efficiency.by_throughput == pytest.approx(0.940, abs=5e-4)
     assert comparison.efficiency.by_time_to_train == pytest.approx(0.838, abs=5e-4)
     rates = [
-        math.fsum(run.throughput_samples_per_s for run in each.score.runs) / 10
+        math.fsum(run.throughput_samples_per_s or 0.0 for run in each.score.runs) / 10
         for each in (few, many)
     ]
     assert rates == pytest.approx([2454.95, 18420.4], abs=0.05)
@@ -154,9 +152,6 @@ def test_baidu_and_nvidia_on_64_accelerators_tie(rounds: Path) -> None:
     assert comparison.decision.test is not None
     assert comparison.decision.test.t == pytest.approx(-0.4833, abs=1e-4)
     assert comparison.decision.test.p_value == pytest.approx(0.6348, abs=1e-4)
-    assert comparison.permutation is not None
-    assert comparison.permutation.exact
-    assert comparison.permutation.p_value == pytest.approx(0.608, abs=5e-4)
     assert comparison.interval is not None
     assert comparison.interval.low < 1 < comparison.interval.high
 

@@ -1,4 +1,4 @@
-"""Efficiency from hand-computed cases and from what MLPerf published."""
+"""MetricEfficiency from hand-computed cases and from what MLPerf published."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ import pytest
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.log.log import Entry, Log
-from hybridperf.log.rounds import find_packages, read_package
-from hybridperf.score.scaling import METRICS, scale, side_of
-from hybridperf.score.scaling.breakdown import rank_seconds
-from hybridperf.score.scaling.side import Devices, devices_used
+from hybridperf.log.package import find_packages, read_package
+from hybridperf.score import scaling
+from hybridperf.score.scaling import (
+    SPEED_METRICS,
+    DevicesInUse,
+    Split,
+    devices_in_use,
+    rank_seconds,
+    scale,
+    side_of,
+)
 from tests.packages import EPOCHS, edit_log, place, write_result
 from tests.scaling_results import BASE_TIMES_S, TIMES_S, on_cores, scaling_of, write_on, write_pair
 from tests.score.made_up_round import line, log_lines, write_round
@@ -22,12 +29,12 @@ from tests.score.rounds import NEEDS_DATA
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hybridperf.score.scaling import Efficiency, Scaled, Side
+    from hybridperf.score.scaling import MetricEfficiency, Scaled, Side
 
 SAMPLES = EPOCHS * 1195 // 32 * 32  #: of a made-up run of ours
 
 
-def _by_metric(scaled: Scaled) -> dict[str, Efficiency]:
+def _by_metric(scaled: Scaled) -> dict[str, MetricEfficiency]:
     return {each.metric: each for each in scaled.efficiencies}
 
 
@@ -42,13 +49,12 @@ def _round(root: Path, system: str, accelerators: int, logs: list[list[str]]) ->
 
 
 def test_each_metric_by_hand(tmp_path: Path) -> None:
-    scaling = scaling_of(*write_pair(tmp_path))
+    (scaled,) = scaling_of(*write_pair(tmp_path)).results
 
-    (scaled,) = scaling.results
     assert scaled.kind == "strong"
     assert (scaled.base.devices.used, scaled.side.devices.used) == (1, 2)
     by = _by_metric(scaled)
-    assert [each.metric for each in scaled.efficiencies] == list(METRICS)
+    assert [each.metric for each in scaled.efficiencies] == list(SPEED_METRICS)
     assert by["time_to_train"].value == pytest.approx(12 / (2 * 8))
     base_rate = (SAMPLES / 11 + SAMPLES / 12 + SAMPLES / 13) / 3
     assert by["end_to_end_throughput"].value == pytest.approx(SAMPLES / 8 / (2 * base_rate))
@@ -200,55 +206,100 @@ def test_ranks_that_share_a_core_are_not_rated(tmp_path: Path) -> None:
 
     assert {each.standing for each in scaled.efficiencies} == {"oversubscribed"}
     assert {each.why for each in scaled.efficiencies} == {"4 ranks share 2 cores"}
-    assert scaled.rated == []
+    assert scaled.rated == {}
 
 
 @pytest.mark.parametrize(
     ("plan", "description", "used"),
     [
-        ("dp=1", {"number_of_nodes": 1, "host_processor_core_count": "2"}, Devices(2, 2, "cores")),
-        ("dp=2", {"number_of_nodes": 1, "host_processor_core_count": "2"}, Devices(2, 2, "cores")),
-        ("dp=2", {"number_of_nodes": 1, "host_processor_core_count": "5"}, Devices(4, 5, "cores")),
-        ("dp=4", {"number_of_nodes": 1, "host_processor_core_count": "2"}, Devices(4, 2, "cores")),
+        (
+            "dp=1",
+            {"number_of_nodes": 1, "host_processor_core_count": "2"},
+            DevicesInUse(2, 2, "cores"),
+        ),
+        (
+            "dp=2",
+            {"number_of_nodes": 1, "host_processor_core_count": "2"},
+            DevicesInUse(2, 2, "cores"),
+        ),
+        (
+            "dp=2",
+            {"number_of_nodes": 1, "host_processor_core_count": "5"},
+            DevicesInUse(4, 5, "cores"),
+        ),
+        (
+            "dp=4",
+            {"number_of_nodes": 1, "host_processor_core_count": "2"},
+            DevicesInUse(4, 2, "cores"),
+        ),
         (
             "dp=4",
             {"number_of_nodes": 1, "accelerators_per_node": "8"},
-            Devices(4, 8, "accelerators"),
+            DevicesInUse(4, 8, "accelerators"),
         ),
-        ("", {"number_of_nodes": 8, "accelerators_per_node": "8"}, Devices(64, 64, "accelerators")),
+        (
+            "",
+            {"number_of_nodes": 8, "accelerators_per_node": "8"},
+            DevicesInUse(64, 64, "accelerators"),
+        ),
         (
             "dp=2",
             {"number_of_nodes": "2", "hybridperf": {"processor": {"usable_cores": 3}}},
-            Devices(6, 6, "cores"),
+            DevicesInUse(6, 6, "cores"),
         ),
-        ("", {"number_of_nodes": 1, "host_processor_core_count": 28}, Devices(28, 28, "cores")),
+        (
+            "",
+            {"number_of_nodes": 1, "host_processor_core_count": 28},
+            DevicesInUse(28, 28, "cores"),
+        ),
         ("nonsense", {"number_of_nodes": 1, "accelerators_per_node": "8"}, None),
         ("dp=2", {}, None),
         ("dp=2", None, None),
     ],
 )
 def test_devices_are_what_ranks_and_their_threads_take(
-    plan: str, description: dict[str, object] | None, used: Devices | None
+    plan: str, description: dict[str, object] | None, used: DevicesInUse | None
 ) -> None:
-    assert devices_used(plan, description) == used
+    assert devices_in_use(plan, description) == used
 
 
-def test_above_100_percent_is_not_rated_until_its_cause_is_named_and_shown(tmp_path: Path) -> None:
+def test_above_100_percent_is_rated_where_one_gain_explains_it(tmp_path: Path) -> None:
     base = write_on(tmp_path, 1, times_s=[12.0] * 5)
     other = write_on(tmp_path, 2, times_s=[4.0] * 5)
 
-    plain, wrong, right = (
-        _by_metric(scaling_of(base, other, cause=cause).results[0])["time_to_train"]
-        for cause in (None, "samples", "training")
-    )
+    (scaled,) = scaling_of(base, other).results
 
-    assert plain.value == pytest.approx(1.5)
-    assert (plain.standing, plain.why) == ("super-linear", "the split shows gains by training")
-    assert (wrong.standing, wrong.why) == (
-        "super-linear",
-        "samples does not explain it: the split shows gains by training",
-    )
-    assert (right.standing, right.why) == ("rated", "super-linear by training")
+    by_time = _by_metric(scaled)["time_to_train"]
+    assert by_time.value == pytest.approx(1.5)
+    assert (by_time.standing, by_time.why) == ("rated", "super-linear by training")
+    assert scaled.causes == ["training"]
+
+
+@pytest.mark.parametrize(
+    ("losses", "why"),
+    [
+        ((), "the split shows no gain"),
+        (
+            (("input", -0.25), ("bubble", -0.25)),
+            "the split shows gains by input, bubble, none of which explains it",
+        ),
+    ],
+)
+def test_above_100_percent_that_no_gain_explains_is_not_rated(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    losses: tuple[tuple[str, float], ...],
+    why: str,
+) -> None:
+    base = write_on(tmp_path, 1, times_s=[12.0] * 5)
+    other = write_on(tmp_path, 2, times_s=[4.0] * 5)
+    monkeypatch.setattr(scaling, "_split", lambda *_: Split(1.0, 1.5, losses))
+
+    (scaled,) = scaling_of(base, other).results
+
+    by_time = _by_metric(scaled)["time_to_train"]
+    assert (by_time.standing, by_time.why) == ("super-linear", why)
+    assert (scaled.rated, scaled.causes) == ({}, [])
 
 
 def test_fewer_samples_explain_a_time_to_train_and_no_throughput(tmp_path: Path) -> None:
@@ -260,7 +311,7 @@ def test_fewer_samples_explain_a_time_to_train_and_no_throughput(tmp_path: Path)
         )
     ]
 
-    (scaled,) = scale(sides, cause="samples").results
+    (scaled,) = scale(sides).results
 
     assert scaled.split is not None
     assert scaled.split.samples == pytest.approx(1.5)
@@ -307,10 +358,10 @@ def test_steady_throughput_of_a_round_is_from_evaluation_to_evaluation(tmp_path:
     counted = _round(tmp_path / "counted", "counted", 8, [lines(300.0, 500_000)] * 3)
     constant = _round(tmp_path / "constant", "constant", 8, [lines(300.0, 0)] * 3)
 
-    assert {run.steady for run in counted.runs} == {1_000_000 / 200}
-    assert {run.steady for run in constant.runs} == {1_000_000 / 200}
-    assert counted.runs[0].end_to_end == 1_500_000 / 500
-    assert counted.runs[0].device_seconds == {"steady-training": 2400.0, "start-up": 1600.0}
+    assert {run.steady_samples_per_s for run in counted.runs} == {1_000_000 / 200}
+    assert {run.steady_samples_per_s for run in constant.runs} == {1_000_000 / 200}
+    assert counted.runs[0].throughput_samples_per_s == 1_500_000 / 500
+    assert counted.breakdowns[0] == {"steady-training": 2400.0, "start-up": 1600.0}
 
 
 def test_what_makes_no_scaling_is_refused(tmp_path: Path) -> None:

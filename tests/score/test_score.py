@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ from hybridperf.log import keys
 from hybridperf.log.package import read_result
 from hybridperf.score.metrics import METRICS, row_of
 from hybridperf.score.official import official_of
+from hybridperf.score.run_score import Measurements, known_mean
 from hybridperf.score.score import ResultScore, score_result
 from tests.packages import (
     BUBBLE,
@@ -288,3 +290,14 @@ def test_hostile_batches_do_not_raise(tmp_path: Path, value: object) -> None:
 
     assert score.olympic_mean_s == 12.0
     assert score.samples_to_target is not None
+
+
+def test_every_measurement_of_the_scored_runs_is_averaged(tmp_path: Path) -> None:
+    score = score_result(read_result(write_result(tmp_path, times_s=[10, 11, 12, 13, 14])))
+
+    counting = [run for run in score.runs if run.counts]
+    assert len(counting) == 3
+    for field in fields(Measurements):
+        values = [getattr(run, field.name) for run in counting]
+        assert getattr(score, field.name) == known_mean(values), field.name
+        assert field.name in METRICS  # and shown

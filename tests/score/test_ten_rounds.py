@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from hybridperf.log.rounds import find_packages, read_package
+from hybridperf.log.package import find_packages, read_package
 from hybridperf.report.judgement import judged_entries, judged_scores
 from hybridperf.score.metrics import row_of
 from hybridperf.score.official import Official, official_of, official_score
-from hybridperf.score.rcp_of_result import convergence_of
-from hybridperf.score.rcp_set import points_of
+from hybridperf.score.rcp import convergence_of, points_of
 from hybridperf.tasks.mlperf import mlperf_benchmark
 from tests.rules.mlperf.published_rounds import TIERS
 from tests.score.ten_rounds import (
@@ -30,7 +29,7 @@ from tests.score.ten_rounds import (
 )
 
 if TYPE_CHECKING:
-    from hybridperf.score.rcp import Verdict
+    from hybridperf.score.rcp import RcpVerdict
 
 pytestmark = NEEDS_ROUNDS
 # The tool searches the limit by bisection; ours is exact.
@@ -43,9 +42,9 @@ class Scored:
     def __init__(
         self,
         published: Official,
-        verdicts: dict[bool, Verdict],
-        by_tool: Verdict,
-        by_rules: Verdict,
+        verdicts: dict[bool, RcpVerdict],
+        by_tool: RcpVerdict,
+        by_rules: RcpVerdict,
     ) -> None:
         self.published, self.verdicts = published, verdicts
         self.by_tool, self.by_rules = by_tool, by_rules

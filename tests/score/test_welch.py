@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridperf.score.welch import ratio_interval, t_quantile, t_tail, welch
+from hybridperf.score.statistics import ratio_interval, t_quantile, t_tail, welch
 
 scipy_stats = pytest.importorskip("scipy.stats")
 

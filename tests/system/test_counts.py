@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hybridperf.report.page import devices
-from hybridperf.score.scaling.side import devices_used
+from hybridperf.score.scaling import devices_in_use
 from hybridperf.system.catalog import accelerator_count, device_count
 from tests.score.rounds import DATA, NEEDS_DATA
 
@@ -71,6 +71,6 @@ def test_counts_of_published_descriptions_agree_everywhere() -> None:
         assert accelerator_count(description) == accelerators, name
         if accelerators:
             assert device_count(description) == accelerators, name
-        used = devices_used("", description)
+        used = devices_in_use("", description)
         assert (used.used if used else None) == device_count(description), name
         assert used is None or devices(description).startswith(f"{used.used:,} "), name

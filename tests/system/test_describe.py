@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.log.package import NAME
-from hybridperf.system.describe import counted, describe, entry_name, gibibytes, show, system_name
+from hybridperf.system.describe import (
+    count_texts,
+    describe,
+    entry_name,
+    gibibytes,
+    show,
+    system_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,7 +121,7 @@ def test_virtual_machines_count_their_virtual_processors(tree: Path, put: Put) -
 
 
 def test_sizes_and_counts_are_formatted() -> None:
-    assert counted(["a", "b", "a", ""]) == "2x a, 1x b"
+    assert count_texts(["a", "b", "a", ""]) == "2x a, 1x b"
     assert (gibibytes(None), gibibytes(3 << 29), gibibytes(1 << 40)) == ("", "1.5 GiB", "1024 GiB")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.tasks.data import check_data
-from hybridperf.tasks.registry import named_task, parse_task, read_task, task_path
+from hybridperf.tasks.registry import parse_task, read_task, resolve_task, task_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ TEXT = task_path("resnet/laptop").read_text()
         ('name = "resnet/laptop"', 'name = "laptop"', "expected name = family/tier"),
         ('name = "resnet/laptop"', 'name = "../laptop"', "found '../laptop'"),
         ('name = "resnet/laptop"', 'name = "a/b/c"', "found 'a/b/c'"),
-        ('"layer1.0", ', '"stem", ', "units with a name each, no two the same"),
+        ('"layer1.0", ', '"stem", ', "units with distinct names"),
         (
             '"head"]',
             '"{heads}"]',
@@ -57,10 +57,10 @@ def test_a_task_is_named_by_its_name_or_by_its_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(TEXT)
 
-    assert named_task(str(path)) == path
-    assert read_task(named_task("resnet/laptop")) == read_task(path)
+    assert resolve_task(str(path)) == path
+    assert read_task(resolve_task("resnet/laptop")) == read_task(path)
     with pytest.raises(UserError, match="did you mean"):
-        named_task("resnet/latpop")
+        resolve_task("resnet/latpop")
 
 
 def test_an_unknown_data_source_is_refused() -> None:

@@ -122,9 +122,7 @@ def test_a_value_of_the_wrong_type_or_size_is_refused(task: Task, text: str, mes
 
 
 def test_mixup_requires_a_model_with_classes() -> None:
-    with pytest.raises(
-        UserError, match=r"training\.mixup = 0 where \[model\] states no whole number"
-    ):
+    with pytest.raises(UserError, match=r"training\.mixup = 0 where \[model\] has no whole number"):
         _changed(find_task("bert/laptop"), "training.mixup=0.2")
 
 

@@ -2,7 +2,7 @@
 
 A sample is an integer tensor [token, 3] of each token's ID, position and segment. The tokens to
 predict come first, after the class token if there are sentence pairs: every unit then maps one
-tensor to one, and the head computes logits of those tokens only. Attention depends on the position
+tensor to one, and the head computes logits of these tokens only. Attention depends on the position
 embeddings, not on the order of tokens. Sequences have full length, so there is no padding.
 
 The decoder's weights are not tied to the embeddings, which would put one parameter on both the
@@ -35,7 +35,7 @@ class BertShape:
     """The dimensions of a BERT, from the task's ``[model]`` table."""
 
     vocabulary: int
-    tokens: int  #: per sequence
+    tokens: int  #: tokens per sequence
     masked: int  #: tokens to predict per sequence
     hidden: int
     layers: int
@@ -44,8 +44,8 @@ class BertShape:
     dropout: float
     sentences: bool  #: train next-sentence prediction too
     norm_first: bool  #: pre-norm instead of post-norm
-    initial_std: float  #: of weights of linear layers
-    embedding_std: float  #: of embedding weights
+    initial_std: float  #: standard deviation of initial weights of linear layers
+    embedding_std: float  #: standard deviation of initial embeddings
 
 
 class TokenEmbeddings(nn.Module):

@@ -66,7 +66,7 @@ class MaskedCharacters(MaskedTokens):
         characters, order, replacements = self._windows(samples, indices, seed, epoch)
         targets = characters[:, : self._masked]
         characters[:, : self._masked] = np.where(replacements < 0, targets, replacements)
-        return (_packed(characters, order),)
+        return (_pack(characters, order),)
 
     def targets(self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int) -> Tensor:
         """Return the characters to predict [batch, masked] in the blocks ``indices`` [batch]."""
@@ -76,7 +76,7 @@ class MaskedCharacters(MaskedTokens):
     def evaluation(self, stored: Any) -> Tensor:
         """Return inputs [batch, token, 3] for windows [batch, token] with masked characters."""
         order = np.argsort(stored != MASK, axis=1, kind="stable")
-        return _packed(np.take_along_axis(stored, order, axis=1).astype(np.int64), order)
+        return _pack(np.take_along_axis(stored, order, axis=1).astype(np.int64), order)
 
     def _windows(
         self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
@@ -95,7 +95,7 @@ class MaskedCharacters(MaskedTokens):
     def _draw_epoch(
         self, seed: int, epoch: int, samples: int, length: int
     ) -> tuple[NDArray[np.int64], ...]:
-        """Draw each window's start, its token order with those to predict first, and replacements.
+        """Draw each window's start, its token order (tokens to predict first), and replacements.
 
         Shapes: [sample], [sample, token], [sample, masked]. A negative replacement leaves the
         character unchanged.
@@ -108,7 +108,7 @@ class MaskedCharacters(MaskedTokens):
         return starts, order, np.where(kinds < 0.8, MASK, np.where(kinds < 0.9, others, -1))
 
 
-def _packed(characters: NDArray[np.int64], places: NDArray[np.int64]) -> Tensor:
+def _pack(characters: NDArray[np.int64], places: NDArray[np.int64]) -> Tensor:
     """Return inputs [batch, token, 3] of characters, positions, and segments, which are zero."""
     return torch.from_numpy(np.stack([characters, places, np.zeros_like(places)], axis=2))
 
@@ -122,7 +122,7 @@ class SegmentPairs(MaskedTokens):
     reads_ahead = True
 
     def __init__(self) -> None:
-        self._drawn: tuple[tuple[bytes, int, int], Pairs] | None = None  # the last ones
+        self._drawn: tuple[tuple[bytes, int, int], Pairs] | None = None  # the last pairs
 
     def read(
         self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
@@ -133,7 +133,7 @@ class SegmentPairs(MaskedTokens):
     def targets(self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int) -> Tensor:
         """Return targets [batch, 1 + masked] of the pairs ``indices`` [batch].
 
-        The first of each pair is the next-sentence label, the others are token IDs.
+        Each row is the next-sentence label, then the token IDs.
         """
         pairs = self._draw(samples, indices, seed, epoch)
         return torch.from_numpy(np.concatenate([pairs.relations[:, None], pairs.targets], axis=1))

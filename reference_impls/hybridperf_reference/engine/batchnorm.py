@@ -30,7 +30,7 @@ def is_batch_norm(module: nn.Module) -> TypeGuard[_BatchNorm]:
 
 
 def apply_batch_norm(units: Iterable[Unit], *, plan: ParallelPlan, mesh: Mesh) -> None:
-    """Make the BatchNorm layers of ``units`` compute training statistics as ``plan.bn`` selects.
+    """Set the scope of BatchNorm statistics in ``units`` to ``plan.bn``.
 
     ``micro`` keeps torch's behavior. ``deferred`` normalizes each micro-batch by its own statistics
     and updates running statistics once per step. ``sync`` normalizes by statistics over all
@@ -104,7 +104,7 @@ class _BatchNormForward(abc.ABC):
     ) -> None:
         """Update running statistics with ``mean`` and the unbiased ``variance``, both [channel].
 
-        They stay as they are if ``any_seen`` [] is false, which only the device knows.
+        Without effect if ``any_seen`` [] is false, which only the device knows.
         """
         layer = self._layer
         if layer.running_mean is None or layer.running_var is None:
@@ -148,7 +148,7 @@ _ARGUMENTS = "input", "running_mean", "running_var", "weight", "bias", "training
 class _Deferred(_BatchNormForward):
     """Normalize by micro-batch statistics; update running statistics from all samples of a step.
 
-    The idea is that of DeferredBatchNorm in torchgpipe (Kim et al. 2020). Counts, means and sums
+    As DeferredBatchNorm in torchgpipe (Kim et al. 2020). Counts, means and sums
     of squared deviations of micro-batches are merged by the formula of Chan, Golub and LeVeque
     (1979).
     """
@@ -170,10 +170,10 @@ class _Deferred(_BatchNormForward):
         return outputs
 
     def _accumulate(self, inputs: Tensor) -> None:
-        """Merge statistics of ``inputs`` [batch, channel, ...] into those of the step so far."""
-        seen, seen_mean, seen_squares = self._accumulated()
+        """Merge the statistics of ``inputs`` [batch, channel, ...] into the step's statistics."""
+        seen, seen_mean, seen_squares = self._statistics()
         wide = inputs.to(seen_mean.dtype)
-        variance, mean = torch.var_mean(wide, _all_but_channels(inputs), correction=0)
+        variance, mean = torch.var_mean(wide, _reduced_dims(inputs), correction=0)
         count = inputs.numel() // inputs.shape[1]
         distance, total = mean - seen_mean, seen + count
         seen_squares.add_(variance * count + distance.square() * (seen * count / total))
@@ -181,23 +181,23 @@ class _Deferred(_BatchNormForward):
         seen.copy_(total)
 
     def commit(self) -> None:
-        """Update running statistics from the accumulated ones, and reset those to zero.
+        """Update running statistics from the step's statistics, and reset the latter to zero.
 
-        Nothing was accumulated by a layer that no micro-batch ran, or that is kept in evaluation.
+        A layer that no micro-batch ran, or that stays in evaluation mode, has no statistics.
         """
-        seen, mean, squares = self._accumulated()
+        seen, mean, squares = self._statistics()
         self.update_running(mean, squares / (seen - 1), seen > 0)
         for buffer in (seen, mean, squares):
             buffer.zero_()
 
-    def _accumulated(self) -> tuple[Tensor, Tensor, Tensor]:
+    def _statistics(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the step's element count per channel, mean [channel], sum of squares [channel]."""
         buffers = self._layer._buffers  # noqa: SLF001 - a Module's attributes have no types
         return buffers["seen"], buffers["seen_mean"], buffers["seen_squares"]  # type: ignore[return-value]  # never None
 
 
 class _Synchronized(_BatchNormForward):
-    """Normalize by the statistics of a micro-batch over all replicas, which are of equal size."""
+    """Normalize by the statistics of a micro-batch over all replicas, all of one size."""
 
     def __init__(self, layer: _BatchNorm, groups: Sequence[dist.ProcessGroup]) -> None:
         super().__init__(layer)
@@ -217,7 +217,7 @@ class _SyncNormalize(torch.autograd.Function):
 
     Each replica subtracts its own mean before the variance is computed, and the replicas'
     statistics are merged by the formula of Chan, Golub and LeVeque (1979), so nothing cancels where
-    means are large. Gradients are those of the sum of all replicas' losses (Ioffe and Szegedy
+    means are large. The loss that gradients belong to is the sum over replicas (Ioffe and Szegedy
     2015).
     """
 
@@ -230,7 +230,7 @@ class _SyncNormalize(torch.autograd.Function):
         eps: float,
         groups: Sequence[dist.ProcessGroup],
     ) -> tuple[Tensor, Tensor, Tensor]:
-        dims = _all_but_channels(inputs)
+        dims = _reduced_dims(inputs)
         wide = inputs.to(torch.promote_types(inputs.dtype, torch.float32))
         own = wide.mean(dims)
         centred = wide - _by_channel(own, inputs)
@@ -254,7 +254,7 @@ class _SyncNormalize(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight, own, offset, deviation = context.saved_tensors
-        dims, wide = _all_but_channels(inputs), own.dtype
+        dims, wide = _reduced_dims(inputs), own.dtype
         gradient = gradients[0].to(wide)
         normal = inputs.to(wide) - _by_channel(own, inputs)
         normal = (normal - _by_channel(offset, inputs)) * _by_channel(deviation, inputs)
@@ -293,8 +293,8 @@ def _replicas(groups: Sequence[dist.ProcessGroup]) -> int:
     return replicas
 
 
-def _all_but_channels(inputs: Tensor) -> list[int]:
-    """Return the dimensions of ``inputs`` [batch, channel, ...] other than the channel."""
+def _reduced_dims(inputs: Tensor) -> list[int]:
+    """Return the dimensions of ``inputs`` [batch, channel, ...] except the channel."""
     return [dim for dim in range(inputs.dim()) if dim != 1]
 
 

@@ -27,29 +27,29 @@ __all__ = [
     "Split",
     "Stage",
     "Unit",
-    "copied_to",
+    "copy_to",
     "trial_pass",
 ]
 
-MOST_CPU_PARAMETERS = 2**24  #: of a model that `Chain.probe` runs on the CPU
+MOST_CPU_PARAMETERS = 2**24  #: largest model that `Chain.probe` runs on the CPU
 
-Split = Literal["column", "row"]  #: of a linear layer: by output or by input features
+Split = Literal["column", "row"]  #: split of a linear layer, by output or by input features
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
     """The smallest part of a model that is assigned to a pipeline stage as a whole."""
 
-    name: str  #: prefix of the global names of its parameters
-    module: nn.Module  #: maps one tensor [batch, ...] to one, and does not change its input
+    name: str  #: prefix of the parameters' global names
+    module: nn.Module  #: maps a tensor [batch, ...] to a tensor; not in place
     split: Mapping[str, Split] = field(default_factory=dict)
-    #: linear layers that tensor parallelism splits, by their names inside ``module``
+    #: split of each linear layer under tensor parallelism, by name inside ``module``
 
     @property
     def shares_tokens(self) -> bool:
         """Return whether the unit supports sequence parallelism.
 
-        That is, whether it has both column- and row-parallel layers, which work token by token.
+        It needs column- and row-parallel layers, and works token by token.
         """
         return set(self.split.values()) == {"column", "row"}
 
@@ -60,12 +60,12 @@ class Unit:
 
     @property
     def gather_points(self) -> set[str]:
-        """Return the modules whose inputs are those of all column-parallel layers in them."""
+        """Return the modules that share their input with all column-parallel layers inside."""
         return {name.rpartition(".")[0] or name for name in self.columns}
 
 
 class Objective(Protocol):
-    """How samples become inputs and targets, what the loss is, and what the model predicts.
+    """Inputs and targets of samples, loss, and predictions.
 
     Random augmentation and masking depend only on the seed, the epoch and the sample index, so
     every plan trains on identical data.
@@ -82,13 +82,13 @@ class Objective(Protocol):
     def read(
         self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
     ) -> tuple[Tensor, ...]:
-        """Return what inputs are made of for ``indices`` [batch], as host tensors [batch, ...].
+        """Return the raw inputs of samples ``indices`` [batch], as host tensors [batch, ...].
 
-        Only ranks of the first stage read it.
+        Only ranks of the first stage call this.
         """
 
     def prepare(self, *stored: Tensor) -> Tensor:
-        """Return the first unit's inputs [batch, ...] from what `read` returned, on the device."""
+        """Return the first unit's inputs [batch, ...] from the tensors of `read`, on the device."""
 
     def targets(self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int) -> Tensor:
         """Return the targets of samples ``indices`` [batch] as a host tensor [batch, ...].
@@ -99,26 +99,26 @@ class Objective(Protocol):
     def evaluation(self, stored: Any) -> Tensor:
         """Return the first unit's inputs [batch, ...] on the host from stored evaluation inputs.
 
-        It runs where `read` does.
+        Called by the processes that call `read`.
         """
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss [] of ``outputs`` for ``targets``, both [batch, ...].
 
-        It is summed over targets: the mean over the global batch is this sum divided by the sum of
+        The loss is summed over targets: the mean over the global batch is this sum over the sum of
         `count`.
         """
 
     def count(self, targets: Tensor) -> Tensor | int:
         """Return the number [] of ``targets`` [batch, ...] that `loss` sums over.
 
-        It may vary between samples.
+        The number may vary between samples.
         """
 
     def predictions(self, outputs: Tensor) -> Tensor:
         """Return the classes that ``outputs`` [batch, ...] predict, in the shape of the labels.
 
-        That is [batch], or [batch, label]. Each element counts as one prediction in the task's
+        [batch], or [batch, label]. Each element counts as one prediction in the task's
         accuracy.
         """
 
@@ -143,14 +143,13 @@ class Chain:
     def probe(self) -> Probe:
         """Return copies of the units to examine.
 
-        For a model with more than `MOST_CPU_PARAMETERS`, such as those of cluster tasks, they are
-        on the meta device, which needs no memory and no computation. Else they are on the CPU,
+        Models with more than `MOST_CPU_PARAMETERS`, such as cluster tasks, are copied to the meta
+        device, which needs no memory and no computation. Smaller models are copied to the CPU,
         where a pass takes milliseconds: meta tensors import parts of torch's compiler, which takes
-        seconds. So are those of a larger model that reads the values of its activations, which meta
-        tensors have none of.
+        seconds. So are larger models that read values of activations, which meta tensors lack.
 
         Raises:
-            UserError: as `Probe.boundaries`.
+            UserError: from `Probe.boundaries`.
         """
         parameters = [p for unit in self.units for p in unit.module.parameters()]
         built = not any(parameter.is_meta for parameter in parameters)
@@ -168,31 +167,31 @@ class Chain:
 
     def _copies(self, device_type: str) -> Probe:
         device = torch.device(device_type)
-        copies = [copied_to(unit.module, device) for unit in self.units]
+        copies = [copy_to(unit.module, device) for unit in self.units]
         names = [unit.name for unit in self.units]
         return Probe(names, copies, self.example(1)[0].to(device))
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Copies of the units of a chain, on which trial passes find out what the units compute.
+    """Copies of a chain's units for trial passes.
 
-    A trial may change their mode and their buffers, so each trial sets the mode that it needs and
-    relies on no buffer's values. They are made once, since copying takes longer than most trials.
+    A trial may change mode and buffers, so each trial sets its mode and relies on no values of
+    buffers. Copies are made once, since copying takes longer than most trials.
     """
 
-    names: list[str]  #: of the units
+    names: list[str]  #: names of the units
     modules: list[nn.Module]
-    inputs: Tensor  #: of the first unit, synthetic [1, ...]
+    inputs: Tensor  #: synthetic inputs [1, ...] of the first unit
 
     @functools.cached_property
     def boundaries(self) -> list[Tensor]:
         """One sample's activations [...] before each unit and after the last.
 
-        They are meta tensors, without a batch dimension.
+        Meta tensors, without a batch dimension.
 
         Raises:
-            UserError: as `trial_pass`.
+            UserError: from `trial_pass`.
         """
         outputs = self.inputs
         samples = [outputs[0].to("meta")]
@@ -204,19 +203,19 @@ class Probe:
 
 
 def trial_pass(name: str, module: nn.Module, inputs: Tensor) -> Tensor:
-    """Return what unit ``name``, of which ``module`` is a copy, makes of ``inputs`` [batch, ...].
+    """Return the outputs [batch, ...] of unit ``name``, copied as ``module``, for ``inputs`` [...].
 
     Raises:
-        UserError: exit status 2 if that is not one tensor, or ``inputs`` have changed.
+        UserError: exit status 2 if the outputs are not one tensor, or ``inputs`` have changed.
     """
     before = inputs._version  # noqa: SLF001 - counts changes in place, also without values
     outputs: object = module(inputs)
     if not isinstance(outputs, Tensor):
         expected, found = "to return one tensor", f"{type(outputs).__name__}"
-        remedy = "let it return the tensor that the next unit takes"
+        remedy = "let it return the input of the next unit"
     elif inputs._version != before:  # noqa: SLF001
-        expected, found = "to leave its input as it is", "an operation in place on it"
-        remedy = "let its first operation return another tensor, as with inplace=False"
+        expected, found = "to leave its input unchanged", "an in-place operation on it"
+        remedy = "let its first operation return a new tensor, as with inplace=False"
     else:
         return outputs
     raise UserError(
@@ -224,8 +223,8 @@ def trial_pass(name: str, module: nn.Module, inputs: Tensor) -> Tensor:
     )
 
 
-def copied_to(module: nn.Module, device: torch.device) -> nn.Module:
-    """Return a copy of ``module`` on ``device``, which for the meta device copies no values."""
+def copy_to(module: nn.Module, device: torch.device) -> nn.Module:
+    """Return a copy of ``module`` on ``device``; on the meta device without values."""
     memo: dict[int, Any] = {
         id(parameter): nn.Parameter(
             parameter.detach().to(device, copy=True), requires_grad=parameter.requires_grad

@@ -1,4 +1,4 @@
-"""Checks of a plan against the chain itself, independent of what the task declares."""
+"""Checks of a plan against the chain itself, independent of the task's declarations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.plan import TrainingConfig
 from hybridperf_reference.engine.batchnorm import is_batch_norm
-from hybridperf_reference.engine.chain import copied_to
+from hybridperf_reference.engine.chain import copy_to
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,10 +28,10 @@ __all__ = ["check_chain"]
 
 
 def check_chain(chain: Chain, probe: Probe, task: Task, plan: ParallelPlan) -> None:
-    """Check that ``plan`` can train ``chain``, of which ``probe`` is.
+    """Check that ``plan`` can train ``chain``, by its ``probe``.
 
     Raises:
-        UserError: exit status 2, with one sentence that states what does not fit.
+        UserError: exit status 2, with the constraint that the plan violates.
     """
     modules = [module for unit in chain.units for module in unit.module.modules()]
     parameters = [p for unit in chain.units for p in dict.fromkeys(unit.module.parameters())]
@@ -59,7 +59,7 @@ def check_chain(chain: Chain, probe: Probe, task: Task, plan: ParallelPlan) -> N
         uses: Counter[Tensor | None] = Counter(
             parameter
             for module in modules
-            for parameter in module._parameters.values()  # noqa: SLF001 - repeats shared ones
+            for parameter in module._parameters.values()  # noqa: SLF001 - repeats shared parameters
         )
         device = probe.inputs.device
         for unit, (sample, after) in zip(chain.units, pairwise(probe.boundaries), strict=True):
@@ -86,16 +86,16 @@ def _check_split(
 ) -> None:
     """Run ``unit`` with its linear layers split as on the first tensor-parallel rank.
 
-    This finds what else has to be divisible, such as the number of attention heads. It runs where
-    ``sample`` is, which has the shape of one sample's activations before the unit, as ``after`` has
-    that of those after it. ``uses`` counts the modules of the chain that hold each parameter.
+    This finds further numbers that tp must divide, such as the number of attention heads.
+    ``sample`` and ``after`` have the shapes [...] of one sample's activations before and after the
+    unit. ``uses`` counts the modules of the chain that hold each parameter.
 
     Raises:
         UserError: if a split weight is shared, the pass fails, or its output shape changes.
     """
     if not unit.split:
         return
-    part = copied_to(unit.module, sample.device).eval()
+    part = copy_to(unit.module, sample.device).eval()
     for name, kind in unit.split.items():
         linear = unit.module.get_submodule(name)
         assert isinstance(linear, nn.Linear)
@@ -116,12 +116,15 @@ def _check_split(
     if outputs.shape[1:] != after.shape:
         expected = f"unit {unit.name!r} to return the shape {tuple(after.shape)} when split"
         raise _refuse(
-            plan, expected, f"{tuple(outputs.shape[1:])}", "declare other linear layers to split"
+            plan,
+            expected,
+            f"{tuple(outputs.shape[1:])}",
+            "declare different linear layers to split",
         )
 
 
 def _first_part(linear: nn.Linear, kind: Split, ranks: int) -> nn.Linear:
-    """Return a layer with the first of so many parts of the features of ``linear``."""
+    """Return the first of ``ranks`` shards of ``linear``."""
     outputs = linear.out_features // (ranks if kind == "column" else 1)
     inputs = linear.in_features // (ranks if kind == "row" else 1)
     part = nn.Linear(inputs, outputs, bias=linear.bias is not None, device="meta")

@@ -1,8 +1,8 @@
-"""Checkpoints independent of the plan: saved under one, resumed under any other.
+"""Checkpoints independent of the plan: any plan resumes from a checkpoint of any plan.
 
 A checkpoint is a folder written by torch.distributed.checkpoint, with ``progress.json`` and
 ``SHA256SUMS``, in the format of ``sha256sum --check``. Every file is verified against its checksum
-before any is opened.
+before any file is opened.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hybridperf.log.sums import SUMS, format_sums
+from hybridperf.log.chain import SUMS, format_sums
 from hybridperf_reference.engine.mesh import own_rank
 from hybridperf_reference.engine.norms import zeros_like
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-__all__ = ["CheckpointError", "Progress", "load_checkpoint", "save_checkpoint"]
+__all__ = ["CheckpointError", "TrainingProgress", "load_checkpoint", "save_checkpoint"]
 
 Item = TypeVar("Item")
 
@@ -39,42 +39,41 @@ _SUM = re.compile(r"([0-9a-f]{64})  ([^/\0]+)")
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint cannot be loaded: the message names the file, expected, found and a remedy."""
+    """A checkpoint cannot be loaded; the message names the file and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """The state of training besides tensors, identical on every rank."""
+class TrainingProgress:
+    """The state of training except tensors, identical on every rank."""
 
     plan: str
     seed: int
-    step: int  #: optimizer steps, including those skipped for non-finite gradients
-    samples: int  #: trained on so far
+    step: int  #: optimizer steps, including steps skipped for non-finite gradients
+    samples: int  #: number of samples trained on
     loss_scale: float
     good_steps: int  #: consecutive steps with finite gradients since the loss scale changed
     version_scales: Mapping[str, float] = field(default_factory=dict)
-    #: loss scale of each older version of the weights that delayed steps will compute with
+    #: loss scale by older version of the weights that delayed steps need
 
 
 def save_checkpoint(
     folder: Path,
     module: nn.Module,
     optimizer: torch.optim.Optimizer,
-    progress: Progress,
+    progress: TrainingProgress,
     extra: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> None:
     """Write parameters, buffers and optimizer state into ``folder``; a collective over all ranks.
 
     Tensors have their global names, and torch.distributed.checkpoint writes the shards of a DTensor
-    as one tensor. ``extra`` are further tensors [...] by names that are the same on all ranks that
-    hold the same values. Random numbers follow from the step and hyperparameters from the task, so
-    neither is saved. Replicas must agree, running statistics included. When any rank returns, the
-    files of all ranks have been written.
+    as one tensor. ``extra`` are further tensors [...] by global name. Random numbers follow from
+    the step, hyperparameters from the task; neither is saved. Replicas must agree, running
+    statistics included. When any rank returns, all files have been written.
     """
     from torch.distributed.checkpoint.state_dict_saver import save  # lazily: takes a second
 
     state = _model_state(module) | {f"extra.{name}": value for name, value in extra.items()}
-    for name, parameter in _named(module, optimizer):
+    for name, parameter in _named_parameters(module, optimizer):
         for key, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, Tensor):
                 state[f"optimizer.{name}.{key}"] = value
@@ -95,25 +94,25 @@ def load_checkpoint(
     folder: Path,
     module: nn.Module,
     optimizer: torch.optim.Optimizer,
-    extra: Callable[[Progress], Mapping[str, Tensor]] = lambda _: {},
-) -> tuple[Progress, dict[str, Tensor]]:
+    extra: Callable[[TrainingProgress], Mapping[str, Tensor]] = lambda _: {},
+) -> tuple[TrainingProgress, dict[str, Tensor]]:
     """Restore ``module`` and ``optimizer`` in place and return the progress of training.
 
     A collective over all ranks. Each reads the shards that it holds, whichever plan saved them.
-    ``extra`` returns tensors [...] to load further ones into; also returned are those of them that
-    the checkpoint has, in the same shape.
+    ``extra`` returns further tensors [...] to load; the result has the subset that the checkpoint
+    has in the same shape.
 
     Raises:
-        CheckpointError: on every rank, if a file is missing or damaged, or if the checkpoint is of
-            another model.
+        CheckpointError: on every rank, if a file is missing or damaged, or if the checkpoint is
+            of another model.
     """
     from torch.distributed.checkpoint.filesystem import FileSystemReader  # as above
     from torch.distributed.checkpoint.state_dict_loader import load
 
     _raise_first(_first_damage(folder))
-    progress = Progress(**json.loads((folder / _PROGRESS).read_text(encoding="utf-8")))
+    progress = TrainingProgress(**json.loads((folder / _PROGRESS).read_text(encoding="utf-8")))
     saved = FileSystemReader(folder).read_metadata().state_dict_metadata
-    model, parameters = _model_state(module), _named(module, optimizer)
+    model, parameters = _model_state(module), _named_parameters(module, optimizer)
     _raise_first(_first_difference(folder, model, saved))
     moments = _empty_optimizer_state(parameters, saved)
     more = {
@@ -134,14 +133,14 @@ def load_checkpoint(
 
 @contextlib.contextmanager
 def _single_process() -> Iterator[bool]:
-    """Yield whether this process is the only one, with torch's warning about that silenced."""
+    """Yield whether this is the only process, and silence torch's warning about it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*in a single process")
         yield not dist.is_initialized()
 
 
 def _first_damage(folder: Path) -> CheckpointError | None:
-    """Return an error for the first damaged file among those that this rank verifies, or None."""
+    """Return an error for the first damaged file in this rank's share of the files, or None."""
     if not (folder / SUMS).is_file():
         return _error(folder / SUMS, "the SHA-256 of every file", "no such file")
     lines = (folder / SUMS).read_text(encoding="utf-8", errors="replace").splitlines()
@@ -150,7 +149,7 @@ def _first_damage(folder: Path) -> CheckpointError | None:
         entry = _SUM.fullmatch(line)
         if entry is None:
             where = f"a SHA-256, two spaces and a file name in line {number}"
-            return _error(folder / SUMS, where, "something else")
+            return _error(folder / SUMS, where, "invalid text")
         sums[entry[2]] = entry[1]
     names = {path.name for path in folder.iterdir()} - {SUMS}
     for name in sorted(names | sums.keys())[own_rank() :: _ranks()]:
@@ -167,7 +166,7 @@ def _first_damage(folder: Path) -> CheckpointError | None:
 def _first_difference(
     folder: Path, model: Mapping[str, Any], saved: Mapping[str, Any]
 ) -> CheckpointError | None:
-    """Return an error for the first tensor of ``model`` that ``saved`` lacks or holds reshaped."""
+    """Return an error for the first tensor of ``model`` that ``saved`` lacks or has reshaped."""
     for name, value in sorted(model.items()):
         if name not in saved:
             return _error(folder, f"{name} of this model", "none: it is of another model")
@@ -183,7 +182,7 @@ def _error(path: Path, expected: str, found: str) -> CheckpointError:
 
 
 def _raise_first(own: CheckpointError | None) -> None:
-    """Raise the error of the lowest rank that has one, on every rank, so that none blocks."""
+    """Raise the error of the lowest failed rank on every rank, so that no rank blocks."""
     for error in _gather(own):
         if error is not None:
             raise error
@@ -211,7 +210,9 @@ def _model_state(module: nn.Module) -> dict[str, Any]:
     return {f"model.{name}": value for name, value in module.state_dict().items()}
 
 
-def _named(module: nn.Module, optimizer: torch.optim.Optimizer) -> list[tuple[str, nn.Parameter]]:
+def _named_parameters(
+    module: nn.Module, optimizer: torch.optim.Optimizer
+) -> list[tuple[str, nn.Parameter]]:
     """Return the optimizer's parameters, in its own order, with their global names."""
     names = {id(parameter): name for name, parameter in module.named_parameters()}
     return [(names[id(p)], p) for group in optimizer.param_groups for p in group["params"]]
@@ -222,16 +223,16 @@ def _empty_optimizer_state(
 ) -> dict[int, dict[str, Tensor]]:
     """Return zero tensors to load optimizer state into, by parameter index and state key.
 
-    State in the shape of its parameter is sharded as the parameter is.
+    State in the shape of its parameter has the parameter's sharding.
     """
     numbers = {name: number for number, (name, _) in enumerate(parameters)}
     state: dict[int, dict[str, Tensor]] = {}
-    for path, stated in saved.items():
+    for path, entry in saved.items():
         kind, _, rest = path.partition(".")
         name, _, key = rest.rpartition(".")
         if kind == "optimizer" and name in numbers:
             parameter = parameters[numbers[name]][1].detach()
-            alike = stated.size == parameter.shape and key != "step"
-            tensor = zeros_like(parameter) if alike else torch.zeros(stated.size)
+            has_shape = entry.size == parameter.shape and key != "step"
+            tensor = zeros_like(parameter) if has_shape else torch.zeros(entry.size)
             state.setdefault(numbers[name], {})[key] = tensor
     return state

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from hybridperf_reference.engine.chain import Unit
 
-__all__ = ["apply_compile", "compiler_left_out", "leave_out_compiler"]
+__all__ = ["apply_compile", "disable_compiler", "without_compiler"]
 
-_MOST_VARIANTS = 64  #: recompilations: shapes of units of one class, in training and evaluation
+_MOST_VARIANTS = 64  #: most recompilations: shapes of units of one class, in both modes
 
 
 def apply_compile(units: Sequence[Unit]) -> None:
@@ -33,12 +33,12 @@ def apply_compile(units: Sequence[Unit]) -> None:
         unit.module.forward = compiled
 
 
-def leave_out_compiler() -> None:
+def disable_compiler() -> None:
     """Keep torch from importing its compiler, for a plan that does not compile.
 
     Otherwise the first call of an optimizer method, or of another function wrapped in
     ``torch._disable_dynamo``, imports it, which takes each rank seconds of CPU time. The wrapper
-    caches the function that it calls in an attribute; here that is set to the function itself.
+    caches the function that it calls in an attribute; here the attribute is set to the function.
     """
     hidden = (
         Optimizer.add_param_group,
@@ -55,7 +55,7 @@ def leave_out_compiler() -> None:
 
 
 @contextlib.contextmanager
-def compiler_left_out() -> Iterator[None]:
+def without_compiler() -> Iterator[None]:
     """Replace ``torch._dynamo`` in the body by a stub, unless it has been imported already.
 
     The constructor of DistributedDataParallel imports the compiler only to read one setting.

@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from hybridperf_reference.engine.compilation import compiler_left_out
+from hybridperf_reference.engine.compilation import without_compiler
 from hybridperf_reference.engine.gradients import (
-    flattened,
+    flatten,
     local_gradients,
     reach_all_parameters,
 )
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hybridperf_reference.engine.mesh import Mesh
     from hybridperf_reference.engine.timing import StepTimer
 
-__all__ = ["Blocking", "DataParallel", "Overlapped", "unwrapped"]
+__all__ = ["Blocking", "DataParallel", "Overlapped", "unwrap"]
 
 Context = contextlib.AbstractContextManager[None]
 
@@ -38,10 +38,10 @@ class DataParallel:
     ``wrap`` is called once for each stage of the rank. In a step, ``micro_batch`` surrounds each
     forward and backward pass outside of a pipeline, ``after_backward`` follows the last of them,
     and ``before_step`` precedes the optimizer: a strategy may communicate between the two.
-    ``averaged_statistics`` surrounds whatever takes replicas for the same, such as an evaluation.
+    ``averaged_statistics`` surrounds code that needs identical replicas, such as an evaluation.
     """
 
-    reduces_in_backward = False  #: gradients, and so needs one of each parameter in every pass
+    reduces_in_backward = False  #: whether every backward pass must compute all gradients
 
     def __init__(self, plan: ParallelPlan, mesh: Mesh, timer: StepTimer) -> None:
         self._plan, self._mesh, self._timer = plan, mesh, timer
@@ -50,8 +50,8 @@ class DataParallel:
     def wrap(self, stage: Stage, units: Sequence[Unit]) -> nn.Module:  # noqa: ARG002 - subclasses'
         """Return the module to call in place of ``stage``, which consists of ``units``."""
         self._stages.append(stage)
-        # torch's pipelines send gradients of inputs, and with zbv lose those of parameters that no
-        # path joins with the inputs'.
+        # torch's pipelines send gradients of inputs, and with zbv lose gradients of parameters
+        # without a path to the inputs.
         if self.reduces_in_backward or self._plan.pp > 1:
             reach_all_parameters(stage)
         return stage
@@ -71,13 +71,13 @@ class DataParallel:
         """Ensure that each parameter's gradient is the mean over all replicas."""
 
     def after_change(self) -> None:
-        """Discard copies of weights that were changed other than by the optimizer."""
+        """Discard copies of weights after a change by anything but the optimizer."""
 
     @contextlib.contextmanager
     def averaged_statistics(self) -> Iterator[None]:
         """Let running statistics be their mean over replicas while the body runs.
 
-        Then each replica has its own again, so no bit of training depends on when it is evaluated.
+        Afterwards each replica has its own again, so evaluation changes no bit of training.
         """
         buffers = [buffer for stage in self._stages for buffer in stage.buffers()]
         buffers = [buffer for buffer in buffers if buffer.is_floating_point()]
@@ -88,14 +88,14 @@ class DataParallel:
             buffer.copy_(value)
 
     def _average(self, tensors: Iterable[Tensor], dtype: torch.dtype | None = None) -> None:
-        """Average ``tensors`` over replicas in place, flattened into one all-reduce per group.
+        """Average ``tensors`` over replicas in place, flatten into one all-reduce per group.
 
         The reduction is in ``dtype`` if given.
         """
         tensors, groups = list(tensors), self._mesh.replica_groups()
         if not groups or not tensors:
             return
-        with flattened(tensors, dtype=dtype) as flat:
+        with flatten(tensors, dtype=dtype) as flat:
             for group in groups:
                 dist.all_reduce(flat, group=group)
                 flat /= dist.get_world_size(group)
@@ -108,7 +108,9 @@ class Overlapped(DataParallel):
 
     def __init__(self, plan: ParallelPlan, mesh: Mesh, timer: StepTimer) -> None:
         super().__init__(plan, mesh, timer)
-        self._first: dict[nn.Module, list[nn.Parameter]] = {}  # of the first trained unit, by stage
+        self._first: dict[
+            nn.Module, list[nn.Parameter]
+        ] = {}  # parameters of the first trained unit, by stage
 
     def wrap(self, stage: Stage, units: Sequence[Unit]) -> nn.Module:
         """Return ``stage`` in DistributedDataParallel, or itself if nothing in it is trainable."""
@@ -117,7 +119,7 @@ class Overlapped(DataParallel):
         first = next(filter(None, by_unit), None)
         if first is None:
             return stage
-        with compiler_left_out():
+        with without_compiler():
             self._wrapped = DistributedDataParallel(
                 stage,
                 process_group=self._mesh.group("replicate"),
@@ -139,8 +141,8 @@ class Overlapped(DataParallel):
     def timed_backward(self, module: nn.Module) -> Callable[[], Context]:
         """Return a factory of contexts that time a backward pass after its last gradient.
 
-        The gradients of the first unit are computed last, but for those that are zero because a
-        pass did not use the parameter; from then on the backward pass only waits for all-reduces.
+        The gradients of the first unit are computed last, except zeros for unused parameters; from
+        then on the backward pass only waits for all-reduces.
         """
         if module not in self._first:
             return contextlib.nullcontext
@@ -187,7 +189,7 @@ class Blocking(DataParallel):
             self._average(local_gradients(own), narrow)
 
 
-def unwrapped(module: nn.Module) -> nn.Module:
+def unwrap(module: nn.Module) -> nn.Module:
     """Return the module inside DistributedDataParallel, or ``module`` itself, for evaluation."""
     return module.module if isinstance(module, DistributedDataParallel) else module
 

@@ -1,4 +1,4 @@
-"""How a rank trains its stages in a block of steps: the interface, and training step by step."""
+"""Executors, which train a rank's stages in a block of steps: interface, and step by step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 import torch.distributed as dist
 
-from hybridperf_reference.engine.data_parallel import unwrapped
+from hybridperf_reference.engine.data_parallel import unwrap
 from hybridperf_reference.engine.gradients import add_zero_gradients
 from hybridperf_reference.engine.parallelize import finalize_gradients
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hybridperf_reference.engine.data_parallel import DataParallel
     from hybridperf_reference.engine.loss import BatchLoss
     from hybridperf_reference.engine.mesh import Mesh
-    from hybridperf_reference.engine.parallelize import Part
+    from hybridperf_reference.engine.parallelize import RankStages
     from hybridperf_reference.engine.rng import RngStreams
     from hybridperf_reference.engine.timing import StepTimer
     from hybridperf_reference.engine.update import Update
@@ -35,44 +35,44 @@ class Executor(Protocol):
         """Train on ``batches``, one for each of ``steps``: this replica's inputs and targets.
 
         Only the first stage needs inputs [batch, ...], and only the last one targets [batch, ...].
-        ``steps`` follow those of the last call, or the one that `resume` was given.
+        ``steps`` follow the steps of the last call, or start at the step of `resume`.
 
-        Afterwards the parameters have the updates of all steps so far.
+        Afterwards the parameters have the updates of all steps.
         """
 
     def predict(self, inputs: Tensor | None, samples: int) -> Tensor | None:
-        """Return outputs [batch, ...] on the rank of the last stage, and None on others.
+        """Return outputs [batch, ...] on the rank of the last stage, None on other ranks.
 
-        ``inputs`` [batch, ...] are those of ``samples`` samples; ranks without the first stage may
-        have None.
+        ``inputs`` [batch, ...] have ``samples`` samples; ranks without the first stage may have
+        None.
         """
 
     def restart(self) -> None:
-        """Forget all steps, after a warm-up: the present weights are those before step 0."""
+        """Forget all steps, after a warm-up: the present weights are the weights of step 0."""
 
     def state(self) -> tuple[dict[str, Tensor], dict[int, float]]:
-        """Return what a checkpoint needs besides weights: tensors by name, and loss scales.
+        """Return state of a checkpoint besides weights: tensors by name, and loss scales.
 
-        The latter are those of older versions of the weights, by version.
+        Loss scales are by older version of the weights.
         """
 
     def expected_state(self, step: int) -> dict[str, Tensor]:
-        """Return tensors to load what `state` returns before ``step`` into."""
+        """Return tensors in the shapes of `state` before ``step``, to load into."""
 
     def resume(
         self, step: int, state: Mapping[str, Tensor], factors: Mapping[int, float]
     ) -> list[int]:
-        """Go on at ``step`` with what `state` returned, and return the older versions restored."""
+        """Resume at ``step`` from `state`, and return the older versions restored."""
 
     def bytes_sent(self) -> dict[str, int]:
-        """Return the bytes that this rank has sent since the last call, as far as it counts them.
+        """Return the bytes sent by this rank since the last call, and their uncompressed size.
 
-        And what they would have been uncompressed.
+        Empty if the executor does not count them.
         """
 
 
 class Passes(Protocol):
-    """The forward and backward passes of a step, whatever order they are in."""
+    """The forward and backward passes of a step, in any order."""
 
     def compute_gradients(
         self, step: int, inputs: Tensor | None, targets: Tensor | None, scale: float
@@ -86,16 +86,16 @@ class Passes(Protocol):
         """
 
     def predict(self, inputs: Tensor | None, samples: int) -> Tensor | None:
-        """Return outputs, as `Executor.predict`."""
+        """Return outputs [batch, ...], as `Executor.predict`."""
 
 
 class StepByStep:
-    """Train step by step: the gradients of each are applied before the next one begins."""
+    """Train synchronously: each step's gradients are applied before the next step begins."""
 
     def __init__(
         self,
         passes: Passes,
-        part: Part,
+        part: RankStages,
         plan: ParallelPlan,
         mesh: Mesh,
         replicas: DataParallel,
@@ -127,7 +127,7 @@ class StepByStep:
         return self._passes.predict(inputs, samples)
 
     def restart(self) -> None:
-        """Do nothing: no step leaves anything for later ones."""
+        """Do nothing: steps leave no state."""
 
     def state(self) -> tuple[dict[str, Tensor], dict[int, float]]:
         """Return nothing: there are no older versions of the weights."""
@@ -139,7 +139,7 @@ class StepByStep:
 
     def resume(
         self,
-        step: int,  # noqa: ARG002 - the interface's, as the others
+        step: int,  # noqa: ARG002 - the interface's, as below
         state: Mapping[str, Tensor],  # noqa: ARG002
         factors: Mapping[int, float],  # noqa: ARG002
     ) -> list[int]:
@@ -172,7 +172,7 @@ class WholeModel:
         """Accumulate gradients over micro-batches of ``inputs`` and ``targets`` [batch, ...]."""
         assert inputs is not None, "this rank holds the first stage"
         assert targets is not None, "this rank holds the last stage"
-        with self._timer.part("waiting"):  # replicas may sum the numbers of their targets
+        with self._timer.part("waiting"):  # replicas may all-reduce their numbers of targets
             self._loss.begin_step(targets, scale)
         count = self._plan.microbatches
         pairs = zip(inputs.chunk(count), targets.chunk(count), strict=True)
@@ -187,24 +187,24 @@ class WholeModel:
         """Return the outputs [batch, ...] for ``inputs`` [batch, ...]."""
         del samples  # as many as inputs
         assert inputs is not None, "this rank holds the first stage"
-        outputs: Tensor = unwrapped(self._module)(inputs)
+        outputs: Tensor = unwrap(self._module)(inputs)
         return outputs
 
 
 class StagePredictor:
     """Pass samples through the stages of a pipeline, one stage after the other."""
 
-    def __init__(self, part: Part, plan: ParallelPlan, mesh: Mesh) -> None:
+    def __init__(self, part: RankStages, plan: ParallelPlan, mesh: Mesh) -> None:
         self._mesh, self._edges = mesh, part.edges
         numbers = plan.stages_of(mesh.pp_rank)
-        self._modules = dict(zip(numbers, map(unwrapped, part.modules), strict=True))
+        self._modules = dict(zip(numbers, map(unwrap, part.modules), strict=True))
         self._holders = {s: rank for rank in range(plan.pp) for s in plan.stages_of(rank)}
         self._last = plan.pipeline_stages - 1
 
     def predict(self, inputs: Tensor | None, samples: int) -> Tensor | None:
         """Return outputs for ``inputs``, both [batch, ...], on the last stage's rank, else None.
 
-        ``inputs`` are those of ``samples`` samples; only the rank of the first stage needs them.
+        ``inputs`` have ``samples`` samples; only the rank of the first stage needs them.
         """
         values, own, group = inputs, self._mesh.pp_rank, self._mesh.pp_group
         for number, module in self._modules.items():

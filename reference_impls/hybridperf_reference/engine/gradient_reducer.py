@@ -1,4 +1,4 @@
-"""Averages of gradients over replicas while later passes compute: in full, in bf16, by PowerSGD."""
+"""All-reduce of gradients overlapped with later passes: in full, in bf16, by PowerSGD."""
 
 from __future__ import annotations
 
@@ -31,51 +31,51 @@ __all__ = [
     "low_rank_elements",
 ]
 
-RANK: Final = 4  #: of PowerSGD's approximations
+RANK: Final = 4  #: rank of PowerSGD's approximations
 
 
 @dataclass(slots=True)
 class Pending:
-    """The gradients of one step on their way through an all-reduce."""
+    """The gradients of one step in an all-reduce."""
 
-    buffer: Tensor  #: [element]
+    buffer: Tensor  #: tensor [element] of the all-reduce
     work: dist.Work | None  #: None if there is nothing to send
-    slot: int = 0  #: which of PowerSGD's memories
-    memory: _Memory | None = None  #: what an earlier step left there for this one
+    slot: int = 0  #: index of PowerSGD's memory
+    memory: _Memory | None = None  #: contents of the memory before this step
     corrected: list[Tensor] = field(default_factory=list)  #: gradients plus residues, by `_Stack`
 
 
 class GradientAverage(Protocol):
-    """A way to average the gradients of some parameters over the replicas.
+    """A method to average the gradients of some parameters over the replicas.
 
-    Communication has two halves, so that it can run beside other work: `start` begins it and
-    `finish` completes it. All replicas call both in the same order.
+    `start` begins the communication and `finish` completes it, so that it overlaps computation. All
+    replicas call both in the same order.
 
-    Averages have the parameters' shapes and types, and are bitwise identical on all replicas,
-    provided that their processors are alike.
+    Averages have the parameters' shapes and types, and are bitwise identical on replicas with equal
+    processors.
     """
 
-    sent_bytes: int  #: handed to all-reduces so far
-    uncompressed_bytes: int  #: of the gradients so far
+    sent_bytes: int  #: bytes of all all-reduces
+    uncompressed_bytes: int  #: bytes of all gradients
 
     def start(self, gradients: Sequence[Tensor]) -> Pending:
-        """Begin to average ``gradients`` [...], one for each parameter; they are not changed."""
+        """Start the average of ``gradients`` [...] by parameter; they do not change."""
 
     def finish(self, pending: Pending) -> list[Tensor]:
         """Wait, and return the average of each gradient [...]."""
 
     def discard(self, pending: Pending) -> None:
-        """Undo what `finish` kept for a later step, because the weights skip this one."""
+        """Undo the changes of `finish` to later steps, because the weights skip this step."""
 
     def state(self) -> dict[str, Tensor]:
-        """Return what this replica keeps for later steps; no step may be pending."""
+        """Return state for later steps; no step may be pending."""
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what `state` returned."""
+        """Restore `state`."""
 
 
 class FlatAverage:
-    """Average gradients in one all-reduce, which adds in ``sent_as``, or else in their own type."""
+    """Average gradients in one all-reduce, in data type ``sent_as`` if given, else in their own."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class FlatAverage:
         ]
 
     def discard(self, pending: Pending) -> None:
-        """Do nothing: no step depends on an earlier one."""
+        """Do nothing: steps are independent."""
 
     def state(self) -> dict[str, Tensor]:
         """Return nothing."""
@@ -130,30 +130,29 @@ class _Stack:
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """What one step leaves for a later one; lists have a tensor for each `_Stack`."""
+    """Error feedback from one step to a later step; lists are by `_Stack`."""
 
-    residues: list[Tensor]  #: [matrix, row, column], what this replica has not sent yet
-    factors: list[Tensor]  #: [matrix, column, rank], the same on all replicas
+    residues: list[Tensor]  #: [matrix, row, column]: unsent part of this replica's gradients
+    factors: list[Tensor]  #: [matrix, column, rank]: factors Q, the same on all replicas
 
 
 class PowerSgd:
     """Average matrices as products of factors of rank 4 (Vogels et al. 2019, algorithms 1 and 2).
 
-    A gradient of more than two dimensions is a matrix [first dimension, others]. With the residue E
-    of this replica and the factor Q of an earlier step: M = gradient + E; P = the mean of M Q over
-    the replicas, its columns made orthonormal; Q = the mean of M' P; the average is P Q'. What this
-    replica has not sent, M - P (M' P)', is its next residue. So nothing is lost: averages and the
-    mean residue add up to the mean of all gradients. Gradients that factors would not make smaller,
-    such as those of biases, are sent in full beside P. All steps must have one loss scale, as their
-    gradients are added up: those of fp16 are unscaled before `start`.
+    A gradient of more than two dimensions is a matrix [first dimension, remaining dimensions]. With
+    the residue E of this replica and the factor Q of an earlier step: M = gradient + E; P = the
+    mean of M Q over the replicas, with orthonormalized columns; Q = the mean of M' P; the average
+    is P Q'. The next residue (error feedback) is M - P (M' P)', so averages and the mean residue
+    add up to the mean of all gradients. Gradients with no smaller factors, such as gradients of
+    biases, are sent in full with P. All steps must have one loss scale, as residues add gradients
+    of several steps: fp16 gradients are unscaled before `start`.
 
     Under ``staleness`` d, step t may start before the steps t-d to t-1 are finished. It takes the
-    residues and factors that step t-1-d left, whatever has been finished since: d+1 memories are
-    used in turns, each residue is taken exactly once, and no result depends on when `finish` is
-    called.
+    residues and factors of step t-1-d: d+1 memories are used round-robin, each residue is used
+    exactly once, and no result depends on the time of `finish`.
 
     Where a gradient is not finite on any replica, the averages of that step are not all finite, and
-    residues and factors stay as they were. So they do after `discard`, for a step that is skipped
+    residues and factors do not change. Nor do they after `discard`, for a step that is skipped
     because of another stage.
     """
 
@@ -176,10 +175,10 @@ class PowerSgd:
         self.sent_bytes = self.uncompressed_bytes = 0
 
     def start(self, gradients: Sequence[Tensor]) -> Pending:
-        """Start the all-reduce of P, and of the ``gradients`` [...] that are sent in full."""
+        """Start the all-reduce of P, and of ``gradients`` [...] without factors."""
         slot = self._step % len(self._memories)
         memory, self._memories[slot] = self._memories[slot], None
-        assert memory is not None, "the step before whose residue this one takes is not finished"
+        assert memory is not None, "the step with the residue of this step is not finished"
         self._step += 1
         corrected = [
             torch.stack([gradients[i].detach().reshape(stack.shape) for i in stack.indices])
@@ -195,7 +194,7 @@ class PowerSgd:
         return Pending(buffer, work, slot, memory, corrected=corrected)
 
     def finish(self, pending: Pending) -> list[Tensor]:
-        """Wait, all-reduce Q, keep what is left for a later step, and return the averages [...]."""
+        """Wait, all-reduce Q, store the residues, and return the averages [...]."""
         memory, matrices = pending.memory, pending.corrected
         assert memory is not None
         if pending.work is not None:
@@ -222,7 +221,7 @@ class PowerSgd:
                 matrices, bases, own, memory.residues, strict=True
             )
         ]
-        factors = [  # a column of zeros would stay one
+        factors = [  # a column of zeros would stay zero
             torch.where(finite & (right != 0).any(dim=1, keepdim=True), right, factor)
             for right, factor in zip(rights, memory.factors, strict=True)
         ]
@@ -241,7 +240,7 @@ class PowerSgd:
         ]
 
     def discard(self, pending: Pending) -> None:
-        """Undo what `finish` kept, before the step that would take it starts."""
+        """Undo the residues and factors of `finish`, before the step that uses them starts."""
         self._memories[pending.slot] = pending.memory
 
     def state(self) -> dict[str, Tensor]:
@@ -262,15 +261,15 @@ class PowerSgd:
         return found
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what `state` returned, under this or another staleness.
+        """Restore `state`, under the same or another staleness.
 
-        Under another one, the next step takes the sum of the residues, so that none is lost, and
-        all memories start from the newest factors.
+        Under another staleness, the next step takes the sum of the residues, so that none is lost,
+        and all memories start from the newest factors.
         """
         self._step = int(state["step"])
         slots = sorted({int(key.split(".")[1]) for key in state if "." in key})
         saved = [
-            _Memory(*(self._stacked(state, f"{kind}.{slot}") for kind in ("residue", "factor")))
+            _Memory(*(self._load_stack(state, f"{kind}.{slot}") for kind in ("residue", "factor")))
             for slot in slots
         ]
         count = len(self._memories)
@@ -300,7 +299,7 @@ class PowerSgd:
             drawn.append(torch.randn(stack.right[1:], generator=generator))
         return torch.stack(drawn).to(stack.device, stack.dtype)
 
-    def _stacked(self, state: Mapping[str, Tensor], prefix: str) -> list[Tensor]:
+    def _load_stack(self, state: Mapping[str, Tensor], prefix: str) -> list[Tensor]:
         return [
             torch.stack([state[f"{prefix}.{index}"] for index in stack.indices]).to(stack.device)
             for stack in self._stacks
@@ -313,11 +312,11 @@ GRADIENT_AVERAGES: Final[
     "fp32": lambda parameters, group, *_: FlatAverage(parameters, group),
     "bf16": lambda parameters, group, *_: FlatAverage(parameters, group, torch.bfloat16),
     "powersgd": PowerSgd,
-}  #: by the value of the plan's field ``gradients``: of parameters, group, seed and staleness
+}  #: (parameters, group, seed, staleness) -> average, by the plan's field ``gradients``
 
 
 def _stacks(parameters: Sequence[Tensor]) -> list[_Stack]:
-    """Return the parameters whose factors have fewer elements than they have, by shape and type."""
+    """Return the parameters with fewer elements in their factors, by shape and data type."""
     alike: dict[tuple[int, int, torch.dtype], list[int]] = {}
     for index, parameter in enumerate(parameters):
         if parameter.numel() and low_rank_elements(parameter) < parameter.numel():
@@ -331,7 +330,7 @@ def _stacks(parameters: Sequence[Tensor]) -> list[_Stack]:
 
 
 def low_rank_elements(parameter: Tensor) -> int:
-    """Return the elements of the factors of a gradient, or of itself if it has no more."""
+    """Return the number of elements of a gradient's factors, or of the gradient if smaller."""
     if parameter.dim() < 2:
         return parameter.numel()
     rows = len(parameter)
@@ -353,7 +352,7 @@ def _unflat(
 
 
 def _start_sum(buffer: Tensor, group: dist.ProcessGroup) -> dist.Work | None:
-    """Start to add ``buffer`` [element] up over ``group``, in place."""
+    """Start the all-reduce (sum) of ``buffer`` [element] over ``group``, in place."""
     return dist.all_reduce(buffer, group=group, async_op=True) if buffer.numel() else None
 
 
@@ -363,10 +362,9 @@ _BUCKET_BYTES: Final = 8 * 2**20  # gloo and NCCL reach their bandwidth with mes
 class GradientReducer:
     """Average gradients bucket by bucket, from the last backward pass of a step on.
 
-    ``parameters`` are all trainable ones of the stage; the gradient of one that no pass of a step
-    used is zero. Buckets are in the order in which gradients are computed, as in
-    DistributedDataParallel (Li et al. 2020), and every replica starts them in that order. Several
-    steps may be under way.
+    ``parameters`` are all trainable parameters of the stage; unused parameters have zero gradients.
+    Buckets are in the order of the backward pass, as in DistributedDataParallel (Li et al. 2020),
+    and every replica starts them in this order. Several steps may be in flight.
     """
 
     def __init__(
@@ -383,21 +381,21 @@ class GradientReducer:
             for bucket in (self._buckets if group is not None else ())
             if group is not None
         ]
-        self._own: dict[int, list[Tensor]] = {}  # by step, of the only replica
-        self._pending: dict[int, list[Pending]] = {}  # by step, one for each bucket started
+        self._own: dict[int, list[Tensor]] = {}  # gradients by step, for a single replica
+        self._pending: dict[int, list[Pending]] = {}  # started buckets by step
         self._taken: list[Pending] = []
-        self._step: int | None = None  # whose last backward pass is under way
+        self._step: int | None = None  # step whose last backward pass is running
         self._weights: Sequence[Tensor] = ()
         self._missing: list[int] = []
 
     @property
     def sent_bytes(self) -> int:
-        """Return the bytes handed to all-reduces so far."""
+        """Return the bytes of all all-reduces."""
         return sum(average.sent_bytes for average in self._averages)
 
     @property
     def uncompressed_bytes(self) -> int:
-        """Return the bytes of the gradients averaged so far."""
+        """Return the bytes of all gradients averaged."""
         return sum(average.uncompressed_bytes for average in self._averages)
 
     def begin(self, step: int, weights: Sequence[Tensor], outputs: Tensor) -> None:
@@ -409,7 +407,7 @@ class GradientReducer:
             self.ready(number)
 
     def ready(self, number: int) -> None:
-        """Start the buckets that are complete now that the gradient of parameter ``number`` is."""
+        """Record the gradient of parameter ``number``, and start the complete buckets."""
         if self._step is None or not self._averages:
             return
         index = self._bucket_of[number]
@@ -418,11 +416,11 @@ class GradientReducer:
             self._start(only_complete=True)
 
     def end(self, step: int) -> None:
-        """Start the rest of the buckets of ``step``, whose last backward pass is over."""
+        """Start the remaining buckets of ``step`` after its last backward pass."""
         if self._averages:
             self._start(only_complete=False)
         else:
-            self._own[step] = self._collected(range(len(self._parameters)))
+            self._own[step] = self._collect_gradients(range(len(self._parameters)))
         self._step = None
 
     def take(self, step: int) -> list[Tensor]:
@@ -437,12 +435,12 @@ class GradientReducer:
         return averages
 
     def discard(self) -> None:
-        """Undo what the step last taken left for later ones, because the weights skip it."""
+        """Undo the residues of the step last taken, because the weights skip it."""
         for average, pending in zip(self._averages, self._taken, strict=False):
             average.discard(pending)
 
     def state(self) -> dict[str, Tensor]:
-        """Return what this replica keeps for later steps, by bucket; no step may be pending."""
+        """Return residues and factors for later steps, by bucket; no step may be pending."""
         return {
             f"{number}.{name}": value
             for number, average in enumerate(self._averages)
@@ -450,7 +448,7 @@ class GradientReducer:
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what `state` returned."""
+        """Restore `state`."""
         for number, average in enumerate(self._averages):
             start = f"{number}."
             average.load_state(
@@ -464,9 +462,11 @@ class GradientReducer:
             index = len(started)
             if only_complete and self._missing[index]:
                 return
-            started.append(self._averages[index].start(self._collected(self._buckets[index])))
+            started.append(
+                self._averages[index].start(self._collect_gradients(self._buckets[index]))
+            )
 
-    def _collected(self, numbers: Sequence[int]) -> list[Tensor]:
+    def _collect_gradients(self, numbers: Sequence[int]) -> list[Tensor]:
         """Return the accumulated gradients of some parameters, and clear them."""
         weights = [self._weights[number] for number in numbers]
         add_zero_gradients(weights)
@@ -484,7 +484,7 @@ def _in_layout(gradient: Tensor, parameter: Tensor) -> Tensor:
 
 
 def _buckets(parameters: Sequence[Tensor]) -> list[list[int]]:
-    """Return indices of parameters in buckets, those computed last in the forward pass first."""
+    """Return indices of parameters by bucket, in reverse order of the forward pass."""
     buckets: list[list[int]] = []
     size_bytes = _BUCKET_BYTES
     for number, parameter in reversed([*enumerate(parameters)]):

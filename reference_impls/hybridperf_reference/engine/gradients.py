@@ -1,7 +1,7 @@
-"""Gradients between the forward pass and the optimizer: of unused parameters, norm and clipping.
+"""Gradients before the optimizer: zeros for unused parameters, norm and clipping.
 
-Every trainable parameter takes part in every step: the gradient of one that no pass used is zero.
-So which parameters are reduced never depends on the data of a rank.
+Every trainable parameter takes part in every step: unused parameters have zero gradients. So the
+reduced parameters never depend on the data of a rank.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "add_zero_gradients",
     "clip_gradients",
-    "flattened",
+    "flatten",
     "gradient_norm",
     "local_gradients",
     "reach_all_parameters",
@@ -38,9 +38,9 @@ __all__ = [
 
 
 def unused_tensors(outputs: Tensor, tensors: Sequence[Tensor]) -> list[int]:
-    """Return the indices of ``tensors`` [...] that the graph of ``outputs`` [...] does not lead to.
+    """Return the indices of ``tensors`` [...] that ``outputs`` [...] do not depend on.
 
-    They are leaves of the graph, or tensors beyond which it is not read.
+    ``tensors`` are leaves of the graph, or inner tensors where the search ends.
     """
     inner = {tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None}
     left = {id(tensor.grad_fn or tensor): number for number, tensor in enumerate(tensors)}
@@ -62,9 +62,8 @@ def unused_tensors(outputs: Tensor, tensors: Sequence[Tensor]) -> list[int]:
 def reach_all_parameters(module: nn.Module) -> None:
     """Make every backward pass through ``module`` reach all of its trainable parameters.
 
-    Those that a forward pass did not use get a gradient of zeros, as does an input that it did not
-    use. So what is reduced during the backward pass is the same on all replicas, whatever their
-    data.
+    Unused parameters and inputs get gradients of zeros. So replicas reduce the same gradients in
+    the backward pass, whatever their data.
     """
     places = {  # FSDP2 replaces parameters for the duration of a pass
         parameter: (part._parameters, name)  # noqa: SLF001 - looked up without a walk
@@ -85,7 +84,7 @@ def reach_all_parameters(module: nn.Module) -> None:
 
 
 class _Reach(torch.autograd.Function):
-    """The identity of ``outputs`` [...], with gradients of zeros for ``unused``."""
+    """The identity of ``outputs`` [...], with gradients of zeros for ``unused`` [...]."""
 
     @staticmethod
     def forward(context: Any, outputs: Tensor, *unused: Tensor) -> Tensor:
@@ -98,7 +97,7 @@ class _Reach(torch.autograd.Function):
 
 
 def add_zero_gradients(parameters: Iterable[Tensor]) -> None:
-    """Give each of ``parameters`` [...] that has no gradient one of zeros."""
+    """Set missing gradients of ``parameters`` [...] to zeros."""
     for parameter in parameters:
         if parameter.grad is None:
             parameter.grad = zeros_like(parameter)
@@ -107,9 +106,9 @@ def add_zero_gradients(parameters: Iterable[Tensor]) -> None:
 def reduce_partial_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """All-reduce gradients [...] that are partial sums, by process group and data type.
 
-    Under sequence parallelism each rank computes the gradients of replicated parameters, such as
-    those of a LayerNorm, from its own tokens only. They have the placement ``Partial``, and
-    ``Replicate`` afterwards.
+    Under sequence parallelism each rank computes the gradients of replicated parameters, such as a
+    LayerNorm's, from its own tokens only. Their placement changes from ``Partial`` to
+    ``Replicate``.
     """
     due: dict[tuple[str, torch.dtype], tuple[dist.ProcessGroup, int, list[Tensor]]] = {}
     for parameter in parameters:
@@ -127,7 +126,7 @@ def reduce_partial_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 
 @contextlib.contextmanager
-def flattened(
+def flatten(
     tensors: Sequence[Tensor],
     *,
     device: torch.device | None = None,
@@ -135,8 +134,7 @@ def flattened(
 ) -> Iterator[Tensor]:
     """Yield all ``tensors`` [...] as one copy [element], and write it back at the end.
 
-    A single collective then serves all of them. The copy has the device and data type of the
-    tensors unless stated.
+    For a single collective over all of them. ``device`` and ``dtype`` default to the tensors'.
     """
     flat = torch.cat([tensor.flatten() for tensor in tensors]).to(device=device, dtype=dtype)
     yield flat
@@ -168,8 +166,8 @@ def clip_gradients(
 ) -> Tensor:
     """Clip gradients in place to the norm ``most`` over the whole model (Pascanu et al. 2013).
 
-    Return the norm [] before clipping, as `gradient_norm` does. If it is not finite, neither are
-    the clipped gradients.
+    Return the `gradient_norm` [] before clipping. If it is not finite, neither are the clipped
+    gradients.
     """
     own = [parameter for parameter in parameters if parameter.grad is not None]
     norm = gradient_norm(own, stages)
@@ -180,7 +178,7 @@ def clip_gradients(
 
 
 def local_gradients(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
-    """Return the local shard [...] of each parameter's gradient, in the shape of the parameter's.
+    """Return the local shards [...] of the parameters' gradients.
 
     Every parameter must have a gradient.
     """

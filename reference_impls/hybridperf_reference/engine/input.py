@@ -1,4 +1,4 @@
-"""The samples that a rank needs, and which ranks read them, by worker processes if that is slow."""
+"""Input of a rank: its inputs and targets, reading ranks, and worker processes."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _Share = tuple["NDArray[Any]", "NDArray[Any]", int]
 
 
 class Input:
-    """The inputs and targets that one rank needs, on its device.
+    """The inputs and targets of one rank, on its device.
 
-    If the objective reads ahead, worker processes read: some for training and some for evaluation,
-    from the first block on until `close`. Otherwise this process does, when a batch is needed.
+    If the objective reads ahead, worker processes read for training and for evaluation, from the
+    first block on until `close`. Otherwise this process reads each batch on demand.
     """
 
     def __init__(self, objective: Objective, device: torch.device, role: ReadingRole) -> None:
@@ -56,10 +56,10 @@ class Input:
     ) -> Iterator[tuple[Batch, Tensor | None, Tensor | None]]:
         """Yield each batch from ``first_step`` on with this rank's inputs and targets [batch, ...].
 
-        ``own`` selects this rank's samples from the global batch. What the rank does not need is
-        None. The tensors do not depend on how they are read: an objective draws random numbers by
-        seed, epoch and sample only. Reading time is added to ``timer``; that of workers, divided
-        by their number.
+        ``own`` selects this rank's samples from the global batch. Inputs or targets that the rank
+        does not need are None. The tensors do not depend on the reading process: random numbers
+        follow from seed, epoch and sample. ``timer`` receives the reading time, divided by the
+        number of workers.
         """
         objective, role = self._objective, self._role
         taken: deque[Batch] = deque()
@@ -84,7 +84,7 @@ class Input:
     def evaluate(
         self, stored: Any, chunks: Iterable[slice]
     ) -> Iterator[tuple[slice, Tensor | None]]:
-        """Yield each of ``chunks`` with its inputs [batch, ...], or None if they are not needed.
+        """Yield each of ``chunks`` with its inputs [batch, ...], or None if the rank needs none.
 
         ``stored`` are the evaluation inputs of the data set.
         """
@@ -109,14 +109,14 @@ class Input:
 
 
 class _Read(NamedTuple):
-    """What was read for one request, and the seconds that reading took."""
+    """The tensors of one request, and the seconds of reading."""
 
     parts: tuple[Tensor, ...]
     seconds: float
 
 
 class _Reader(Dataset[_Read]):
-    """Dataset for DataLoader workers: reads what one request asks for."""
+    """Dataset for DataLoader workers: one item per request."""
 
     def __getitem__(self, request: Any) -> _Read:
         start = time.perf_counter()
@@ -133,7 +133,7 @@ class _Reader(Dataset[_Read]):
 
 
 class _TrainingReader(_Reader):
-    """Read a rank's share of a batch: what inputs are prepared from, and then the targets."""
+    """Read a rank's share of a batch: the raw inputs, then the targets."""
 
     def __init__(self, objective: Objective, samples: Samples, role: ReadingRole) -> None:
         self._objective, self._samples = objective, samples
@@ -143,12 +143,12 @@ class _TrainingReader(_Reader):
         """Return the parts of each epoch's samples, concatenated along the batch."""
         indices, epochs, seed = request
         if epochs[0] == epochs[-1]:  # epochs of a batch never decrease
-            return self._of(indices, seed, int(epochs[0]))
+            return self._read_epoch(indices, seed, int(epochs[0]))
         each = dict.fromkeys(epochs.tolist())  # np.unique imports numpy.ma
-        read = [self._of(indices[epochs == epoch], seed, epoch) for epoch in each]
+        read = [self._read_epoch(indices[epochs == epoch], seed, epoch) for epoch in each]
         return tuple(map(torch.cat, zip(*read, strict=True)))
 
-    def _of(self, indices: NDArray[Any], seed: int, epoch: int) -> tuple[Tensor, ...]:
+    def _read_epoch(self, indices: NDArray[Any], seed: int, epoch: int) -> tuple[Tensor, ...]:
         which = self._samples, indices, seed, epoch
         parts = self._objective.read(*which) if self._inputs else ()
         return (*parts, self._objective.targets(*which)) if self._targets else parts
@@ -174,11 +174,11 @@ class _Requests:
         return iter(self.latest)
 
 
-def _end_with(rank: int, _worker: int) -> None:
-    """Let the kernel end this worker process when that of its ``rank`` ends (Linux, prctl(2)).
+def _die_with(rank: int, _worker: int) -> None:
+    """Let the kernel end this worker process with the process of its ``rank`` (Linux, prctl(2)).
 
-    torch's workers look whether their parent is still the one that they begin with, and one that
-    begins when its rank has ended would never end.
+    torch's workers compare their parent with their first parent, so a worker that starts after its
+    rank has ended would never end.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -187,7 +187,7 @@ def _end_with(rank: int, _worker: int) -> None:
 
 
 class _Workers:
-    """Worker processes that answer requests in the order in which they come."""
+    """Worker processes that answer requests in order."""
 
     def __init__(self, reader: _Reader, count: int, device: torch.device) -> None:
         self.count, self._requests = count, _Requests()
@@ -200,33 +200,33 @@ class _Workers:
             persistent_workers=True,
             pin_memory=device.type != "cpu",
             generator=torch.Generator(),  # leaves the default generator alone
-            worker_init_fn=partial(_end_with, os.getpid()),
+            worker_init_fn=partial(_die_with, os.getpid()),
         )
 
     def read(self, requests: Iterable[Any]) -> Iterator[_Read]:
-        """Yield what is read for each of ``requests``; those not answered before are dropped."""
+        """Yield the answer to each of ``requests``; earlier unanswered requests are dropped."""
         self._requests.latest = requests
-        self._iterator = iter(self._loader)  # the same one each time, with the same processes
+        self._iterator = iter(self._loader)  # the same iterator and processes each time
         yield from self._iterator
 
     def close(self) -> None:
         """End the processes, and wait until they are gone."""
         if self._iterator is not None:
             # Deleting the iterator does the same, but an exception's traceback may refer to it.
-            self._iterator._shutdown_workers()  # noqa: SLF001 - torch offers no other
+            self._iterator._shutdown_workers()  # noqa: SLF001 - torch offers no public method
 
 
 class _Stream:
-    """What this rank reads of one split: by worker processes, itself, or through its tp group.
+    """The input of this rank from one split, by worker processes, itself, or its tp group.
 
-    An accelerator copies it from pinned memory on a stream of its own, beside the passes of earlier
+    On accelerators, copies from pinned memory on a separate stream overlap the passes of earlier
     batches.
     """
 
     def __init__(self, device: torch.device, role: ReadingRole, *, ahead: bool) -> None:
         self._device, self._role = device, role
         self._copying = None if device.type == "cpu" else torch.Stream(device)
-        # What is in memory, every rank of a tp group reads itself.
+        # Data in memory is read by every rank of a tp group.
         shares = ahead and role.needs_any and role.group is not None
         self._shared = TensorParallelInput(role.group) if shares and role.group else None
         self._receives = self._shared is not None and not self._shared.reads
@@ -236,7 +236,7 @@ class _Stream:
         self._workers: _Workers | None = None
 
     def read_from(self, source: Any, reader: Callable[[], _Reader]) -> None:
-        """Read from ``source`` with what ``reader`` returns, unless that is done already."""
+        """Set ``source`` and its ``reader``, unless ``source`` is set already."""
         if self._source is source:
             return
         self.close()
@@ -252,8 +252,8 @@ class _Stream:
     ) -> Iterator[tuple[Tensor, ...]]:
         """Yield the parts [batch, ...] of each request, on the device.
 
-        ``size_of`` returns how many samples a request asks for. ``timer`` receives the seconds
-        that reading takes, divided by the number of workers, and those of the copies.
+        ``size_of`` returns the number of samples of a request. ``timer`` receives the seconds of
+        reading, divided by the number of workers, and of the copies.
         """
         shared, workers = self._shared, self._workers
         if shared is not None and self._receives:
@@ -265,12 +265,12 @@ class _Stream:
         for read in answers:
             if timer is not None:
                 timer.count("read", read.seconds / (workers.count if workers else 1))
-            parts = self._copied(read.parts, timer)
+            parts = self._copy(read.parts, timer)
             if shared is not None:
                 shared.send(parts)
             yield parts
 
-    def _copied(self, parts: Iterable[Tensor], timer: StepTimer | None) -> tuple[Tensor, ...]:
+    def _copy(self, parts: Iterable[Tensor], timer: StepTimer | None) -> tuple[Tensor, ...]:
         """Return ``parts`` [batch, ...] on the device."""
         timed = contextlib.nullcontext() if timer is None else timer.part("prepare")
         if self._copying is None:
@@ -281,7 +281,7 @@ class _Stream:
         passes = torch.accelerator.current_stream(self._device)
         passes.wait_stream(self._copying)
         for part in copied:
-            part.record_stream(passes)  # until it has read them, no copy reuses their memory
+            part.record_stream(passes)  # no copy reuses the memory before the passes have read it
         return copied
 
     def close(self) -> None:
@@ -296,12 +296,14 @@ _MOST_WORKERS = 16
 
 @dataclass(frozen=True, slots=True)
 class ReadingRole:
-    """What a rank needs of its replica's samples, and with which means it reads them."""
+    """The parts of its replica's samples that a rank needs, and its means to read them."""
 
-    inputs: bool = True  #: it holds the first stage
-    targets: bool = True  #: it holds the last stage
-    group: dist.ProcessGroup | None = None  #: tp group, all of which needs the same; None if alone
-    readers: int = 1  #: ranks of this machine that read inputs, among which it divides its cores
+    inputs: bool = True  #: whether the rank holds the first stage
+    targets: bool = True  #: whether the rank holds the last stage
+    group: dist.ProcessGroup | None = (
+        None  #: tp group, whose ranks need the same samples; None without tp
+    )
+    readers: int = 1  #: number of ranks on this machine that read inputs and share its cores
 
     @property
     def needs_any(self) -> bool:
@@ -310,7 +312,7 @@ class ReadingRole:
 
     @property
     def workers(self) -> int:
-        """Return how many worker processes read for this rank."""
+        """Return the number of worker processes of this rank."""
         if not self.inputs:
             return 1  # targets need no decoding
         return min(_MOST_WORKERS, max(1, len(os.sched_getaffinity(0)) // self.readers))
@@ -321,7 +323,7 @@ class ReadingRole:
 
 
 def reading_role(plan: ParallelPlan, mesh: Mesh) -> ReadingRole:
-    """Return what this rank needs: the first stage inputs, the last one targets, others nothing."""
+    """Return this rank's role: the first stage needs inputs, the last stage targets."""
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     first = own_rank() - int(os.environ.get("LOCAL_RANK", "0"))
     places = (coordinates(plan, rank) for rank in range(first, first + local))
@@ -336,10 +338,10 @@ def reading_role(plan: ParallelPlan, mesh: Mesh) -> ReadingRole:
 
 
 class TensorParallelInput:
-    """Broadcasts what the first rank of a tp group read to the others.
+    """Broadcast of samples from the first rank of a tp group.
 
-    Every sample of one stream must have parts of the same shapes and dtypes, because shapes are
-    sent with the first batch only: receiving them on an accelerator would synchronize with it.
+    All samples of a stream must have parts of the same shapes and dtypes: shapes are sent with the
+    first batch only, since receiving them on an accelerator would synchronize with it.
     """
 
     def __init__(self, group: dist.ProcessGroup) -> None:
@@ -351,7 +353,7 @@ class TensorParallelInput:
         """Send ``parts`` [batch, ...], which are on the device of the group.
 
         Raises:
-            RuntimeError: if their shapes or dtypes differ from those of the first batch.
+            RuntimeError: if shapes or dtypes differ from the first batch.
         """
         kinds = [(part.shape[1:], part.dtype) for part in parts]
         if self._kinds is None:
@@ -363,7 +365,7 @@ class TensorParallelInput:
             self._broadcast(part.contiguous())
 
     def receive(self, size: int, device: torch.device) -> tuple[torch.Tensor, ...]:
-        """Return the parts [batch, ...] of a batch of ``size`` samples that the first rank sent."""
+        """Return the parts [batch, ...] of a batch of ``size`` samples from the first rank."""
         kinds = self._agree(None) if self._kinds is None else self._kinds
         parts = tuple(
             torch.empty(size, *shape, dtype=dtype, device=device) for shape, dtype in kinds

@@ -1,4 +1,4 @@
-"""A link between two stages, and the codecs of what they send each other."""
+"""A link between two stages, and the codecs that compress its messages."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["LINK_CODECS", "Link", "LinkCodec", "LinkKey"]
 class Link:
     """Send tensors of one shape to the other rank of ``group``, or receive them from it.
 
-    They cross in the form of ``codec``. One receive is posted ahead, so that a message can arrive
-    while this rank computes. At most ``most_sends`` messages are under way. The ``group`` of two
-    must serve nothing else, since whatever came after the receive would wait for it on NCCL.
+    ``codec`` compresses them. One receive is posted ahead, so that a message can arrive while this
+    rank computes. At most ``max_pending_sends`` messages are in flight. The ``group`` of two must
+    serve nothing else: on NCCL, later operations would wait for the posted receive.
     """
 
     def __init__(
@@ -35,10 +35,10 @@ class Link:
         device: torch.device,
         *,
         codec: LinkCodec,
-        most_sends: int,
+        max_pending_sends: int,
     ) -> None:
         self._group, self._peer = group, 1 - dist.get_rank(group)
-        self._most_sends = most_sends
+        self._most_sends = max_pending_sends
         self._shape, self._dtype, self._device = tuple(shape), dtype, device
         self._codec = codec
         self._posted: tuple[Tensor, dist.Work | None] | None = None
@@ -56,7 +56,7 @@ class Link:
         self.uncompressed_bytes += values.nbytes
 
     def receive(self, *, another: bool) -> Tensor:
-        """Return the next values [...]; ``another`` says whether one more message follows."""
+        """Return the next values [...]; ``another``: whether a message follows."""
         message, work = self._posted or self._post()
         self._posted = self._post() if another else None
         if work is not None:
@@ -79,38 +79,38 @@ class Link:
 
 
 _LARGEST_CODE: Final = 127  # the codes of int8 are symmetric about 0
-_KEPT_SHARE: Final = 10  # topk sends one value in so many
+_KEPT_SHARE: Final = 10  # topk sends one value in ten
 
 
 class LinkKey(NamedTuple):
-    """What identifies a tensor on a link, and so the random numbers of its rounding."""
+    """The identity of a tensor on a link, which seeds its stochastic rounding."""
 
-    seed: int  #: of the run
+    seed: int  #: seed of the run
     step: int
-    microbatch: int  #: in the global batch
+    microbatch: int  #: index in the global batch
     boundary: int  #: index of the later of the two stages
-    gradient: bool  #: whether it travels backwards
+    gradient: bool  #: whether the tensor is a gradient
 
 
 class LinkCodec(Protocol):
-    """A form in which a tensor is sent; the bytes on the link are those of the encoded tensor.
+    """A compression of the tensors on a link; the encoded tensor is sent.
 
-    No codec keeps state between calls: an error that is carried over to the next micro-batch would
-    be added to other samples (Rudakov et al. 2024 find that it hurts, too).
+    No codec keeps state between calls: error feedback would add errors to other samples (Rudakov et
+    al. 2024 find that it hurts, too).
     """
 
     def wire(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return an uninitialized tensor to receive into, for values of this shape and type."""
 
     def encode(self, values: Tensor, key: LinkKey) -> Tensor:
-        """Return ``values`` [...] as one contiguous tensor, in the form that `wire` has."""
+        """Return ``values`` [...] encoded as one contiguous tensor, like `wire`."""
 
     def decode(self, wire: Tensor, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """Return what ``wire`` stands for, in this shape and type; it may share its memory."""
+        """Return the values of ``wire`` in this shape and type; they may share its memory."""
 
 
 class Cast:
-    """Send values in ``sent_as``, or, where that is None, as they are."""
+    """Send values in data type ``sent_as``, or in their own if None."""
 
     def __init__(self, sent_as: torch.dtype | None = None) -> None:
         self._sent_as = sent_as
@@ -129,17 +129,16 @@ class Cast:
 
 
 class Int8:
-    """Send a code of 8 bits for each value, and a scale in fp32 for each channel.
+    """Quantize values to 8 bits, with an fp32 scale for each channel.
 
     A channel is an index of dimension 1 for images [sample, channel, height, width], and of the
-    last one for [sample, token, feature] and [sample, feature]. Its scale is its largest magnitude
-    divided by 127. Rounding is stochastic, so that the mean error is zero; the error of a value is
-    less than the scale. The numbers drawn depend on the key alone, so that any process on a device
-    of the same kind can repeat them.
+    last dimension for [sample, token, feature] and [sample, feature]. Its scale is its largest
+    magnitude over 127, and not below the smallest normal number of fp32. Rounding is stochastic,
+    with a mean error of zero; the error of a value is less than the scale. Random numbers depend on
+    the key alone, so that any process on a device of the same kind can repeat them.
 
-    A channel with a value that is not finite arrives as NaN throughout, so that fp16's loss scaling
-    sees the overflow. One whose largest magnitude is below 127 times the smallest normal number of
-    fp32 has that as its scale.
+    A channel with a non-finite value arrives as NaN throughout, so that fp16's loss scaling sees
+    the overflow.
     """
 
     def wire(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -189,11 +188,11 @@ class Int8:
 
 
 class TopK:
-    """Send the tenth of the values that is largest in magnitude, each with its index.
+    """Top-k sparsification: send the 10 % largest magnitudes, with their indices.
 
-    At least one value is sent, each in fp32 with an index of 32 bits; the others arrive as zeros.
-    Of values with equal magnitudes in fp32 those with the lowest indices are sent, on any device.
-    Values that are not finite count as the largest, so that fp16's loss scaling sees an overflow.
+    One value or more is sent, in fp32 with an index of 32 bits; dropped values arrive as zeros. Of
+    equal magnitudes in fp32 the lowest indices are sent, on any device. Non-finite values count as
+    the largest, so that fp16's loss scaling sees an overflow.
     """
 
     def wire(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -232,7 +231,7 @@ LINK_CODECS: Final[Mapping[str, LinkCodec]] = {
     "bf16": Cast(torch.bfloat16),
     "int8": Int8(),
     "topk": TopK(),
-}  #: by the value of the plan's field ``links``
+}  #: codecs by the plan's field ``links``
 
 
 def _channel_dim(shape: Sequence[int]) -> int:

@@ -27,21 +27,21 @@ class BatchLoss:
     def __init__(self, objective: Objective, plan: ParallelPlan, mesh: Mesh) -> None:
         self._objective, self._mesh = objective, mesh
         self._replicas, self._parts = plan.dp, plan.dp * plan.microbatches
-        self._alike: bool | None = None  # whether shapes determine the number of targets
-        self._targets: Tensor | int = 0  # of the global batch
+        self._fixed_count: bool | None = None  # whether shapes determine the number of targets
+        self._targets: Tensor | int = 0  # number in the global batch
         self._scale = 1.0
         self._seen: list[tuple[Tensor, float]] = []  # contributions, and the factor in each
 
     def begin_step(self, targets: Tensor, scale: float) -> None:
-        """Count the global batch's targets; ``targets`` [batch, ...] are those of this replica.
+        """Count the global batch's targets; ``targets`` [batch, ...] are this replica's.
 
         ``scale`` is the loss scale of the step.
         """
         self._scale = scale
-        if self._alike is None:
-            self._alike = self._follows_from_shape(targets)
+        if self._fixed_count is None:
+            self._fixed_count = self._follows_from_shape(targets)
         count = self._objective.count(targets)
-        if self._alike:
+        if self._fixed_count:
             self._targets = max(1, int(count) * self._replicas)
             return
         total = torch.as_tensor(count, device=self._mesh.device).clone()
@@ -82,9 +82,9 @@ class BatchLoss:
         return (total * self._parts / count if count else None), round(others)
 
     def _follows_from_shape(self, targets: Tensor) -> bool:
-        """Return whether the shape of ``targets`` alone determines how many there are.
+        """Return whether the shape of ``targets`` [batch, ...] alone determines their number.
 
-        All replicas then have the same number and need no all-reduce to count them.
+        All replicas then have the same number, without an all-reduce.
         """
         try:
             return isinstance(self._objective.count(targets.to("meta")), int)

@@ -32,7 +32,7 @@ __all__ = [
 
 # The mesh axes of each part of a plan's `order`, with their sizes. Ranks whose coordinates differ
 # on one axis only form a process group. The DeviceMesh has its axes in this order, whatever the
-# plan's: FSDP needs those of dp before that of tp.
+# plan's: FSDP needs the axes of dp before tp.
 _AXES: Final[Mapping[str, Mapping[str, Callable[[ParallelPlan], int]]]] = {
     "pp": {"pp": lambda plan: plan.pp},
     "dp": {
@@ -48,28 +48,28 @@ class Mesh:
     """A rank's device, coordinates and process groups; ``replicate`` and ``shard`` form dp."""
 
     device: torch.device
-    axes: DeviceMesh | None  #: those with more than one rank, and FSDP's; None with one rank
+    axes: DeviceMesh | None  #: axes with more than one rank, and FSDP's; None with one rank
     replica: int = 0  #: coordinate on dp
     pp_rank: int = 0  #: coordinate on the axis pp
     tp_rank: int = 0  #: coordinate on the axis tp
     groups: Mapping[str, dist.ProcessGroup] = field(default_factory=dict)
-    #: by axis, for those with more than one rank; DeviceMesh.get_group takes milliseconds
+    #: groups by axis, for axes with more than one rank; DeviceMesh.get_group takes milliseconds
 
     def group(self, axis: str) -> dist.ProcessGroup | None:
         """Return the process group along ``axis`` that contains this rank; None if it is alone."""
         return self.groups.get(axis)
 
     def replica_groups(self) -> list[dist.ProcessGroup]:
-        """Return the groups over which all replicas of this rank's tensors are reduced in turn."""
+        """Return the groups that together hold all replicas of this rank's tensors."""
         groups = (self.group(axis) for axis in ("replicate", "shard"))
         return [group for group in groups if group is not None]
 
     def link_group(self, sender: int, receiver: int) -> dist.ProcessGroup:
-        """Return the group of two ranks in which a program's messages go from stage to stage.
+        """Return the group of two ranks for a program's messages from stage to stage.
 
-        NCCL executes the operations of one group in the order in which a rank issues them, each
-        after the one before. A link posts a receive ahead, and whatever shared its group would wait
-        for a message that may itself wait: so every link has its own, and norms the pipeline's.
+        NCCL executes the operations of a group one after another, in issue order. A link posts a
+        receive ahead, so any other operation in its group could deadlock: every link has its own
+        group, and norms use the pipeline's.
         """
         return self.groups[_link(sender, receiver)]
 
@@ -77,7 +77,7 @@ class Mesh:
     def pp_group(self) -> dist.ProcessGroup | None:
         """Return the process group of this replica's pipeline stages; None without a pipeline.
 
-        Operations on it are in one order on all stages: norms, predictions, torch's own runtimes.
+        All stages issue its operations in one order: norms, predictions, torch's runtimes.
         """
         return self.group("pp")
 
@@ -122,7 +122,7 @@ def join_ranks(plan: ParallelPlan) -> Iterator[torch.device]:
     """Initialize the default process group with the device's backend, and destroy it at the end.
 
     Raises:
-        RuntimeError: if torchrun did not start exactly as many ranks as the plan needs.
+        RuntimeError: if torchrun started another number of ranks than the plan needs.
     """
     device, ranks = local_device(), int(os.environ.get("WORLD_SIZE", "1"))
     if ranks != plan.ranks:
@@ -141,20 +141,20 @@ def join_ranks(plan: ParallelPlan) -> Iterator[torch.device]:
 
 
 def wait_for_gloo(at_most_s: float = 1.0) -> None:
-    """Wait until the threads of gloo sleep, where Linux tells.
+    """Wait until gloo's threads sleep, on Linux.
 
-    After a collective they still let go of its tensors, for which they need Python's global lock.
-    To ask for it while Python ends aborts the process (pytorch/pytorch issue 190489).
+    After a collective they release its tensors under Python's global lock. Requesting the lock
+    while Python ends aborts the process (pytorch/pytorch issue 190489).
     """
     deadline_s, times_asleep = time.monotonic() + at_most_s, 0
     while times_asleep < 2 and time.monotonic() < deadline_s:  # once may be while it waits for us
         time.sleep(0.001)  # lets threads that wait for the lock have it
-        asleep = all(state == "S" for state in _states_of_threads("pt_gloo_runloop"))
+        asleep = all(state == "S" for state in _thread_states("pt_gloo_runloop"))
         times_asleep = times_asleep + 1 if asleep else 0
 
 
-def _states_of_threads(name: str) -> Iterator[str]:
-    """Yield the state of each thread of this process called ``name``, as in proc(5)."""
+def _thread_states(name: str) -> Iterator[str]:
+    """Yield the state, as in proc(5), of each thread of this process called ``name``."""
     for stat in Path("/proc/self/task").glob("*/stat"):
         with contextlib.suppress(OSError):  # a thread that has ended
             before, _, after = stat.read_text().rpartition(")")  # names may have parentheses
@@ -177,13 +177,13 @@ def uses_fsdp(plan: ParallelPlan) -> bool:
 def build_mesh(plan: ParallelPlan, device: torch.device, groups: Groups | None = None) -> Mesh:
     """Build the mesh of ``plan`` over the initialized ranks, nested in the plan's order.
 
-    A collective over all ranks, but where ``groups`` has all of its process groups already.
+    A collective over all ranks, unless ``groups`` has all of its process groups already.
     """
     if plan.ranks == 1:
         return Mesh(device, None)
     groups = groups or Groups()
     sizes, at, grid = _sizes(plan), coordinates(plan, own_rank()), _rank_grid(plan)
-    needed = {"shard"} if uses_fsdp(plan) else set()  # of whatever size, to slice the mesh by
+    needed = {"shard"} if uses_fsdp(plan) else set()  # also of size 1, to slice the mesh by
     kept = [axis for axis, size in sizes.items() if size > 1 or axis in needed]
     parts = {axis: grid.movedim(n, -1).flatten(0, -2).tolist() for n, axis in enumerate(sizes)}
     own = {axis: group for axis in kept if (group := groups.own(parts[axis])) is not None}
@@ -207,13 +207,13 @@ def _link(sender: int, receiver: int) -> str:
 def _link_groups(
     groups: Groups, pipelines: list[list[int]], own: int
 ) -> dict[str, dist.ProcessGroup]:
-    """Return the groups of the links of stage ``own``; ``pipelines`` are the ranks of each.
+    """Return the link groups of stage ``own``; ``pipelines`` are the ranks of each pipeline.
 
-    A collective: all ranks make all groups, in one order, those too that they are not in.
+    A collective: all ranks create all groups, in one order.
     """
     found = {}
     for backwards in (False, True):
-        for first in (0, 1):  # every second pair of stages, so that no rank is in two of them
+        for first in (0, 1):  # every second pair of stages, so that pairs are disjoint
             firsts = range(first, len(pipelines[0]) - 1, 2)
             pairs = [ranks[n : n + 2] for ranks in pipelines for n in firsts]
             group = groups.own(pairs, "back" if backwards else "forth") if pairs else None
@@ -225,19 +225,19 @@ def _link_groups(
 
 
 class Groups:
-    """Process groups, one for each way in which plans divide the ranks.
+    """Process groups, cached by partition of the ranks.
 
-    Each group of gloo has threads that wake up a hundred times a second for as long as it exists.
-    Groups are not destroyed: what DTensor caches refers to them.
+    The threads of a gloo group wake up a hundred times a second for as long as it exists. Groups
+    are not destroyed: DTensor's caches refer to them.
     """
 
     def __init__(self) -> None:
         self._made: dict[tuple[str, str], dist.ProcessGroup | None] = {}
 
     def own(self, parts: list[list[int]], purpose: str = "") -> dist.ProcessGroup | None:
-        """Return the group of this rank among ``parts``, ranks that form a group each, or None.
+        """Return this rank's group; ``parts`` are the ranks of each group. None if in no part.
 
-        A collective over all ranks, where there is none for the same parts and ``purpose``.
+        A collective over all ranks, unless parts and ``purpose`` are cached.
         """
         key = (str(sorted(parts)), purpose)
         if key not in self._made:

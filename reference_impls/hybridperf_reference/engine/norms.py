@@ -55,14 +55,14 @@ def zeros_like(tensor: Tensor) -> Tensor:
     return zeros
 
 
-_PLAIN = {Tensor, nn.Parameter}  # most tensors of most plans, several times a step
+_PLAIN = {Tensor, nn.Parameter}  # a fast path, for most tensors of most plans
 
 
 def tensor_norms(parts: Sequence[Tensor], like: Sequence[Tensor]) -> Tensor:
-    """Return the L2 norms [tensor] of whole tensors, of which ``parts`` [...] are the local shards.
+    """Return the L2 norms [tensor] of whole tensors from their local shards ``parts`` [...].
 
-    At least fp32. Each part is sharded as the tensor [...] in ``like`` at its index. There is one
-    all-reduce for each process group that any tensor is sharded over; all its ranks must call this.
+    In fp32 or wider. A part has the sharding of the tensor [...] in ``like`` at its index. One
+    all-reduce per process group that a tensor is sharded over; all its ranks must call this.
     """
     width = torch.promote_types(parts[0].dtype, torch.float32)
     squares = torch.stack(_foreach_norm(list(parts), 2, dtype=width)).square()

@@ -33,12 +33,11 @@ __all__ = ["AdamW", "Lamb", "Lars", "Sgd", "build_optimizer", "learning_rate"]
 
 
 def build_optimizer(module: nn.Module, config: Optimizer) -> torch.optim.Optimizer:
-    """Return the optimizer that ``config`` describes, over the parameters of ``module``.
+    """Return the optimizer of ``config`` for the parameters of ``module``.
 
-    SGD is that of Sutskever et al. (2013) with weight decay added to the gradient, AdamW that of
-    Loshchilov and Hutter (2019), LARS that of You et al. (2017) and LAMB that of You et al. (2020).
-    Parameters with one dimension or none are exempt from weight decay, and from the layer-wise
-    rates of LARS and LAMB.
+    SGD: Sutskever et al. (2013), with weight decay added to the gradient; AdamW: Loshchilov and
+    Hutter (2019); LARS: You et al. (2017); LAMB: You et al. (2020). Parameters with one dimension
+    or none are exempt from weight decay, and from the layer-wise rates of LARS and LAMB.
     """
     groups = _groups(module, config)
     if config.name == "lars":
@@ -240,7 +239,7 @@ class Lars(torch.optim.Optimizer):
         w = w - v                                 nesterov: w - (m v + lr rate (g + d w))
 
     Parameters with one dimension or none have rate 1; their parameter group sets their weight
-    decay. Parameters may be DTensors: norms are those of whole tensors.
+    decay. Parameters may be DTensors: norms are over whole tensors.
     """
 
     def __init__(
@@ -298,7 +297,7 @@ class Lamb(torch.optim.Optimizer):
         w = w - lr (|w| / |u|) u                  ratio 1 where |w| or |u| is 0
 
     Parameters with one dimension or none have ratio 1; their parameter group sets their weight
-    decay. Gradients are not clipped here. Parameters may be DTensors: norms are those of whole
+    decay. Gradients are not clipped here. Parameters may be DTensors: norms are over whole
     tensors.
     """
 

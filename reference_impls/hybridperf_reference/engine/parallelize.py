@@ -1,4 +1,4 @@
-"""Cut a chain into stages, and apply a plan's methods in the order in which they compose."""
+"""Partition a chain into stages, and apply a plan's methods in order of composition."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hybridperf_reference.engine.timing import StepTimer
 
 __all__ = [
-    "Part",
+    "RankStages",
     "apply_recompute",
     "build_data_parallel",
     "chain_units",
@@ -48,13 +48,13 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """The units of a chain that one rank holds, and the stages made of them."""
+class RankStages:
+    """The units and stages of one rank."""
 
     units: tuple[Unit, ...]
-    stage: Stage  #: all of ``units``; owner of parameters, buffers and names
+    stage: Stage  #: module of all ``units``; owner of parameters, buffers and names
     modules: tuple[nn.Module, ...]  #: the rank's stages, wrapped for training
-    edges: tuple[Tensor, ...]  #: a sample [...] before each stage and after the last
+    edges: tuple[Tensor, ...]  #: a sample's activations [...] before each stage and after the last
 
 
 def build_data_parallel(plan: ParallelPlan, mesh: Mesh, timer: StepTimer) -> DataParallel:
@@ -80,14 +80,13 @@ def parallelize(
     mesh: Mesh,
     replicas: DataParallel,
     streams: RngStreams,
-) -> Part:
-    """Build this rank's part of ``chain``, with one slice of units in ``cuts`` per stage.
+) -> RankStages:
+    """Build this rank's stages of ``chain``; ``cuts`` has a slice of units for each stage.
 
     Units are changed in place, in this order: tensor parallelism and BatchNorm mode change layers;
     precision, compilation and recomputation wrap ``forward``; the data-parallel strategy wraps
-    whole stages. Seeding for random numbers is inside recomputation, so that a repeated pass
-    repeats them, and counting of micro-batches outside. Units of other ranks are moved to the meta
-    device.
+    whole stages. Seeding is inside recomputation, which then repeats random numbers; counting of
+    micro-batches is outside. Units of other ranks are moved to the meta device.
     """
     held = [cuts[number] for number in plan.stages_of(mesh.pp_rank)]
     numbers = [number for cut in held for number in range(cut.start, cut.stop)]
@@ -135,10 +134,10 @@ def parallelize(
     for unit in chain.units:
         if unit.name not in names:
             unit.module.to("meta")  # its weights are on other ranks
-    return Part(units, Stage(units), modules, edges)
+    return RankStages(units, Stage(units), modules, edges)
 
 
-def finalize_gradients(part: Part, *, plan: ParallelPlan, mesh: Mesh) -> None:
+def finalize_gradients(part: RankStages, *, plan: ParallelPlan, mesh: Mesh) -> None:
     """Complete gradients within a replica, after the last backward pass of a step.
 
     Reduce partial sums over tp, and update the running statistics of deferred BatchNorm.
@@ -153,14 +152,14 @@ def finalize_gradients(part: Part, *, plan: ParallelPlan, mesh: Mesh) -> None:
         commit_statistics(part.stage)
 
 
-def chain_units(chain: Chain, probe: Probe) -> list[unit_tables.Unit]:
-    """Return what the units of ``chain`` cost, as far as cuts depend on it.
+def chain_units(chain: Chain, probe: Probe) -> list[unit_tables.UnitCounts]:
+    """Return the unit costs of ``chain`` that cuts depend on.
 
-    Stages begin only where activations are floating-point, since no gradient flows through others.
-    What units keep for the backward pass is not counted.
+    Stages begin only at floating-point activations, since gradients must flow. Saved activations
+    are not counted.
     """
     return [
-        unit_tables.Unit(
+        unit_tables.UnitCounts(
             unit.name,
             forward_flops=flops,
             parameter_groups=tuple(parameter_groups(unit)),
@@ -175,7 +174,7 @@ def chain_units(chain: Chain, probe: Probe) -> list[unit_tables.Unit]:
 
 
 def parameter_groups(unit: Unit) -> Iterator[unit_tables.Parameters]:
-    """Yield the parameters of ``unit``, those of one kind and equally many rows together."""
+    """Yield the parameters of ``unit``, grouped by kind and number of rows."""
     normalization = set(normalization_parameters(unit.module))
     groups: dict[tuple[unit_tables.ParameterKind, int], list[int]] = {}
     for name, parameter in unit.module.named_parameters():
@@ -189,11 +188,11 @@ def parameter_groups(unit: Unit) -> Iterator[unit_tables.Parameters]:
         yield unit_tables.Parameters(kind, rows, sum(elements), len(elements))
 
 
-def stage_slices(plan: ParallelPlan, units: Sequence[unit_tables.Unit]) -> list[slice]:
-    """Return the slice of ``units`` that each stage of ``plan`` has.
+def stage_slices(plan: ParallelPlan, units: Sequence[unit_tables.UnitCounts]) -> list[slice]:
+    """Return the slice of ``units`` of each stage of ``plan``.
 
     Raises:
-        UserError: exit status 2 if a stage would begin where it cannot.
+        UserError: exit status 2 if a stage would begin at an invalid boundary.
     """
     edges = (0, *stage_cuts(plan, units), len(units))
     return [slice(first, last) for first, last in pairwise(edges)]
@@ -212,10 +211,10 @@ def forward_flops(probe: Probe) -> list[int]:
 
 
 def apply_recompute(units: Sequence[Unit], *, every: int) -> None:
-    """Checkpoint every ``every``-th unit, keeping only its inputs for backward; 0 for none.
+    """Recompute the activations of every ``every``-th unit in backward; 0 for none.
 
-    Chen et al. 2016. The recomputation uses the buffers as they were before the first pass, and
-    leaves them unchanged.
+    Activation checkpointing (Chen et al. 2016). The recomputation uses the buffers from before the
+    first pass, and leaves them unchanged.
     """
     for unit in units[::every] if every else ():
         unit.module.forward = partial(

@@ -11,7 +11,7 @@ from torch.distributed import pipelining
 from torch.distributed.pipelining import PipelineStage
 
 from hybridperf.plan import SCHEDULES
-from hybridperf_reference.engine.data_parallel import unwrapped
+from hybridperf_reference.engine.data_parallel import unwrap
 from hybridperf_reference.engine.executor import StagePredictor
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hybridperf_reference.engine.data_parallel import DataParallel
     from hybridperf_reference.engine.loss import BatchLoss
     from hybridperf_reference.engine.mesh import Mesh
-    from hybridperf_reference.engine.parallelize import Part
+    from hybridperf_reference.engine.parallelize import RankStages
     from hybridperf_reference.engine.timing import StepTimer
 
 __all__ = ["Pipeline"]
@@ -38,7 +38,7 @@ class Pipeline:
 
     def __init__(
         self,
-        part: Part,
+        part: RankStages,
         loss: BatchLoss,
         plan: ParallelPlan,
         mesh: Mesh,
@@ -69,7 +69,7 @@ class Pipeline:
     ) -> None:
         """Compute the gradients of the mean loss over the micro-batches of a step.
 
-        The first stage reads ``inputs`` and the last ``targets``, both [batch, ...].
+        The first stage needs ``inputs`` and the last ``targets``, both [batch, ...].
         """
         arguments = (inputs,) if 0 in self._numbers else ()
         own = targets if self._last in self._numbers else None
@@ -92,7 +92,7 @@ class Pipeline:
         # The runtime sends gradients only for tensors that require them; else the receiver hangs.
         before.requires_grad_(number > 0)
         after.requires_grad_(number < self._last)
-        unwrapped(module).register_forward_hook(_carry_gradients)
+        unwrap(module).register_forward_hook(_carry_gradients)
         stage = _TimedStage(
             module,
             number,
@@ -109,9 +109,8 @@ class Pipeline:
 def _carry_gradients(_: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> Tensor:
     """Make ``outputs`` require gradients, even if no earlier stage is trained.
 
-    The pipeline runtime detaches outputs in place, which is not allowed on views, so those are
-    cloned. So are inputs that are returned, also by the last stage, whose inputs torch 2.11 would
-    detach.
+    The pipeline runtime detaches outputs in place, which views do not allow, so views are cloned.
+    So are inputs that are returned, also by the last stage, whose inputs torch 2.11 would detach.
     """
     if not torch.is_grad_enabled():
         return outputs
@@ -121,9 +120,9 @@ def _carry_gradients(_: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> Te
 
 
 class _IdleTimer:
-    """Time the passes of a step's stages, and as waiting what lies between them.
+    """Time the passes of a step's stages, and the waiting between them.
 
-    The runtime of torch does nothing else than wait for other stages between two passes.
+    Between two passes, torch's runtime only waits for other stages.
     """
 
     def __init__(self, timer: StepTimer) -> None:
@@ -131,19 +130,19 @@ class _IdleTimer:
         self._since: Any = None
 
     def begin(self, step: int) -> None:
-        """Begin to wait for the first pass of ``step``."""
+        """Start to wait for the first pass of ``step``."""
         self._step, self._since = step, self._timer.mark()
 
     @contextlib.contextmanager
     def one_pass(self, kind: str, microbatch: int, stage: int) -> Iterator[None]:
-        """Time the body as a pass, and what was before it as waiting."""
+        """Time the body as a pass, and the time before it as waiting."""
         self.end()
         with self._timer.action(kind, self._step, microbatch, stage=stage):
             yield
         self._since = self._timer.mark()
 
     def end(self) -> None:
-        """End to wait: a pass or the end of the step follows."""
+        """Stop waiting: a pass or the end of the step follows."""
         self._timer.add("waiting", self._since, self._timer.mark())
 
 

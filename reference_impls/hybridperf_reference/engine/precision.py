@@ -35,7 +35,7 @@ DTYPES = {
     "fp16": torch.float16,
 }
 
-# Not their subclasses, which may use weights in fp32.
+# Exact types: subclasses may use weights in fp32.
 _COMPUTED_NARROW = {nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d}
 _NORMALIZATIONS = nn.LayerNorm, nn.RMSNorm, nn.GroupNorm
 
@@ -44,8 +44,8 @@ def set_float32_math(*, tf32: bool) -> dict[str, object]:
     """Enable or disable TF32 for fp32 matrix products and convolutions; return the settings.
 
     torch's default for convolutions is TF32. cuDNN's autotuning is disabled, so that every run of a
-    plan uses the same kernels. On accelerators some of these, of convolutions, attention and
-    pooling, add in another order in every run; only on processors do runs agree to the bit.
+    plan uses the same kernels. On accelerators some kernels of convolution, attention and pooling
+    add in a random order; only on processors are runs bitwise equal.
     """
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32
@@ -70,9 +70,9 @@ def apply_precision(units: Sequence[Unit], *, dtype: torch.dtype, device: torch.
 
 
 def is_computed_narrow(module: nn.Module) -> bool:
-    """Return whether autocast computes all layers of ``module`` but normalization in bf16 or fp16.
+    """Return whether autocast computes all layers except normalization in bf16 or fp16.
 
-    Other parameters, such as those of embeddings, are used in fp32.
+    Autocast uses all other parameters, such as embeddings, in fp32.
     """
     return all(
         type(part) in _COMPUTED_NARROW or isinstance(part, _NORMALIZATIONS) or is_batch_norm(part)

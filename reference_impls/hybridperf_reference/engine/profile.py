@@ -1,4 +1,4 @@
-"""Time the units of a model in whole training steps, and what ranks send each other."""
+"""Time the units of a model in whole training steps, and messages and collectives of ranks."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 __all__ = [
     "Marks",
     "UnitProfiler",
-    "mean_of_ranks",
+    "max_over_ranks",
+    "mean_over_ranks",
     "measure_averaging_work",
     "measure_transfers",
     "median_of_means",
-    "most_of_ranks",
 ]
 
 _WARM_UP_STEPS: Final = 3
 _FEWEST_STEPS: Final = 3  # steps measured
 _GROUP_STEPS: Final = 5  # steps of a mean
-_UPDATES: Final = 7  # of each unit's parameters alone, to divide the whole update's time
+_UPDATES: Final = 7  # updates of each unit alone, which divide the time of the whole update
 
 
 @dataclass(slots=True)
@@ -68,13 +68,12 @@ class Marks:
 class UnitProfiler:
     """Times the units of ``chain`` in training steps of one rank without parallelism.
 
-    A unit that runs alone finds its weights and inputs in other caches than in training: the sum of
-    such times differs from a step's by up to 40 %. Here the step is the engine's own and unbroken.
-    Marks are taken as each unit's forward pass ends and as each boundary's gradient arrives, so the
-    times between them tile the step.
+    Units timed alone have other cache contents than in training: their sum differs from a step by
+    up to 40 %. Here the engine trains unbroken steps, with a mark at the end of each unit's forward
+    pass and at the arrival of each boundary's gradient; the times between marks tile the step.
 
-    ``precision`` is that of a plan. ``clock`` gives seconds on the CPU; on an accelerator device
-    events are recorded. Weights stay as they are: steps have the learning rate 0.
+    ``precision`` is a plan's. ``clock`` gives seconds on the CPU; on accelerators, device events
+    are recorded. Weights do not change: the learning rate is 0.
     """
 
     def __init__(
@@ -119,11 +118,10 @@ class UnitProfiler:
     ) -> list[UnitTimes]:
         """Return the median times of ``steps`` marked steps of each of ``microbatches`` samples.
 
-        As many steps without marks, in turn with them, say how long a step is.
-        They follow each other as in training, with what one leaves in the caches for the next. If
-        they take more than ``most_s`` seconds they are fewer, three at least. ``meet`` waits for
-        the other ranks and returns the most of what each gives it: the seconds so far, so that all
-        measure as many, and those of each whole step, which lasts until the slowest rank ends it.
+        They alternate with as many unmarked steps, which give the step time, and follow one another
+        as in training, with warm caches. After ``most_s`` seconds the measurement ends, with three
+        steps or more. ``meet`` returns the maximum over ranks: of the elapsed seconds, for equal
+        numbers of steps, and of each step's seconds, since the slowest rank ends a step.
         """
         return [self._measure(size, steps=steps, most_s=most_s, meet=meet) for size in microbatches]
 
@@ -150,7 +148,7 @@ class UnitProfiler:
         return self.times(microbatch, marked, median_of_means(whole_s))
 
     def step(self, microbatch: int, *, marked: bool = True) -> Marks:
-        """Train one step of ``microbatch`` samples as the engine does; with marks if ``marked``."""
+        """Train one step of ``microbatch`` samples with the engine; with marks if ``marked``."""
         inputs, targets = self._example(microbatch)
         marks = Marks()
         with self._marking(marks) if marked else contextlib.nullcontext():
@@ -164,7 +162,7 @@ class UnitProfiler:
         return marks
 
     def seconds(self, marks: Marks) -> float:
-        """Return the seconds of the whole step that left ``marks``."""
+        """Return the seconds of the whole step with ``marks``."""
         _synchronize(self._mesh.device)
         return self._timer.seconds(marks.begin, marks.end)
 
@@ -177,9 +175,9 @@ class UnitProfiler:
 
     @contextlib.contextmanager
     def _marking(self, marks: Marks) -> Iterator[None]:
-        """Have the passes of the body leave ``marks``.
+        """Record ``marks`` in the passes of the body.
 
-        What a unit's ``forward`` is replaced by costs less than a module's hook.
+        Replacing a unit's ``forward`` costs less than a module's hook.
         """
 
         def marked(forward: Callable[[Tensor], Tensor], number: int, inputs: Tensor) -> Tensor:
@@ -200,10 +198,10 @@ class UnitProfiler:
     def times(
         self, microbatch: int, marked: Sequence[Marks], whole_s: float | None = None
     ) -> UnitTimes:
-        """Return the medians over steps of the times between marks, in all as long as a step.
+        """Return the medians over steps of the times between marks, scaled to the step time.
 
-        They are scaled to ``whole_s``, the seconds of a step without marks, which take time
-        themselves; if it is None, to the median of the marked steps.
+        The step time is ``whole_s``, the seconds of an unmarked step, since marks take time; if
+        None, the median of the marked steps.
         """
         units = range(len(self._chain.units))
         between = self._timer.seconds
@@ -261,17 +259,17 @@ class UnitProfiler:
 
 
 def median_of_means(seconds: Sequence[float]) -> float:
-    """Return the median of the means of every few of ``seconds``.
+    """Return the median of the means of groups of ``seconds``.
 
-    Unlike their median it has what steps take longer now and then, and unlike their mean it leaves
-    out what happens once.
+    Unlike the median it includes recurring delays, and unlike the mean it excludes single
+    outliers.
     """
     starts = range(0, max(1, len(seconds) - _GROUP_STEPS + 1), _GROUP_STEPS)
     return statistics.median(statistics.mean(seconds[at : at + _GROUP_STEPS]) for at in starts)
 
 
-def most_of_ranks(seconds: float, device: torch.device) -> float:
-    """Wait for the other ranks, if there are any, and return the most ``seconds`` of all."""
+def max_over_ranks(seconds: float, device: torch.device) -> float:
+    """Return the maximum ``seconds`` over all ranks; a collective."""
     if not dist.is_initialized():
         return seconds
     most_s = torch.tensor(seconds, dtype=torch.float32, device=device)
@@ -279,7 +277,7 @@ def most_of_ranks(seconds: float, device: torch.device) -> float:
     return most_s.item()
 
 
-def mean_of_ranks(times: UnitTimes, device: torch.device) -> UnitTimes:
+def mean_over_ranks(times: UnitTimes, device: torch.device) -> UnitTimes:
     """Return the mean of the ``times`` of all ranks."""
     if not dist.is_initialized():
         return times
@@ -292,15 +290,15 @@ def mean_of_ranks(times: UnitTimes, device: torch.device) -> UnitTimes:
     return UnitTimes(times.microbatch, forward, backward, loss_s, update)
 
 
-_CPU_SIZES: Final = 7  # of messages, from 1 KiB to 4 MiB
-_ACCELERATOR_SIZES: Final = 10  # to 256 MiB: smaller ones do not fill such links
+_CPU_SIZES: Final = 7  # number of message sizes, from 1 KiB to 4 MiB
+_ACCELERATOR_SIZES: Final = 10  # to 256 MiB: smaller messages do not fill such links
 _TIMES: Final = 15
 _WARM_UP: Final = 3
 _TURNS: Final = 7  # processes slow down and recover
-_FEW: Final = 5  # times in a turn
-_COMPUTED_S: Final = 0.02  # so long at least is computed beside an all-reduce
-_TRIED_ELEMENTS: Final = 2**18  # of an all-reduce that says how many take as long
-_MOST_TIMES: Final = 64  # as many elements
+_FEW: Final = 5  # measurements in a turn
+_COMPUTED_S: Final = 0.02  # shortest computation that overlaps an all-reduce
+_TRIED_ELEMENTS: Final = 2**18  # elements of the all-reduce that calibrates the overlapped one
+_MOST_TIMES: Final = 64  # largest overlapped all-reduce, over the calibration
 _ELEMENT_BYTES: Final = 4
 _KEY: Final = LinkKey(0, 0, 0, 0, gradient=False)  # uncompressed messages do not depend on it
 
@@ -309,7 +307,7 @@ def measure_transfers(device: torch.device) -> list[Transfer]:
     """Time messages between pairs of ranks, and collectives of groups of each size.
 
     A collective over all ranks. Groups are of consecutive ranks; all groups of a size communicate
-    at the same time, as those of a plan do. Times are means over ranks, of each one's median.
+    at the same time, as in a plan. Times are means over ranks of the ranks' medians.
     """
     world = dist.get_world_size()
     powers = range(_CPU_SIZES if device.type == "cpu" else _ACCELERATOR_SIZES)
@@ -327,12 +325,12 @@ def measure_transfers(device: torch.device) -> list[Transfer]:
         if ranks == 2:
             back, _ = dist.new_subgroups(ranks)
             assert isinstance(back, dist.ProcessGroup), "as above"
-            kinds["send"] = partial(_there_and_back, group, back, device)
+            kinds["send"] = partial(_ping_pong, group, back, device)
         for kind, of_size in kinds.items():
             trips = 2 if kind == "send" else 1
             times = []
             for size in (1024 * 4**power for power in powers):
-                # A collective of parts has equal ones.
+                # Collectives need parts of equal size.
                 elements = size // _ELEMENT_BYTES // ranks * ranks
                 seconds = _mean(_seconds(of_size(elements), device), device)
                 times.append((elements * _ELEMENT_BYTES, seconds / trips))
@@ -341,14 +339,12 @@ def measure_transfers(device: torch.device) -> list[Transfer]:
 
 
 def measure_averaging_work(device: torch.device, compute: Callable[[], object]) -> float:
-    """Return for which share of the seconds of an all-reduce it keeps its ranks from computing.
+    """Return the share of an all-reduce's seconds that it takes from its ranks' computation.
 
-    A collective. With c, a and b the seconds of computing, of an all-reduce of all ranks that takes
-    half as long, and of both at once, that is (b - c) / a: sending and receiving take a processor,
-    which on the CPU is one that computes where ranks compute on all of them. It is more than 1
-    where both at once take longer than one after the other, since they share caches. Beside
-    computing an all-reduce takes longer than alone: of one that alone takes as long as c, some is
-    left when its ranks have computed, and that did not keep them from it.
+    A collective. With c, a and b the seconds of computation, of an all-reduce of all ranks that
+    takes half as long, and of both overlapped: (b - c) / a. On the CPU, sending and receiving use
+    the cores that compute. The share exceeds 1 where overlap is slower than sequence, because of
+    shared caches. The all-reduce takes half of c, so that it ends before the computation.
     """
     group = dist.group.WORLD
     assert group is not None, "ranks have joined"
@@ -401,16 +397,16 @@ def _mean(value: float, device: torch.device) -> float:
     return total.item() / dist.get_world_size()
 
 
-def _there_and_back(
+def _ping_pong(
     forth: dist.ProcessGroup, back: dist.ProcessGroup, device: torch.device, elements: int
 ) -> Callable[[], None]:
-    """Return what sends a message from the first rank of a pair to the second, and one back."""
+    """Return a function that sends a message from rank 0 of a pair to rank 1, and one back."""
     own = dist.get_rank(forth)
     values = torch.zeros(elements, device=device)
 
     def link(group: dist.ProcessGroup) -> Link:
         codec = LINK_CODECS["none"]
-        return Link(group, (elements,), values.dtype, device, codec=codec, most_sends=1)
+        return Link(group, (elements,), values.dtype, device, codec=codec, max_pending_sends=1)
 
     away, home = (link(forth), link(back)) if own == 0 else (link(back), link(forth))
 

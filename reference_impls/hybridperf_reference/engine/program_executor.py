@@ -1,4 +1,4 @@
-"""Execute the program of a block: delayed, grouped and asynchronous pipelines, on this rank."""
+"""Execute the program of a block on this rank: delayed and compressed plans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import (
     _foreach_copy_,  # one kernel for many tensors has no public name
 )
 
-from hybridperf.plan.program import most_sends, rank_program
+from hybridperf.plan.program import max_pending_sends, rank_program
 from hybridperf.plan.schedules import Action, ActionKind
 from hybridperf_reference.engine.batchnorm import commit_statistics
 from hybridperf_reference.engine.executor import StagePredictor
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hybridperf.plan import ParallelPlan
     from hybridperf_reference.engine.loss import BatchLoss
     from hybridperf_reference.engine.mesh import Mesh
-    from hybridperf_reference.engine.parallelize import Part
+    from hybridperf_reference.engine.parallelize import RankStages
     from hybridperf_reference.engine.rng import RngStreams
     from hybridperf_reference.engine.timing import StepTimer
     from hybridperf_reference.engine.update import Update
@@ -45,13 +45,13 @@ class _InFlight(NamedTuple):
 class ProgramExecutor:
     """Execute the program of this rank's stage, block by block.
 
-    The program says what to do and with which version of the weights; see `rank_program`. Passes
-    of several steps may be in flight, and gradients of earlier steps under way between replicas.
+    `rank_program` gives the actions, with the version of the weights of each. Passes of several
+    steps may be in flight, as may all-reduces of earlier steps.
     """
 
     def __init__(
         self,
-        part: Part,
+        part: RankStages,
         loss: BatchLoss,
         plan: ParallelPlan,
         mesh: Mesh,
@@ -75,9 +75,11 @@ class ProgramExecutor:
         self._is_first, self._is_last = mesh.pp_rank == 0, mesh.pp_rank == plan.pp - 1
         size = replica_batch // plan.microbatches
         self._links = self._build_links(size)
-        self._own = f"stage.{mesh.pp_rank}.replica.{mesh.replica}"  # names what no other rank has
+        self._own = (
+            f"stage.{mesh.pp_rank}.replica.{mesh.replica}"  # prefix of state that no other rank has
+        )
         self._factors: dict[int, float] = {}  # loss scale, by version
-        self._step_factors: dict[int, float] = {}  # by step whose gradients are not applied yet
+        self._step_factors: dict[int, float] = {}  # loss scale, by step with pending gradients
         self._in_flight: dict[tuple[int, int], _InFlight] = {}
         self._received: dict[ActionKind, Tensor] = {}
         self._outgoing: dict[ActionKind, Tensor] = {}
@@ -105,11 +107,10 @@ class ProgramExecutor:
         self._counted = self._bytes()
 
     def state(self) -> tuple[dict[str, Tensor], dict[int, float]]:
-        """Return what a checkpoint needs besides weights: tensors by name, and loss scales.
+        """Return state of a checkpoint besides weights: tensors by name, and loss scales.
 
-        Those are the versions older than the newest that later steps compute with, and their scales
-        by version; and what this replica has not sent yet of gradients that are compressed. Between
-        blocks no update is pending.
+        Tensors are the older versions that later steps need, and this replica's residues of
+        compression; scales are by version. Between blocks no update is pending.
         """
         older = self.versions.alive()[:-1]
         tensors = {
@@ -123,7 +124,7 @@ class ProgramExecutor:
         return tensors, {version: self._factors[version] for version in older}
 
     def expected_state(self, step: int) -> dict[str, Tensor]:
-        """Return tensors to load what `state` returns before ``step`` into."""
+        """Return tensors in the shapes of `state` before ``step``, to load into."""
         own = {f"{self._own}.{name}": v.clone() for name, v in self._reducer.state().items()}
         return own | {
             _version_name(version, name): torch.empty_like(parameter.data)
@@ -134,9 +135,9 @@ class ProgramExecutor:
     def resume(
         self, step: int, state: Mapping[str, Tensor], factors: Mapping[int, float]
     ) -> list[int]:
-        """Go on at ``step`` with what `state` returned, and return the older versions restored.
+        """Resume at ``step`` from `state`, and return the older versions restored.
 
-        The first steps after a checkpoint with fewer versions compute with the oldest there is.
+        The first steps after a checkpoint with fewer versions compute with the oldest version.
         """
         start = f"{self._own}."
         kept = {n.removeprefix(start): v for n, v in state.items() if n.startswith(start)}
@@ -171,16 +172,16 @@ class ProgramExecutor:
         self.versions.uninstall()
 
     def bytes_sent(self) -> dict[str, int]:
-        """Return the bytes that this rank has sent since the last call, and would have in full."""
+        """Return the bytes sent by this rank since the last call, and their uncompressed size."""
         before, self._counted = self._counted, self._bytes()
         return {name: count - before[name] for name, count in self._counted.items()}
 
     def predict(self, inputs: Tensor | None, samples: int) -> Tensor | None:
-        """Return the newest weights' outputs on the last stage's rank, as `Executor.predict`."""
+        """Return outputs [batch, ...] of the newest weights, as `Executor.predict`."""
         return self._predictor.predict(inputs, samples)
 
     def _build_links(self, size: int) -> dict[ActionKind, Link]:
-        """Return this stage's links by the action that uses them, for ``size`` samples each."""
+        """Return this stage's links by action, for micro-batches of ``size`` samples."""
         plan, mesh, stage = self._plan, self._mesh, self._mesh.pp_rank
         edges, own = self._part.edges, slice(stage, stage + 2)
         before, after = ((size, *edge.shape) for edge in edges[own])
@@ -199,13 +200,13 @@ class ProgramExecutor:
                 *end,
                 mesh.device,
                 codec=LINK_CODECS[plan.links],
-                most_sends=most_sends(plan.pp),
+                max_pending_sends=max_pending_sends(plan.pp),
             )
             for kind, end in ends.items()
         }
 
     def _bytes(self) -> dict[str, int]:
-        """Return the bytes that this rank has sent so far, and would have sent uncompressed."""
+        """Return all bytes sent by this rank, and their uncompressed size."""
         links = self._links.values()
         return {
             "gradient_bytes": self._reducer.sent_bytes,
@@ -248,7 +249,7 @@ class ProgramExecutor:
         self._in_flight[step, number] = _InFlight(inputs, outputs)
 
     def _begin_step(self, step: int, version: int) -> None:
-        """Read the batch of ``step``, whose first forward pass is about to begin."""
+        """Read the batch of ``step`` before its first forward pass."""
         inputs, targets = next(self._batches)
         count = self._plan.microbatches
         self._streams.begin_step(step)
@@ -279,7 +280,7 @@ class ProgramExecutor:
             self._outgoing[ActionKind.SEND_GRADIENT] = sent.contiguous()
 
     def _apply(self, action: Action) -> None:
-        """Wait for the averaged gradients of a step, and apply them as of that step."""
+        """Wait for the averaged gradients of a step, and apply them."""
         with self._timer.part("compute"), self._timer.part("exposed_communication"):
             averages = self._reducer.take(action.step)
         with self._timer.action(
@@ -306,14 +307,14 @@ def _version_name(version: int, parameter: str) -> str:
 
 
 class WeightVersions:
-    """The versions of the trainable parameters of ``stage`` that passes may still compute with.
+    """The versions of the trainable parameters of ``stage`` that pending passes need.
 
     A version is published without a copy: its tensors share the storage of the parameters. The next
-    update has to write elsewhere only while the version is needed, so with staleness d there are
+    update writes to other storage only while the version is needed, so with staleness d there are
     at most d + 1 copies of the weights. Buffers have no versions.
 
-    ``on_gradient``, if any, is called with a parameter's index when a backward pass has accumulated
-    the gradient of one of its versions.
+    ``on_gradient`` is called with a parameter's index when a backward pass has accumulated the
+    gradient of one of its versions.
     """
 
     def __init__(self, stage: nn.Module, on_gradient: Callable[[int], None] | None) -> None:
@@ -327,8 +328,8 @@ class WeightVersions:
             if id(parameter) in numbers
         ]
         self._on_gradient = on_gradient
-        # Each copy of the weights is a list of leaves of the graph, whose storage the parameters
-        # have in turn; a leaf has a version counter of its own.
+        # A copy of the weights is a list of leaves of the graph; the parameters share the storage
+        # of one copy at a time. A leaf has its own version counter.
         self._alive: dict[int, list[Tensor]] = {}
         self._unused: list[list[Tensor]] = []  # of retired versions
         self._newest, self._current = 0, list[Tensor]()  # the version and its copy
@@ -339,7 +340,7 @@ class WeightVersions:
         return sorted(self._alive)
 
     def weights(self, version: int) -> list[Tensor]:
-        """Return the weights [...] of ``version``, which gradients accumulate in, by parameter."""
+        """Return the weights [...] of ``version`` by parameter; gradients accumulate in them."""
         return self._alive[version]
 
     def publish(self, version: int) -> None:
@@ -348,7 +349,7 @@ class WeightVersions:
         self._alive[version] = self._current
 
     def restore(self, newest: int, older: Mapping[int, Mapping[str, Tensor]]) -> None:
-        """Discard all versions; publish the parameters as ``newest``, and the ``older`` by name."""
+        """Discard all versions; publish the parameters as ``newest``, and ``older`` by name."""
         self._alive.clear()
         self._unused.clear()
         for version, weights in older.items():
@@ -377,11 +378,11 @@ class WeightVersions:
             parameter.data = fresh
 
     def install(self, version: int) -> None:
-        """Make the modules compute with ``version`` until another is installed."""
+        """Make the modules compute with ``version`` until the next call."""
         self._install(self._alive[version])
 
     def uninstall(self) -> None:
-        """Make the modules compute with their own parameters, which have the newest values."""
+        """Make the modules compute with their parameters, the newest values."""
         self._install(self.parameters)
 
     def _install(self, weights: list[Tensor] | tuple[nn.Parameter, ...]) -> None:

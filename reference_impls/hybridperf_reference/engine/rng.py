@@ -35,7 +35,7 @@ _Pass = tuple[int, int, int]  # step, micro-batch in the global batch, unit
 class RngStreams:
     """The random number streams of this rank's units in training.
 
-    Ranks of one tp group draw the same numbers for replicated activations, and different ones for
+    Ranks of one tp group draw equal numbers for replicated activations, and different numbers for
     activations split between them: features from a column-parallel to the next row-parallel layer,
     and tokens under ``sp``.
     """
@@ -72,7 +72,7 @@ class RngStreams:
             module.forward = partial(self._call_numbered, module, module.forward, number)
 
     def enter(self, *, split: bool) -> None:
-        """Switch to a stream of this rank's own if activations are ``split``, else a shared one."""
+        """Switch to this rank's stream if activations are ``split``, else to the shared stream."""
         if split != self._split:
             self._regions += 1
             self._seed_generators(split=split)
@@ -109,11 +109,11 @@ class RngStreams:
 def draws_random_numbers(name: str, trial: nn.Module, inputs: Tensor) -> bool:
     """Return whether training passes of unit ``name`` may draw from torch's generators.
 
-    ``trial`` is a copy of the unit, and a pass of ``inputs`` [batch, ...] tells. The result is True
-    too if that fails, or does not use all parameters: other inputs may go another way.
+    A copy ``trial`` of the unit computes ``inputs`` [batch, ...]. Also True if the pass fails or
+    leaves parameters unused: other inputs may take another path.
 
     Raises:
-        UserError: as `trial_pass`.
+        UserError: from `trial_pass`.
     """
     small = inputs.device.type == "cpu"
     draws: Any = contextlib.nullcontext() if small else _Draws()

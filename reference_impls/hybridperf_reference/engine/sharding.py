@@ -58,7 +58,7 @@ class Sharded(DataParallel):
         axes, plan = self._mesh.axes, self._plan
         assert axes is not None
         offloads = plan.offload == "cpu"
-        # Replicated parameters stay on the device, and offloaded ones are updated together.
+        # Replicated parameters stay on the device; all offloaded parameters are updated together.
         narrows = plan.precision in {"bf16", "fp16"} and not offloads
         narrow = [unit for unit in units if narrows and is_computed_narrow(unit.module)]
         reduced = torch.bfloat16 if plan.gradients == "bf16" else None
@@ -85,7 +85,7 @@ class Sharded(DataParallel):
         for unit in units:
             # FSDP2 requires contiguous parameters; inputs of convolutions stay channels-last.
             module = unit.module.to(memory_format=torch.contiguous_format)
-            reach_all_parameters(module)  # FSDP2 reduces the gradients that there are
+            reach_all_parameters(module)  # FSDP2 reduces existing gradients only
             shard(module, mp_policy=narrowed if unit in narrow else plain)
         shard(stage, mp_policy=plain)
         return stage
@@ -105,7 +105,9 @@ class Sharded(DataParallel):
 
     def after_backward(self) -> None:
         """Average the gradients of replicated parameters over replicas."""
-        own = [p.grad for p in self._replicated if p.grad is not None]  # not of frozen ones
+        own = [
+            p.grad for p in self._replicated if p.grad is not None
+        ]  # frozen parameters have none
         self._average(own, torch.bfloat16 if self._plan.gradients == "bf16" else None)
 
     def after_change(self) -> None:

@@ -15,7 +15,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from hybridperf_reference.engine.gradients import flattened
+from hybridperf_reference.engine.gradients import flatten
 from hybridperf_reference.engine.norms import is_dtensor, local_parts
 
 if TYPE_CHECKING:
@@ -70,11 +70,10 @@ def apply_tensor_parallelism(
 
 
 def enter_split_regions(unit: Unit, streams: RngStreams, *, tokens: bool) -> None:
-    """Switch random number streams where activations of ``unit`` become split, and where whole.
+    """Switch random number streams at the boundaries of split regions of ``unit``.
 
     A region extends from each column-parallel to the next row-parallel layer. If ``tokens`` are
-    split, the rest of the unit is one too, except from their all-gather to the column-parallel
-    layers.
+    split, so is the rest of the unit, except from their all-gather to the column-parallel layers.
     """
 
     def whole(*_: object) -> None:
@@ -95,7 +94,7 @@ def enter_split_regions(unit: Unit, streams: RngStreams, *, tokens: bool) -> Non
 def _split(unit: Unit, axis: DeviceMesh, tokens: int | None) -> None:
     """Split the linear layers of ``unit`` over ``axis``.
 
-    Its inputs are split over ``tokens``, or replicated if that is None.
+    Inputs are split over ``tokens``, or replicated if None.
     """
     if not unit.split:
         return
@@ -122,7 +121,7 @@ def _split(unit: Unit, axis: DeviceMesh, tokens: int | None) -> None:
 
 
 def _contiguous_inputs(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-    """Make inputs contiguous, as the strides of a DTensor state."""
+    """Make inputs [...] contiguous, to match the strides of a DTensor."""
     return (inputs[0].contiguous(),)
 
 
@@ -133,10 +132,10 @@ def _contiguous_gradients(_module: nn.Module, _inputs: object, outputs: Tensor) 
 
 
 class _Redistribute:
-    """Redistribute a plain tensor over ``axis`` from one placement to another, differentiably.
+    """Redistribute a plain tensor [...] over ``axis`` between two placements, with autograd.
 
-    For tensors split over ``tokens`` [batch, token, ...], their number need not be divisible: the
-    last shards are smaller.
+    ``tokens`` is the number of tokens of split tensors [batch, token, ...], and need not be
+    divisible: the last shards are smaller.
     """
 
     def __init__(
@@ -207,7 +206,7 @@ def sum_token_gradients(units: Sequence[Unit], *, mesh: Mesh) -> None:
     if not parts:
         return
     # Gradients may be offloaded to the CPU; the group reduces on the device.
-    with flattened(parts, device=mesh.device) as flat:
+    with flatten(parts, device=mesh.device) as flat:
         dist.all_reduce(flat, group=mesh.group("tp"))
 
 

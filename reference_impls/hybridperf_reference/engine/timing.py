@@ -25,22 +25,22 @@ __all__ = [
     "RecordedAction",
     "StepTimer",
     "gather_timeline",
-    "recorded_steps",
     "time_breakdown",
+    "timeline_steps",
 ]
 
 Item = TypeVar("Item")
-_PAIRS: Final = 5  # of readings of two clocks, of which the closest is taken
+_PAIRS: Final = 5  # readings of two clocks; the closest pair is used
 
 PARTS = ("input", "read", "prepare", "waiting", "compute", "exposed_communication", "optimizer")
-#: what is recorded of a step, by the name of its kind
+#: kinds of recorded actions
 ACTIONS = ("forward", "backward", "backward of inputs", "backward of weights", "update")
 
 
 class RecordedAction(NamedTuple):
-    """When this rank did one action of a step, in seconds of the machine's clock."""
+    """Start and end of one action of this rank, in seconds of the machine's clock."""
 
-    kind: str  #: of `ACTIONS`
+    kind: str  #: one of `ACTIONS`
     step: int
     stage: int
     microbatch: int
@@ -60,20 +60,20 @@ class StepTimer:
         self._device, self._clock = device, clock
         self._spans: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
         self._counted_s: dict[str, float] = defaultdict(float)
-        self._recorded_steps = range(0)
+        self._timeline_steps = range(0)
         self._recorded: list[tuple[str, int, int, int, Any, Any]] = []
 
     def record(self, steps: range) -> None:
-        """Record the actions of ``steps`` instead of those so far."""
-        self._recorded_steps = steps
+        """Record the actions of ``steps``, and discard earlier records."""
+        self._timeline_steps = steps
         self._recorded.clear()
         if self._device.type != "cpu":
             torch.accelerator.synchronize(self._device)
         pairs = []
         for _ in range(_PAIRS):
-            before_s, mark = time.time(), self.mark()  # ranks have no other clock in common
+            before_s, mark = time.time(), self.mark()  # the only clock that ranks share
             pairs.append((time.time() - before_s, before_s, mark))
-        # A rank that loses its processor between the two would put all its actions elsewhere.
+        # Preemption between the two readings would shift all actions.
         _, self._origin_s, self._origin = min(pairs, key=lambda pair: pair[0])
 
     @contextmanager
@@ -87,12 +87,12 @@ class StepTimer:
     def action(
         self, kind: str, step: int, microbatch: int, *, stage: int = 0, part: str = "compute"
     ) -> Iterator[None]:
-        """Time the body as ``part``, and record it as an action of ``step`` if that is recorded."""
+        """Time the body as ``part``, and record it as an action if ``step`` is recorded."""
         start = self.mark()
         yield
         stop = self.mark()
         self.add(part, start, stop)
-        if step in self._recorded_steps:
+        if step in self._timeline_steps:
             self._recorded.append((kind, step, stage, microbatch, start, stop))
 
     def each(self, name: str, items: Iterator[Item]) -> Iterator[Item]:
@@ -158,16 +158,16 @@ def time_breakdown(
 ) -> dict[str, object]:
     """Return each rank's seconds since the last call and shares over all ranks; see docs/log.md.
 
-    A collective over all ranks. ``samples`` is the number trained on since then by all ranks
-    together. With sharded or split parameters, communication is interleaved with computation and
-    counted as such; exposed communication is then None.
+    A collective over all ranks. ``samples`` is the number of samples trained on since then,
+    over all ranks. With sharded or split parameters, communication is interleaved with computation
+    and counted as computation; exposed communication is then None.
     """
     own = timer.collect()
-    # On the device: NCCL supports no other.
+    # On the device, as NCCL requires.
     ranks = mesh.gather(torch.tensor([own[part] for part in PARTS], device=mesh.device))
     apart = not plan.zero and plan.tp == 1
     stages, waiting, exposed, total = [], 0.0, 0.0, 0.0
-    loading, training = [], []  # seconds of each rank, for each of the two alone
+    loading, training = [], []  # seconds of each rank
     for rank, values in enumerate(ranks):
         part = dict(zip(PARTS, values.tolist(), strict=True))
         loading.append(part.pop("read") + part.pop("prepare"))
@@ -192,7 +192,7 @@ def time_breakdown(
         "exposed_communication": _share(exposed, total) if apart else None,
         # The slowest loader limits every step.
         "loader_samples_per_s": _rate(samples, max(loading)),
-        # Steps include waiting for ranks whose input is late; the shortest includes the least.
+        # Steps include waiting for late input of other ranks; the shortest step includes the least.
         "compute_samples_per_s": _rate(samples, min(training)),
     }
 
@@ -207,10 +207,10 @@ def _rate(samples: int, seconds: float) -> float | None:
     return round(samples / seconds, 3) if seconds > 0 else None
 
 
-def recorded_steps(steps: range, plan: ParallelPlan) -> range:
-    """Return the last of ``steps``, or the last two where passes of two are in flight at once.
+def timeline_steps(steps: range, plan: ParallelPlan) -> range:
+    """Return the steps of a timeline: the last of ``steps``, or the last two without a flush.
 
-    The range is empty if they have more actions than a log should hold.
+    Empty if they have too many actions for a log.
     """
     recorded = steps[-1:] if plan.flush else steps[-2:]
     return (
@@ -219,15 +219,15 @@ def recorded_steps(steps: range, plan: ParallelPlan) -> range:
 
 
 def _most_actions(plan: ParallelPlan) -> int:
-    """Return the most actions of a rank in a step: three passes a micro-batch, and the update."""
+    """Return the largest number of a rank's actions in a step: three a micro-batch, an update."""
     return 3 * plan.stages * plan.microbatches + 1
 
 
 def gather_timeline(timer: StepTimer, plan: ParallelPlan, mesh: Mesh) -> list[dict[str, object]]:
-    """Return the recorded actions of each rank of this rank's pipeline, as the log states them.
+    """Return the recorded actions of each rank of this rank's pipeline, for the log.
 
-    A collective over the ranks of the pipeline. Seconds count from the first action of any of them;
-    those of several machines are as comparable as the machines' clocks.
+    A collective over the ranks of the pipeline. Seconds count from the first action; across
+    machines they are as comparable as the machines' clocks.
     """
     own = timer.actions()
     rows = torch.zeros(2 * _most_actions(plan), len(RecordedAction._fields), dtype=torch.float64)

@@ -9,8 +9,12 @@ from torch import Tensor
 
 from hybridperf.log import keys
 from hybridperf_reference.engine.check import check_chain
-from hybridperf_reference.engine.checkpoint import Progress, load_checkpoint, save_checkpoint
-from hybridperf_reference.engine.compilation import leave_out_compiler
+from hybridperf_reference.engine.checkpoint import (
+    TrainingProgress,
+    load_checkpoint,
+    save_checkpoint,
+)
+from hybridperf_reference.engine.compilation import disable_compiler
 from hybridperf_reference.engine.data_parallel import DataParallel
 from hybridperf_reference.engine.executor import Executor, Passes, StepByStep, WholeModel
 from hybridperf_reference.engine.input import Input, reading_role
@@ -27,8 +31,8 @@ from hybridperf_reference.engine.rng import RngStreams
 from hybridperf_reference.engine.timing import (
     StepTimer,
     gather_timeline,
-    recorded_steps,
     time_breakdown,
+    timeline_steps,
 )
 from hybridperf_reference.engine.update import Update
 
@@ -58,7 +62,7 @@ class Trainer:
 
     def __init__(self, chain: Chain, task: Task, plan: ParallelPlan, mesh: Mesh, seed: int) -> None:
         if not plan.compile:
-            leave_out_compiler()
+            disable_compiler()
         self._chain, self._task, self._plan, self._mesh, self._seed = chain, task, plan, mesh, seed
         probe = chain.probe()
         check_chain(chain, probe, task, plan)
@@ -85,15 +89,17 @@ class Trainer:
         self._replica_batch = task.training.global_batch_size // plan.dp
         self._replicas, self._executor = replicas, self._build_executor(replicas)
         self._input = Input(chain.objective, mesh.device, reading_role(plan, mesh))
-        self._steps = 0  # training steps so far
-        self._samples = 0  # trained on since the last call of `statistics`
+        self._steps = 0  # number of training steps
+        self._samples = 0  # number trained on since the last call of `statistics`
         self._timeline_is_due = True  # the first statistics have it
-        self._resumed: dict[str, object] = {}  # what the last checkpoint loaded held of versions
+        self._resumed: dict[
+            str, object
+        ] = {}  # versions of the weights in the last checkpoint loaded
 
     def partition_entry(self) -> tuple[str, list[dict[str, object]]]:
         """Return the log entry with the units and the forward FLOPs per sample of each stage.
 
-        ``first_unit`` is the number in a plan's ``cuts`` by which a stage begins there.
+        ``first_unit`` is the stage's number in a plan's ``cuts``.
         """
         stages = [
             {
@@ -141,7 +147,7 @@ class Trainer:
         self._mesh.barrier()
 
     def train(self, data: TrainingData) -> None:
-        """Train on the batches of a block, skipping those before the loaded checkpoint."""
+        """Train on the batches of a block, except batches before the loaded checkpoint."""
         self._stage.train()
         first = self._mesh.replica * self._replica_batch
         own = slice(first, first + self._replica_batch)
@@ -150,14 +156,14 @@ class Trainer:
         read = self._input.train(data, own, self._timer, self._steps)
         batches = self._timer.each("input", read)
         if remaining:
-            if self._timeline_is_due:  # of the end of the first block, for the next statistics
-                self._timer.record(recorded_steps(remaining, self._plan))
+            if self._timeline_is_due:  # the end of the first block, for the next statistics
+                self._timer.record(timeline_steps(remaining, self._plan))
             self._executor.train(remaining, ((inputs, targets) for _, inputs, targets in batches))
         self._steps = max(self._steps, steps.stop)
         self._samples += len(remaining) * self._task.training.global_batch_size
 
     def evaluate(self, data: EvaluationData) -> None:
-        """Predict the evaluation samples; each replica predicts its share of them."""
+        """Predict the evaluation samples; each replica predicts its share."""
         objective, replicas = self._chain.objective, self._plan.dp
         self._stage.eval()
         predicted: list[tuple[slice, Tensor]] = []
@@ -168,15 +174,19 @@ class Trainer:
             for chunk, inputs in self._input.evaluate(data.inputs, chunks):
                 passes -= 1
                 outputs = self._executor.predict(inputs, chunk.stop - chunk.start)
-                if outputs is not None and self._mesh.tp_rank == 0:  # others of tp have the same
+                if (
+                    outputs is not None and self._mesh.tp_rank == 0
+                ):  # all tp ranks have the same outputs
                     predicted.append((chunk, objective.predictions(outputs)))
-            for _ in range(passes if self._plan.zero else 0):  # others gather this rank's shards
+            for _ in range(
+                passes if self._plan.zero else 0
+            ):  # other ranks gather this rank's shards
                 self._executor.predict(self._chain.example(1)[0].to(self._mesh.device), 1)
         for chunk, classes in predicted:  # only now: copying waits for an accelerator
             data.predict(chunk, classes.cpu().numpy())
 
     def close(self) -> None:
-        """End the worker processes that read samples; those that were started last until then."""
+        """End the worker processes that read samples."""
         self._input.close()
 
     def weights(self) -> dict[str, Tensor]:
@@ -188,16 +198,16 @@ class Trainer:
         buffers = self._stage.named_buffers()
         with self._replicas.averaged_statistics():
             weights = {
-                name: _whole(value, self._mesh.device).cpu()
+                name: _unshard(value, self._mesh.device).cpu()
                 for name, value in self._stage.state_dict().items()
             }
-            # On the CPU these are the tensors themselves, and replicas get theirs back.
+            # On the CPU these are the buffers, whose values replicas restore.
             return weights | {n: weights[n].clone() for n, _ in buffers if n in weights}
 
     def save(self, folder: Path) -> None:
         """Save a checkpoint into ``folder``; all ranks call this."""
         tensors, scales = self._executor.state()
-        progress = Progress(
+        progress = TrainingProgress(
             plan=str(self._plan),
             seed=self._seed,
             step=self._steps,
@@ -213,7 +223,7 @@ class Trainer:
     def load(self, folder: Path) -> None:
         """Resume from the checkpoint in ``folder``, saved under any plan; all ranks call this.
 
-        The next statistics state which versions of the weights were restored, and which were not.
+        The next statistics list the restored and the dropped versions of the weights.
 
         Raises:
             CheckpointError: if the checkpoint is damaged or of another model.
@@ -251,8 +261,8 @@ class Trainer:
 
         The time breakdown, the mean loss, the number of non-finite losses, and the gradient norm of
         the last step. Loss and norm are None if they are not finite. Delayed or compressed plans
-        add the bytes that all ranks sent, and what they would have been uncompressed. The first
-        statistics add a timeline: when each rank of this rank's pipeline did what; see docs/log.md.
+        add the bytes sent by all ranks, and their uncompressed size. The first statistics add a
+        timeline of this rank's pipeline; see docs/log.md.
         """
         loss, not_finite = self._loss.collect()
         samples, self._samples = self._samples, 0
@@ -305,7 +315,7 @@ class Trainer:
         )
 
     def _own_statistics(self) -> dict[str, Tensor]:
-        """Return running statistics [...] of this replica, by names that no other rank has."""
+        """Return running statistics [...] of this replica, by name unique to this rank."""
         if not self._mesh.replica_groups():
             return {}
         own = f"replica.{self._mesh.replica}.tensor.{self._mesh.tp_rank}"
@@ -318,7 +328,7 @@ def _host_copies(tensors: Iterable[Tensor]) -> list[Tensor]:
     return [tensor.to("cpu", copy=True) for tensor in tensors]
 
 
-def _whole(tensor: Tensor, device: torch.device) -> Tensor:
+def _unshard(tensor: Tensor, device: torch.device) -> Tensor:
     """Return ``tensor`` unsharded; a collective over the ranks that share it."""
     if not is_dtensor(tensor):
         return tensor

@@ -24,8 +24,8 @@ __all__ = ["Update"]
 class Update:
     """Apply the gradients of a step to the parameters of ``stage``.
 
-    This class owns the optimizer, the learning rate, the loss scale and clipping. The executor says
-    when: with delayed updates, later than the next step's passes.
+    This class owns the optimizer, the learning rate, the loss scale and clipping. The executor
+    decides when: with delayed updates, after the next step's passes.
     """
 
     def __init__(self, stage: nn.Module, task: Task, plan: ParallelPlan, mesh: Mesh) -> None:
@@ -38,9 +38,9 @@ class Update:
     def apply(self, step: int, *, factor: float, measure: bool) -> bool:
         """Apply the gradients of ``step``, averaged over replicas, and clear them.
 
-        ``factor`` is the loss scale they were computed with; ``measure`` records their norm, which
-        is also recorded where clipping or loss scaling needs it. The learning rate is that of
-        ``step``. Return False if it is skipped because a gradient is not finite.
+        ``factor`` is the gradients' loss scale; ``measure`` records their norm, as do clipping and
+        loss scaling. The learning rate depends on ``step``. Return False if the update is skipped
+        because a gradient is not finite.
         """
         config, parameters, stages = self._task.optimizer, self.parameters, self._mesh.pp_group
         if self.scale.is_dynamic:

@@ -34,8 +34,8 @@ __all__ = [
     "draw_partners",
     "image_example",
     "image_objective",
-    "normalise",
-    "normalised",
+    "normalize",
+    "normalize_channels",
 ]
 
 
@@ -114,19 +114,19 @@ class ImagesInMemory(ImageClassifier):
         task: Task,
         *,
         draw: Callable[[int, int, int], NDArray[Any]],
-        normalise: Callable[[Tensor], Tensor],
+        normalize: Callable[[Tensor], Tensor],
         augment: Callable[[Tensor, Tensor], Tensor],
     ) -> None:
         """Take the functions that draw augmentation parameters, normalize images and augment them.
 
         ``draw`` returns [sample, parameter] for a seed, an epoch and a number of samples;
-        ``normalise`` images [batch, channel, height, width] for bytes [batch, ...]; ``augment``
+        ``normalize`` images [batch, channel, height, width] for bytes [batch, ...]; ``augment``
         images of the same shape for those images and their parameters [batch, parameter].
         """
         super().__init__(task)
         # The random numbers of an epoch are drawn at once, and used batch by batch.
         self._draw = functools.lru_cache(maxsize=1)(draw)
-        self._normalise, self._augment = normalise, augment
+        self._normalise, self._augment = normalize, augment
 
     def read(
         self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
@@ -155,12 +155,12 @@ class SmallImages(ImagesInMemory):
         super().__init__(
             task,
             draw=partial(draw_affine, task=task),
-            normalise=partial(normalise, data=task.data, size_px=size_px),
+            normalize=partial(normalize, data=task.data, size_px=size_px),
             augment=affine,
         )
 
 
-def normalise(images: Tensor, *, data: Data, size_px: int) -> Tensor:
+def normalize(images: Tensor, *, data: Data, size_px: int) -> Tensor:
     """Normalize and upscale image bytes [batch, height, width] to [batch, 1, size_px, size_px]."""
     scaled = (images.unsqueeze(1).float() / 255 - data.mean) / data.std
     return functional.interpolate(scaled, size=size_px, mode="bilinear", align_corners=False)
@@ -184,7 +184,7 @@ def draw_affine(seed: int, epoch: int, samples: int, *, task: Task) -> NDArray[n
 def affine(images: Tensor, numbers: Tensor) -> Tensor:
     """Apply the affine maps ``numbers`` [batch, 6] to ``images`` [batch, channel, height, width].
 
-    Return images of the same shape. Values from outside of an image are those of its border.
+    Return images of the same shape. Values outside of an image repeat its border.
     """
     grid = functional.affine_grid(numbers.view(-1, 2, 3), list(images.shape), align_corners=False)
     return functional.grid_sample(images, grid, padding_mode="border", align_corners=False)
@@ -197,12 +197,10 @@ class ColourImages(ImagesInMemory):
     """The objective of CIFAR-10."""
 
     def __init__(self, task: Task) -> None:
-        def normalise(images: Tensor) -> Tensor:
-            return normalised(images.permute(0, 3, 1, 2), task)
+        def normalize(images: Tensor) -> Tensor:
+            return normalize_channels(images.permute(0, 3, 1, 2), task)
 
-        super().__init__(
-            task, draw=partial(_draw, task=task), normalise=normalise, augment=_cropped
-        )
+        super().__init__(task, draw=partial(_draw, task=task), normalize=normalize, augment=_crop)
 
 
 def _draw(seed: int, epoch: int, samples: int, *, task: Task) -> NDArray[np.int64]:
@@ -217,22 +215,22 @@ def _draw(seed: int, epoch: int, samples: int, *, task: Task) -> NDArray[np.int6
     return np.concatenate([corners, mirrored], axis=1)
 
 
-def normalised(images: Tensor, task: Task) -> Tensor:
+def normalize_channels(images: Tensor, task: Task) -> Tensor:
     """Return bytes [batch, 3, height, width] normalized by the task's means and deviations.
 
     The result has the same shape, in fp32.
     """
-    means = _of_bytes(task.data.channel_means, images.device)
-    return (images - means) / _of_bytes(task.data.channel_stds, images.device)
+    means = _scale_to_bytes(task.data.channel_means, images.device)
+    return (images - means) / _scale_to_bytes(task.data.channel_stds, images.device)
 
 
 @functools.cache  # copying to an accelerator in every step would synchronize with it
-def _of_bytes(numbers: tuple[float, ...], device: torch.device) -> Tensor:
+def _scale_to_bytes(numbers: tuple[float, ...], device: torch.device) -> Tensor:
     """Return per-channel ``numbers`` in [0, 1] scaled to bytes, as a tensor [channel, 1, 1]."""
     return torch.tensor(numbers, device=device).view(-1, 1, 1) * 255
 
 
-def _cropped(images: Tensor, numbers: Tensor) -> Tensor:
+def _crop(images: Tensor, numbers: Tensor) -> Tensor:
     """Crop and flip ``images``, padded by a border, as ``numbers`` [batch, 3] describe.
 
     ``images`` are [batch, channel, height, width], and so is the result. For the numbers see
@@ -249,7 +247,7 @@ def _cropped(images: Tensor, numbers: Tensor) -> Tensor:
     return padded[batch, :, rows.unsqueeze(2), columns.unsqueeze(1)].permute(0, 3, 1, 2)
 
 
-_SHARE = 224 / 256  #: of an image's shorter side: the edge of the center crop in evaluation
+_SHARE = 224 / 256  #: edge of the center crop in evaluation, over the image's shorter side
 
 
 class EncodedImages(ImageClassifier):
@@ -289,7 +287,7 @@ class EncodedImages(ImageClassifier):
     def prepare(self, *stored: Tensor) -> Tensor:
         """Return normalized images [batch, 3, image_px, image_px] for bytes of the same shape."""
         (images,) = stored
-        return normalised(images, self._task)
+        return normalize_channels(images, self._task)
 
     def evaluation(self, stored: Any) -> Tensor:
         """Return resized, center-cropped and normalized images [batch, 3, image_px, image_px].
@@ -298,7 +296,7 @@ class EncodedImages(ImageClassifier):
             RuntimeError: as `read`.
         """
         images = torch.stack([self._center_crop(_decode(encoded)) for encoded in stored])
-        return normalised(images, self._task)
+        return normalize_channels(images, self._task)
 
 
 def _decode(encoded: EncodedImage) -> Tensor:
@@ -331,7 +329,7 @@ class Mixup:
     def read(
         self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int
     ) -> tuple[Tensor, ...]:
-        """Return what ``images`` reads of samples ``indices`` [batch] and of their partners.
+        """Return the raw inputs of samples ``indices`` [batch] and of their partners.
 
         The last tensor is the samples' mixing weights [batch].
         """
@@ -341,11 +339,11 @@ class Mixup:
         return *own, *others, torch.from_numpy(shares[indices])
 
     def prepare(self, *stored: Tensor) -> Tensor:
-        """Return mixed images [batch, channel, height, width] from what `read` returned."""
+        """Return mixed images [batch, channel, height, width] from the tensors of `read`."""
         *both, shares = stored
         half = len(both) // 2
         pairs = zip(both[:half], both[half:], strict=True)
-        return _mixed(self._images.prepare(*map(torch.cat, pairs)), shares)
+        return _mix(self._images.prepare(*map(torch.cat, pairs)), shares)
 
     def targets(self, samples: Samples, indices: NDArray[Any], seed: int, epoch: int) -> Tensor:
         """Return mixed class probabilities [batch, class] of the samples ``indices`` [batch]."""
@@ -357,7 +355,7 @@ class Mixup:
             ]
         )
         weights = torch.from_numpy(shares[indices])
-        return _mixed(functional.one_hot(labels, self._classes).to(weights.dtype), weights)
+        return _mix(functional.one_hot(labels, self._classes).to(weights.dtype), weights)
 
 
 @functools.lru_cache(maxsize=1)  # drawn for a whole epoch at once, used batch by batch
@@ -373,7 +371,7 @@ def draw_partners(
     return partners, generator.beta(alpha, alpha, size=samples).astype(np.float32)
 
 
-def _mixed(both: Tensor, shares: Tensor) -> Tensor:
+def _mix(both: Tensor, shares: Tensor) -> Tensor:
     """Mix the halves of ``both`` [2 batch, ...]; ``shares`` [batch] are weights of the first."""
     first, second = both.chunk(2)
     own = shares.view(-1, *[1] * (both.dim() - 1))

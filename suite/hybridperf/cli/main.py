@@ -27,6 +27,7 @@ exit status: 0 ok · 1 a run missed its target · 2 usage · 3 invalid log or re
 COMMANDS: Final = {
     "list": "list the tasks",
     "plan": "project the fastest parallel plans, and explain the projection",
+    "fit": "fit a system to logs of runs, for plans on it",
     "run": "train a task to its target, as often as its result requires",
     "prepare": "tokenise a task's text or verify its images, once before its runs",
     "check": "check compliance of logs and results with the rules, and explain violations",

@@ -1,9 +1,11 @@
-"""Show ranked plans: as tables with the reason why the second one lost, and as JSON."""
+"""Show ranked plans as tables and as JSON: error ranges, the current plan, why the second lost."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from hybridperf.cli.printing import print_line, terminal_width
 from hybridperf.findings import visible
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
     from hybridperf.projection.project import Projection
     from hybridperf.projection.search import Ranking
+    from hybridperf.projection.systems import Accuracy
 
 __all__ = ["Shown", "plans_json", "print_plans"]
 
@@ -23,6 +26,7 @@ _COLUMNS: Final = {
     "plan": 9,
     "measured": 9,
     "step": 9,
+    "range": 8,
     "samples/s": 8,
     "bubble": 7,
     "exposed": 7,
@@ -32,27 +36,53 @@ _COLUMNS: Final = {
 _GB: Final = 1e9
 _MB: Final = 1e6
 _ALIKE: Final = 5e-4  #: relative difference of steps that is not shown
+_MOST_FASTER: Final = 3  #: plans that are named as faster than the current one
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What was asked, and what was found."""
+    """A request for plans, and the plans that were found."""
 
     task: str
-    system: str  #: as the user named it
-    source: str  #: of the times: the device of the catalogue, or the measured profile
+    system: str  #: name of the system in the request
+    source: str  #: source of the times: the device of the catalogue, or the measured profile
     devices: int
     global_batch_size: int
     precision: str
     device_bytes: int | None
     equivalent: Ranking
-    other: Ranking | None  #: of plans that compute something else; None: not asked for
-    samples_to_target: float | None  #: of the task's reference runs at this batch size
-    measured_s: dict[str, float] = field(default_factory=dict)  #: steps by plan, where measured
+    other: Ranking | None  #: ranking of plans that are not equivalent; None: not asked for
+    samples_to_target: float | None  #: mean of the task's reference runs at this batch size
+    accuracy: Accuracy  #: errors of projected times
+    plan_accuracy: Accuracy  #: errors of projected ratios of two plans
+    measured_s: dict[str, float] = field(default_factory=dict)  #: measured steps by plan
+    current: Projection | None = None  #: projection of the plan that the user trains with now
 
     def step_s(self, projection: Projection) -> float:
         """Return the seconds of a step: as measured, else as projected."""
         return self.measured_s.get(str(projection.plan), projection.step_s)
+
+    def range_s(self, projection: Projection) -> tuple[float, float]:
+        """Return the range of a projected step, which contains nine of ten measured steps."""
+        return self.accuracy.range_s(projection.step_s)
+
+    def faster(self) -> list[tuple[Projection, float]]:
+        """Return the equivalent plans that are faster than the current one, and their speedups.
+
+        Two measured steps are compared as they are; of others, a speedup counts if it exceeds the
+        error of projected ratios.
+        """
+        if self.current is None:
+            return []
+        found, known = [], self.measured_s.keys()
+        for each in self.in_order(self.equivalent):
+            speedup = self.step_s(self.current) / self.step_s(each) - 1
+            both = {str(each.plan), str(self.current.plan)} <= known
+            if each.plan != self.current.plan and speedup > (
+                0 if both else self.plan_accuracy.nine_in_ten
+            ):
+                found.append((each, speedup))
+        return found
 
     def in_order(self, ranking: Ranking) -> list[Projection]:
         """Return the best plans of ``ranking``, by the best that is known of their steps."""
@@ -101,6 +131,12 @@ def print_plans(shown: Shown) -> None:
         f"{shown.precision}; projected from {shown.source}"
     )
     print_line()
+    if shown.current is not None:
+        _print_table(shown, [shown.current], width)
+        print_line()
+        for note in _current_notes(shown, shown.current):
+            say(note)
+        print_line()
     best = shown.in_order(shown.equivalent)
     _print_table(shown, best, width)
     print_line()
@@ -109,7 +145,7 @@ def print_plans(shown: Shown) -> None:
     if shown.other is None:
         return
     print_line()
-    say("Plans that compute something else than one process does (open division):")
+    say("Plans that are not equivalent to single-process training (open division):")
     print_line()
     others = shown.in_order(shown.other)
     _print_table(shown, others, width)
@@ -140,6 +176,8 @@ def plans_json(shown: Shown) -> dict[str, object]:
         "equivalent": _ranking_json(shown, shown.equivalent),
         "other": _ranking_json(shown, shown.other) if shown.other else None,
         "why_second": shown.why_second(),
+        "accuracy": msgspec.structs.asdict(shown.accuracy),
+        "current": _current_json(shown, shown.current) if shown.current else None,
     }
 
 
@@ -163,12 +201,54 @@ def _cells(shown: Shown, projection: Projection) -> list[str]:
         str(projection.plan),
         "" if measured is None else duration(measured),
         duration(projection.step_s),
+        _between(*shown.range_s(projection)),
         f"{projection.samples_per_s:,.0f}",
         f"{projection.idle_share:.1%}",
         duration(projection.exposed_communication_s),
         _size(max(projection.memory_bytes)),
         "unknown" if target_s is None else duration(target_s),
     ]
+
+
+def _between(low_s: float, high_s: float) -> str:
+    """Return a range of durations, such as ``4.1-8.2 s``."""
+    low, unit = duration(low_s).rsplit(" ", 1)
+    high = duration(high_s)
+    return f"{low}-{high}" if high.endswith(f" {unit}") else f"{low} {unit}-{high}"
+
+
+def _current_notes(shown: Shown, current: Projection) -> Iterator[str]:
+    """Yield the memory headroom of the current plan, and the plans that are faster."""
+    headroom = _headroom_bytes(shown, current)
+    if headroom is None:
+        yield "memory headroom: unknown, as the system states no memory size; give --memory-gb"
+    else:
+        parts = ", ".join(f"rank {rank} {_signed_size(free)}" for rank, free in enumerate(headroom))
+        size = _size(shown.device_bytes or 0)
+        yield f"memory headroom of {current.plan}, free of {size} of a device: {parts}"
+    faster, error = shown.faster(), shown.plan_accuracy
+    for each, speedup in faster[:_MOST_FASTER]:
+        yield f"{each.plan} is {speedup:.1%} faster, which exceeds the error of projections."
+    if not faster:
+        best = shown.in_order(shown.equivalent)[0]
+        speedup = shown.step_s(current) / shown.step_s(best) - 1
+        gain = f"{best.plan} is {speedup:.1%} faster, within the error of projections"
+        yield f"no plan is faster: {gain}" if speedup > _ALIKE else "no plan is projected faster"
+    yield (
+        f"error of projected ratios of two plans: nine of ten within {error.nine_in_ten:.1%}, "
+        f"median {error.median:.1%}, {error.results} results ({error.source})"
+    )
+
+
+def _headroom_bytes(shown: Shown, projection: Projection) -> list[int] | None:
+    """Return the free bytes of the device of each pipeline rank; None if its memory is unknown."""
+    if shown.device_bytes is None:
+        return None
+    return [shown.device_bytes - needed for needed in projection.memory_bytes]
+
+
+def _signed_size(count: int) -> str:
+    return _size(count) if count >= 0 else f"lacks {_size(-count)}"
 
 
 def _size(count: int) -> str:
@@ -179,6 +259,12 @@ def _size(count: int) -> str:
 def _notes(shown: Shown) -> Iterator[str]:
     if sentence := shown.why_second():
         yield sentence
+    accuracy = shown.accuracy
+    yield (
+        f"range: nine of ten errors are within {accuracy.nine_in_ten:.1%}, median "
+        f"{accuracy.median:.1%}, worst {accuracy.worst:.1%}, {accuracy.results} results "
+        f"({accuracy.source})"
+    )
     ranking = shown.equivalent
     yield (
         f"{ranking.considered:,} plans looked at, {ranking.too_large:,} of them too large for "
@@ -214,11 +300,23 @@ def _ranking_json(shown: Shown, ranking: Ranking) -> dict[str, Any]:
     }
 
 
+def _current_json(shown: Shown, current: Projection) -> dict[str, object]:
+    return {
+        **_plan_json(shown, current),
+        "headroom_bytes": _headroom_bytes(shown, current),
+        "ratio_accuracy": msgspec.structs.asdict(shown.plan_accuracy),
+        "faster": [
+            {"plan": str(each.plan), "speedup": speedup} for each, speedup in shown.faster()
+        ],
+    }
+
+
 def _plan_json(shown: Shown, projection: Projection) -> dict[str, object]:
     return {
         "plan": str(projection.plan),
         "cuts": list(projection.cuts),
         "step_s": projection.step_s,
+        "step_range_s": list(shown.range_s(projection)),
         "measured_step_s": shown.measured_s.get(str(projection.plan)),
         "samples_per_s": projection.samples_per_s,
         "idle_share": projection.idle_share,

@@ -1,4 +1,4 @@
-"""What commands project plans with: a task on devices of a system, or on those of this machine."""
+"""Settings that commands project plans in: a task on devices of a system or of this machine."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from hybridperf.cli.plan_screen import Shown
 from hybridperf.cli.printing import print_stage
-from hybridperf.errors import UserError
+from hybridperf.errors import ExitCode, UserError
 from hybridperf.plan import TrainingConfig
-from hybridperf.projection.device import device_timing
-from hybridperf.projection.network import Link, Network, find_system, known_systems
+from hybridperf.projection.network import Network, NetworkLink
 from hybridperf.projection.search import Candidates, Work, cut_again, search
-from hybridperf.run.profiles import measure_profile
-from hybridperf.run.unit_tables import units_of
-from hybridperf.score.olympic import fewest_runs, olympic_mean
-from hybridperf.spelling import did_you_mean
+from hybridperf.projection.systems import accuracy_of, find_system
+from hybridperf.run.profiles import measure_profile, units_of
+from hybridperf.score.statistics import fewest_runs, olympic_mean
 from hybridperf.system.accelerators import device_memory_bytes, usable_devices
 from hybridperf.tasks.mlperf import mlperf_benchmark
 
@@ -23,9 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hybridperf.plan import ParallelPlan
-    from hybridperf.projection.network import System
     from hybridperf.projection.project import Projection
     from hybridperf.projection.search import Methods, Ranking
+    from hybridperf.projection.systems import Accuracy
     from hybridperf.projection.units import UnitTable, UnitTiming
     from hybridperf.tasks.task import Task
 
@@ -34,7 +32,7 @@ __all__ = ["AUTO", "HERE", "Setting", "fastest_here", "samples_to_target", "sett
 AUTO: Final = "auto"  #: as a plan: the one that is projected to be fastest here
 HERE: Final = "here"  #: the system whose units and links are measured
 _GB: Final = 10**9
-_ALONE: Final = Network(1, Link(0.0, float("inf")))  #: of one device
+_ALONE: Final = Network(1, NetworkLink(0.0, float("inf")))  #: of one device
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +45,8 @@ class Setting:
     precision: str
     work: Work
     config: TrainingConfig
+    accuracy: Accuracy  #: errors of projected times
+    plan_accuracy: Accuracy  #: errors of projected ratios of two plans
 
     def ranking(self, methods: Methods, most: int) -> Ranking:
         """Return the ``most`` plans for all devices that are projected to be fastest.
@@ -64,13 +64,31 @@ class Setting:
         """Return the projection of ``plan``."""
         return self.work.project(plan)
 
+    def current(self, plan: ParallelPlan) -> Projection:
+        """Return the projection of ``plan``, which the user trains with now.
+
+        Raises:
+            UserError: exit status 2 if the plan is not valid here, or not for all devices.
+        """
+        if plan.ranks != self.config.devices:
+            expected = f"a plan of {self.config.devices} ranks, one on each of --devices"
+            found = f"--plan {plan} with {plan.ranks}"
+            raise UserError.of("plan.current", expected, found, "correct one of them")
+        if findings := plan.check(self.config):
+            raise UserError(findings[0], ExitCode.USAGE)
+        return self.projection(self.work.cut(plan) if plan.cut == "ampa" else plan)
+
     def shown(
         self,
         equivalent: Ranking,
         other: Ranking | None = None,
         measured_s: dict[str, float] | None = None,
+        current: Projection | None = None,
     ) -> Shown:
-        """Return rankings in this setting, to be shown, with the steps that were measured."""
+        """Return rankings in this setting, to be shown, with the steps that were measured.
+
+        ``current`` is the projection of the plan that the user trains with now.
+        """
         return Shown(
             task=self.task.name,
             system=self.system,
@@ -83,6 +101,9 @@ class Setting:
             other=other,
             samples_to_target=samples_to_target(self.task),
             measured_s=measured_s or {},
+            current=current,
+            accuracy=self.accuracy,
+            plan_accuracy=self.plan_accuracy,
         )
 
     def _candidates(self, ranks: int, methods: Methods) -> Candidates:
@@ -133,15 +154,19 @@ def setting_of(
         )
         timing, source = profile.times, f"a profile of {profile.date[:10]}"
         network = profile.network(devices) if devices > 1 else _ALONE
+        accuracy = plan_accuracy = accuracy_of("profile")
         kind, device_bytes = usable_devices().kind, device_memory_bytes(devices)
     else:
-        found = _find(system)
-        timing = device_timing(found.device, units, precision)
+        found = find_system(system, [HERE])
+        timing = found.timing(units, precision)
         network, source, kind = found.network, found.device.name, "gpu"
         device_bytes = found.memory_bytes or None
+        accuracy = found.accuracy or accuracy_of("device model")
+        plan_accuracy = found.accuracy or accuracy_of("two plans")
     most_bytes = device_bytes if memory_gb is None else round(memory_gb * _GB)
     work = Work.of_task(task, units, timing, network, most_bytes)
-    return Setting(task, system, source, precision, work, _config(task, units, devices, kind))
+    config = _config(task, units, devices, kind)
+    return Setting(task, system, source, precision, work, config, accuracy, plan_accuracy)
 
 
 def _config(task: Task, units: UnitTable, devices: int, kind: str) -> TrainingConfig:
@@ -163,17 +188,6 @@ def _most_divided(config: TrainingConfig, most: int) -> int:
     """Return the largest number of ranks up to ``most`` that some plan has."""
     counts = range(most, 1, -1)
     return next((n for n in counts if any(True for _ in Candidates(config, n, n).layouts())), 1)
-
-
-def _find(name: str) -> System:
-    """Return the system of the catalogue called ``name``; where there is none, say all names."""
-    known = [HERE, *(each.name for each in known_systems())]
-    if name in known:
-        return find_system(name)
-    expected = f"{HERE} or one of the systems {', '.join(known[1:])}"
-    raise UserError.of(
-        "plan.system", expected, f"{name!r:.60}", did_you_mean(name, known, "choose one of them")
-    )
 
 
 def fastest_here(path: Path, task: Task) -> ParallelPlan:

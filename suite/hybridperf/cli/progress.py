@@ -19,8 +19,8 @@ from rich.text import Text
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from hybridperf.run.seal import Sealed
-    from hybridperf.run.supervise import Progress as RunProgress
+    from hybridperf.run.attempt import Sealed
+    from hybridperf.run.supervise import RunProgress
     from hybridperf.tasks.task import Task
 
 __all__ = ["ProgressReporter", "expected_batches", "progress_bar"]

@@ -1,8 +1,18 @@
-"""Define log keys: MLPerf's, with MLPerf's meaning, and this suite's, prefixed by hybridperf."""
+"""Define log keys: MLPerf's, with MLPerf's meaning, and this suite's, prefixed by hybridperf.
+
+MLPerf's keys of hyperparameters depend on the optimiser.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from hybridperf.untrusted import COUNT_CAP, number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["HYPERPARAMETER_NAMES", "counted_in_steps", "named_by_mlperf"]
 
 SUBMISSION_BENCHMARK: Final = "submission_benchmark"
 SUBMISSION_ORG: Final = "submission_org"
@@ -41,7 +51,7 @@ LARS_WEIGHT_DECAY: Final = "lars_opt_weight_decay"
 LARS_EPSILON: Final = "lars_epsilon"
 LAMB_BETA_1: Final = "opt_lamb_beta_1"
 LAMB_BETA_2: Final = "opt_lamb_beta_2"
-LAMB_EPSILON: Final = "opt_epsilon"  #: as in rounds v2.0 and v2.1
+LAMB_EPSILON: Final = "opt_epsilon"  #: the name in rounds v2.0 and v2.1
 LAMB_WEIGHT_DECAY: Final = "opt_lamb_weight_decay_rate"
 LAMB_POWER: Final = "opt_lamb_learning_rate_decay_poly_power"
 LAMB_TRAINING_STEPS: Final = "opt_learning_rate_training_steps"
@@ -51,24 +61,89 @@ LAMB_FIRST_WARMUP_STEP: Final = "start_warmup_step"
 WEIGHTS_INITIALIZATION: Final = "weights_initialization"
 MODEL_BN_SPAN: Final = "model_bn_span"
 TRACKED_STATS: Final = "tracked_stats"
-#: most actions of a timeline, of all ranks: a line of the log is of limited length
+#: limit on the actions of a timeline, since a line of the log is of limited length
 TIMELINE_CAP: Final = 600
 
-#: number of the attempt, last hash of the one before, commitment to all seeds, link of this seed
+#: number of the attempt, last hash of the attempt before, commitment to all seeds, link of its seed
 ATTEMPT: Final = "hybridperf_attempt"
 PLAN: Final = "hybridperf_plan"  #: the parallel plan's canonical text
 TASK: Final = "hybridperf_task"  #: name, version and SHA-256 of the task
 MODE: Final = "hybridperf_mode"  #: whether the data set is within the trainer's reach
-NOISE: Final = (
-    "hybridperf_noise"  #: use of the machine by others, before launch or in the run
-)
+NOISE: Final = "hybridperf_noise"  #: use of the machine by others, before launch or in the run
 SANDBOX: Final = "hybridperf_sandbox"  #: kind and version of the sandbox of ranks
 HYPERPARAMETERS: Final = "hybridperf_hyperparameters"  #: all, by dotted key
 FLOAT32_MATH: Final = "hybridperf_float32_math"  #: whether float32 matmuls use TF32
 PARTITION: Final = "hybridperf_partition"  #: per stage: unit names and FLOPs
-PROJECTION: Final = "hybridperf_projection"  #: of a step: seconds by rank, timeline, source
+PROJECTION: Final = "hybridperf_projection"  #: projected step: seconds by rank, timeline, source
 #: handed over at an evaluation, before its verdict: by how many ranks, and how many bytes
 WEIGHTS: Final = "hybridperf_weights"
 CHECKPOINT: Final = "hybridperf_checkpoint"  #: seconds taken to save it
 RESUMED: Final = "hybridperf_resumed"  #: last epoch kept, seconds since the previous line
 ENDING: Final = "hybridperf_ending"  #: why the harness ended the run
+
+#: MLPerf key -> this suite's dotted key, for all optimisers
+HYPERPARAMETER_NAMES: Final = {
+    GLOBAL_BATCH_SIZE: "training.global_batch_size",
+    OPT_NAME: "optimizer.name",
+    OPT_BASE_LEARNING_RATE: "optimizer.lr",
+    OPT_END_LEARNING_RATE: "optimizer.end_lr",
+    OPT_MOMENTUM: "optimizer.momentum",
+    OPT_WEIGHT_DECAY: "optimizer.weight_decay",
+    OPT_WARMUP_EPOCHS: "optimizer.warmup_epochs",
+}
+#: optimiser -> additional keys, as in MLPerf's ResNet (lars) and BERT (lamb) logs
+_OWN_NAMES: Final = {
+    "lars": {
+        LARS_BASE_LEARNING_RATE: "optimizer.lr",
+        LARS_END_LEARNING_RATE: "optimizer.end_lr",
+        LARS_MOMENTUM: "optimizer.momentum",
+        LARS_WEIGHT_DECAY: "optimizer.weight_decay",
+        LARS_EPSILON: "optimizer.epsilon",
+        LARS_WARMUP_EPOCHS: "optimizer.warmup_epochs",
+    },
+    "lamb": {
+        LAMB_BETA_1: "optimizer.beta1",
+        LAMB_BETA_2: "optimizer.beta2",
+        LAMB_EPSILON: "optimizer.epsilon",
+        LAMB_WEIGHT_DECAY: "optimizer.weight_decay",
+    },
+}
+_POWERS: Final = {"lars": LARS_POWER, "lamb": LAMB_POWER}
+_OWN_STEPS: Final = {
+    "lars": {LARS_DECAY_STEPS: "optimizer.decay_epochs"},
+    "lamb": {
+        LAMB_TRAINING_STEPS: "optimizer.decay_epochs",
+        LAMB_WARMUP_STEPS: "optimizer.warmup_epochs",
+        LAMB_WARMUP_STEPS_AGAIN: "optimizer.warmup_epochs",
+    },
+}
+
+
+def named_by_mlperf(table: Mapping[str, object]) -> dict[str, object]:
+    """Return the hyperparameters in ``table`` (dotted key -> value) by MLPerf log key.
+
+    The decay power is included only for polynomial and linear schedules.
+    """
+    optimizer, schedule = str(table.get("optimizer.name")), table.get("optimizer.schedule")
+    names = HYPERPARAMETER_NAMES | _OWN_NAMES.get(optimizer, {})
+    named = {key: table.get(name) for key, name in names.items()}
+    if optimizer in _POWERS and schedule in ("poly", "linear"):
+        named[_POWERS[optimizer]] = table.get("optimizer.power") if schedule == "poly" else 1.0
+    if optimizer == "lamb":
+        named[LAMB_FIRST_WARMUP_STEP] = 0
+    return named
+
+
+def counted_in_steps(table: Mapping[str, object], steps_per_epoch: float) -> dict[str, int]:
+    """Return the durations in ``table`` that MLPerf logs in optimiser steps, by MLPerf log key.
+
+    ``table`` maps dotted keys to values, with durations in epochs.
+    """
+    own = _OWN_STEPS.get(str(table.get("optimizer.name")), {})
+    names = {OPT_DECAY_STEPS: "optimizer.decay_epochs"} | own
+    epochs = {key: table.get(name) for key, name in names.items()}
+    return {
+        key: round(count * steps_per_epoch)
+        for key, value in epochs.items()
+        if (count := number(value, 0, COUNT_CAP)) is not None
+    }

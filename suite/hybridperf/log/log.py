@@ -24,8 +24,8 @@ __all__ = [
 
 # Limits to bound memory: a unit takes up to 45 bytes. The largest log of rounds v1.0 to v5.1 has
 # 3 MiB and 0.31 million units, the largest result 22 MiB and 2.6 million.
-_OF_A_LOG: Final = (12 * 2**20, 1_400_000)  #: bytes and units
-_OF_A_RESULT: Final = (48 * 2**20, 4_200_000)  #: of all its logs
+_OF_A_LOG: Final = (12 * 2**20, 1_400_000)  #: limit of a log: bytes and units
+_OF_A_RESULT: Final = (48 * 2**20, 4_200_000)  #: limit of all logs of a result
 _LINE_BYTES: Final = 32  # overhead of a line
 KEY_UNITS: Final = 2
 OBJECT_UNITS: Final = 4  # in addition to its keys
@@ -50,8 +50,8 @@ class Log:
     entries: list[Entry] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     chained: bool = False  #: every line has a correct hash
-    last_hash: str = ""  #: of the last line that has one
-    sha256: str = ""  #: of the file
+    last_hash: str = ""  #: hash of the last line that has a hash
+    sha256: str = ""  #: SHA-256 of the file
     _by_key: dict[str, list[Entry]] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -96,7 +96,7 @@ class Budget:
 
 
 class LogBudget:
-    """A limit on the memory and time that one log may take, within that of its result."""
+    """A limit on the memory and time that one log may take, within the budget of its result."""
 
     def __init__(self, result: Budget) -> None:
         self._result = result

@@ -1,4 +1,4 @@
-"""Find and read results in MLPerf's layout.
+"""Find and read results in MLPerf's layout, of this suite or of MLPerf's rounds.
 
 ``<org>/systems/<system>.json`` and ``<org>/results/<system>/<benchmark>/result_<n>.txt``.
 """
@@ -14,13 +14,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding, unreadable, visible
+from hybridperf.findings import Finding, Severity, unreadable, visible
 from hybridperf.log.log import Budget
-from hybridperf.log.reader import read_log
-from hybridperf.untrusted import WEIGHTS_CAP_BYTES, open_bounded, read_object, reason
+from hybridperf.log.reader import read_log, read_published_log
+from hybridperf.untrusted import (
+    DOCUMENT_CAP_BYTES,
+    RATIO_CAP,
+    WEIGHTS_CAP_BYTES,
+    number,
+    open_bounded,
+    parse_object,
+    read_bounded,
+    read_object,
+    reason,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from hybridperf.log.log import Log
 
@@ -28,25 +38,35 @@ __all__ = [
     "MANIFEST_FORMAT",
     "NAME",
     "PUT_BACK",
+    "ROUND",
     "TASK_FILE",
     "Package",
     "Result",
     "SealedRun",
-    "absolute",
+    "edition_of",
+    "find_packages",
     "find_results",
-    "folders_of_logs",
+    "has_manifests",
     "locked_files",
     "only_result",
-    "package_at",
     "predictions_name",
+    "published_runs",
+    "read_package",
     "read_result",
+    "result_at",
     "result_names",
+    "scaling_factor",
 ]
 
+#: folder name of a published round
+ROUND: Final = re.compile(r"training_results_v([0-9]{1,3})\.([0-9]{1,3})")
+_GLOB: Final = "result_*.txt"  #: rounds have result_<n>.txt and result_<time>_<nn>.txt
+_LOG: Final = re.compile(r"result_.*\.txt", re.DOTALL)
+_SCALING: Final = "scaling.json"
 _RESULT: Final = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  #: of organisations and systems
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  #: names of organisations and systems
 TASK_FILE: Final = "task.toml"  #: next to the logs of a user-defined task
-MANIFEST_FORMAT: Final = 1  #: of the manifests that this suite writes and reads
+MANIFEST_FORMAT: Final = 1  #: format of the manifests that this suite writes and reads
 PUT_BACK: Final = "restore what the harness wrote"  #: remedy for changed sealed files
 
 
@@ -58,7 +78,7 @@ class Package:
     org: str
     system: str
     benchmark: str
-    base: Path | None = field(default=None, compare=False)  #: displayed paths are relative to it
+    base: Path | None = field(default=None, compare=False)  #: folder that displayed paths start at
 
     @property
     def folder(self) -> Path:
@@ -105,7 +125,7 @@ class SealedRun:
 class Result:
     """All attempts at one benchmark on one system, and the findings from reading them.
 
-    Results are equal if they are one object, so that what follows from one can be kept by it.
+    Results are equal if they are one object, so that a cache may have a result as its key.
     """
 
     package: Package
@@ -132,40 +152,57 @@ def only_result(found: Sequence[Package], path: Path, rule: str) -> Package:
         UserError: a finding of ``rule``; exit status 2 if there are several, 4 if there is none.
     """
     if len(found) != 1:
-        finding = Finding(
+        raise UserError.of(
             rule,
             "one result, in <org>/results/<system>/<benchmark>",
             f"{len(found)} results" if found else "none",
             "name the folder of one result",
             path=str(path),
+            exit_code=ExitCode.USAGE if found else ExitCode.ENVIRONMENT,
         )
-        raise UserError(finding, ExitCode.USAGE if found else ExitCode.ENVIRONMENT)
     return found[0]
 
 
 def find_results(path: Path, barred: list[Finding] | None = None) -> list[Package]:
     """Return every result at or below ``path``, sorted by organisation, system and benchmark.
 
-    ``path`` may be a result's folder, one organisation's submission, or a folder of those.
-    ``barred`` is that of `folders_of_logs`.
+    ``path`` may be a result's folder, one organisation's submission, or a folder of submissions.
+    Findings on folders that cannot be read are appended to ``barred``.
 
     Raises:
-        UserError: as `folders_of_logs`.
+        UserError: exit status 4 if ``barred`` is None and a folder cannot be read.
     """
-    found = map(package_at, folders_of_logs(path, _RESULT, barred))
+    found = map(result_at, _folders_of_logs(path, _RESULT, barred))
     packages = [package for package in found if package is not None]
     return sorted(packages, key=lambda each: (each.org, each.system, each.benchmark))
 
 
-def folders_of_logs(
+def find_packages(path: Path, barred: list[Finding] | None = None) -> list[Package]:
+    """Return every result at or below ``path``, sorted by round, organisation and name.
+
+    ``path`` may be a result's folder, one organisation's submission, a round, or a folder of
+    rounds; each round is a separate root. Logs may have any name that a round allows. ``barred`` is
+    as in `find_results`.
+
+    Raises:
+        UserError: as `find_results`.
+    """
+    top = _absolute(path)
+    folders = _folders_of_logs(path, _LOG, barred)
+    packages = [
+        dataclasses.replace(package, base=top if package.root.is_relative_to(top) else package.root)
+        for package in map(result_at, folders)
+        if package is not None
+    ]
+    return sorted(packages, key=lambda each: (each.root, each.org, each.system, each.benchmark))
+
+
+def _folders_of_logs(
     path: Path, name: re.Pattern[str], barred: list[Finding] | None = None
 ) -> list[Path]:
     """Return the folders at or below ``path`` with logs whose file name matches ``name``, sorted.
 
-    Links are not followed. Findings on folders that cannot be read are appended to ``barred``.
-
-    Raises:
-        UserError: exit status 4 if ``barred`` is None and a folder cannot be read.
+    Links are not followed. ``barred`` and Raises are as in `find_results`.
     """
     locked: list[Finding] = []
     folders: list[Path] = []
@@ -184,7 +221,7 @@ def folders_of_logs(
                 locked.append(finding)
             continue
         if has_logs and ".attempt" not in str(folder):
-            folders.append(absolute(folder))
+            folders.append(_absolute(folder))
         waiting += inside
     if barred is not None:
         barred += sorted(locked, key=lambda each: each.path)
@@ -196,10 +233,10 @@ def folders_of_logs(
 
 
 def locked_files(package: Package, seen: Collection[str] = ()) -> Iterator[Finding]:
-    """Yield a finding for each file of a result, but those ``seen``, that cannot be opened."""
+    """Yield a finding for each file of a result, except ``seen`` files, that cannot be opened."""
     inside = [each for each in sorted(package.folder.iterdir()) if each.name not in seen]
     named = {path: package.name_of(path) for path in inside}
-    # What is displayed may be relative to a folder below that of the descriptions.
+    # Displayed paths may start at a folder below the folder of the descriptions.
     named[package.system_file] = str(package.system_file.relative_to(package.root))
     for path, name in named.items():
         try:
@@ -209,12 +246,12 @@ def locked_files(package: Package, seen: Collection[str] = ()) -> Iterator[Findi
                 yield finding
 
 
-def absolute(path: Path) -> Path:
+def _absolute(path: Path) -> Path:
     """Return ``path`` as an absolute path without resolving links, whose names may name a round."""
     return path.resolve() if ".." in path.parts else path.absolute()
 
 
-def package_at(folder: Path) -> Package | None:
+def result_at(folder: Path) -> Package | None:
     """Return the result in ``folder``; None if the path does not match MLPerf's layout."""
     match folder.parts:
         case (*_, _, org, "results", system, benchmark):
@@ -282,3 +319,90 @@ def _read_object(
 
 def _at(finding: Finding, path: str) -> Finding:
     return dataclasses.replace(finding, path=path)
+
+
+def edition_of(package: Package) -> str:
+    """Return the round of MLPerf, such as ``2.1``, that a result's root or a link to it names."""
+    for root in (package.root, package.root.resolve()):
+        if match := ROUND.fullmatch(root.name):
+            return f"{int(match[1])}.{int(match[2])}"
+    return ""
+
+
+def read_package(package: Package, runs: Iterable[SealedRun] | None = None) -> Result:
+    """Read a result: strictly if it has this suite's manifests, else as MLPerf's checker does.
+
+    ``runs`` are the runs of an MLPerf result, if they were read before.
+    """
+    if runs is None and has_manifests(package):
+        return read_result(package)
+    runs = tuple(published_runs(package, Budget()) if runs is None else runs)
+    findings = [*locked_files(package, [run.log.path.rpartition("/")[2] for run in runs])]
+    system = _read_system(package, findings)
+    return Result(package, runs, system, "", tuple(findings))
+
+
+def published_runs(package: Package, budget: Budget | None = None) -> Iterator[SealedRun]:
+    """Yield the runs of a result, each read when it is asked for, as `read_package` reads them.
+
+    ``budget`` is of all runs together, for callers that keep them.
+    """
+    if has_manifests(package):
+        yield from read_result(package).runs
+        return
+    paths = sorted(package.folder.glob(_GLOB), key=_natural)
+    for attempt, path in enumerate(paths):
+        yield SealedRun(attempt, read_published_log(path, package.name_of(path), budget), None)
+
+
+def scaling_factor(package: Package) -> float | None:
+    """Return the factor in ``scaling.json``, which MLPerf's tools write; None if there is none.
+
+    Raises:
+        OSError: if the file cannot be read.
+        ValueError: if it is not a JSON object with a factor from 1 to `RATIO_CAP`.
+    """
+    try:
+        stated = read_object(package.folder / _SCALING).get("scaling_factor")
+    except FileNotFoundError:
+        return None
+    if (factor := number(stated, 1, RATIO_CAP)) is None:
+        raise ValueError(f"a scaling_factor of {stated!r:.40}")
+    return float(factor)
+
+
+def has_manifests(package: Package) -> bool:
+    """Tell whether a result has manifests, which the harness of this suite writes."""
+    return next(package.folder.glob("result_*.json"), None) is not None
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Return a natural sort key, by which result_10 follows result_9."""
+    return [
+        (int(part), "") if part.isdigit() else (0, part)
+        for part in re.findall(r"[0-9]{1,40}|[^0-9]+", path.name)
+    ]
+
+
+def _read_system(package: Package, findings: list[Finding]) -> dict[str, object] | None:
+    path = package.system_file
+    try:
+        text = read_bounded(path, DOCUMENT_CAP_BYTES).decode("utf-8-sig", errors="replace")
+        system = parse_object(text, last_of_keys=True)
+    except FileNotFoundError:  # reported by a layout rule
+        return None
+    except (OSError, ValueError) as error:
+        if not unreadable(error, ""):  # which `locked_files` reports
+            findings.append(_unclear(package, reason(error), Severity.ERROR))
+        return None
+    try:
+        parse_object(text)
+    except ValueError as error:  # rounds accepted duplicate keys
+        findings.append(_unclear(package, reason(error), Severity.WARNING))
+    return system
+
+
+def _unclear(package: Package, found: str, severity: Severity) -> Finding:
+    expected, remedy = "one JSON object without duplicate keys", "correct the file"
+    place = package.name_of(package.system_file)
+    return Finding("system.file", expected, found, remedy, place, severity=severity)

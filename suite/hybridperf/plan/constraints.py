@@ -17,12 +17,12 @@ class TrainingConfig:
 
     units: int
     global_batch_size: int
-    devices: int  #: number of accelerators, or of processor cores if there are none
-    ranks_per_device: int  #: largest number of ranks that share a device
+    devices: int  #: number of accelerators, or of processor cores on a machine without any
+    ranks_per_device: int  #: largest number of ranks on one device
     device_kind: str = "cpu"
     tensor_sizes: tuple[int, ...] = ()
-    #: numbers that tensor parallelism must divide, such as of attention heads; empty: no tp
-    tokens: int | None = None  #: tokens per sample, if units can work on parts of them
+    #: numbers that tp must divide, such as the number of attention heads; empty: no tp
+    tokens: int | None = None  #: tokens per sample; None if units cannot work token by token
     batch_norm: bool = True  #: whether any unit normalizes over the batch
     tied: bool = False  #: whether two units share a parameter
     compiler: bool = True  #: whether a compiler for torch.compile is available
@@ -34,19 +34,19 @@ Reasons = Callable[[PlanFields, TrainingConfig], Iterator[Reason]]
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A combination that is refused, why, and the function that detects it."""
+    """A refused combination of fields, the reason, and the function that detects it."""
 
-    rule: str  #: rule of its findings, without the prefix ``plan.``
+    rule: str  #: rule id of the findings, without the prefix ``plan.``
     refused: str  #: combination of fields, for docs/plans.md
     why: str
     reasons: Reasons
 
 
-CONSTRAINTS: Final[list[Constraint]] = []  #: in the order of docs/plans.md
+CONSTRAINTS: Final[list[Constraint]] = []  #: constraints in the order of docs/plans.md
 
 
 def constraint(rule: str, refused: str, why: str) -> Callable[[Reasons], Reasons]:
-    """Register a function that yields a `Reason` for each way in which a plan violates it."""
+    """Register a function that yields a `Reason` for each violation of the constraint."""
 
     def register(reasons: Reasons) -> Reasons:
         CONSTRAINTS.append(Constraint(rule, refused, why, reasons))
@@ -92,7 +92,7 @@ def _cut_one_stage(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]
 
 @constraint(
     "cut",
-    "`cuts` of another number than the stages after the first, or beyond the model's units",
+    "`cuts` that are not one for each stage after the first, or exceed the number of units",
     "each stage has at least one unit",
 )
 def _cuts(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
@@ -117,7 +117,7 @@ def _cuts(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 @constraint(
     "divides",
     "`dp` x `microbatches` that does not divide the global batch",
-    "all micro-batches have one size",
+    "all micro-batches have the same size",
 )
 def _batch(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if config.global_batch_size % (parts := plan.dp * plan.microbatches):
@@ -131,7 +131,7 @@ def _batch(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 @constraint(
     "microbatches",
     "a number of micro-batches that the schedule cannot run",
-    "as the table of schedules says",
+    "see the table of schedules",
 )
 def _microbatches(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if plan.pipeline is None or plan.delays_or_compresses:  # programs run any number
@@ -149,12 +149,12 @@ def _microbatches(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 @constraint(
     "tied",
     "`pp`, `zero`, `sp`, or `dp` with `tp` where units share a parameter",
-    "parts of its gradient would be computed on different ranks",
+    "parts of the shared gradient would be computed on different ranks",
 )
 def _tied(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if config.tied and (plan.pp > 1 or plan.zero or plan.sp or (plan.dp > 1 and plan.tp > 1)):
         yield (
-            "neither pp, zero nor sp where units share a parameter, nor dp with tp",
+            "no pp, zero, sp, or dp with tp, where units share a parameter",
             str(plan),
             "drop them, or untie the units in the model",
         )
@@ -166,14 +166,14 @@ def _tied(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     "has no effect here",
 )
 def _replicas(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
-    stated = {
+    idle = {
         f"zero={plan.zero}": plan.zero > 0,
         f"sync={plan.sync}": plan.sync != "overlapped",
         f"gradients={plan.gradients}": plan.gradients != "fp32",
         f"bn={plan.bn}": plan.bn == "sync",
     }
-    for found, is_stated in stated.items():
-        if plan.dp == 1 and is_stated:
+    for found, is_set in idle.items():
+        if plan.dp == 1 and is_set:
             yield f"replicas (dp > 1) for {found}", "dp=1", f"drop {found}"
 
 
@@ -188,7 +188,7 @@ def _blocking_shards(plan: PlanFields, config: TrainingConfig) -> Iterator[Reaso
 
 
 @constraint(
-    "zero", "`zero=2` with `pp`", "a pipeline reduces gradients once a step, which is `zero=1`"
+    "zero", "`zero=2` with `pp`", "equal to `zero=1`: a pipeline reduces gradients once a step"
 )
 def _pipelined_zero(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if plan.zero == 2 and plan.pp > 1:
@@ -201,8 +201,8 @@ def _pipelined_zero(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason
 
 @constraint(
     "shard",
-    "`shard` without `zero`, or that is no smaller divisor of `dp`",
-    "groups of replicas have one size",
+    "`shard` without `zero`, or that is not a proper divisor of `dp`",
+    "all sharding groups have the same size",
 )
 def _shard(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if plan.shard is None:
@@ -211,9 +211,9 @@ def _shard(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
         yield "zero where shard is given", f"shard={plan.shard}", "add zero=3"
     elif plan.shard >= plan.dp or plan.dp % plan.shard:
         yield (
-            f"shard to be a divisor of dp={plan.dp} below it",
+            f"shard to be a proper divisor of dp={plan.dp}",
             f"shard={plan.shard}",
-            "choose a divisor of dp",
+            "choose a smaller divisor of dp",
         )
 
 
@@ -229,7 +229,7 @@ def _offload(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 
 @constraint(
     "tp",
-    "`tp` that does not divide heads or features, or where the model declares no layers to split",
+    "`tp` that does not divide heads or features, or for a model without layers to split",
     "a head is not split",
 )
 def _tensor(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
@@ -247,7 +247,7 @@ def _tensor(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 @constraint(
     "sp",
     "`sp` without `tp`, with more ranks than parts of the tokens, or for images",
-    "it splits between ranks the tokens that `tp` replicates",
+    "sequence parallelism splits the tokens that `tp` replicates",
 )
 def _tokens(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if plan.sp and plan.tp == 1:
@@ -259,7 +259,7 @@ def _tokens(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
         if first_part * (plan.tp - 1) >= config.tokens:
             yield (
                 f"a part of the {config.tokens} tokens of a sample for each rank under sp",
-                f"tp={plan.tp}, which leaves some with none",
+                f"tp={plan.tp}, which leaves ranks without tokens",
                 "lower tp, or drop sp",
             )
 
@@ -271,8 +271,8 @@ def _splits_backward(plan: PlanFields) -> bool:
 @constraint(
     "split_backward",
     "`zbv` with `sync=overlapped`",
-    "DistributedDataParallel reduces a gradient once that of the inputs is computed: silently "
-    "wrong (pytorch#144530). `sync=blocking` and `zero` are right",
+    "DistributedDataParallel reduces a weight's gradient after the backward pass for inputs, "
+    "before it is computed (pytorch#144530); `sync=blocking` and `zero` are correct",
 )
 def _split_and_overlapped(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if _splits_backward(plan) and plan.dp > 1 and not plan.zero and plan.sync == "overlapped":
@@ -286,7 +286,7 @@ def _split_and_overlapped(plan: PlanFields, config: TrainingConfig) -> Iterator[
 @constraint(
     "split_backward",
     "`zbv` with `zero=3`",
-    "parameters are freed after the pass for input gradients, and weight gradients are lost",
+    "parameters are freed after the backward pass for inputs, and weight gradients are lost",
 )
 def _split_and_freed(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if _splits_backward(plan) and plan.zero == 3:
@@ -310,7 +310,7 @@ def _split_and_compiled(plan: PlanFields, config: TrainingConfig) -> Iterator[Re
 @constraint(
     "split_backward",
     "`zbv` with `recompute`",
-    "both passes of a split backward pass would recompute",
+    "both halves of a split backward pass would recompute",
 )
 def _split_and_recomputed(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if _splits_backward(plan) and plan.recompute:
@@ -324,7 +324,7 @@ def _split_and_recomputed(plan: PlanFields, config: TrainingConfig) -> Iterator[
 @constraint(
     "split_backward",
     "`zbv` with `bn=sync`",
-    "its collectives are in an autograd function, which a split backward pass handles incorrectly "
+    "SyncBatchNorm is an autograd function, which a split backward pass handles incorrectly "
     "(pytorch#166577)",
 )
 def _split_and_synchronized(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
@@ -350,9 +350,7 @@ def _compiler(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
         )
 
 
-@constraint(
-    "recompute", "`recompute` of more units than the model has", "nothing would be recomputed"
-)
+@constraint("recompute", "`recompute` above the number of units", "nothing would be recomputed")
 def _recompute(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if plan.recompute > config.units:
         yield (
@@ -380,7 +378,7 @@ def _batch_norm(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 
 @constraint(
     "order",
-    "`order` where the axes of more than one rank are in the default order",
+    "`order` that keeps the axes of more than one rank in the default order",
     "has no effect here",
 )
 def _order(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
@@ -392,7 +390,7 @@ def _order(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if plan.order != default and used == implied:
         yield (
             "order to move axes of more than one rank",
-            f"order={plan.order}, which is as {default} for this plan",
+            f"order={plan.order}, equal to {default} for this plan",
             "drop order",
         )
 
@@ -407,8 +405,8 @@ def _links(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     "program",
     "`staleness`, `links` or `gradients=powersgd` with `zero`, `tp`, `compile`, `sync=blocking`, "
     "`interleaved` or `zbv`",
-    "a program executes them, which says what a rank does and with which version of the weights: "
-    "of stages in `1f1b` or `gpipe` whose weights are whole",
+    "the program executor runs them; it supports `1f1b`, `gpipe`, and weights that are neither "
+    "sharded nor compiled",
 )
 def _programmed(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if not plan.delays_or_compresses:
@@ -420,15 +418,15 @@ def _programmed(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
         "sync=blocking": plan.sync == "blocking",
         f"schedule={plan.schedule}": plan.stages > 1,
     }
-    for found, is_stated in unsupported.items():
-        if is_stated:
+    for found, is_set in unsupported.items():
+        if is_set:
             yield f"no {found} with {', '.join(plan.deviations)}", found, f"drop {found}"
 
 
 @constraint(
     "powersgd",
     "`gradients=powersgd` with `precision=fp16`",
-    "what a replica has not sent is added to gradients of another loss scale",
+    "the error feedback would be added to gradients of another loss scale",
 )
 def _scaled_residues(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if plan.gradients == "powersgd" and plan.precision == "fp16":
@@ -437,8 +435,8 @@ def _scaled_residues(plan: PlanFields, config: TrainingConfig) -> Iterator[Reaso
 
 @constraint(
     "flush",
-    "`flush=off` without `staleness` and `pp`, or with another schedule than `1f1b`",
-    "without a flush a pass of the next step begins before the update of this one",
+    "`flush=off` without `staleness` and `pp`, or with a schedule other than `1f1b`",
+    "without a flush, passes of the next step begin before the update of this step",
 )
 def _no_flush(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if plan.flush:

@@ -71,11 +71,11 @@ class ParallelPlan(PlanFields):
         parts = [f"dp{self.dp}"]
         for field, word in _stated(self):
             if field.name != "dp":
-                parts.append(_form(field.about.slug, field.name, word))
+                parts.append(_form(field.metadata.slug, field.name, word))
         return "-".join(parts).replace("_", "-")
 
     def batch_norm_span(self, global_batch_size: int) -> int:
-        """Return the number of samples over which a BatchNorm layer takes its statistics."""
+        """Return the number of samples in the statistics of a BatchNorm layer."""
         replicas = 1 if self.bn == "sync" else self.dp
         return global_batch_size // (replicas * self.microbatches)
 
@@ -107,7 +107,9 @@ class ParallelPlan(PlanFields):
             yield finding("a schedule where pp > 1", "none", "add schedule=1f1b")
         if self.zero and self.shard == self.dp:
             yield finding(
-                "no shard where all replicas share one copy", f"shard={self.shard}", "drop it"
+                "no shard where all replicas are one sharding group",
+                f"shard={self.shard}",
+                "drop it",
             )
         where = "without a pipeline" if self.pipeline is None else f"under schedule={self.schedule}"
         default = 1 if self.pipeline is None else self.pipeline.stages
@@ -123,7 +125,7 @@ class ParallelPlan(PlanFields):
 
 
 def _cut_twice(plan: PlanFields, path: str) -> Finding:
-    found = f"cut={plan.cut} beside cuts={FIELDS['cuts'].word(plan.cuts)}"
+    found = f"cut={plan.cut} and cuts={FIELDS['cuts'].word(plan.cuts)}"
     return Finding("plan.text", "either cut or cuts", found, "drop one of them", path=path)
 
 
@@ -136,7 +138,7 @@ def deviations_of(text: object) -> tuple[str, ...] | None:
 
 
 def _read_fields(text: str) -> dict[str, Any]:
-    """Parse the fields stated in ``text``, such as ``dp=2,pp=2``, with keys in any order.
+    """Parse the fields in ``text``, such as ``dp=2,pp=2``, with keys in any order.
 
     Presets are expanded first.
 
@@ -147,11 +149,11 @@ def _read_fields(text: str) -> dict[str, Any]:
     for part in _expand_presets(text).split(","):
         key, equals, word = (piece.strip() for piece in part.partition("="))
         if not equals:
-            expected = "key=value pairs divided by commas"
+            expected = "key=value pairs separated by commas"
             raise _refuse(text, expected, repr(part), 'write "dp=2,pp=2"')
         if key not in FIELDS:
             hint = did_you_mean(key, FIELDS, "drop it")
-            raise _refuse(text, f"keys out of {', '.join(FIELDS)}", repr(key), hint)
+            raise _refuse(text, f"one of the keys {', '.join(FIELDS)}", repr(key), hint)
         if key in values:
             raise _refuse(text, "each key once", f"{key} twice", f"keep one {key}")
         values[key] = _value(text, FIELDS[key], word)
@@ -159,22 +161,22 @@ def _read_fields(text: str) -> dict[str, Any]:
 
 
 class Chip(NamedTuple):
-    """One property of a plan and what it means."""
+    """One property of a plan and its meaning."""
 
     text: str
     meaning: str
 
 
 def plan_chips(text: str) -> list[Chip]:
-    """Return the properties stated in a plan's text, even if `ParallelPlan.parse` refuses it."""
+    """Return the properties in a plan's text, even if `ParallelPlan.parse` refuses the text."""
     chips = []
     for part in text.split(","):
         key, _, word = (piece.strip() for piece in part.partition("="))
         if field := FIELDS.get(key):
-            meaning = field.about.meaning
-            if not field.about.equivalent and word != field.word(field.default):
-                meaning += "; computes something else than one process, so open division"
-            chips.append(Chip(_form(field.about.chip, key, word), meaning))
+            meaning = field.metadata.meaning
+            if not field.metadata.equivalent and word != field.word(field.default):
+                meaning += "; not equivalent to single-process training, so open division only"
+            chips.append(Chip(_form(field.metadata.chip, key, word), meaning))
         elif key:
             chips.append(Chip(f"{key} {word}".strip(), key))
     return chips
@@ -186,18 +188,18 @@ def complete_plan(text: str) -> list[str]:
     ``dp=2,sch`` becomes ``dp=2,schedule=``, and ``schedule=g`` becomes ``schedule=gpipe``.
     """
     before, comma, last = text.rpartition(",")
-    stated = {part.partition("=")[0].strip() for part in before.split(",")}
+    keys = {part.partition("=")[0].strip() for part in before.split(",")}
     key, equals, prefix = last.partition("=")
     if equals:
         words = FIELDS[key].words if key in FIELDS else {}
         ends = [f"{key}={word}" for word in words if word.startswith(prefix)]
     else:
-        ends = [f"{name}=" for name in FIELDS if name.startswith(key) and name not in stated]
+        ends = [f"{name}=" for name in FIELDS if name.startswith(key) and name not in keys]
     return [f"{before}{comma}{end}" for end in ends]
 
 
 def _stated(plan: PlanFields) -> Iterator[tuple[Field, str]]:
-    """Yield each field that the canonical text of ``plan`` states, with its value as a word."""
+    """Yield the fields of ``plan``'s canonical text, each with its value as a word."""
     for field in FIELDS.values():
         value = getattr(plan, field.name)
         if field.name == "microbatches":
@@ -211,7 +213,7 @@ def _stated(plan: PlanFields) -> Iterator[tuple[Field, str]]:
 
 
 def _form(template: str, name: str, word: str) -> str:
-    """Fill in a template; a field with the value ``on`` is named by its key alone."""
+    """Fill in a template; the value ``on`` leaves the field's name alone."""
     return name if word == "on" else template.format(name=name, word=word).strip()
 
 
@@ -222,10 +224,10 @@ def _value(text: str, field: Field, word: str) -> object:
         return _series(text, field, word)
     if not field.takes_numbers:
         raise _refuse(text, f"{field.name} to be one of {', '.join(field.words)}", word)
-    if (number := _number(word)) is not None and field.about.least <= number:
+    if (number := _number(word)) is not None and field.metadata.minimum <= number:
         return number
     names = "".join(f"{name}, " for name in field.words).removesuffix(", ")
-    kind = f"a whole number from {field.about.least} to {LARGEST_NUMBER}"
+    kind = f"a whole number from {field.metadata.minimum} to {LARGEST_NUMBER}"
     expected = f"{field.name} to be {f'{names} or ' if names else ''}{kind}"
     raise _refuse(text, expected, repr(word))
 
@@ -234,8 +236,8 @@ def _series(text: str, field: Field, word: str) -> tuple[int, ...]:
     numbers = tuple(_number(each.strip()) for each in word.split("-"))
     if field.admits(numbers):
         return numbers  # type: ignore[return-value]  # a field admits no None
-    kind = f"whole numbers from {field.about.least} to {LARGEST_NUMBER} that increase"
-    expected = f"{field.name} to be {kind}, divided by '-'"
+    kind = f"increasing whole numbers from {field.metadata.minimum} to {LARGEST_NUMBER}"
+    expected = f"{field.name} to be {kind}, separated by '-'"
     raise _refuse(text, expected, repr(word), f'write "{field.name}=3-7-12"')
 
 
@@ -254,7 +256,7 @@ class Preset:
     """A plan with parameters, written ``name(parameter=value,...)``."""
 
     name: str
-    text: str  #: the plan, with each parameter in braces
+    text: str  #: plan with each parameter in braces
     meaning: str
     source: str
 
@@ -264,15 +266,14 @@ class Preset:
         return tuple(re.findall(r"\{(\w+)\}", self.text))
 
 
-#: by name; where a paper's text is not public, the definition is ours
+#: presets by name; where a paper's text is not public, the definition is ours
 PRESETS: Final = {
     preset.name: preset
     for preset in (
         Preset(
             name="gropipe",
             text="dp={groups},pp={stages},staleness=1",
-            meaning="a pipeline in each group, and between groups data parallelism whose "
-            "communication is delayed by a step",
+            meaning="replicas that are pipelines, and updates delayed by a step",
             source="our definition, after the abstract of GroPipe (Liu et al. 2025)",
         ),
         Preset(
@@ -288,10 +289,10 @@ _CALL: Final = re.compile(r"\s*(\w+)\s*\(([^()]*)\)\s*")
 
 
 def _expand_presets(text: str) -> str:
-    """Return ``text`` with each preset, such as ``gropipe(groups=2,stages=2)``, written as fields.
+    """Replace each preset in ``text``, such as ``gropipe(groups=2,stages=2)``, by its fields.
 
     Raises:
-        UserError: exit status 2, naming an unknown preset or what its parameters are.
+        UserError: exit status 2, naming the unknown preset or the preset's parameters.
     """
     return _CALL.sub(lambda call: _expanded(text, call[1], call[2]), text)
 
@@ -299,7 +300,7 @@ def _expand_presets(text: str) -> str:
 def _expanded(text: str, name: str, arguments: str) -> str:
     if (preset := PRESETS.get(name)) is None:
         hint = did_you_mean(name, PRESETS, "write fields")
-        raise _refuse(text, f"a preset out of {', '.join(PRESETS)}", repr(name), hint)
+        raise _refuse(text, f"one of the presets {', '.join(PRESETS)}", repr(name), hint)
     pairs = [part.partition("=") for part in arguments.split(",")]
     values = {key.strip(): value.strip() for key, _, value in pairs}
     if len(pairs) != len(values) or values.keys() != {*preset.parameters}:

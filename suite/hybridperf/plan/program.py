@@ -1,13 +1,19 @@
-"""The program of a rank of a pipeline: what it does in a block of steps, as data.
+"""The program of a rank: its actions in a block of steps, as data.
 
 Delayed data parallelism, GroPipe, PipeDream-2BW and PipeDream are one recurrence, with U an
 optimizer, g_t the gradient of step t and d the plan's ``staleness``:
 
     V(t + 1) = V(t) + U(mean over replicas of g_t(V(max(0, t - d))))
 
-A program states which version V of the weights each pass computes with, and applies updates as late
-as the forward pass that needs them. The engine executes those of plans that delay or compress;
-those of all plans are simulated. Without a pipeline a program is that of gradient accumulation.
+A program gives the version V of the weights for each pass, and applies an update just before the
+first forward pass that needs it. With ``staleness=1`` the all-reduce of step t overlaps step t + 1
+(F, B: passes of a step, with the version they use; R: all-reduce; U: update, to a version)::
+
+    staleness=0   F0 B0 R0 U1 F1 B1 R1 U2 F2 B2 R2 U3
+    staleness=1   F0 B0 R0 F0 B0 R1 U1 F1 B1 R2 U2 U3
+
+The engine executes the programs of plans that delay or compress; the simulator takes the programs
+of all plans. Without a pipeline, a program is gradient accumulation.
 """
 
 from __future__ import annotations
@@ -21,9 +27,9 @@ if TYPE_CHECKING:
 
     from hybridperf.plan.fields import PlanFields
 
-__all__ = ["most_sends", "rank_program", "version_of"]
+__all__ = ["max_pending_sends", "rank_program", "version_of"]
 
-#: passes after which a stage's gradients of a micro-batch are complete
+#: passes that complete a stage's gradients of a micro-batch
 _COMPLETING: Final = (ActionKind.BACKWARD, ActionKind.BACKWARD_WEIGHT)
 _NO_MESSAGES: Final = (None, None)
 
@@ -31,27 +37,27 @@ _NO_MESSAGES: Final = (None, None)
 def version_of(step: int, staleness: int, oldest: int = 0) -> int:
     """Return the version of the weights that ``step`` computes with.
 
-    Version t has the updates of the steps before t. None older than ``oldest`` exists, which is 0
+    Version t has the updates of all steps before t. ``oldest`` is the oldest version that exists: 0
     unless training resumed from a checkpoint with fewer versions.
     """
     return max(oldest, step - staleness)
 
 
-def most_sends(stages: int) -> int:
-    """Return the largest number of messages in one direction that a stage sends unreceived."""
+def max_pending_sends(stages: int) -> int:
+    """Return the largest number of unreceived messages in one direction of a stage."""
     return stages + 1
 
 
 def rank_program(plan: PlanFields, rank: int, steps: range, *, oldest: int = 0) -> Iterator[Action]:
     """Yield the actions of rank ``rank`` of a pipeline in a block of ``steps``, in order.
 
-    At the start and the end of a block no passes are in flight and all updates have been applied,
-    so version ``steps.start`` is there, and older ones that later steps need. The block does not
-    change which version a step computes with.
+    A block starts and ends with no passes in flight and all updates applied: with version
+    ``steps.start`` and the older versions that later steps need. Blocks do not change the version
+    that a step computes with.
     """
     updated, own, staleness = steps.start, plan.stages_of(rank), plan.staleness
     messages, last = _messages(plan, own), plan.microbatches - 1
-    incomplete = len(own)  # stages whose gradients of the step are
+    incomplete = len(own)  # number of stages with incomplete gradients of the step
     for step, kind, stage, microbatch in _passes(plan, rank, steps):
         version = version_of(step, staleness, oldest)
         if kind is ActionKind.FORWARD:
@@ -63,11 +69,11 @@ def rank_program(plan: PlanFields, rank: int, steps: range, *, oldest: int = 0) 
             yield Action(received, step, microbatch, version, stage)
         yield Action(kind, step, microbatch, version, stage)
         completes = microbatch == last and kind in _COMPLETING
-        averaging = _averaging(plan, step, stage) if completes else []
-        if sent is not None:  # before the gradients of the step are averaged, unless one waits
-            at = len(averaging) if averaging and _sends_last(plan) else 0
-            averaging.insert(at, Action(sent, step, microbatch, version, stage))
-        yield from averaging
+        reduction = _reduction(plan, step, stage) if completes else []
+        if sent is not None:
+            at = len(reduction) if reduction and _sends_last(plan) else 0
+            reduction.insert(at, Action(sent, step, microbatch, version, stage))
+        yield from reduction
         incomplete -= completes
         if not incomplete:
             incomplete = len(own)
@@ -80,10 +86,10 @@ def rank_program(plan: PlanFields, rank: int, steps: range, *, oldest: int = 0) 
         updated += 1
 
 
-def _averaging(plan: PlanFields, step: int, stage: int) -> list[Action]:
-    """Return what follows the last backward pass of ``stage`` in ``step``.
+def _reduction(plan: PlanFields, step: int, stage: int) -> list[Action]:
+    """Return the gradient reduction after the last backward pass of ``stage`` in ``step``.
 
-    Torch's runtimes of pipelines wait for the averages of a stage before they go on.
+    Torch's pipeline runtimes wait for the reduction of a stage before the next pass.
     """
     if plan.sync == "blocking":
         return []
@@ -94,10 +100,10 @@ def _averaging(plan: PlanFields, step: int, stage: int) -> list[Action]:
 
 
 def _sends_last(plan: PlanFields) -> bool:
-    """Return whether a stage sends gradients of inputs only once those of weights are averaged.
+    """Return whether a stage sends gradients of inputs after the reduction of weight gradients.
 
-    DistributedDataParallel waits for its all-reduces at the end of a backward pass, and only then
-    does a runtime of torch get to send. FSDP averages after the pass.
+    DistributedDataParallel waits for its all-reduces within the backward pass, before torch's
+    runtime can send. FSDP reduces after the pass.
     """
     return not plan.zero and not plan.delays_or_compresses
 
@@ -105,7 +111,7 @@ def _sends_last(plan: PlanFields) -> bool:
 def _passes(
     plan: PlanFields, rank: int, steps: range
 ) -> Iterator[tuple[int, ActionKind, int, int]]:
-    """Yield the passes of a block: step, kind, stage and micro-batch, counted in each step."""
+    """Yield step, kind, stage and micro-batch (its index in the step) of a block's passes."""
     each = plan.microbatches
     order = plan.pipeline.order if plan.pipeline else one_forward_one_backward
     if plan.flush:
@@ -122,10 +128,7 @@ def _passes(
 def _messages(
     plan: PlanFields, own: tuple[int, ...]
 ) -> dict[tuple[ActionKind, int], tuple[ActionKind | None, ActionKind | None]]:
-    """Return the actions that receive a pass's input and send its output to another rank.
-
-    By kind and stage of the pass.
-    """
+    """Return the receive of the input and the send of the output, by a pass's kind and stage."""
     last = plan.pipeline_stages - 1
     messages = dict[tuple[ActionKind, int], tuple[ActionKind | None, ActionKind | None]]()
     for stage in own:

@@ -1,6 +1,6 @@
-"""What the actions of a plan cost: unit times, collectives and messages put together by stage.
+"""Costs of a plan's actions by stage, from unit times, collectives and messages.
 
-With lower bounds on a step by these costs.
+With lower bounds on the step time by these costs.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hybridperf.plan import ParallelPlan
-    from hybridperf.projection.network import Group, Network
-    from hybridperf.projection.units import Unit, UnitTable, UnitTimes
+    from hybridperf.projection.network import Network, RankGroup
+    from hybridperf.projection.units import UnitCounts, UnitTable, UnitTimes
 
 __all__ = ["PlanCosts", "busiest_s", "plan_at_least_s", "plan_costs"]
 
@@ -57,31 +57,31 @@ def _stage_hops(
 
 _MIB: Final = 2**20
 # DistributedDataParallel closes a bucket of gradients that has reached 25 MiB, the first one at 1
-# MiB (Li et al. 2020); the engine's own reducer, one that the next gradient would take above 8 MiB.
+# MiB (Li et al. 2020). The engine's own reducer closes a bucket before it exceeds 8 MiB.
 _DDP_BYTES: Final = (1 * _MIB, 25 * _MIB)
 _REDUCER_BYTES: Final = 8 * _MIB
 
 
 @dataclass(frozen=True, slots=True)
 class PlanCosts:
-    """What `simulate` needs, and what of the passes and updates is exposed communication."""
+    """Costs for `simulate`, and the exposed communication in passes and updates."""
 
     costs: Costs
-    passes_exposed_s: tuple[float, ...]  #: by rank, in the passes of one micro-batch
-    update_exposed_s: tuple[float, ...]  #: by rank, in an update
-    runtime_s: tuple[
-        float, ...
-    ]  #: by rank, in an update: what its runtime and compression add to averaging
+    passes_exposed_s: tuple[float, ...]
+    #: exposed communication in the passes of one micro-batch, by rank
+    update_exposed_s: tuple[float, ...]  #: exposed communication in an update, by rank
+    runtime_s: tuple[float, ...]
+    #: overhead of software and compression in averaging gradients, in an update, by rank
 
 
 class _UnitCost(NamedTuple):
     """Seconds of one unit on one rank."""
 
     forward_s: float
-    backward_s: float  #: recomputation included
-    exposed_s: float  #: of both, collectives of tensor parallelism
-    gather: Cost  #: of its parameters
-    scatter: Cost  #: of its gradients, and their average over replicas of a shard
+    backward_s: float  #: backward pass with recomputation
+    exposed_s: float  #: collectives of tensor parallelism in both passes
+    gather: Cost  #: all-gather of its parameters
+    scatter: Cost  #: reduce-scatter of its gradients, and their average over replicas of a shard
     gradient_bytes: float
 
 
@@ -178,7 +178,7 @@ def _unit_costs(
         )
 
 
-def _tp_share(plan: ParallelPlan, unit: Unit) -> float:
+def _tp_share(plan: ParallelPlan, unit: UnitCounts) -> float:
     """Return the share of a unit's work that one rank of a tp group does."""
     return 1 - unit.tp_parameters / (unit.parameters or 1) * (1 - 1 / plan.tp)
 
@@ -272,10 +272,10 @@ def _update(
 def _small_averages_s(
     plan: ParallelPlan, network: Network, stages: Stages, own: Sequence[int]
 ) -> float:
-    """Return the seconds of averaging, after all passes, what is replicated beside split tensors.
+    """Return the seconds of the averages of replicated tensors after all passes of the units ``own``.
 
-    Those are gradients that sharding replicas do not shard, and those of the parameters of which a
-    tp rank has seen its own tokens only; all of the units ``own`` at once.
+    They are the gradients that sharding leaves whole, and the gradients of parameters that saw only
+    the tokens of a tp rank.
     """
     if not (plan.zero or plan.sp):
         return 0.0
@@ -334,10 +334,10 @@ def _buckets(
 
 
 def _turns(plan: ParallelPlan, network: Network) -> tuple[int, ...]:
-    """Return the node of each rank of a pipeline if those of a node share network adapters.
+    """Return the node of each pipeline rank if the ranks of a node share network adapters.
 
-    They then average one after another, each with what would be the part of all: so the adapters
-    are used by whoever has gradients, however unequal the stages are.
+    These ranks average in turns, each at the full bandwidth of the adapters, so that unequal stages
+    leave no adapter idle.
     """
     if network.group(plan.dp, axis_stride(plan, "dp")).adapters >= 1:
         return ()
@@ -345,7 +345,9 @@ def _turns(plan: ParallelPlan, network: Network) -> tuple[int, ...]:
     return tuple(rank * stride // network.devices_per_node for rank in range(plan.pp))
 
 
-def _overlapped(plan: ParallelPlan, group: Group, units: Sequence[_UnitCost]) -> Iterator[Bucket]:
+def _overlapped(
+    plan: ParallelPlan, group: RankGroup, units: Sequence[_UnitCost]
+) -> Iterator[Bucket]:
     """Yield the buckets of a stage, each ready at the end of its first unit's backward pass."""
     before = [0.0, *accumulate(unit.backward_s for unit in units)]
     if plan.gradients == "powersgd":
@@ -383,7 +385,7 @@ def _clip_s(plan: ParallelPlan, network: Network) -> float | None:
 
 
 def plan_at_least_s(plan: ParallelPlan, costs: Costs) -> float:
-    """Return seconds that a step of ``plan`` takes at least, by what its actions cost.
+    """Return a lower bound on the step time of ``plan``, in seconds, by its ``costs``.
 
     No less than `busiest_s`. Under a flush the first rank begins a step by a forward pass, which
     has to reach every rank before that computes, and ends it by a backward pass, which has to come
@@ -407,13 +409,13 @@ def plan_at_least_s(plan: ParallelPlan, costs: Costs) -> float:
 
 
 def busiest_s(plan: ParallelPlan, costs: Costs) -> float:
-    """Return seconds that the busiest rank, wire or network adapter takes for a step by itself.
+    """Return the seconds that the busiest rank, wire or network adapter works for a step.
 
     A rank computes its passes and its update. Averages of a stage begin in its last backward pass
-    at the earliest, and what they take beyond it comes on top, unless they may take a whole step.
-    The processor time of averages comes on top, too, but may be spent while the rank waits for
-    them, of which then none takes more than its own time. A wire carries one message after another.
-    Ranks that share network adapters average in turns.
+    at the earliest; their exposed part is added, unless they may overlap a whole step. The
+    processor time of averages is added too, up to the duration of an average, since a rank may
+    spend it while it waits. A wire carries one message at a time. Ranks that share network adapters
+    average in turns.
 
     So no step takes less in the long run, though the first ones may: averages that may take a whole
     step let what is behind catch up later.
@@ -439,5 +441,5 @@ def busiest_s(plan: ParallelPlan, costs: Costs) -> float:
 
 
 def _arrives_s(hop: Hop | None) -> float:
-    """Return the seconds from the end of a pass to the start of the one that a message is for."""
+    """Return the seconds from the end of a pass to the start of the pass that waits for its message."""
     return 0.0 if hop is None else hop.occupied_s + hop.latency_s

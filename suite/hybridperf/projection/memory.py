@@ -1,4 +1,4 @@
-"""How many bytes of memory each rank of a pipeline needs, by what they hold."""
+"""Bytes of memory that each rank of a pipeline needs, by their use."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from hybridperf.projection.traffic import (
     computed_bytes,
     gathered_bytes,
     held_parameters,
+    sharded_elements,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hybridperf.plan import ParallelPlan
-    from hybridperf.projection.units import Unit, UnitTable
+    from hybridperf.projection.units import UnitCounts, UnitTable
 
 __all__ = ["STATE_TENSORS", "Memory", "memory_bytes"]
 
@@ -38,13 +39,13 @@ _REPLICATED_TENSORS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes that one rank's device holds at its fullest, by what they are."""
+    """Peak bytes of memory of one rank's device, by their use."""
 
-    weights_bytes: int  #: of the newest version, and running statistics
-    versions_bytes: int  #: of older versions that later passes compute with
+    weights_bytes: int  #: newest version of the weights, and running statistics
+    versions_bytes: int  #: older versions of the weights, with which later passes compute
     gradients_bytes: int
     optimizer_bytes: int
-    activations_bytes: int  #: kept between forward and backward passes
+    activations_bytes: int  #: activations that are kept between forward and backward passes
 
     @property
     def total_bytes(self) -> int:
@@ -61,11 +62,11 @@ class Memory:
 def memory_bytes(
     plan: ParallelPlan, units: UnitTable, cuts: Sequence[int], microbatch: int, optimizer: str
 ) -> tuple[Memory, ...]:
-    """Return what each rank of a pipeline holds, for micro-batches of ``microbatch`` samples.
+    """Return the memory of each rank of a pipeline for micro-batches of ``microbatch`` samples.
 
     ``cuts`` are the first units of each stage but the first, ``optimizer`` one of `STATE_TENSORS`.
-    How many versions, gradients and activations are held at once is counted in the rank's program.
-    What libraries and kernels need for themselves is not included.
+    Versions, gradients and activations in flight are counted in the rank's program. Workspaces of
+    libraries and kernels are not included.
     """
     stages = Stages(plan, units, cuts)
     return tuple(_rank_memory(stages, rank, microbatch, optimizer) for rank in range(plan.pp))
@@ -82,7 +83,7 @@ def _rank_memory(stages: Stages, rank: int, microbatch: int, optimizer: str) -> 
         _kept_elements(plan, units[n]) for n in stages.units_of(rank) if n in stages.recomputed
     ]
     recomputing = max(again, default=0.0) * microbatch * computed_bytes(plan)
-    sharded = 0.0 if plan.offload == "cpu" else parameters / plan.shards
+    sharded = sharded_elements(plan, parameters)
     whole, gradients = _whole_shares(plan, parameters, largest)
     state = STATE_TENSORS[optimizer] * sharded
     buffers = sum(unit.buffers for unit in own)
@@ -98,7 +99,7 @@ def _rank_memory(stages: Stages, rank: int, microbatch: int, optimizer: str) -> 
 
 
 def _whole_shares(plan: ParallelPlan, parameters: float, largest: float) -> tuple[float, float]:
-    """Return the elements of weights and of gradients that are not sharded, on one rank.
+    """Return the elements of unsharded weights and gradients on one rank.
 
     FSDP gathers the next unit while one computes, and scatters one while the next computes.
     """
@@ -131,7 +132,7 @@ def _kept_bytes(stages: Stages, stage: int, microbatch: int) -> float:
     return elements * microbatch * computed_bytes(plan) + copies
 
 
-def _kept_elements(plan: ParallelPlan, unit: Unit) -> float:
+def _kept_elements(plan: ParallelPlan, unit: UnitCounts) -> float:
     """Return the elements that ``unit`` keeps of a sample on one rank of a tp group."""
     if plan.tp == 1 or not unit.tp_parameters:
         return unit.kept_elements
@@ -142,11 +143,11 @@ def _kept_elements(plan: ParallelPlan, unit: Unit) -> float:
 
 
 class _Held(NamedTuple):
-    """What a program holds at most at the same time."""
+    """Peaks of a program."""
 
-    versions: int  #: of the weights
-    gradients: int  #: steps whose gradients are made or averaged, and not applied
-    activations: float  #: the largest sum of the bytes of micro-batches in flight
+    versions: int  #: versions of the weights
+    gradients: int  #: steps whose gradients are not applied yet
+    activations: float  #: bytes of the activations of micro-batches in flight
 
 
 def _most_held(plan: ParallelPlan, rank: int, sizes: Mapping[int, float]) -> _Held:

@@ -1,6 +1,4 @@
-"""Links between devices, who shares them, what collectives cost, and catalogued systems.
-
-How long collectives take, and how many bytes each rank sends in them.
+"""Links between devices, and the seconds and bytes of collectives over them.
 
 With W ranks, N nodes, k ranks on each of them, n bytes, latency a and bandwidth b of a link:
 
@@ -13,7 +11,7 @@ hierarchical         2 (k - 1) (a + n / (k b)) in the node and        2 (k - 1) 
                      2 (N - 1) (a + n / (k N b)) between nodes        + 2 (N - 1) / N n / k
 ===================  ===============================================  ==========================
 
-Rings are those of Patarasuk and Yuan (2009), at the pace of their slowest link. Trees are pairs of
+Rings follow Patarasuk and Yuan (2009), at the pace of their slowest link. Trees are pairs of
 pipelined binary trees in which each rank is a leaf of one (Sanders, Speck and Träff 2009), as NCCL
 builds them between nodes, above chains in the nodes (Jeaugey 2019). Hierarchical all-reduces
 scatter in the node, add up between nodes in k rings at once, and gather in the node (Jia et al.
@@ -22,18 +20,9 @@ scatter in the node, add up between nodes in k rings at once, and gather in the 
 
 from __future__ import annotations
 
-import functools
 import math
-import tomllib
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
-
-from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding
-from hybridperf.spelling import did_you_mean
-from hybridperf.system.catalog import Accelerator, known_accelerators
-from hybridperf.tasks.schema import build_rows
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,26 +31,21 @@ __all__ = [
     "ALL_REDUCES",
     "Algorithm",
     "Cost",
-    "Group",
     "Library",
-    "Link",
-    "LinkClass",
     "Network",
-    "System",
+    "NetworkLink",
+    "RankGroup",
     "all_gather",
     "all_reduce",
     "broadcast",
-    "find_link",
-    "find_system",
-    "known_systems",
     "reduce_scatter",
 ]
 
-Library = Literal["nccl", "gloo"]  #: of collectives; what differs is in `collectives`
+Library = Literal["nccl", "gloo"]  #: library of collectives
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class NetworkLink:
     """A link in one direction: a message takes ``latency_s`` plus its bytes by the bandwidth.
 
     Hockney's model (1994), also written alpha + n x beta. Of ``shared_by`` devices that send at the
@@ -83,14 +67,14 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RankGroup:
     """The ranks of a collective, and the links between them."""
 
     ranks: int
-    ranks_per_node: int  #: of this group; all of them if it is on one node
-    inside: Link  #: between two of them on one node
-    between: Link | None = None  #: of one network adapter; None if the group is on one node
-    adapters: float = 1.0  #: of each node for this group; less than 1 where groups share one
+    ranks_per_node: int  #: ranks of this group on a node; all of them if it is on one node
+    inside: NetworkLink  #: link between two ranks on one node
+    between: NetworkLink | None = None  #: one network adapter; None if the group is on one node
+    adapters: float = 1.0  #: adapters of each node for this group; below 1 where groups share one
     library: Library = "nccl"
 
     @property
@@ -101,25 +85,25 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """How the devices of a system reach each other: what `project` needs to know of it.
+    """Links and libraries by which the devices of a system reach each other.
 
-    The links of collectives are those of one step of a ring, as fitted to measured all-reduces;
-    where they are None, such a step takes as long as a message.
+    The links of collectives model one step of a ring and are fitted to measured all-reduces; where
+    they are None, a step of a ring takes as long as a message.
     """
 
     devices_per_node: int
-    inside: Link  #: between two devices of a node
-    between: Link | None = None
-    #: of one network adapter; ``shared_by`` is the number of a node's devices that share it
+    inside: NetworkLink  #: link between two devices of a node
+    between: NetworkLink | None = None
+    #: link of one network adapter; ``shared_by`` is the number of a node's devices that share it
     library: Library = "nccl"
-    inside_collectives: Link | None = None
-    between_collectives: Link | None = None
+    inside_collectives: NetworkLink | None = None
+    between_collectives: NetworkLink | None = None
     averaging_work: float = 0.0
-    #: seconds by which computing beside an all-reduce takes longer, over its own
-    pass_s: float = 0.0  #: that the trainer's software adds to each pass of a pipeline
-    bucket_s: float = 0.0  #: and to each collective that averages gradients
+    #: slowdown of computation that overlaps an all-reduce, over the time of the all-reduce
+    pass_s: float = 0.0  #: overhead of the trainer's software in each pass of a pipeline
+    bucket_s: float = 0.0  #: overhead of software in each collective that averages gradients
 
-    def group(self, ranks: int, stride: int) -> Group:
+    def group(self, ranks: int, stride: int) -> RankGroup:
         """Return the group of ``ranks`` whose global ranks are ``stride`` apart.
 
         All devices of a node are busy: as many groups of the kind as fit on a node share it.
@@ -129,14 +113,14 @@ class Network:
         while ranks % per_node:  # nodes that hold unequal parts of a group: as the smallest part
             per_node -= 1
         if per_node == ranks and (stride * ranks <= self.devices_per_node or self.between is None):
-            return Group(ranks, ranks, inside, library=self.library)
+            return RankGroup(ranks, ranks, inside, library=self.library)
         between = self.between_collectives or self.between or inside
         groups = max(1, self.devices_per_node // per_node)
         adapters = self.devices_per_node / between.shared_by
         link = replace(between, shared_by=1)
-        return Group(ranks, per_node, inside, link, adapters / groups, self.library)
+        return RankGroup(ranks, per_node, inside, link, adapters / groups, self.library)
 
-    def hop(self, sender: int, receiver: int, stride: int) -> Link:
+    def hop(self, sender: int, receiver: int, stride: int) -> NetworkLink:
         """Return the link between devices of two global ranks, ``stride`` apart in a pipeline.
 
         Other pipelines' ranks of the same stage send at the same time, each its share.
@@ -153,13 +137,13 @@ Algorithm = Literal["ring", "tree", "hierarchical"]
 
 
 class Cost(NamedTuple):
-    """What a collective costs."""
+    """Cost of a collective."""
 
     seconds: float
-    sent_bytes: float  #: by each rank; by an inner one of a tree
+    sent_bytes: float  #: bytes sent by each rank; by an inner rank of a tree
 
 
-def all_reduce(message_bytes: float, group: Group, algorithm: Algorithm | None = None) -> Cost:
+def all_reduce(message_bytes: float, group: RankGroup, algorithm: Algorithm | None = None) -> Cost:
     """Return the cost of adding up ``message_bytes`` of each rank, on each rank.
 
     Without an ``algorithm``, the fastest, which NCCL picks from its own model of costs; for gloo,
@@ -174,7 +158,7 @@ def all_reduce(message_bytes: float, group: Group, algorithm: Algorithm | None =
     return min(cost(message_bytes, group) for cost in ALL_REDUCES.values())
 
 
-def reduce_scatter(message_bytes: float, group: Group) -> Cost:
+def reduce_scatter(message_bytes: float, group: RankGroup) -> Cost:
     """Return the cost of adding up ``message_bytes`` of each rank, a part of them on each rank.
 
     In gloo it is an all-reduce of which each rank keeps a part: one of all that ``message_bytes``
@@ -185,7 +169,7 @@ def reduce_scatter(message_bytes: float, group: Group) -> Cost:
     return all_gather(message_bytes, group)
 
 
-def all_gather(message_bytes: float, group: Group) -> Cost:
+def all_gather(message_bytes: float, group: RankGroup) -> Cost:
     """Return the cost of giving each rank the parts of all, together ``message_bytes``."""
     if group.ranks == 1:
         return _NOTHING
@@ -194,7 +178,7 @@ def all_gather(message_bytes: float, group: Group) -> Cost:
     return Cost(whole.seconds / 2, whole.sent_bytes / 2)
 
 
-def broadcast(message_bytes: float, group: Group) -> Cost:
+def broadcast(message_bytes: float, group: RankGroup) -> Cost:
     """Return the cost of giving ``message_bytes`` of one rank to all, along a pipelined tree."""
     if group.ranks == 1:
         return _NOTHING
@@ -202,14 +186,14 @@ def broadcast(message_bytes: float, group: Group) -> Cost:
     return Cost(whole.seconds / 2, whole.sent_bytes / 2)
 
 
-def _ring(message_bytes: float, group: Group) -> Cost:
+def _ring(message_bytes: float, group: RankGroup) -> Cost:
     latency_s, bytes_per_s = _slowest(group, 1.0)
     steps = 2 * (group.ranks - 1)
     sent_bytes = steps * message_bytes / group.ranks
     return Cost(steps * latency_s + sent_bytes / bytes_per_s, sent_bytes)
 
 
-def _tree(message_bytes: float, group: Group) -> Cost:
+def _tree(message_bytes: float, group: RankGroup) -> Cost:
     _, bytes_per_s = _slowest(group, group.ranks_per_node)
     if group.between is None:
         latency_s = math.ceil(math.log2(group.ranks)) * group.inside.latency_s
@@ -219,7 +203,7 @@ def _tree(message_bytes: float, group: Group) -> Cost:
     return Cost(2 * (latency_s + message_bytes / bytes_per_s), 2 * message_bytes)
 
 
-def _hierarchical(message_bytes: float, group: Group) -> Cost:
+def _hierarchical(message_bytes: float, group: RankGroup) -> Cost:
     if group.between is None:
         return _ring(message_bytes, group)
     own, nodes = group.ranks_per_node, group.nodes
@@ -231,7 +215,7 @@ def _hierarchical(message_bytes: float, group: Group) -> Cost:
     return Cost(inner + outer, sent_bytes)
 
 
-def _slowest(group: Group, flows: float) -> tuple[float, float]:
+def _slowest(group: RankGroup, flows: float) -> tuple[float, float]:
     """Return latency and bandwidth of a group's slowest link, with ``flows`` out of each node."""
     if group.between is None:
         return group.inside.latency_s, group.inside.own_bytes_per_s
@@ -244,108 +228,10 @@ def _slowest(group: Group, flows: float) -> tuple[float, float]:
     )
 
 
-_NOTHING: Final = Cost(0.0, 0.0)  #: of a rank alone
+_NOTHING: Final = Cost(0.0, 0.0)  #: cost for one rank
 
-ALL_REDUCES: Final[Mapping[Algorithm, Callable[[float, Group], Cost]]] = {
+ALL_REDUCES: Final[Mapping[Algorithm, Callable[[float, RankGroup], Cost]]] = {
     "ring": _ring,
     "tree": _tree,
     "hierarchical": _hierarchical,
 }
-
-
-_FILE: Final = Path(__file__).with_name("systems.toml")
-_GIGA: Final = 1e9
-
-
-@dataclass(frozen=True, slots=True)
-class LinkClass:
-    """A kind of link: what its vendor states of one direction, and what was measured on it."""
-
-    name: str
-    peak_gb_per_s: float
-    achieved_gb_per_s: float  #: bus bandwidth of an all-reduce of large tensors
-    latency_us: float  #: of one step of a ring
-    source: str
-
-    def link(self, shared_by: int = 1) -> Link:
-        """Return the link that collectives achieve, shared by ``shared_by`` devices."""
-        return Link(self.latency_us / 1e6, self.achieved_gb_per_s * _GIGA, shared_by)
-
-
-@dataclass(frozen=True, slots=True)
-class System:
-    """A kind of node, of which a plan may use several."""
-
-    name: str
-    device: Accelerator
-    devices_per_node: int
-    inside: LinkClass  #: between the devices of a node
-    between: LinkClass  #: of one adapter
-    adapters_per_node: int
-
-    @property
-    def memory_bytes(self) -> int:
-        """Return the capacity of one device's memory, with 10**9 bytes to the vendor's GB."""
-        return round((self.device.memory_gb or 0.0) * _GIGA)
-
-    @property
-    def network(self) -> Network:
-        """Return how the devices reach each other."""
-        shared_by = max(1, math.ceil(self.devices_per_node / self.adapters_per_node))
-        return Network(self.devices_per_node, self.inside.link(), self.between.link(shared_by))
-
-
-def find_system(name: str) -> System:
-    """Return the system ``name``.
-
-    Raises:
-        UserError: exit status 2 if no system has this name.
-    """
-    for system in known_systems():
-        if system.name == name:
-            return system
-    names = [system.name for system in known_systems()]
-    found = Finding(
-        "projection.system",
-        f"one of the systems {', '.join(names)}",
-        f"{name!r:.60}",
-        did_you_mean(name, names) or "choose one of them",
-    )
-    raise UserError(found, ExitCode.USAGE)
-
-
-@functools.cache
-def known_systems() -> tuple[System, ...]:
-    """Return all systems in the catalogue."""
-    devices = {each.name: each for each in known_accelerators()}
-    return tuple(
-        System(
-            name=row["name"],
-            device=devices[row["device"]],
-            devices_per_node=row["devices_per_node"],
-            inside=find_link(row["inside"]),
-            between=find_link(row["between"]),
-            adapters_per_node=row["adapters_per_node"],
-        )
-        for row in _table()["system"]
-    )
-
-
-def find_link(name: str) -> LinkClass:
-    """Return the kind of link ``name`` of the catalogue.
-
-    Raises:
-        KeyError: if there is none.
-    """
-    return _links()[name]
-
-
-@functools.cache
-def _links() -> dict[str, LinkClass]:
-    links = build_rows(LinkClass, _table()["link"], path=_FILE.name, at="link")
-    return {link.name: link for link in links}
-
-
-@functools.cache
-def _table() -> dict[str, Any]:
-    return tomllib.loads(_FILE.read_text(encoding="utf-8"))

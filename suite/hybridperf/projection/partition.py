@@ -1,6 +1,6 @@
-"""Cut a chain of units into pipeline stages: by what units cost, or where the step is shortest.
+"""Cut a chain of units into pipeline stages: by the cost of units, or for the shortest step.
 
-The latter (``cut=ampa``) is after GroPipe's automatic partition (Liu et al. 2025), which goes by
+The second method (``cut=ampa``) follows GroPipe's automatic partition (Liu et al. 2025), which goes by
 projected performance; its text is not public, so how the cuts are searched is ours.
 """
 
@@ -17,7 +17,7 @@ from hybridperf.findings import Finding
 from hybridperf.plan import ParallelPlan
 from hybridperf.plan.program import rank_program
 from hybridperf.projection.costs import plan_costs
-from hybridperf.projection.network import Link, Network
+from hybridperf.projection.network import Network, NetworkLink
 from hybridperf.projection.simulate import fewer_microbatches, simulate
 from hybridperf.projection.units import UnitTable, UnitTimes
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
     from hybridperf.plan.fields import PlanFields
     from hybridperf.plan.schedules import Action
-    from hybridperf.projection.units import Unit
+    from hybridperf.projection.units import UnitCounts
 
 __all__ = [
+    "CutCost",
     "Cuts",
-    "Outcome",
     "ampa",
     "best_cuts",
     "minimax",
@@ -46,8 +46,8 @@ Cuts: TypeAlias = tuple[int, ...]  #: the first unit of each stage but the first
 def minimax(costs: Sequence[float], stages: int) -> Cuts:
     """Cut ``costs`` such that the largest sum of a stage is as small as possible.
 
-    Exact. Of all such partitions it is the one that fills early stages first and leaves each later
-    stage at least one unit.
+    Exact. Of all optimal partitions it returns the one with the fullest early stages; each later
+    stage keeps at least one unit.
 
     Raises:
         ValueError: if there are fewer units than stages.
@@ -81,8 +81,8 @@ def prefix_nearest(costs: Sequence[float], stages: int) -> Cuts:
 
 _ALGORITHMS: Final = {"minimax": minimax, "prefix_nearest": prefix_nearest}
 
-#: by the word in a plan's ``cut``: an algorithm, and what it takes as a unit's cost
-_METHODS: Final[dict[str, tuple[Algorithm, Callable[[Unit], float]]]] = {
+#: algorithm, and cost of a unit, by value of a plan's ``cut``
+_METHODS: Final[dict[str, tuple[Algorithm, Callable[[UnitCounts], float]]]] = {
     "minimax": ("minimax", lambda unit: unit.forward_flops),
     "uniform": ("prefix_nearest", lambda _: 1),
     "parameters": ("minimax", lambda unit: unit.parameters),
@@ -91,7 +91,7 @@ _METHODS: Final[dict[str, tuple[Algorithm, Callable[[Unit], float]]]] = {
 }
 
 
-def stage_cuts(plan: PlanFields, units: Sequence[Unit]) -> Cuts:
+def stage_cuts(plan: PlanFields, units: Sequence[UnitCounts]) -> Cuts:
     """Return where ``plan``, which fits ``units``, cuts them.
 
     That follows from the plan and from what is counted of the units, not from any device.
@@ -175,19 +175,19 @@ def _reach(sums: Sequence[float], first: int, bottleneck: float) -> int:
 
 _ALL: Final = 1_000  #: partitions, of which the best is found
 _MOST_TRIED: Final = 1_000
-_LONGEST_RUN: Final = 4  #: of cuts that are moved together
+_LONGEST_RUN: Final = 4  #: longest run of cuts that are moved together
 _STEPS: Final = 4  #: simulated where they overlap
-_INSTANT: Final = Network(1, Link(0.0, inf))
+_INSTANT: Final = Network(1, NetworkLink(0.0, inf))
 
 
-class Outcome(NamedTuple):
+class CutCost(NamedTuple):
     """What a partition leads to; of two, the smaller is better."""
 
-    excess_bytes: float  #: of the memory needed over the memory there is, 0 if it suffices
+    excess_bytes: float  #: needed memory beyond the available memory, 0 if it suffices
     step_s: float
 
 
-def ampa(plan: PlanFields, units: Sequence[Unit], start: tuple[int, ...]) -> tuple[int, ...]:
+def ampa(plan: PlanFields, units: Sequence[UnitCounts], start: tuple[int, ...]) -> tuple[int, ...]:
     """Return the cuts of ``units`` by which a step of ``plan`` is simulated to be shortest.
 
     The search begins at ``start``. A forward pass takes as long as its FLOPs say and a backward
@@ -200,11 +200,11 @@ def ampa(plan: PlanFields, units: Sequence[Unit], start: tuple[int, ...]) -> tup
 
 
 def best_cuts(
-    outcome: Callable[[tuple[int, ...]], Outcome],
+    outcome: Callable[[tuple[int, ...]], CutCost],
     at_least_s: Callable[[tuple[int, ...]], float],
     places: Sequence[int],
     start: tuple[int, ...],
-) -> tuple[tuple[int, ...], Outcome]:
+) -> tuple[tuple[int, ...], CutCost]:
     """Return the cuts, out of ``places``, whose ``outcome`` is best; ``start`` if none is better.
 
     Exact for up to 1,000 partitions. Of more, those that differ from the best so far by a run of up
@@ -215,7 +215,7 @@ def best_cuts(
     best, tried = (start, outcome(start)), 0
     rounding = 1 - 1e-9  # of the bound, which adds up in another order than a simulation
 
-    def better(candidates: Iterable[tuple[int, ...]]) -> Iterator[tuple[tuple[int, ...], Outcome]]:
+    def better(candidates: Iterable[tuple[int, ...]]) -> Iterator[tuple[tuple[int, ...], CutCost]]:
         """Yield each candidate that is better than the best so far, the most promising first."""
         nonlocal tried
         bounded = sorted((at_least_s(cuts) * rounding, cuts) for cuts in candidates)
@@ -251,7 +251,7 @@ def _moved(cuts: tuple[int, ...], places: Sequence[int]) -> Iterator[tuple[int, 
 class _CountedStep:
     """The pipeline of ``plan`` in FLOPs: passes take as many seconds, all else takes none."""
 
-    def __init__(self, plan: PlanFields, units: Sequence[Unit]) -> None:
+    def __init__(self, plan: PlanFields, units: Sequence[UnitCounts]) -> None:
         self._plan = plan = ParallelPlan(
             pp=plan.pp,
             schedule=plan.schedule,
@@ -278,17 +278,17 @@ class _CountedStep:
         if rounds:
             self._programs.append((_programs(more), rounds))
 
-    def outcome(self, cuts: tuple[int, ...]) -> Outcome:
+    def outcome(self, cuts: tuple[int, ...]) -> CutCost:
         """Return how long the simulated steps take with stages that begin at ``cuts``."""
         priced = plan_costs(self._plan, self._table, self._times, _INSTANT, cuts)
         steps_s = (
             count * simulate(programs, priced.costs).makespan_s
             for programs, count in self._programs
         )
-        return Outcome(0.0, sum(steps_s))
+        return CutCost(0.0, sum(steps_s))
 
     def at_least_s(self, cuts: tuple[int, ...]) -> float:
-        """Return what they take at least: the passes of a rank, after those of stages before it."""
+        """Return a lower bound: the passes of a rank, after the passes of the stages before it."""
         edges = pairwise((0, *cuts, len(self._until) - 1))
         forward = [self._until[last] - self._until[first] for first, last in edges]
         return max(

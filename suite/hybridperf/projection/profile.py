@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import msgspec
 import numpy as np
 
-from hybridperf.projection.network import Library, Link, Network
+from hybridperf.projection.network import Library, Network, NetworkLink
 from hybridperf.projection.units import MOST_S, Seconds, UnitTimes
 from hybridperf.untrusted import COUNT_CAP, DEVICES_CAP, RATIO_CAP
 
@@ -34,7 +34,7 @@ class Transfer:
     """Measured times of one kind of communication in groups of ``ranks``, all groups at once."""
 
     kind: Communication
-    ranks: _Count  #: of a group; 2 for ``send``
+    ranks: _Count  #: ranks of a group; 2 for ``send``
     times: tuple[tuple[_Bytes, _Positive], ...]
     #: bytes of a message, or of the whole tensor of a collective; and its median seconds
 
@@ -45,27 +45,26 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What was measured of a task's training with all of ``ranks`` computing at once."""
+    """Measured times of a task's training with all ``ranks`` computing at once."""
 
     task: _Text
     precision: _Text
-    ranks: _Count  #: on this machine
-    threads: _Count  #: of each rank, on the CPU
-    cores: _Count  #: that the ranks may use
+    ranks: _Count  #: ranks on this machine
+    threads: _Count  #: threads of each rank on the CPU
     library: Library
-    date: _Text  #: when it was measured, as in ISO 8601
+    date: _Text  #: date and time of the measurement, in ISO 8601
     unit_names: tuple[_Text, ...]
-    unit_times: tuple[UnitTimes, ...]  #: by increasing micro-batch
-    contention: _Ratio  #: seconds of a step with all ranks computing, over those of one alone
+    unit_times: tuple[UnitTimes, ...]  #: times of units by increasing micro-batch
+    contention: _Ratio  #: step time with all ranks computing over the step time of one rank alone
     transfers: tuple[Transfer, ...]
-    input_s: Seconds = 0.0  #: of reading the inputs of a sample, where no worker process does it
-    target_s: Seconds = 0.0  #: of reading the targets of a sample
+    input_s: Seconds = 0.0  #: reading the inputs of a sample, where no worker process does it
+    target_s: Seconds = 0.0  #: reading the targets of a sample
     averaging_work: _Ratio = 0.0
-    #: seconds by which steps beside an all-reduce take longer, over those that it takes alone
-    pass_s: Seconds = 0.0  #: that the trainer's software adds to each pass of a pipeline
-    bucket_s: Seconds = 0.0  #: and to each collective that averages gradients
+    #: slowdown of steps that overlap an all-reduce, over the time of the all-reduce alone
+    pass_s: Seconds = 0.0  #: overhead of the trainer's software in each pass of a pipeline
+    bucket_s: Seconds = 0.0  #: overhead of software in each collective that averages gradients
     made_with: dict[_Text, _Text] = field(default_factory=dict)
-    #: what it holds for: hashes and names of the task, the machine, torch and the trainer's code
+    #: hashes and names of the task, the machine, torch and the trainer's code it is valid for
 
     def times(self, microbatch: int) -> UnitTimes:
         """Return the times of ``microbatch`` samples, on the line through the nearest measured two.
@@ -113,7 +112,7 @@ class Profile:
     def network(self, group_ranks: int = 2) -> Network:
         """Return the links between the ranks, for collectives of groups of ``group_ranks``.
 
-        Groups of a size that was not measured get the links of the nearest one that was.
+        A group of an unmeasured size gets the links of the nearest measured size.
 
         Raises:
             ValueError: if the profile is of one rank.
@@ -162,11 +161,11 @@ class Profile:
         return found
 
 
-def _link(latency_s: float, byte_s: float) -> Link:
-    return Link(latency_s, 1 / byte_s if byte_s else float("inf"))
+def _link(latency_s: float, byte_s: float) -> NetworkLink:
+    return NetworkLink(latency_s, 1 / byte_s if byte_s else float("inf"))
 
 
-def _ring_link(reduces: Transfer) -> Link:
+def _ring_link(reduces: Transfer) -> NetworkLink:
     """Return the link whose ring all-reduces take as long as ``reduces``.
 
     A ring of n ranks takes 2 (n - 1) steps of one n-th of the bytes (Patarasuk and Yuan 2009).

@@ -1,6 +1,6 @@
-"""Project what a plan does on a system: seconds of a step, where they go, memory and bytes sent.
+"""Project a plan on a system: its step time by parts, memory and bytes sent.
 
-With cuts of a pipeline by which that step is shortest, and what a run's log states of it.
+With the cuts of a pipeline by which the step is shortest, and the entry of a run's log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hybridperf.plan.program import rank_program
 from hybridperf.plan.schedules import ActionKind
 from hybridperf.projection.costs import busiest_s, plan_at_least_s, plan_costs
 from hybridperf.projection.memory import Memory, memory_bytes
-from hybridperf.projection.partition import Outcome, best_cuts, partition, stage_cuts
+from hybridperf.projection.partition import CutCost, best_cuts, partition, stage_cuts
 from hybridperf.projection.simulate import (
     Timeline,
     settled_round,
@@ -48,24 +48,24 @@ __all__ = [
     "why_slower",
 ]
 
-_MOST_OFF: Final = 2e-3  #: of a step that is extrapolated, the most that rounds to come may differ
-_ROUNDING: Final = 1e-9  #: of a step
+_MOST_OFF: Final = 2e-3  #: bound on the spread of later rounds, as a share of an extrapolated step
+_ROUNDING: Final = 1e-9  #: rounding error as a share of a step
 
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """What a plan is projected to do; nothing in it is measured."""
+    """Projected step, memory and traffic of a plan; nothing is measured."""
 
     plan: ParallelPlan
     cuts: tuple[int, ...]  #: first unit of each stage but the first
-    step_s: float  #: in the steady state
+    step_s: float  #: step time in the steady state
     samples_per_s: float
-    busy_s: tuple[float, ...]  #: by pipeline rank, in a step: passes and updates
-    exposed_s: tuple[float, ...]  #: by pipeline rank, in a step: communication that nothing hides
-    averaging_s: tuple[float, ...]  #: by pipeline rank, of an update: all but the optimizer's
-    memory: tuple[Memory, ...]  #: by pipeline rank
-    sent_bytes: dict[str, float]  #: in a step, by kind; see `hybridperf.projection.traffic`
-    timeline: Timeline | None  #: of all steps simulated, if asked for
+    busy_s: tuple[float, ...]  #: passes and updates of a step, by pipeline rank
+    exposed_s: tuple[float, ...]  #: exposed communication of a step, by pipeline rank
+    averaging_s: tuple[float, ...]  #: update without the optimizer, by pipeline rank
+    memory: tuple[Memory, ...]  #: memory by pipeline rank
+    sent_bytes: dict[str, float]  #: bytes sent in a step, by kind (`hybridperf.projection.traffic`)
+    timeline: Timeline | None  #: timeline of all simulated steps, if requested
 
     @property
     def idle_share(self) -> float:
@@ -96,10 +96,10 @@ def project(
     clips: bool = False,
     with_timeline: bool = False,
 ) -> Projection:
-    """Return what ``plan`` is projected to do for units that take ``timing`` in its precision.
+    """Return the projection of ``plan`` with unit times by ``timing`` in its precision.
 
-    ``cuts`` are the first units of each stage but the first, if not those that the plan's ``cut``
-    chooses. ``clips`` says whether gradients are clipped, for which the ranks of a pipeline wait.
+    ``cuts`` are the first units of each stage but the first (default: by the plan's ``cut``).
+    ``clips`` says whether gradients are clipped, for which the ranks of a pipeline wait.
 
     Replicas and ranks of a tp group do the same at the same time, so one pipeline is simulated,
     with no more micro-batches than a steady state needs; with all of them for a timeline.
@@ -152,7 +152,7 @@ class _Steady:
 
     plan: ParallelPlan
     step_s: float
-    exposed_s: tuple[float, ...]  #: by rank
+    exposed_s: tuple[float, ...]  #: exposed communication by rank
     timeline: Timeline
 
 
@@ -202,11 +202,10 @@ def projected_cuts(
     clips: bool = False,
     device_bytes: float = float("inf"),
 ) -> ParallelPlan:
-    """Return ``plan`` with the ``cuts`` by which `project` puts its step lowest.
+    """Return ``plan`` with the ``cuts`` of the shortest projected step.
 
-    They are stated in the plan's text, which so says what was trained without the times of a
-    device. No rank needs more than ``device_bytes``. The search, which is that of `best_cuts`,
-    begins with the best of the plan's own cuts and the exact partitions by FLOPs, by parameters and
+    The plan's text states the cuts, and so the trained stages, without the times of a device. No
+    rank needs more than ``device_bytes``. The search, `best_cuts`, begins with the best of the plan's own cuts and the exact partitions by FLOPs, by parameters and
     by times.
 
     Raises:
@@ -215,7 +214,7 @@ def projected_cuts(
     if plan.pp == 1:
         return plan
 
-    def outcome(cuts: tuple[int, ...]) -> Outcome:
+    def outcome(cuts: tuple[int, ...]) -> CutCost:
         projection = project(
             plan,
             units,
@@ -226,7 +225,7 @@ def projected_cuts(
             cuts=cuts,
             clips=clips,
         )
-        return Outcome(max(0.0, max(projection.memory_bytes) - device_bytes), projection.step_s)
+        return CutCost(max(0.0, max(projection.memory_bytes) - device_bytes), projection.step_s)
 
     def at_least_s(cuts: tuple[int, ...]) -> float:
         priced = plan_costs(plan, units, times, network, cuts, clips=clips)
@@ -261,14 +260,14 @@ def projected_cuts(
 #: limits of what is stated: a line of the log is of limited length
 _MOST_RANKS: Final = 128
 
-_WORDS: Final = {  #: of the actions in a timeline, as trainers state them
+_WORDS: Final = {  #: names of the actions in a timeline, as trainers log them
     ActionKind.FORWARD: "forward",
     ActionKind.BACKWARD: "backward",
     ActionKind.BACKWARD_INPUT: "backward of inputs",
     ActionKind.BACKWARD_WEIGHT: "backward of weights",
     ActionKind.UPDATE: "update",
 }
-_PARTS: Final = {  #: of a step, by the actions that they consist of
+_PARTS: Final = {  #: parts of a step by the actions that they consist of
     ActionKind.FORWARD: "compute_s",
     ActionKind.BACKWARD: "compute_s",
     ActionKind.BACKWARD_INPUT: "compute_s",
@@ -378,7 +377,7 @@ _ALIKE: Final = 1e-3  #: relative difference of steps below which it is not wort
 
 
 def parts_of(projection: Projection) -> dict[str, float]:
-    """Return the seconds of a step by what ranks do in them, in the mean; they add up to it."""
+    """Return the parts of a step in the mean of ranks, in seconds; their sum is the step."""
     idle_s = projection.idle_share * projection.step_s
     exposed_s = projection.exposed_communication_s
     return {

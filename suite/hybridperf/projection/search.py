@@ -1,12 +1,12 @@
 """Search for the plans that are projected to be fastest: best first, with lower bounds.
 
-`Candidates` says which plans are considered: `ParallelPlan.check` decides what is valid; what is
-left out is refused by it, is another plan's equal to the projection, or is stated in
-docs/planning.md. Groups of plans, and then plans, are looked at in the order of a lower bound on
-their step time. The search ends when that exceeds the projected time of the last plan wanted, so
-that nothing it leaves out is among the best. What does not fit into memory is left out before its
-time is projected. `tests/projection/test_search.py` holds each bound to the projection of every
-valid plan of small cases, and of random networks.
+`Candidates` yields the plans that are considered: `ParallelPlan.check` decides which are valid; a
+plan is left out if it is refused there, has the same projection as another plan, or is listed in
+docs/planning.md. Groups of plans, then plans, are opened in the order of a lower bound on their
+step time. The search ends when that bound exceeds the projected step of the last plan wanted, so
+that no plan left out is among the best. Plans that do not fit into memory are left out before their
+step is projected. `tests/projection/test_search.py` compares each bound with the projection of
+every valid plan of small cases and random networks.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ __all__ = [
     "GroupBounds",
     "Layout",
     "Methods",
-    "Pipeline",
+    "PassOrder",
     "Ranking",
     "Work",
     "cut_again",
@@ -61,7 +61,7 @@ __all__ = [
     "search",
 ]
 
-#: equivalent: plans that compute what one process does; other: those that do not
+#: equivalent: plans that are equivalent to single-process training; other: all other plans
 Methods = Literal["equivalent", "other"]
 
 #: values of ``recompute`` that a search tries until a plan fits into memory. Each recomputes the
@@ -77,15 +77,15 @@ class Layout(NamedTuple):
     pp: int
 
 
-class Pipeline(NamedTuple):
-    """The order of a pipeline's passes; without a pipeline, of gradient accumulation."""
+class PassOrder(NamedTuple):
+    """Order of the passes of a pipeline or, without one, of gradient accumulation."""
 
     microbatches: int
     schedule: str | None = None
-    stages: int = 1  #: on each rank
+    stages: int = 1  #: stages of each rank
     staleness: int = 0
     flush: bool = True
-    cuts: tuple[int, ...] = ()  #: empty: as ``cut=minimax`` cuts
+    cuts: tuple[int, ...] = ()  #: first units of stages; empty: as ``cut=minimax`` partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Candidates:
                 if fits and config.global_batch_size % dp == 0:
                     yield Layout(dp, tp, pp)
 
-    def pipelines(self, layout: Layout) -> Iterator[Pipeline]:
+    def pipelines(self, layout: Layout) -> Iterator[PassOrder]:
         """Yield every order of passes that `ParallelPlan.check` may accept under ``layout``.
 
         Numbers of micro-batches divide a replica's share of the batch, and those that a schedule
@@ -143,7 +143,7 @@ class Candidates:
             if self.methods == "other" and layout.tp == 1:  # constraint ``program``
                 yield from self._delayed(layout.pp, microbatches)
             if layout.pp == 1:
-                yield Pipeline(microbatches)
+                yield PassOrder(microbatches)
                 continue
             for schedule in SCHEDULES.values():
                 runs = schedule.next_microbatches(layout.pp, microbatches) == microbatches
@@ -151,9 +151,9 @@ class Candidates:
                     most = self.config.units // layout.pp  # constraint ``units``
                     counts = range(2, most + 1) if schedule.stages_vary else (schedule.stages,)
                     for stages in (each for each in counts if each <= most):
-                        yield Pipeline(microbatches, schedule.name, stages)
+                        yield PassOrder(microbatches, schedule.name, stages)
 
-    def plans(self, layout: Layout, pipeline: Pipeline) -> Iterator[ParallelPlan]:
+    def plans(self, layout: Layout, pipeline: PassOrder) -> Iterator[ParallelPlan]:
         """Yield the valid plans of ``layout`` and ``pipeline``, without recomputation."""
         fields: dict[str, Any] = {**layout._asdict(), **pipeline._asdict()}
         fields["precision"] = self.precision
@@ -167,20 +167,20 @@ class Candidates:
                         if wanted and not plan.check(self.config):
                             yield plan
 
-    def _delayed(self, pp: int, microbatches: int) -> Iterator[Pipeline]:
+    def _delayed(self, pp: int, microbatches: int) -> Iterator[PassOrder]:
         if pp == 1:
-            yield Pipeline(microbatches, staleness=1)
+            yield PassOrder(microbatches, staleness=1)
             return
         for schedule in SCHEDULES.values():
             if schedule.stages == 1:  # constraint ``program``
-                yield Pipeline(microbatches, schedule.name, staleness=1)
-        yield Pipeline(microbatches, next(iter(SCHEDULES)), staleness=1, flush=False)
+                yield PassOrder(microbatches, schedule.name, staleness=1)
+        yield PassOrder(microbatches, next(iter(SCHEDULES)), staleness=1, flush=False)
 
-    def _replicas(self, layout: Layout, pipeline: Pipeline) -> Iterator[dict[str, Any]]:
+    def _replicas(self, layout: Layout, pipeline: PassOrder) -> Iterator[dict[str, Any]]:
         """Yield how replicas average gradients and what they shard.
 
-        Where replicas are on several nodes, those of one node may share a copy, since its links are
-        faster; other sizes of groups are between that and all replicas.
+        If replicas are on several nodes, the replicas of a node may shard one copy over its faster
+        links; groups of other sizes perform between that and sharding over all replicas.
         """
         if layout.dp == 1:
             yield {}
@@ -235,20 +235,20 @@ class GroupBounds:
         self._sums, self._tensor = cache(self._running_sums), cache(self._tensor_s)
         self._ways = cache(self._all_ways)
 
-    def microbatch(self, layout: Layout, pipeline: Pipeline) -> int:
+    def microbatch(self, layout: Layout, pipeline: PassOrder) -> int:
         """Return the samples of a micro-batch."""
         batch = self._candidates.config.global_batch_size
         return batch // layout.dp // pipeline.microbatches
 
     def at_least_s(
-        self, layout: Layout, pipeline: Pipeline, plan: ParallelPlan | None = None
+        self, layout: Layout, pipeline: PassOrder, plan: ParallelPlan | None = None
     ) -> float:
         """Return a lower bound on the step time, in seconds, by the passes of the busiest rank.
 
         That is under ``plan`` or, if None, under all plans of the group. A rank computes the passes
         of all its stages for all micro-batches. Of what tensor parallelism splits it computes its
         part, and adds up activations with its group. With a flush, rank r also waits: its first
-        pass needs those of the stages before its first one, which are on other ranks, and these
+        pass needs the passes of earlier stages, which are on other ranks, and these ranks
         compute their backward passes after its last one, before the next step begins. Where
         backward passes are split, others wait for the halves that compute gradients of inputs only.
         Recomputation, updates and all other communication come on top: bounding averages and
@@ -279,7 +279,7 @@ class GroupBounds:
         orders = (_plan(**layout._asdict(), order=each) for each in self._candidates.orders(layout))
         return tuple(product({axis_stride(each, "tp") for each in orders}, (False, True)))
 
-    def cuts(self, layout: Layout, pipeline: Pipeline) -> Cuts:
+    def cuts(self, layout: Layout, pipeline: PassOrder) -> Cuts:
         """Return the first units of each stage but the first."""
         return pipeline.cuts or self.by_flops(layout.pp * pipeline.stages)
 
@@ -294,7 +294,7 @@ class GroupBounds:
         return partition("minimax", both, stages, allowed)
 
     @staticmethod
-    def _placed(layout: Layout, pipeline: Pipeline) -> list[tuple[int, ...]]:
+    def _placed(layout: Layout, pipeline: PassOrder) -> list[tuple[int, ...]]:
         """Return the stages of each rank."""
         if pipeline.schedule is None:
             return [(0,)]
@@ -330,21 +330,21 @@ class GroupBounds:
 
 
 _SAME: Final = 1e-9  #: relative difference of steps below which two plans count as one
-_PARTITIONS: Final = 20  #: that are simulated to cut a pipeline again, about
-_LEAST_GAIN: Final = 1e-3  #: of a step, by each compression of a plan that counts
+_PARTITIONS: Final = 20  #: partitions that are simulated to cut a pipeline again, about
+_LEAST_GAIN: Final = 1e-3  #: share of a step that each compression of a plan must save
 _DEFAULTS: Final = FIELDS["gradients"].default, FIELDS["links"].default
 _ACTIONS: Final = 10  #: six passes and messages of a stage, of which some are simulated again
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is trained, and on what."""
+    """Workload and system to project."""
 
     units: UnitTable
     timing: UnitTiming
     network: Network
     global_batch_size: int
-    optimizer: str  #: as tasks name it
+    optimizer: str  #: name of the optimizer in tasks
     clips: bool = False  #: whether gradients are clipped
     device_bytes: int | None = None  #: memory of a device; None: not limited
 
@@ -389,9 +389,9 @@ class Work:
         )
 
     def gains(self, projection: Projection) -> bool:
-        """Return whether a step takes longer without each compression of the projected plan.
+        """Return whether each compression of the projected plan shortens its step.
 
-        That is so of plans without compression.
+        True for plans without compression.
         """
         plan, cuts = projection.plan, projection.cuts
         plain = {replace(plan, gradients=_DEFAULTS[0]), replace(plan, links=_DEFAULTS[1])} - {plan}
@@ -418,19 +418,19 @@ class Work:
 
 @dataclass(slots=True)
 class Ranking:
-    """The best plans, and how they were found."""
+    """The best plans of a search, and its counts."""
 
-    best: list[Projection] = field(default_factory=list)  #: the fastest first
+    best: list[Projection] = field(default_factory=list)  #: best plans, the fastest first
     considered: int = 0  #: valid plans whose memory was computed
-    too_large: int = 0  #: of them, those that do not fit into memory, recomputed or not
-    projected: int = 0  #: of them, those whose programs were simulated
-    left: int = 0  #: of them, those not simulated since the budget was spent
-    left_at_least_s: float | None = None  #: what a step takes at least under any of these
+    too_large: int = 0  #: considered plans that do not fit into memory, even with recomputation
+    projected: int = 0  #: considered plans whose programs were simulated
+    left: int = 0  #: considered plans that were not simulated because the budget was spent
+    left_at_least_s: float | None = None  #: lower bound on the step time of the plans left
     nearest: tuple[ParallelPlan, int] | None = None
-    #: of those too large, the plan that needs the least memory, and the bytes of its fullest device
+    #: the too large plan that needs the least memory, and the bytes of its fullest device
 
 
-def groups(candidates: Candidates, bounds: GroupBounds) -> Iterator[tuple[Layout, Pipeline]]:
+def groups(candidates: Candidates, bounds: GroupBounds) -> Iterator[tuple[Layout, PassOrder]]:
     """Yield all layouts and orders of passes, also with stages cut by time if that is another cut.
 
     A plan states the latter as ``cuts``.
@@ -484,7 +484,7 @@ class _Search:
         self._work = replace(work, timing=self._bounds.timing)  # which asks once for each size
         self._candidates, self._most, self._budget = candidates, most, budget
         self._ranking = Ranking()
-        self._heap: list[tuple[float, int, tuple[Layout, Pipeline] | ParallelPlan]] = []
+        self._heap: list[tuple[float, int, tuple[Layout, PassOrder] | ParallelPlan]] = []
         self._number = itertools.count()
 
     def run(self) -> Ranking:
@@ -505,10 +505,10 @@ class _Search:
         best = self._ranking.best
         return best[-1].step_s if len(best) == self._most else float("inf")
 
-    def _push(self, at_least_s: float, found: tuple[Layout, Pipeline] | ParallelPlan) -> None:
+    def _push(self, at_least_s: float, found: tuple[Layout, PassOrder] | ParallelPlan) -> None:
         heapq.heappush(self._heap, (at_least_s, next(self._number), found))
 
-    def _expand(self, layout: Layout, pipeline: Pipeline, at_least_s: float) -> None:
+    def _expand(self, layout: Layout, pipeline: PassOrder, at_least_s: float) -> None:
         """Push the plans of a group that fit into memory and may be among the best."""
         work, cuts = self._work, self._bounds.cuts(layout, pipeline)
         times = self._bounds.timing(self._bounds.microbatch(layout, pipeline))

@@ -45,28 +45,29 @@ class Bucket(NamedTuple):
     """Gradients of a stage that replicas average in one collective."""
 
     ready_s: float  #: before the end of the stage's last backward pass in a step; 0: at its end
-    seconds: float  #: of the collective
+    seconds: float  #: time of the collective
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What the actions of a pipeline's ranks cost, in seconds."""
+    """Costs of the actions of a pipeline's ranks, in seconds."""
 
-    forward_s: tuple[float, ...]  #: by stage
-    backward_s: tuple[float, ...]  #: by stage: of a whole backward pass
-    input_s: tuple[float, ...]  #: by stage: of its half that computes gradients of inputs
-    weight_s: tuple[float, ...]  #: by stage: of its half that computes gradients of weights
-    activations: tuple[Hop | None, ...]  #: by stage that sends; None to a stage on the same rank
-    gradients: tuple[Hop | None, ...]  #: by stage that sends, to the one before
-    buckets: tuple[tuple[Bucket, ...], ...]  #: by stage, in the order in which they start
-    update_s: tuple[float, ...]  #: by rank
+    forward_s: tuple[float, ...]  #: forward pass by stage
+    backward_s: tuple[float, ...]  #: whole backward pass by stage
+    input_s: tuple[float, ...]  #: half of the backward pass, for gradients of inputs, by stage
+    weight_s: tuple[float, ...]  #: half of the backward pass, for gradients of weights, by stage
+    activations: tuple[Hop | None, ...]
+    #: messages to the next stage by sending stage; None to a stage on the same rank
+    gradients: tuple[Hop | None, ...]  #: messages to the previous stage by sending stage
+    buckets: tuple[tuple[Bucket, ...], ...]  #: buckets by stage, in the order of their starts
+    update_s: tuple[float, ...]  #: update by rank
     clip_s: float | None = None
-    #: of adding up the gradient's norm over the ranks, which all wait for; None without clipping
+    #: sum of the gradient's norm over the ranks, for which all wait; None without clipping
     turns: tuple[int, ...] = ()
-    #: by rank: those of the same number average gradients in turns; empty: none waits for another
+    #: number by rank: ranks of one number average gradients in turns; empty: no rank waits
     averaging_work: float = 0.0
-    #: seconds by which passes beside an average take longer, over its own; more than 1 if both at
-    #: once take longer than one after the other
+    #: slowdown of passes that overlap an average, over the time of the average; more than 1 if
+    #: both at once take longer than one after the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +82,11 @@ class Timeline:
     nothing.
     """
 
-    programs: tuple[Sequence[Action], ...]  #: by rank
-    start_s: tuple[list[float], ...]  #: by rank and action
-    end_s: tuple[list[float], ...]
-    exposed_at_s: tuple[dict[int, float], ...]  #: by rank and action
-    idle_s: tuple[dict[int, float], ...]  #: by rank and step
+    programs: tuple[Sequence[Action], ...]  #: programs by rank
+    start_s: tuple[list[float], ...]  #: starts by rank and action
+    end_s: tuple[list[float], ...]  #: ends by rank and action
+    exposed_at_s: tuple[dict[int, float], ...]  #: exposed communication by rank and action
+    idle_s: tuple[dict[int, float], ...]  #: idle time by rank and step
 
     @property
     def exposed_s(self) -> tuple[dict[int, float], ...]:
@@ -115,9 +116,9 @@ def simulate(programs: Sequence[Sequence[Action]], costs: Costs) -> Timeline:
     """Return when each action of ``programs``, one for each rank of a pipeline, takes place.
 
     Messages arrive in the order in which they are sent, while the rank that sends goes on. Buckets
-    of gradients are averaged one after another beside the passes, from the last backward pass of
-    their stage on, which also takes processor time: a rank spends it while it waits, and what is
-    left makes its next pass or update take longer.
+    of gradients are averaged one after another, overlapped with passes, from the last backward pass
+    of their stage. An average also costs processor time: a rank spends it while it waits, and the
+    rest delays its next pass or update.
 
     Raises:
         ValueError: if the programs deadlock.
@@ -259,7 +260,7 @@ class _Simulation:
 
     def _spend_waiting(self, rank: int, seconds: float) -> None:
         """Have ``rank`` spend processor time on communication while it waits for ``seconds``."""
-        # What is more than the time of an average itself is lost only beside passes.
+        # Processor time beyond the duration of an average is lost only while passes compute.
         self.owed[rank] -= min(self.owed[rank], seconds * max(1.0, self.costs.averaging_work))
 
     def _all_are_ready(self, rank: int, step: int, now: float) -> bool:
@@ -338,11 +339,11 @@ def settling_plans(plan: ParallelPlan) -> Iterator[ParallelPlan]:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one more round of micro-batches adds to a step."""
+    """Time that one more round of micro-batches adds to a step."""
 
     seconds: float
-    exposed_s: tuple[float, ...]  #: by rank
-    spread_s: float  #: by how much the time that it adds may differ, now and later
+    exposed_s: tuple[float, ...]  #: exposed communication by rank
+    spread_s: float  #: spread of the added time over this round and later rounds
 
 
 def settled_round(timeline: Timeline, plan: ParallelPlan, step: int) -> Round | None:
@@ -403,9 +404,9 @@ def _is_a_round_before(one: Action, other: Action, plan: ParallelPlan) -> bool:
 
 
 def simulated_steps(plan: ParallelPlan) -> tuple[range, range]:
-    """Return the steps to simulate, and those of them whose mean is the steady state.
+    """Return the steps to simulate, and the steps whose mean is the steady state.
 
-    The first ones fill the pipeline and the versions of the weights; the last one drains it. The
+    The first steps fill the pipeline and the versions of the weights; the last step drains it. The
     first stage may go on for as many steps before it waits for later ones that average longer.
     """
     fill = plan.staleness * (1 + (plan.pp > 1)) + -(-(plan.pp - 1) // plan.microbatches) * (

@@ -1,6 +1,6 @@
-"""What ranks send: where units are, and the bytes of sends and collectives in a step, by kind.
+"""Traffic: places of units, and bytes of sends and collectives in a step, by kind.
 
-Also what compression costs a device whose codecs were not measured: passes over memory, and FLOPs.
+Includes the cost of compression on devices without measured codecs: memory traffic and FLOPs.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from hybridperf.plan import ParallelPlan
     from hybridperf.plan.fields import PlanFields
-    from hybridperf.projection.network import Group, Network
-    from hybridperf.projection.units import Parameters, Unit, UnitTable, UnitTimes
+    from hybridperf.projection.network import Network, RankGroup
+    from hybridperf.projection.units import Parameters, UnitCounts, UnitTable, UnitTimes
 
 __all__ = [
     "FLOAT_BYTES",
@@ -44,6 +44,7 @@ __all__ = [
     "prefetched_bytes",
     "replicated_bytes",
     "sent_bytes",
+    "sharded_elements",
     "splits_tokens",
     "tensor_parallel_bytes",
     "token_gradient_bytes",
@@ -51,7 +52,7 @@ __all__ = [
 
 
 class Stages:
-    """The stages of ``plan``, whose first units but that of the first one are ``cuts``.
+    """The stages of ``plan``; ``cuts`` are the first units of all stages after the first.
 
     Raises:
         ValueError: if there are not as many stages as the plan has, each with a unit.
@@ -80,8 +81,8 @@ class Stages:
         """Return the indices of the units that a rank of the pipeline holds."""
         return [number for stage in self.plan.stages_of(rank) for number in self.units[stage]]
 
-    def replica_groups(self, network: Network) -> tuple[Group, Group]:
-        """Return the group that shares one copy of what is sharded, and that of such copies."""
+    def replica_groups(self, network: Network) -> tuple[RankGroup, RankGroup]:
+        """Return the sharding group, and the group of its replicas."""
         plan, stride = self.plan, axis_stride(self.plan, "dp")
         return (
             network.group(plan.shards, stride),
@@ -95,7 +96,7 @@ def axis_stride(plan: PlanFields, axis: str) -> int:
     return math.prod(getattr(plan, inner) for inner in inwards[inwards.index(axis) + 1 :])
 
 
-FLOAT_BYTES: Final = 4  #: weights, gradients and what stages send are fp32
+FLOAT_BYTES: Final = 4  #: weights, gradients and messages between stages are fp32
 
 
 class PassBytes(NamedTuple):
@@ -110,7 +111,7 @@ class PassBytes(NamedTuple):
         """Return the bytes handed to all of them."""
         return self.all_reduced + self.scattered + self.gathered
 
-    def seconds(self, group: Group) -> float:
+    def seconds(self, group: RankGroup) -> float:
         """Return the seconds that the collectives take in ``group``."""
         seconds = 0.0
         if self.all_reduced:
@@ -134,11 +135,11 @@ _NOTHING: Final = TensorBytes(PassBytes(), PassBytes(), PassBytes())  #: of a un
 
 
 def computed_bytes(plan: PlanFields) -> int:
-    """Return the bytes of a number that a pass computes; those of normalization layers are more."""
+    """Return the bytes of an element that a pass computes, normalization layers excepted."""
     return 2 if plan.precision in {"bf16", "fp16"} else FLOAT_BYTES
 
 
-def splits_tokens(plan: PlanFields, units: Sequence[Unit], number: int) -> bool:
+def splits_tokens(plan: PlanFields, units: Sequence[UnitCounts], number: int) -> bool:
     """Return whether tokens are split between the units ``number`` and ``number + 1``."""
     both = 0 <= number < len(units) - 1 and units[number].tokens and units[number + 1].tokens
     return plan.sp and bool(both)
@@ -146,17 +147,17 @@ def splits_tokens(plan: PlanFields, units: Sequence[Unit], number: int) -> bool:
 
 def tensor_parallel_bytes(
     plan: PlanFields,
-    units: Sequence[Unit],
+    units: Sequence[UnitCounts],
     number: int,
     microbatch: int,
     *,
     begins_stage: bool = False,
 ) -> TensorBytes:
-    """Return what a tp rank hands to collectives for a micro-batch in unit ``number``.
+    """Return the tensor-parallel traffic of a rank for a micro-batch in unit ``number``.
 
     Outputs of row-parallel layers are summed in the forward pass, gradients of the inputs of
-    column-parallel layers in the backward pass. Both become scatters with ``sp``, whose gathers are
-    those of the same inputs and outputs. A unit with row-parallel layers only slices its inputs,
+    column-parallel layers in the backward pass. With ``sp`` both become scatters, and the same
+    inputs and outputs are gathered. A unit with row-parallel layers only slices its inputs,
     and gathers their gradients.
 
     ``begins_stage`` says whether a stage begins with the unit, which then receives fp32.
@@ -177,7 +178,7 @@ def tensor_parallel_bytes(
 
 @functools.lru_cache(maxsize=10_000)  # a search asks for the same few, in very many plans
 def _tensor_parallel_bytes(
-    unit: Unit,
+    unit: UnitCounts,
     token_ranks: int,
     each: int,
     microbatch: int,
@@ -210,10 +211,10 @@ def _tensor_parallel_bytes(
     )
 
 
-_KEPT_SHARE: Final = 10  #: ``links=topk`` sends one value in so many, with its index
+_KEPT_SHARE: Final = 10  #: ``links=topk`` sends one value in ten, with its index
 
 
-#: by the plan's ``links``: bytes of a message of so many elements in so many channels
+#: bytes of a message by the plan's ``links``: f(elements, channels)
 _CODED_BYTES: Final[Mapping[str, Callable[[int, int], int]]] = {
     "none": lambda elements, _: FLOAT_BYTES * elements,
     "bf16": lambda elements, _: 2 * elements,
@@ -223,7 +224,7 @@ _CODED_BYTES: Final[Mapping[str, Callable[[int, int], int]]] = {
 
 
 def message_bytes(
-    plan: PlanFields, units: Sequence[Unit], number: int, microbatch: int, tp_rank: int = 0
+    plan: PlanFields, units: Sequence[UnitCounts], number: int, microbatch: int, tp_rank: int = 0
 ) -> int:
     """Return the bytes of a message with the outputs of unit ``number``, or with their gradient.
 
@@ -238,12 +239,12 @@ def message_bytes(
     return _CODED_BYTES[plan.links](elements * microbatch, unit.output_channels)
 
 
-def held_parameters(plan: PlanFields, unit: Unit) -> float:
+def held_parameters(plan: PlanFields, unit: UnitCounts) -> float:
     """Return the parameters of ``unit`` on each rank of a tp group, before sharding."""
     return unit.parameters - unit.tp_parameters + unit.tp_parameters / plan.tp
 
 
-def gradient_bytes(plan: PlanFields, unit: Unit) -> float:
+def gradient_bytes(plan: PlanFields, unit: UnitCounts) -> float:
     """Return the bytes of the gradients of ``unit`` that a replica averages with the others.
 
     With ``zero`` they are those that are scattered, with their padding.
@@ -261,7 +262,7 @@ def _averaged_bytes(plan: PlanFields) -> int:
     return 2 if plan.gradients == "bf16" else FLOAT_BYTES
 
 
-def replicated_bytes(plan: PlanFields, unit: Unit) -> int:
+def replicated_bytes(plan: PlanFields, unit: UnitCounts) -> int:
     """Return the bytes of those gradients of ``unit`` that replicas average though they shard."""
     if not plan.zero:
         return 0
@@ -274,7 +275,7 @@ def _leaves_normalization(plan: PlanFields) -> bool:
 
 
 @functools.lru_cache(maxsize=10_000)  # a search asks for the same few, in very many plans
-def _sharded_elements(unit: Unit, tp: int, shards: int, leaves_normalization: bool) -> int:
+def _sharded_elements(unit: UnitCounts, tp: int, shards: int, leaves_normalization: bool) -> int:
     """Return the elements of all shards of ``unit``, on one rank of a tp group.
 
     FSDP pads the rows of each parameter so that ``shards`` divide them.
@@ -292,7 +293,7 @@ def _sharded_elements(unit: Unit, tp: int, shards: int, leaves_normalization: bo
 
 
 @functools.lru_cache(maxsize=10_000)
-def _replicated_elements(unit: Unit, leaves_normalization: bool) -> int:
+def _replicated_elements(unit: UnitCounts, leaves_normalization: bool) -> int:
     """Return the elements of the parameters of ``unit`` that are not sharded."""
     return sum(
         group.elements
@@ -301,7 +302,7 @@ def _replicated_elements(unit: Unit, leaves_normalization: bool) -> int:
     )
 
 
-def _is_replicated(group: Parameters, unit: Unit, leaves_normalization: bool) -> bool:
+def _is_replicated(group: Parameters, unit: UnitCounts, leaves_normalization: bool) -> bool:
     normalizes = group.kind == "normalization" and unit.is_narrow
     return not group.rows or (leaves_normalization and normalizes)
 
@@ -337,7 +338,7 @@ def _gathers(
     return tuple(counts.values())
 
 
-def parameter_bytes(plan: PlanFields, unit: Unit) -> int:
+def parameter_bytes(plan: PlanFields, unit: UnitCounts) -> int:
     """Return the bytes of the parameters of ``unit`` in the form in which they are gathered.
 
     Units that autocast does not compute narrow, such as embeddings, are gathered in fp32.
@@ -346,12 +347,11 @@ def parameter_bytes(plan: PlanFields, unit: Unit) -> int:
     return each * _sharded_elements(unit, plan.tp, plan.shards, _leaves_normalization(plan))
 
 
-def prefetched_bytes(plan: PlanFields, units: Sequence[Unit]) -> int:
+def prefetched_bytes(plan: PlanFields, units: Sequence[UnitCounts]) -> int:
     """Return the bytes that FSDP prefetches at the end of a backward pass, and does not use.
 
-    It takes the unit whose forward pass came before that of the first one in an earlier
-    micro-batch, which is the last one, for the next to need its parameters. In a pipeline it
-    prefetches nothing.
+    The prefetch mistakes the last unit for the next one, because it preceded the first unit in the
+    previous micro-batch. In a pipeline, FSDP prefetches nothing.
     """
     if not plan.zero or plan.pp > 1:
         return 0
@@ -364,11 +364,16 @@ def gathered_bytes(plan: PlanFields) -> int:
     return computed_bytes(plan) if plan.offload == "none" else FLOAT_BYTES
 
 
-def token_gradient_bytes(plan: PlanFields, unit: Unit) -> float:
-    """Return the bytes of the gradients of ``unit`` that a tp rank adds to others', on average.
+def sharded_elements(plan: PlanFields, parameters: float) -> float:
+    """Return the elements of a shard of ``parameters`` on the device: none if it is offloaded."""
+    return parameters / plan.shards if plan.offload == "none" else 0.0
 
-    They are those of parameters that tensor parallelism does not split, and of which each rank has
-    seen only its tokens. Replicas that shard have a part each.
+
+def token_gradient_bytes(plan: PlanFields, unit: UnitCounts) -> float:
+    """Return the bytes of the gradients of ``unit`` that tp ranks add up, in the mean of replicas.
+
+    These are the gradients of the parameters that tensor parallelism does not split, and of which
+    each rank has seen only its own tokens. Replicas that shard add up a part each.
     """
     if not (plan.sp and unit.tokens):
         return 0.0
@@ -388,9 +393,9 @@ def sent_bytes(stages: Stages, microbatch: int) -> dict[str, float]:
     """Return the bytes that all ranks hand to sends and collectives in a step, by kind.
 
     ``activations`` and ``activation_gradients`` cross from stage to stage, ``gradients`` are
-    averaged over replicas, ``parameters`` gathered from shards, ``statistics`` are those of
-    BatchNorm over all replicas, and ``tensor_parallel`` is all that ranks of a tp group exchange.
-    What of them a link carries: `hybridperf.projection.network`.
+    averaged over replicas, ``parameters`` gathered from shards, ``statistics`` are BatchNorm's over
+    all replicas, and ``tensor_parallel`` is the traffic of tp groups. The bytes on a link follow
+    from `hybridperf.projection.network`.
     """
     plan, units = stages.plan, stages.table.units
     every = plan.dp * plan.tp
@@ -500,7 +505,9 @@ GRADIENT_BYTES: Final[Mapping[str, int]] = {"fp32": 0, "bf16": 8, "powersgd": 44
 GRADIENT_FLOPS: Final[Mapping[str, int]] = {"fp32": 0, "bf16": 0, "powersgd": 4 * 2 * 4}
 
 
-def gradient_compression_s(plan: ParallelPlan, times: UnitTimes, units: Iterable[Unit]) -> float:
+def gradient_compression_s(
+    plan: ParallelPlan, times: UnitTimes, units: Iterable[UnitCounts]
+) -> float:
     """Return the seconds of compressing the gradients of ``units`` in a step, and of the reverse.
 
     FSDP has averages in bf16 cast into its shards, each time that it scatters.

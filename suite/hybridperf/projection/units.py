@@ -1,4 +1,4 @@
-"""What the units of a task's model cost: as a table by task, and as times on one device."""
+"""Unit tables: FLOPs, parameters and activations by task; and unit times on one device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
     "ParameterKind",
     "Parameters",
     "Seconds",
-    "Unit",
+    "UnitCounts",
     "UnitTable",
     "UnitTimes",
     "UnitTiming",
@@ -35,9 +35,9 @@ __all__ = [
 ]
 
 _FILE: Final = Path(__file__).with_name("units.toml")
-_MOST: Final = 1e18  #: of any number of a unit
-MOST_S: Final = 10**6  #: of any time in a profile
-_MOST_TEXT: Final = 300  #: characters of what is wrong with a table
+_MOST: Final = 1e18  #: bound on all numbers of a unit
+MOST_S: Final = 10**6  #: bound on all times of a profile
+_MOST_TEXT: Final = 300  #: bound on the characters of an error message
 
 
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=MOST_S)]
@@ -56,33 +56,33 @@ class Parameters:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
-    """A unit of a chain: the smallest part that is assigned to a pipeline stage as a whole.
+class UnitCounts:
+    """Counts of a unit of a chain, the smallest part that is assigned to a pipeline stage.
 
-    Elements are counted for one sample, except those of parameters and buffers.
+    Elements are counted for one sample, except elements of parameters and buffers.
     """
 
     name: str
-    forward_flops: float  #: of matrix products and convolutions, by torch's FlopCounterMode
+    forward_flops: float  #: FLOPs of matrix products and convolutions (torch's FlopCounterMode)
     parameter_groups: tuple[Parameters, ...]
-    output_elements: int  #: that the next unit, or the next stage, receives
+    output_elements: int  #: elements that the next unit, or the next stage, receives
     kept_elements: int
     #: activations of this unit that are kept for the backward pass without recomputation, in
     #: multiples of four bytes in fp32. Its outputs are among them if this or the next unit keeps
     #: them; its inputs are not, which a stage that begins with the unit keeps besides
     tp_outputs: int = 0  #: elements of the outputs of row-parallel layers
-    tp_outputs_again: int = 0  #: of them, those that recomputation computes again
+    tp_outputs_again: int = 0  #: elements of `tp_outputs` that recomputation computes again
     tp_inputs: int = 0
-    #: elements that column-parallel layers receive, once for those of one module; of a unit without
-    #: them, that row-parallel layers receive
+    #: inputs of column-parallel layers, in elements, once for layers of one module; inputs of
+    #: row-parallel layers for a unit without column-parallel layers
     tp_narrow_inputs: int = 0
-    #: of them, those in bf16 or fp16 under that precision, unless a stage begins with the unit
-    tokens: int = 0  #: of a sample, if sequence parallelism splits them here
-    begins_stage: bool = True  #: whether a stage may: its inputs are floating-point numbers
+    #: elements of `tp_inputs` that are in bf16 or fp16 under that precision, inside a stage
+    tokens: int = 0  #: tokens of a sample, if sequence parallelism splits them here
+    begins_stage: bool = True  #: whether a stage may begin here: inputs are floating-point numbers
     buffers: int = 0  #: elements of running statistics: in weights and checkpoints, no gradients
-    low_rank_elements: int = 0  #: of the parameters' gradients as ``gradients=powersgd`` sends them
-    output_channels: int = 0  #: of the outputs: ``links=int8`` sends a scale for each
-    batch_norm_channels: int = 0  #: of the inputs of all BatchNorm layers
+    low_rank_elements: int = 0  #: elements of gradients as ``gradients=powersgd`` sends them
+    output_channels: int = 0  #: channels of the outputs: ``links=int8`` sends a scale for each
+    batch_norm_channels: int = 0  #: channels of the inputs of all BatchNorm layers
     is_narrow: bool = False  #: whether autocast computes all but normalization in bf16 or fp16
     parameters: int = field(init=False, compare=False)  #: elements
     tp_parameters: int = field(init=False, compare=False)
@@ -109,8 +109,8 @@ class UnitTable:
     """The units of a task's model, in their order."""
 
     task: str
-    units: tuple[Unit, ...]
-    input_elements: int  #: of one sample, that the first unit receives
+    units: tuple[UnitCounts, ...]
+    input_elements: int  #: elements of one sample that the first unit receives
 
     @property
     def parameters(self) -> int:
@@ -155,7 +155,7 @@ class UnitTable:
         return found
 
 
-def _check_bounds(part: Unit | Parameters, name: str) -> None:
+def _check_bounds(part: UnitCounts | Parameters, name: str) -> None:
     """Refuse the first number of ``part``, of the unit ``name``, that is negative or too large."""
     for each in dataclasses.fields(part):
         value = getattr(part, each.name)
@@ -167,7 +167,7 @@ def _check_bounds(part: Unit | Parameters, name: str) -> None:
 
 def unit_columns() -> list[str]:
     """Return the names of what a table states of each unit."""
-    return [each.name for each in dataclasses.fields(Unit) if each.init]
+    return [each.name for each in dataclasses.fields(UnitCounts) if each.init]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +175,12 @@ class UnitTimes:
     """Seconds of one micro-batch on one device, without parallelism or recomputation."""
 
     microbatch: Annotated[int, msgspec.Meta(ge=1, le=COUNT_CAP)]  #: samples
-    forward_s: tuple[Seconds, ...]  #: by unit
-    backward_s: tuple[Seconds, ...]  #: by unit
-    loss_s: Seconds  #: of the loss with its backward pass
-    update_s: tuple[Seconds, ...]  #: by unit: its share of the optimizer's step
-    codec_byte_s: Seconds = 0.0  #: of memory that compression reads or writes; 0 where units are
-    codec_flop_s: Seconds = 0.0  #: likewise
+    forward_s: tuple[Seconds, ...]  #: forward pass by unit
+    backward_s: tuple[Seconds, ...]  #: backward pass by unit
+    loss_s: Seconds  #: loss with its backward pass
+    update_s: tuple[Seconds, ...]  #: share of the optimizer's step by unit
+    codec_byte_s: Seconds = 0.0  #: byte that compression reads or writes; 0 in a profile
+    codec_flop_s: Seconds = 0.0  #: FLOP of compression; 0 in a profile
 
 
 UnitTiming: TypeAlias = Callable[[int], UnitTimes]  #: samples of a micro-batch -> times
@@ -222,14 +222,14 @@ def _tables() -> dict[str, UnitTable]:
     }
 
 
-def _units(row: dict[str, Any]) -> Iterator[Unit]:
+def _units(row: dict[str, Any]) -> Iterator[UnitCounts]:
     """Yield the units of a row: one, or equal ones whose names end in a range of numbers."""
     name: str = row.pop("name")
     row["parameter_groups"] = tuple(Parameters(*group) for group in row["parameter_groups"])
     start, dots, last = name.rpartition("..")
     if not dots:
-        yield Unit(name, **row)
+        yield UnitCounts(name, **row)
         return
     prefix, _, first = start.rpartition(".")
     for number in range(int(first), int(last) + 1):
-        yield Unit(f"{prefix}.{number}", **row)
+        yield UnitCounts(f"{prefix}.{number}", **row)

@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.findings import UNREADABLE, Severity, visible
 from hybridperf.log import keys
 from hybridperf.log.log import Log
-from hybridperf.log.package import find_results, read_result
-from hybridperf.log.rounds import (
+from hybridperf.log.package import (
     edition_of,
     find_packages,
+    find_results,
     has_manifests,
     published_runs,
     read_package,
+    read_result,
 )
 from hybridperf.parallel_map import parallel_map
 from hybridperf.rules import check
-from hybridperf.rules.mlperf.check_round import judge_result
-from hybridperf.rules.mlperf.ruleset import known_benchmarks, known_rulesets, load_ruleset
+from hybridperf.rules.mlperf.ruleset import known_benchmarks, known_rulesets
 from hybridperf.rules.verdict import Outcome
 from hybridperf.score.convergence import benchmark_of
 from hybridperf.score.official import Official, official_of
 from hybridperf.score.ranking import standing_of
-from hybridperf.score.rcp_set import points_of
+from hybridperf.score.rcp import points_of
 from hybridperf.score.score import SCORED_KEYS
 from hybridperf.score.validity import Judgement, Validity
 
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from hybridperf.log.package import Package, Result, SealedRun
     from hybridperf.rules.verdict import ResultVerdict
     from hybridperf.score.ranking import Standing
-    from hybridperf.score.rcp import Mode
-    from hybridperf.score.rcp_set import RcpSets
+    from hybridperf.score.rcp import Mode, RcpSets
     from hybridperf.score.score import ResultScore
 
 __all__ = ["JudgedResult", "found_packages", "judged_entries", "judged_scores", "read_entries"]
@@ -246,16 +245,16 @@ def _judged_of_round(package: Package, ruleset: str | Path) -> _Judgement:
             kept.append(replace(run, log=_scored_part(run.log)))
             yield run
 
-    verdict, findings = judge_result(package, runs(), load_ruleset(ruleset))
-    validity = _validity(verdict)
+    judged = check.judge_logs(package, runs(), ruleset)
+    validity = _validity(judged.verdict)
     if validity.judgement is not Judgement.NOT_JUDGED:
         errors = {
             run.number: visible(log.why)[:_MOST_CHARACTERS]
-            for run, log in zip(kept, verdict.logs, strict=True)
+            for run, log in zip(kept, judged.verdict.logs, strict=True)
             if log.outcome is Outcome.INVALID
         }
         validity = replace(validity, errors=errors)
-    return _Judgement(read_package(package, kept), validity, tuple(findings))
+    return _Judgement(read_package(package, kept), validity, judged.findings)
 
 
 def _validity(verdict: ResultVerdict) -> Validity:

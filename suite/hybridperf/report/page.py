@@ -14,18 +14,17 @@ from markupsafe import Markup
 
 from hybridperf.findings import visible
 from hybridperf.plan import plan_chips
-from hybridperf.report import evidence, scaling_claims, svg, tables
+from hybridperf.report import evidence, scaling, svg, tables
 from hybridperf.report.board import boards
 from hybridperf.report.judgement import read_entries
-from hybridperf.rules.ladder import RUNGS
-from hybridperf.run.atomic import write_atomically
-from hybridperf.score.interval import METHOD
+from hybridperf.rules.levels import LEVELS
+from hybridperf.run.files import write_atomically
 from hybridperf.score.metrics import metrics_of
+from hybridperf.score.projection import why_slow
 from hybridperf.score.ranking import means_of
-from hybridperf.score.scaling import METHOD as SCALING_METHOD
-from hybridperf.score.scaling import METRICS, metric_words
-from hybridperf.score.scaling.side import plan_ranks
-from hybridperf.score.slow_steps import why_slow
+from hybridperf.score.scaling import RATIO_INTERVAL as SCALING_METHOD
+from hybridperf.score.scaling import SPEED_METRICS, metric_words, plan_ranks
+from hybridperf.score.statistics import OLYMPIC_INTERVAL
 from hybridperf.system.catalog import accelerators_per_node, device_count
 from hybridperf.system.describe import show
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from hybridperf.findings import Finding
     from hybridperf.report.board import Board, Row
     from hybridperf.report.judgement import JudgedResult
-    from hybridperf.report.scaling_claims import ScalingGroup
+    from hybridperf.report.scaling import ScalingGroup
 
 __all__ = [
     "build_report",
@@ -110,7 +109,7 @@ def leaderboard_page(boards: Sequence[Board]) -> str:
 def _templates() -> jinja2.Environment:
     return page_templates(
         attempts_of=evidence.attempts_of,
-        claimed_share=scaling_claims.claimed_share,
+        efficiency_words=scaling.efficiency_words,
         curve_axes=svg.curve_axes,
         device_count=device_count,
         devices=devices,
@@ -118,24 +117,24 @@ def _templates() -> jinja2.Environment:
         draw_backdrop=svg.draw_backdrop,
         draw_bars=svg.draw_bars,
         draw_panel=svg.draw_panel,
-        draw_scaling=scaling_claims.draw_scaling,
+        draw_scaling=scaling.draw_scaling,
         draw_strip=svg.draw_strip,
         draw_timelines=svg.draw_timelines,
         evidence_of=evidence.evidence_of,
-        figure_by=scaling_claims.figure_by,
         hashes_of=evidence.hashes_of,
-        levels=RUNGS,
+        levels=LEVELS,
+        busy_sentence=tables.busy_sentence,
         loader_sentence=tables.loader_sentence,
         machine_rows=machine_rows,
         means_of=means_of,
-        method=METHOD,
+        method=OLYMPIC_INTERVAL,
         metric_words=metric_words,
         plan_chips=plan_chips,
         plan_ranks=plan_ranks,
         reproduce_commands=evidence.reproduce_commands,
-        scaling_groups=scaling_claims.scaling_groups,
+        scaling_groups=scaling.scaling_groups,
         scaling_method=SCALING_METHOD,
-        scaling_metrics=METRICS,
+        scaling_metrics=SPEED_METRICS,
         seconds_range=tables.seconds_range,
         standing_words=_STANDINGS,
         strip_scale=svg.strip_scale,
@@ -279,9 +278,13 @@ def _board_lines(board: Board) -> Iterator[str]:
     yield from _bullets(
         f"{_name(row.entry)}: {sentence}"
         for row in board.rows
-        if (sentence := tables.loader_sentence(row.entry.score))
+        for sentence in (
+            tables.busy_sentence(row.entry.score),
+            tables.loader_sentence(row.entry.score),
+        )
+        if sentence
     )
-    for group in scaling_claims.scaling_groups(board):
+    for group in scaling.scaling_groups(board):
         yield from _scaling_lines(group)
     if board.invalid:
         yield from ("Invalid, and therefore not ranked:", "")
@@ -328,15 +331,13 @@ def _scaling_lines(group: ScalingGroup) -> Iterator[str]:
     start = escape_markdown(group.start)
     yield f"Scaling efficiency from {start}, {escape_markdown(group.kind)}, with 95 % intervals:"
     yield ""
-    yield _line(["system", "devices", *map(metric_words, METRICS), "above 100 % by"])
-    yield _line([":--", "--:", *["--:"] * len(METRICS), ":--"])
-    for entry, claim in group.claims:
-        shares = [
-            scaling_claims.claimed_share(scaling_claims.figure_by(claim, metric))
-            for metric in METRICS
-        ]
-        system, count = escape_markdown(entry.score.system), tables.count(claim.devices[1])
-        yield _line([system, count, *shares, claim.cause or tables.UNKNOWN])
+    yield _line(["system", "devices", *map(metric_words, SPEED_METRICS), "above 100 % by"])
+    yield _line([":--", "--:", *["--:"] * len(SPEED_METRICS), ":--"])
+    for entry, scaled in group.results:
+        shares = [scaling.efficiency_words(scaled.rated.get(metric)) for metric in SPEED_METRICS]
+        system = escape_markdown(entry.score.system)
+        count = tables.count(scaled.side.devices.used)
+        yield _line([system, count, *shares, ", ".join(scaled.causes) or tables.UNKNOWN])
     yield ""
 
 

@@ -15,16 +15,16 @@ from urllib.parse import quote
 
 from hybridperf.errors import UserError
 from hybridperf.findings import visible
-from hybridperf.log.rounds import edition_of
+from hybridperf.log.package import edition_of
 from hybridperf.report.judgement import found_packages, judged_scores
 from hybridperf.report.page import page_templates, render_page, write_files
 from hybridperf.report.svg import dots_scale, draw_dots
 from hybridperf.report.tables import score_rows, scores_csv, scores_json
 from hybridperf.report.trend import draw_trend
 from hybridperf.score.history import with_context
-from hybridperf.score.interval import METHOD
 from hybridperf.score.metrics import METRICS
 from hybridperf.score.ranking import MEANS, standing_of, with_places
+from hybridperf.score.statistics import OLYMPIC_INTERVAL
 from hybridperf.tasks.mlperf import benchmark_title, lineage
 
 if TYPE_CHECKING:
@@ -502,7 +502,7 @@ def _templates() -> jinja2.Environment:
         improvement_columns=_IMPROVEMENT_COLUMNS,
         latest_name=_latest_name,
         link=_link,
-        method=METHOD,
+        method=OLYMPIC_INTERVAL,
         means=MEANS,
         metrics=METRICS,
         public_links=_public_links,

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from hybridperf.report.board import Board
     from hybridperf.report.evidence import TimedAction, Timeline
-    from hybridperf.score.context import Why
-    from hybridperf.score.official import Official
+    from hybridperf.score.official import Official, Why
     from hybridperf.score.run_score import RunScore
     from hybridperf.score.score import ResultScore
 

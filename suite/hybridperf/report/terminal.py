@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Final
 from rich.cells import cell_len
 
 from hybridperf.findings import visible
-from hybridperf.report.tables import loader_sentence
-from hybridperf.score.interval import METHOD
+from hybridperf.report.tables import busy_sentence, loader_sentence
 from hybridperf.score.metrics import metrics_of
-from hybridperf.score.slow_steps import why_slow
+from hybridperf.score.projection import why_slow
+from hybridperf.score.statistics import OLYMPIC_INTERVAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hybridperf.score.metric import Metric, Table
+    from hybridperf.score.metrics import Metric, Table
     from hybridperf.score.official import Official
 
 __all__ = ["compared_text", "scores_text", "table_text", "wrapped"]
 
 _NOTES: Final[dict[Table, str]] = {
-    "ours": f"time to train: olympic mean; interval: {METHOD}; samples/s: end to end",
-    "mlperf": f"olympic, official: minutes; interval: {METHOD}; samples/s: end to end",
+    "ours": f"time to train: olympic mean; interval: {OLYMPIC_INTERVAL}; samples/s: end to end",
+    "mlperf": f"olympic, official: minutes; interval: {OLYMPIC_INTERVAL}; samples/s: end to end",
 }
 _GAP: Final = "   "
 _BEFORE_BREAKING: Final = 5  #: lower values of `Metric.keep` are dropped before wrapping
@@ -136,10 +136,11 @@ def _cell(metric: Metric, result: Official) -> str:
 
 
 def _of_plans(results: Iterable[Official]) -> Iterator[str]:
-    """Yield loader throughput and the comparison with the projection, result by result."""
+    """Yield noise, loader throughput and the comparison with the projection, result by result."""
     for each in results:
         beside = each.score.beside_projection
         sentences = (
+            busy_sentence(each.score),
             loader_sentence(each.score),
             beside.sentence if beside else None,
             why_slow(beside),

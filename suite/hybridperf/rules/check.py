@@ -1,81 +1,93 @@
-"""Check results and single logs against a ruleset."""
+"""Judge logs and results, by the ruleset of this suite or by that of a round of MLPerf.
+
+Mode ``as-published`` gives the verdict of the round's log checker, ``package`` that of its package
+checker, ``strict`` that of all rules; the ruleset of this suite has mode ``strict`` only.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import os
-import tomllib
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.evidence.trust import Trust
-from hybridperf.findings import Finding, visible
+from hybridperf.findings import UNREADABLE, Finding, Severity, visible
 from hybridperf.log import keys
-from hybridperf.log.package import PUT_BACK, TASK_FILE, SealedRun, find_results, read_result
-from hybridperf.log.reader import read_log
+from hybridperf.log.package import (
+    PUT_BACK,
+    TASK_FILE,
+    SealedRun,
+    locked_files,
+    published_runs,
+    read_package,
+    read_result,
+)
+from hybridperf.log.reader import read_log, read_published_log
 from hybridperf.log.submission import submissions_of
 from hybridperf.parallel_map import parallel_map
 from hybridperf.rules import (
     evidence_rules,
-    layout_rules,
-    log_rules,
     package_rules,
-    plausibility_rules,
-    provenance_rules,
     result_rules,
     run_rules,
-    scaling_rules,
-    system_rules,
 )
-from hybridperf.rules.copies import copied_runs, traces_of
-from hybridperf.rules.ladder import signature_of, trust_of
-from hybridperf.rules.reading import unreadable_log
-from hybridperf.rules.rule import apply_all, bounded, of_scope
+from hybridperf.rules.evidence import Trust
+from hybridperf.rules.levels import signature_of, trust_of
+from hybridperf.rules.mlperf import log_rules as mlperf_log_rules
+from hybridperf.rules.mlperf import result_rules as mlperf_result_rules
+from hybridperf.rules.mlperf.as_published import check_as_published
+from hybridperf.rules.mlperf.package_checker_rules import Submitted
+from hybridperf.rules.mlperf.ruleset import known_benchmarks, known_rulesets, load_ruleset
+from hybridperf.rules.result_rules import copied_runs, traces_of
+from hybridperf.rules.rule import READING, apply_all, bounded, of_scope, unreadable_log
+from hybridperf.rules.targets import find_targets
 from hybridperf.rules.verdict import (
     RULESET,
+    LogVerdict,
+    Outcome,
     ResultVerdict,
     Verdict,
-    first_errors,
     log_verdict,
     result_verdict,
 )
 from hybridperf.tasks.registry import find_task, parse_task, task_names
-from hybridperf.untrusted import DOCUMENT_CAP_BYTES, exists, read_bounded, reason
+from hybridperf.tasks.task import Task
+from hybridperf.untrusted import DOCUMENT_CAP_BYTES, read_bounded, reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
+    from hybridperf.log.log import Log
     from hybridperf.log.package import Package, Result
-    from hybridperf.rules.copies import Trace
-    from hybridperf.rules.rule import Rule, Scope
-    from hybridperf.tasks.task import Task
+    from hybridperf.rules.mlperf.ruleset import Benchmark, Ruleset
+    from hybridperf.rules.result_rules import Trace
+    from hybridperf.rules.rule import Scope
+    from hybridperf.rules.targets import Targets
+    from hybridperf.score.rcp import RcpSets
 
 __all__ = [
-    "RULESET",
     "Judged",
-    "Verdict",
+    "Mode",
     "check_path",
+    "check_paths",
     "check_result",
-    "check_results",
+    "check_run",
+    "check_submissions",
     "compared",
+    "judge_logs",
     "judge_result",
-    "nothing_to_check",
 ]
 
+Mode = Literal["as-published", "package", "strict"]
+
 _REGISTERED: Final = (  # imported to register their rules
-    log_rules,
     run_rules,
     result_rules,
     package_rules,
-    layout_rules,
-    system_rules,
-    plausibility_rules,
-    provenance_rules,
     evidence_rules,
-    scaling_rules,
+    mlperf_log_rules,
+    mlperf_result_rules,
 )
 # Runs that the harness ended are not scored, so only their format is checked.
 _OF_ENDED_RUNS: Final = frozenset(
@@ -83,175 +95,371 @@ _OF_ENDED_RUNS: Final = frozenset(
 )
 
 
-def check_path(path: Path, jobs: int = 1) -> Verdict:
-    """Check the log file ``path``, or every result at or below the folder ``path``.
+def check_paths(
+    paths: Sequence[Path],
+    ruleset: str | Path | None = None,
+    mode: Mode | None = None,
+    jobs: int = 1,
+    references: RcpSets | None = None,
+) -> tuple[Verdict, list[str]]:
+    """Check logs and results at or below ``paths``; return the verdict, and warnings.
+
+    Without ``ruleset``, a result is judged by that of the round whose folder it is in. Modes
+    ``package`` and ``strict`` test convergence against ``references``, where they are given.
 
     Raises:
-        UserError: exit status 4 if there is nothing to check.
+        UserError: as `find_targets`; exit status 2 if the ruleset has no rules for anything there.
     """
-    if not exists(path) or not os.access(path, os.R_OK):
-        raise nothing_to_check(path)
-    if path.is_file():
-        run = SealedRun(0, read_log(path), None)
-        beside = path.with_name(TASK_FILE)
-        own, alone = _read_own_task(beside, visible(str(beside)), [run])
-        alone += [
-            finding
-            for finding in _check_run(run, own)
-            if not finding.rule.startswith("run.manifest")
-        ]
-        verdict = log_verdict(run.log.path, first_errors(alone).get(run.log.path))
-        return Verdict(str(path), (run.log.path,), tuple(alone), RULESET, alone=(verdict,))
-    barred: list[Finding] = []
-    packages = find_results(path, barred) if path.is_dir() else []
-    if not packages and not barred:
-        raise nothing_to_check(path)
-    return check_results(packages, str(path), jobs, barred)
+    targets = find_targets(paths, ruleset)
+    if mode == "package":
+        _refuse_parts(targets, references)
+    verdict = _check_targets(targets, mode, jobs, references)
+    if not verdict.judged and not verdict.unreadable:
+        raise _does_not_fit(verdict)
+    warnings = list(targets.warnings())
+    if mode == "strict" and references is None and targets.tests_convergence:
+        warnings.append("convergence was not tested; name the reference points with --rcp-set")
+    return verdict, warnings
 
 
-def check_results(
-    packages: Sequence[Package], path: str, jobs: int = 1, barred: Iterable[Finding] = ()
+def check_path(
+    path: Path,
+    ruleset: str | Path = RULESET,
+    mode: Mode | None = None,
+    jobs: int = 1,
+    references: RcpSets | None = None,
 ) -> Verdict:
-    """Check results of this suite; ``path`` says what was checked.
+    """Check the log ``path``, or every result at or below the folder ``path``, by one ruleset.
 
-    ``barred`` are findings on folders that cannot be read.
+    Raises:
+        UserError: as `find_targets`.
     """
-    judged = compared(parallel_map(_judge_package, packages, jobs))
+    return _check_targets(find_targets([path], ruleset), mode, jobs, references)
+
+
+def _refuse_parts(targets: Targets, references: RcpSets | None) -> None:
+    """Refuse what mode ``package`` cannot judge whole.
+
+    Raises:
+        UserError: exit status 2.
+    """
+    if targets.logs:
+        reason = "expected folders of results with --mode package, found the log "
+        reason += f"{visible(str(targets.logs[0][0]))}; name the folder that it is in"
+    elif references is None and targets.tests_convergence:
+        reason = "expected the reference convergence points of the round with --mode package, "
+        reason += "found none; name their folder with --rcp-set"
+    else:
+        return
+    raise UserError(f"{reason}.", ExitCode.USAGE)
+
+
+def _does_not_fit(verdict: Verdict) -> UserError:
+    unknown = sorted({result.package.benchmark for result in verdict.results})
+    found = ", ".join(unknown[:5]) or next((log.why for log in verdict.all_logs), "")
+    known = known_rulesets()
+    benchmarks = load_ruleset(verdict.ruleset).benchmarks if verdict.ruleset in known else ()
+    expected = f"results that {verdict.ruleset} has rules for: {', '.join(sorted(benchmarks))}"
+    others = [name for name in known if set(unknown) & set(load_ruleset(name).benchmarks)]
+    remedy = f"choose {' or '.join(others[-3:])}" if others else "no ruleset has rules for them"
+    finding = Finding("check.ruleset", expected, found, remedy, path=verdict.path)
+    return UserError(finding, ExitCode.USAGE)
+
+
+def _check_targets(
+    targets: Targets, mode: Mode | None, jobs: int, references: RcpSets | None
+) -> Verdict:
+    """Judge ``targets``; every log is read once, and of few results at a time."""
+    alone, results = list[LogVerdict](), list[ResultVerdict]()
+    sources = dict.fromkeys(source for _, source in [*targets.logs, *targets.packages])
+    modes = {source: _mode_of(source, mode) for source in sources or [RULESET]}
 
     def found() -> Iterator[Finding]:
-        yield from barred
-        for each in judged:
-            yield from each.findings
-        for submission in submissions_of(packages):
-            yield from apply_all(_ruleset("submission"), submission, path=submission.org)
+        yield from targets.barred
+        for path, source in targets.logs:
+            verdict, findings = _check_log(path, load_ruleset(source), modes[source])
+            alone.append(verdict)
+            yield from findings
+        for judged in _judge_packages(targets, modes, jobs, references):
+            results.append(judged.verdict)
+            yield from judged.findings
+        for source, how in modes.items():
+            judged_by = [
+                package
+                for (package, its), result in zip(targets.packages, results, strict=True)
+                if its == source and (source == RULESET or result.outcome is not Outcome.NOT_JUDGED)
+            ]
+            yield from check_submissions(judged_by, load_ruleset(source), how)
 
-    findings = tuple(bounded(found(), visible(path)))
-    logs = tuple(log for each in judged for log in each.logs)
-    results = tuple(each.verdict for each in judged)
-    return Verdict(path, logs, findings, RULESET, results=results)
+    findings = tuple(bounded(found(), visible(targets.name)))
+    return Verdict(
+        targets.name,
+        tuple(log.path for log in (*alone, *(log for each in results for log in each.logs))),
+        findings,
+        " and ".join(dict.fromkeys(load_ruleset(source).name for source in modes)),
+        " and ".join(dict.fromkeys(modes.values())),
+        tuple(results),
+        tuple(alone),
+    )
+
+
+def _mode_of(ruleset: str | Path, mode: Mode | None) -> Mode:
+    return "strict" if ruleset == RULESET else mode or "as-published"
+
+
+def _judge_packages(
+    targets: Targets, modes: dict[str | Path, Mode], jobs: int, references: RcpSets | None
+) -> Iterator[Judged]:
+    judge = partial(_judge_package, modes=modes, references=references)
+    ours = [each for each in targets.packages if each[1] == RULESET]
+    yield from compared(parallel_map(judge, ours, jobs))
+    yield from parallel_map(judge, targets.packages[len(ours) :], jobs)
+
+
+def _judge_package(
+    each: tuple[Package, str | Path], modes: dict[str | Path, Mode], references: RcpSets | None
+) -> Judged:
+    package, ruleset = each
+    if modes[ruleset] == "as-published":
+        return judge_logs(package, published_runs(package), ruleset)
+    result = read_result(package) if ruleset == RULESET else read_package(package)
+    return judge_result(result, ruleset, modes[ruleset], references)
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One result: what was found in it, and the rung that it reaches."""
+    """The verdict on a result, with the findings in it and the traces of its runs."""
 
-    package: Package
-    logs: tuple[str, ...] = ()
+    verdict: ResultVerdict
     findings: tuple[Finding, ...] = ()
-    trust: Trust = field(default_factory=Trust)
-    division: str = ""  #: as its logs state it
-    traces: tuple[Trace, ...] = ()  #: of its runs, to find copies
+    traces: tuple[Trace, ...] = ()  #: to find copies of the runs of this suite
 
     @property
-    def verdict(self) -> ResultVerdict:
-        """Return the verdict that follows from the findings."""
-        wrong = first_errors(self.findings)
-        logs = tuple(log_verdict(log, wrong.get(log)) for log in self.logs)
-        whole = [each for each in self.findings if each.path not in self.logs]
-        # How many runs there are and may miss the target is a rule of its own.
-        verdict = result_verdict(self.package, RULESET, self.division, logs, whole, (None, 0))
-        return dataclasses.replace(verdict, trust=self.trust)
+    def trust(self) -> Trust:
+        """Return the verification level of the result."""
+        return self.verdict.trust
 
 
-def judge_result(result: Result) -> Judged:
-    """Check ``result`` by itself, and find the rung that it reaches."""
-    findings = tuple(check_result(result))
+def judge_result(
+    result: Result,
+    ruleset: str | Path = RULESET,
+    mode: Mode = "strict",
+    references: RcpSets | None = None,
+) -> Judged:
+    """Judge ``result`` by itself, without comparing its runs with those of other results."""
+    rules = load_ruleset(ruleset)
+    if mode == "as-published":
+        return judge_logs(result.package, result.runs, ruleset)
+    submitted = Submitted(result, references)
+    checker = list(_of_result(submitted, result, rules, "package.result"))
+    if mode == "package":
+        return judge_logs(result.package, result.runs, ruleset, checker)
+    logs = _Logs(rules)
+    for run in result.runs:
+        logs.take(run.log)
+    findings = [*check_result(result, ruleset), *checker]
+    # Errors that the checker of the round finds too make a run count as the slowest.
+    judged = logs.judged(result.package, findings, READING.__contains__)
+    if ruleset != RULESET:
+        return judged
     own, _ = _own_task_of(result)
-    trust = trust_of(result, _task_of_result(result, own), findings)
+    tasks = (_task_of(run.log, own) for run in result.runs)
+    trust = trust_of(result, next(filter(None, tasks), None), findings)
     signature = signature_of(result)
     signed = signature is not None and signature.good and signature.verified
-    logs = tuple(run.log.path for run in result.runs)
-    named = [run.log.value(keys.SUBMISSION_DIVISION) for run in result.runs]
-    division = visible(next((each for each in named if isinstance(each, str)), ""))[:20]
     traces = tuple(traces_of(result, signed=signed))
-    return Judged(result.package, logs, findings, trust, division, traces)
+    return replace(judged, verdict=replace(judged.verdict, trust=trust), traces=traces)
+
+
+def judge_logs(
+    package: Package,
+    runs: Iterable[SealedRun],
+    ruleset: str | Path,
+    checker: Sequence[Finding] = (),
+) -> Judged:
+    """Judge the result of ``runs`` like the log checker of a round of MLPerf.
+
+    Each run is used once, so that it may be read as it is asked for. ``checker`` is what the
+    package checker finds too.
+    """
+    rules = load_ruleset(ruleset)
+    logs, findings = _Logs(rules), list[Finding]()
+    for run in runs:
+        logs.take(run.log)
+        findings += check_as_published(run.log, rules)
+    names = [log.path.rpartition("/")[2] for log in logs.verdicts]
+    findings += [*locked_files(package, names), *checker]
+    return logs.judged(package, findings, lambda _: True)
+
+
+class _Logs:
+    """What a verdict takes from the logs of a result, each of which may be forgotten then."""
+
+    def __init__(self, ruleset: Ruleset) -> None:
+        self._ruleset = ruleset
+        self._division, self._named = "", ""
+        self.verdicts: list[LogVerdict] = []  #: without what the findings say
+
+    def take(self, log: Log) -> None:
+        name, division = log.value(keys.SUBMISSION_BENCHMARK), log.value(keys.SUBMISSION_DIVISION)
+        if not self._named and isinstance(name, str) and name in self._ruleset.benchmarks:
+            self._named = name
+        if not self._division and isinstance(division, str):
+            self._division = visible(division)[:20]
+        start = log.first(keys.RUN_START)
+        began_ms = None if start is None else start.time_ms
+        self.verdicts.append(LogVerdict(log.path, Outcome.VALID, began_ms=began_ms))
+
+    def judged(
+        self,
+        package: Package,
+        findings: list[Finding],
+        counts_as_slowest: Callable[[str], bool],
+    ) -> Judged:
+        """Judge the result by the ``findings`` in it."""
+        ruleset = self._ruleset
+        benchmark = ruleset.benchmarks.get(package.benchmark) or ruleset.benchmarks.get(self._named)
+        runs: tuple[int | None, int] | None = None
+        if ruleset.name == RULESET:  # how many runs there are and may miss it is a rule of its own
+            runs, counts_as_slowest = (None, 0), lambda _: False
+        elif benchmark is not None:
+            runs = (benchmark.runs, benchmark.most_missed)
+        else:
+            findings = [each for each in findings if each.rule == UNREADABLE]
+        verdict = result_verdict(
+            package, ruleset.name, self._division, self.verdicts, findings, runs, counts_as_slowest
+        )
+        return Judged(verdict, tuple(bounded(findings, package.name)))
 
 
 def compared(judged: Iterable[Judged]) -> list[Judged]:
-    """Return ``judged`` with findings for runs that several of them have; those are not trusted."""
+    """Add a finding to every result that shares a run with another, and reset its level."""
     every = list(judged)
-    places = {each.package: nth for nth, each in enumerate(every)}
+    places = {each.verdict.package: nth for nth, each in enumerate(every)}
     traces = [trace for each in every for trace in each.traces]
-    every = [dataclasses.replace(each, traces=()) for each in every]
+    every = [replace(each, traces=()) for each in every]
     for package, finding in copied_runs(traces):
-        nth = places[package]
-        every[nth] = dataclasses.replace(
-            every[nth],
-            findings=(*every[nth].findings, finding),
-            trust=Trust(lacks=f"log-verified takes no error by the rules: {finding.rule}"),
-        )
+        before = every[places[package]]
+        old, findings = before.verdict, (*before.findings, finding)
+        again = result_verdict(package, RULESET, old.division, old.logs, findings, (None, 0))
+        trust = Trust(lacks=f"log-verified requires no error by the rules: {finding.rule}")
+        every[places[package]] = Judged(replace(again, trust=trust), findings)
     return every
 
 
-def _judge_package(package: Package) -> Judged:
-    return judge_result(read_result(package))
-
-
-def nothing_to_check(path: Path) -> UserError:
-    """Return the error for a ``path`` that is missing, unreadable or without logs."""
-    found = "no such file or folder" if not exists(path) else "no results"
-    remedy = "name a log, or the folder given to 'hybridperf run --out'"
-    if exists(path) and not os.access(path, os.R_OK):
-        found, remedy = "no permission to read it", "ask its owner for permission to read it"
-    finding = Finding(
-        "check.path",
-        "a log, or a folder with <org>/results/<system>/<benchmark>/result_<n>.txt in it",
-        found,
-        remedy,
-        path=str(path),
-    )
-    return UserError(finding, ExitCode.ENVIRONMENT)
-
-
-def check_result(result: Result) -> list[Finding]:
-    """Return the findings in ``result`` and each of its runs."""
-    return list(bounded(_found_in_result(result), result.package.name))
-
-
-def _found_in_result(result: Result) -> Iterator[Finding]:
-    yield from result.findings
-    own, wrong = _own_task_of(result)
-    yield from wrong
+def check_result(result: Result, ruleset: str | Path = RULESET) -> list[Finding]:
+    """Return the findings in ``result`` and each of its runs, by all rules of ``ruleset``."""
+    rules = load_ruleset(ruleset)
+    own, wrong = _own_task_of(result) if rules.name == RULESET else (None, [])
+    findings = [*result.findings, *wrong]
     for run in result.runs:
-        yield from _check_run(run, own)
-    task = _task_of_result(result, own)
-    if task is not None:
+        findings += check_run(run, rules, own)
+    return [*findings, *_of_result(result, result, rules, "result", own)]
+
+
+def check_run(run: SealedRun, ruleset: Ruleset, own: Task | None = None) -> Iterator[Finding]:
+    """Yield the findings in one run by all rules; ``own`` is a task beside its log."""
+    for finding in check_as_published(run.log, ruleset):
+        # RFC 8259, section 4: parsers differ in their handling of duplicate keys.
+        ambiguous = finding.rule == "mlperf.fields"
+        yield replace(finding, severity=Severity.ERROR) if ambiguous else finding
+    if unreadable_log(run.log):
+        return
+    benchmark = _benchmark_of(run.log, ruleset, own)
+    if benchmark is None:
+        if ruleset.name == RULESET:
+            yield _unknown_task(run.log, own)
+        return
+    ended = isinstance(benchmark, Task) and run.log.first(keys.ENDING) is not None
+    subjects: dict[Scope, Log | SealedRun] = {"log": run.log, "run": run}
+    for scope, subject in subjects.items():
+        rules = of_scope(ruleset.rules, scope)
+        asked = [each for each in rules if not ended or each[0].id in _OF_ENDED_RUNS]
+        yield from apply_all(asked, subject, benchmark, path=run.log.path)
+
+
+def _of_result(
+    subject: Result | Submitted,
+    result: Result,
+    ruleset: Ruleset,
+    scope: Scope,
+    own: Task | None = None,
+) -> Iterator[Finding]:
+    benchmark = _benchmark_of_result(result, ruleset, own)
+    if benchmark is not None:
         places = {run.number: run.log.path for run in result.runs}
-        rules = _ruleset("result")
-        yield from apply_all(rules, result, task, path=result.package.name, runs=places)
+        rules, name = of_scope(ruleset.rules, scope), result.package.name
+        yield from apply_all(rules, subject, benchmark, path=name, runs=places)
+
+
+def check_submissions(
+    packages: Sequence[Package], ruleset: Ruleset, mode: Mode = "strict"
+) -> Iterator[Finding]:
+    """Yield the findings in the submissions of ``packages``, logs and results excluded."""
+    if mode == "as-published":
+        return
+    checker = of_scope(ruleset.rules, "package.submission")
+    rules = of_scope(ruleset.rules, "submission") if mode == "strict" else []
+    for submission in submissions_of(packages):
+        yield from apply_all(rules, submission, path=submission.org)
+        yield from apply_all(checker, submission, ruleset, path=submission.org)
+
+
+def _check_log(path: Path, ruleset: Ruleset, mode: Mode) -> tuple[LogVerdict, list[Finding]]:
+    """Check a log by itself, which needs no manifest."""
+    if ruleset.name == RULESET:
+        run = SealedRun(0, read_log(path), None)
+        beside = path.with_name(TASK_FILE)
+        own, findings = _read_own_task(beside, visible(str(beside)), [run])
+        found = check_run(run, ruleset, own)
+        findings += [each for each in found if not each.rule.startswith("run.manifest")]
+    else:
+        run = SealedRun(0, read_published_log(path, visible(str(path))), None)
+        stated = run.log.first(keys.SUBMISSION_BENCHMARK)
+        name = None if stated is None else stated.value
+        others = known_benchmarks() | {path.absolute().parent.name}
+        if isinstance(name, str) and name in others and name not in ruleset.benchmarks:
+            why = f"no rules for {name:.60}"
+            return LogVerdict(run.log.path, Outcome.NOT_JUDGED, why), []
+        strict = mode == "strict"
+        findings = list(check_run(run, ruleset) if strict else check_as_published(run.log, ruleset))
+    place = run.log.path
+    errors = (each for each in findings if each.severity is Severity.ERROR and each.path == place)
+    return log_verdict(place, next(errors, None)), findings
+
+
+def _benchmark_of(log: Log, ruleset: Ruleset, own: Task | None) -> Task | Benchmark | None:
+    """Return the task or the benchmark of MLPerf that a log names; None if ``ruleset`` has none."""
+    if ruleset.name == RULESET:
+        return _task_of(log, own)
+    name = log.value(keys.SUBMISSION_BENCHMARK)
+    return ruleset.benchmarks.get(name) if isinstance(name, str) else None
+
+
+def _task_of(log: Log, own: Task | None) -> Task | None:
+    """Return the task that a log names, from the suite or ``own``; None if it is neither."""
+    name = log.value(keys.SUBMISSION_BENCHMARK)
+    if name in task_names():
+        return find_task(str(name))
+    return own if own is not None and own.name == name else None
+
+
+def _benchmark_of_result(
+    result: Result, ruleset: Ruleset, own: Task | None
+) -> Task | Benchmark | None:
+    """Return the benchmark that the folder names, or else that of the first log with one."""
+    if (benchmark := ruleset.benchmarks.get(result.package.benchmark)) is not None:
+        return benchmark
+    named = (_benchmark_of(run.log, ruleset, own) for run in result.runs)
+    return next((each for each in named if each is not None), None)
+
+
+_RULE: Final = "result.task"
 
 
 def _own_task_of(result: Result) -> tuple[Task | None, list[Finding]]:
     package = result.package
     return _read_own_task(package.task_file, package.name_of(package.task_file), result.runs)
-
-
-def _task_of_result(result: Result, own: Task | None) -> Task | None:
-    """Return the task of the first run that names one."""
-    return next(filter(None, (_task_of(run, own) for run in result.runs)), None)
-
-
-def _check_run(run: SealedRun, own: Task | None) -> Iterator[Finding]:
-    if unreadable := unreadable_log(run.log):
-        yield from unreadable
-        return
-    yield from run.log.findings
-    task = _task_of(run, own)
-    if task is None:
-        yield _unknown_task(run, own)
-        return
-    ended = run.log.first(keys.ENDING) is not None
-    rules = [each for each in _ruleset("run") if not ended or each[0].id in _OF_ENDED_RUNS]
-    yield from apply_all(rules, run, task, path=run.log.path)
-
-
-@functools.cache
-def _ruleset(scope: Scope) -> list[tuple[Rule, dict[str, Any]]]:
-    table = tomllib.loads((Path(__file__).parent / "rulesets" / f"{RULESET}.toml").read_text())
-    return of_scope(table["rules"], scope)
-
-
-_RULE: Final = "result.task"
 
 
 def _read_own_task(
@@ -261,7 +469,7 @@ def _read_own_task(
 
     ``name`` is the displayed path. Returns the task, if any, and the findings in the file.
     """
-    if all(_benchmark(run) in task_names() for run in runs):
+    if all(run.log.value(keys.SUBMISSION_BENCHMARK) in task_names() for run in runs):
         return None, []
     try:
         return parse_task(read_bounded(path, DOCUMENT_CAP_BYTES), name), []
@@ -273,29 +481,17 @@ def _read_own_task(
     except UserError as refusal:
         if refusal.finding is None:
             raise
-        return None, [dataclasses.replace(refusal.finding, rule=_RULE, remedy=PUT_BACK)]
+        return None, [replace(refusal.finding, rule=_RULE, remedy=PUT_BACK)]
 
 
-def _task_of(run: SealedRun, own: Task | None) -> Task | None:
-    """Return the task named in the log, from the suite or ``own``; None if it is neither."""
-    name = _benchmark(run)
-    if name in task_names():
-        return find_task(str(name))
-    return own if own is not None and own.name == name else None
-
-
-def _unknown_task(run: SealedRun, own: Task | None) -> Finding:
+def _unknown_task(log: Log, own: Task | None) -> Finding:
     """Return the finding for a log that names no task of the suite and not ``own``."""
-    name = _benchmark(run)
+    name = log.value(keys.SUBMISSION_BENCHMARK)
     expected = "submission_benchmark to name a task of this suite"
     remedy = "see 'hybridperf list'; logs of a round of MLPerf are checked with --ruleset"
     if own is not None:
         expected += f", or {own.name}, as task.toml beside the log"
-    if run.log.first(keys.TASK) is not None:  # written by this harness only
+    if log.first(keys.TASK) is not None:  # written by this harness only
         remedy = f"see 'hybridperf list', or for a user's own task {PUT_BACK}, task.toml"
     found = "none" if name is None else f"{name!r:.80}"
-    return Finding("run.benchmark", expected, found, remedy, run.log.path)
-
-
-def _benchmark(run: SealedRun) -> object:
-    return run.log.value(keys.SUBMISSION_BENCHMARK)
+    return Finding("run.benchmark", expected, found, remedy, log.path)

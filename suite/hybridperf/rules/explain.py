@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.rules.check import RULESET
-from hybridperf.rules.mlperf import check_round
+from hybridperf.rules import check
 from hybridperf.rules.mlperf.ruleset import known_rulesets, load_ruleset
-from hybridperf.rules.reading import READING
-from hybridperf.rules.rule import RULES
+from hybridperf.rules.rule import READING, RULES
+from hybridperf.rules.verdict import RULESET
 from hybridperf.spelling import did_you_mean
 from hybridperf.tasks.schema import build
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Example", "Explanation", "examples", "explain", "explain_all"]
 
-_REGISTERED = check_round  # imported to register the rules of rounds
+_REGISTERED: Final = check  # imported to register the rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +51,12 @@ def explain_all(source: str | Path) -> list[Explanation]:
 
     ``source`` is the name of a ruleset, or the file of one.
     """
-    own = source == RULESET
-    ruleset = RULESET if own else load_ruleset(source).name
+    own, ruleset = source == RULESET, load_ruleset(source)
     found = [
         Explanation(
             name,
             str(reading.severity),
-            ruleset,
+            ruleset.name,
             "strict" if own else "as-published",
             reading.checks,
             reading.source,
@@ -69,14 +67,14 @@ def explain_all(source: str | Path) -> list[Explanation]:
         for name, reading in READING.items()
         if (reading.ours if own else reading.rounds)
     ]
-    for name, parameters in _asked(source).items():
+    for name, parameters in ruleset.rules.items():
         rule = RULES[name]
         checks = " ".join(inspect.cleandoc(rule.check.__doc__ or "").split())
         found.append(
             Explanation(
                 name,
                 str(rule.severity),
-                ruleset,
+                ruleset.name,
                 "package" if rule.scope.startswith("package.") else "strict",
                 checks,
                 rule.source,
@@ -119,7 +117,6 @@ _PARTS: Final = {
     "manifest": "result_<n>.json",
     "description": "systems/<system>.json",
     "files": "the files' names",
-    "claim": "efficiency.json",
     "scaling": "scaling.json",
     "task": "task.toml",
 }
@@ -153,12 +150,3 @@ def explain(name: str, ruleset: str | Path) -> Explanation:
     hint = f"{did_you_mean(name, sorted(names), most=3)} 'hybridperf check --rules'".lstrip()
     reason = f"expected the id of a rule, found {name!r:.80}; {hint} shows all."
     raise UserError(reason, ExitCode.USAGE)
-
-
-def _asked(ruleset: str | Path) -> Mapping[str, Mapping[str, Any]]:
-    """Return the parameters of the registered rules in ``ruleset``, by rule id."""
-    if ruleset != RULESET:
-        return load_ruleset(ruleset).strict
-    path = Path(__file__).parent / "rulesets" / f"{ruleset}.toml"
-    rules: Mapping[str, Mapping[str, Any]] = tomllib.loads(path.read_text("utf-8"))["rules"]
-    return rules

@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.evidence.trust import Trust
 from hybridperf.findings import UNREADABLE, Finding, Severity
+from hybridperf.rules.evidence import Trust
 from hybridperf.score.validity import Judgement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from hybridperf.log.package import Package
 
 __all__ = [
     "COPIES",
     "DISPUTED",
+    "RULESET",
     "UNFINISHED",
     "LogVerdict",
     "Outcome",
     "ResultVerdict",
     "Verdict",
+    "log_verdict",
     "most_windows_fail",
     "result_verdict",
 ]
 
 RULESET: Final = "hybridperf-1.0"  #: of this suite
-VERSION: Final = 2  #: of the JSON; 1 had neither version nor results
+VERSION: Final = 3  #: of the JSON; 2 had rung for level, 1 neither version nor results
 COPIES: Final = "result.copies"
 DISPUTED: Final = "result.disputed"
 UNFINISHED: Final = frozenset({"result.run_count", "mlperf.runs"})  #: that further runs resolve
@@ -96,7 +98,10 @@ class ResultVerdict:
             "verdict": self.outcome.value,
             "judgement": self.judgement.value,
             "why": self.why,
-            **asdict(self.trust),
+            "level": self.trust.level,
+            "evidence": self.trust.evidence,
+            "lacks": self.trust.lacks,
+            "unverified": self.trust.unverified,
             "logs": len(self.logs),
             "valid_logs": sum(log.outcome is Outcome.VALID for log in self.logs),
         }
@@ -190,17 +195,40 @@ def result_verdict(
     package: Package,
     ruleset: str,
     division: str,
-    logs: tuple[LogVerdict, ...],
+    logs: Iterable[LogVerdict],
     findings: Iterable[Finding],
     runs: tuple[int | None, int] | None,
+    counts_as_slowest: Callable[[str], bool] = lambda _: False,
 ) -> ResultVerdict:
-    """Judge a result by the verdicts on its ``logs`` and by ``findings`` in it as a whole.
+    """Judge a result, and each of its ``logs`` anew, by the ``findings`` in it.
 
     ``runs`` is how many runs are asked for, if known, and how many of them may miss the target;
-    None if the ruleset does not judge the result.
+    None if the ruleset does not judge the result. A log that violates only rules which
+    ``counts_as_slowest`` names is that of a run that missed the target.
     """
-    judgement, why = _judged(package, logs, list(findings), runs)
-    return ResultVerdict(package, ruleset, division, judgement, why, logs)
+    errors, elsewhere = dict[str, list[Finding]](), list[Finding]()
+    by_path = {log.path: log for log in logs}
+    for finding in findings:
+        if finding.path not in by_path:
+            elsewhere.append(finding)
+        elif finding.severity is Severity.ERROR:
+            errors.setdefault(finding.path, []).append(finding)
+    judged = [
+        _log_of_result(log, errors.get(path, []), counts_as_slowest)
+        if runs is not None
+        else LogVerdict(path, Outcome.NOT_JUDGED, began_ms=log.began_ms)
+        for path, log in by_path.items()
+    ]
+    judgement, why = _judged(package, tuple(judged), elsewhere, runs)
+    return ResultVerdict(package, ruleset, division, judgement, why, tuple(judged))
+
+
+def _log_of_result(
+    log: LogVerdict, errors: Sequence[Finding], counts_as_slowest: Callable[[str], bool]
+) -> LogVerdict:
+    beyond = [each for each in errors if not counts_as_slowest(each.rule)]
+    error = next(iter(beyond or errors), None)
+    return log_verdict(log.path, error, missed=not beyond, began_ms=log.began_ms)
 
 
 def _judged(
@@ -248,15 +276,6 @@ def _judgement_of(rules: set[str]) -> Judgement:
     if DISPUTED in rules:
         return Judgement.DISPUTED
     return Judgement.MISSED if rules & _MISSED else Judgement.PROVISIONAL
-
-
-def first_errors(findings: Iterable[Finding]) -> Mapping[str, Finding]:
-    """Return the first error of every path."""
-    first: dict[str, Finding] = {}
-    for finding in findings:
-        if finding.severity is Severity.ERROR:
-            first.setdefault(finding.path, finding)
-    return first
 
 
 def log_verdict(path: str, error: Finding | None, **fields: object) -> LogVerdict:

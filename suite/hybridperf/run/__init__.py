@@ -1,1 +1,1 @@
-"""One timed training: launched, supervised, scored again and sealed; and the worker's side."""
+"""One timed training: launched, supervised, rescored and sealed; and the trainer's side."""

@@ -1,22 +1,43 @@
-"""The samples that the harness gives to the trainer, in the order that the harness decides."""
+"""The samples of a run as the trainer reads them, and the sealed memory that hands them over.
+
+The harness hands over samples, as arrays; ranks hand over weights, as files. Neither side can
+change memory that is sealed.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import functools
+import math
+import mmap
+import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from hybridperf.run.channel import Array
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
     from hybridperf.tasks.data import Samples
     from hybridperf.tasks.task import Block, Task
 
-__all__ = ["Batch", "EvaluationData", "TrainingData"]
+__all__ = [
+    "Batch",
+    "EvaluationData",
+    "TrainingData",
+    "map_array",
+    "require_sealed",
+    "seal_arrays",
+    "seal_bytes",
+]
+
+_ALIGNMENT: Final = 64  # bytes
+_SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +103,66 @@ class EvaluationData:
             yield slice(start, min(start + size, last))
 
     def predict(self, chunk: slice, classes: NDArray[np.int64]) -> None:
-        """Predict the ``classes`` of the samples in ``chunk``, in the shape of their labels.
+        """Predict the ``classes`` of the samples in ``chunk``: [sample] or [sample, label].
 
-        That is [sample], or [sample, label] for tasks with several labels per sample. Each sample
-        is predicted once, by one rank.
+        The shape is that of their labels. Each sample is predicted once, by one rank.
         """
         self.predicted.append((chunk, classes))
+
+
+def seal_arrays(arrays: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Array], int]:
+    """Copy ``arrays`` into one sealed memory; return the place of each, and the file descriptor."""
+    places, end = {}, 0
+    for name, array in arrays.items():
+        places[name] = Array(array.dtype.str, array.shape, end)
+        end += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+    descriptor = _create_memory()
+    os.ftruncate(descriptor, max(1, end))
+    with mmap.mmap(descriptor, max(1, end)) as memory:
+        for name, array in arrays.items():
+            place = places[name]
+            np.ndarray(array.shape, array.dtype, memory, place.offset)[...] = array
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+    return places, descriptor
+
+
+def seal_bytes(content: bytes) -> int:
+    """Copy ``content`` into sealed memory, and return its file descriptor."""
+    descriptor = _create_memory()
+    with open(descriptor, "wb", buffering=0, closefd=False) as memory:
+        left = memoryview(content)
+        while left:
+            left = left[memory.write(left) :]
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+    return descriptor
+
+
+def require_sealed(descriptor: int, size: int) -> None:
+    """Check that ``descriptor``, which a rank sent, is sealed memory of ``size`` bytes.
+
+    Raises:
+        ValueError: if it is not; somebody could still change its content.
+    """
+    try:
+        seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+    except OSError:  # no memory, but a file, a socket or a pipe
+        seals = 0
+    if seals & _SEALS != _SEALS:
+        raise ValueError("weights in memory that is not sealed")
+    if (found := os.fstat(descriptor).st_size) != size:
+        raise ValueError(f"{found} bytes of weights, where it says {size}")
+
+
+def _create_memory() -> int:
+    return os.memfd_create("hybridperf", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+
+
+def map_array(place: Array, descriptor: int) -> NDArray[Any]:
+    """Return the array at ``place`` of the memory ``descriptor``; writes to it stay private.
+
+    Raises:
+        ValueError: if the memory is too small.
+    """
+    memory = mmap.mmap(descriptor, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    count, dtype = math.prod(place.shape), np.dtype(place.dtype)
+    return np.frombuffer(memory, dtype, count, place.offset).reshape(place.shape)

@@ -11,76 +11,114 @@ import contextlib
 import dataclasses
 import errno
 import os
+import stat
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.log import keys
-from hybridperf.log.hyperparameters import counted_in_steps, named_by_mlperf
+from hybridperf.log.keys import counted_in_steps, named_by_mlperf
+from hybridperf.log.package import MANIFEST_FORMAT, result_names
 from hybridperf.log.reader import read_log
-from hybridperf.log.writer import LogWriter
-from hybridperf.run.atomic import canonical_json, write_atomically
-from hybridperf.run.ending import Ending, Outcome
-from hybridperf.run.folder import attempt_folder, output_file
-from hybridperf.run.imports import import_facts
-from hybridperf.run.kept import keep_model, remove_excess_weights, weights_sha256
+from hybridperf.log.writer import LogClock, LogWriter
+from hybridperf.run.ending import Ending, RunOutcome, machine_start, strip_exception_text
+from hybridperf.run.files import canonical_json, remove_folder, write_atomically
+from hybridperf.run.folder import add_hashes, attempt_folder, output_file
 from hybridperf.run.launcher import launch
-from hybridperf.run.machine import machine_start
+from hybridperf.run.models import keep_model, remove_excess_weights, weights_sha256
 from hybridperf.run.processes import end_processes
+from hybridperf.run.provenance import code_facts, file_sha256, import_facts
 from hybridperf.run.rank_server import RankServer
 from hybridperf.run.rescore import rescore
 from hybridperf.run.resume import reopen, resumable_epoch
-from hybridperf.run.scratch import remove_folder
-from hybridperf.run.seal import Sealed, remove_irregular_files, seal
 from hybridperf.run.spec import RunSpec
 from hybridperf.run.supervise import supervise
 from hybridperf.system.noise import NoiseMeter
-from hybridperf.tasks.data import drop_from_page_cache
+from hybridperf.system.privacy import Guard
+from hybridperf.tasks.data import check_data, drop_from_page_cache
 from hybridperf.tasks.overrides import hyperparameters
 from hybridperf.tasks.schema import build
 from hybridperf.untrusted import read_object
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from hybridperf.log.package import Package
-    from hybridperf.run.coordinator import Coordinator
-    from hybridperf.run.predictor_server import PredictorServer
-    from hybridperf.run.signals import StopRequest
+    from hybridperf.run.ending import StopRequest
+    from hybridperf.run.nodes import NodeServer
+    from hybridperf.run.rescore import PredictorServer, Rescoring
     from hybridperf.run.supervise import Observer
     from hybridperf.tasks.task import Task
 
-__all__ = ["Attempt", "Surroundings", "disagreement", "write_head"]
+__all__ = [
+    "Attempt",
+    "Sealed",
+    "Surroundings",
+    "disagreement",
+    "remove_irregular_files",
+    "seal",
+    "write_head",
+]
 
 _NOISE_S: Final = 0.25  #: least interval before the launch in which noise is measured
-_STATUS: Final = {Outcome.SUCCESS: "success", Outcome.TARGET_MISSED: "aborted"}  #: of run_stop
+#: status of run_stop by outcome
+_STATUS: Final = {
+    RunOutcome.SUCCESS: "success",
+    RunOutcome.TARGET_MISSED: "aborted",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all attempts of one command share."""
+    """The context that all attempts of one command share."""
 
     package: Package
-    command: str  #: that makes the result, for the manifest
+    command: str  #: command that makes the result, for the manifest
     stop: StopRequest
     observer: Observer
-    peers: Coordinator
+    peers: NodeServer
     predictors: PredictorServer
-    sealed: dict[str, str] = field(default_factory=dict)  #: hashes by file name, of this result
+    sealed: dict[str, str] = field(default_factory=dict)  #: hashes of the result's files by name
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A sealed attempt, which is part of its result."""
+
+    number: int
+    seed: int
+    ending: Ending
+    rescoring: Rescoring | None
+    log: Path
+
+    @property
+    def story(self) -> str:
+        """Return a one-line summary of how the attempt ended."""
+        ending, rescoring = self.ending, self.rescoring
+        if not ending.outcome.completed or ending.run_s is None:
+            return f"{ending.outcome}: {ending.reason}"
+        words = (
+            "reached the target" if ending.outcome is RunOutcome.SUCCESS else "missed the target"
+        )
+        again = ""
+        if rescoring is not None and rescoring.quality is not None:
+            again = f", {rescoring.reported:.2%}, scored again {rescoring.quality:.2%}"
+        return f"{words} in {ending.run_s:.2f} s{again} (seed {self.seed})"
 
 
 @dataclass(slots=True)
 class Attempt:
-    """The attempt to make the run ``spec``."""
+    """An attempt to make the run ``spec``."""
 
     spec: RunSpec
     surroundings: Surroundings
-    imported: dict[str, str] = field(default_factory=dict)  #: files by names of modules
+    imported: dict[str, str] = field(default_factory=dict)  #: files of the ranks' modules by name
 
     @classmethod
-    def left_behind(cls, number: int, surroundings: Surroundings) -> Attempt:
-        """Return the attempt that an earlier harness started and did not seal.
+    def read(cls, number: int, surroundings: Surroundings) -> Attempt:
+        """Read the attempt that an earlier harness started and did not seal.
 
         Raises:
             UserError: as `RunSpec.read`.
@@ -96,9 +134,12 @@ class Attempt:
             UserError: exit status 4 if a rank failed before the clock started or the predictor was
                 killed, 5 if interrupted while the attempt can be resumed or is being rescored.
         """
+        noise = NoiseMeter()
         Path(self.spec.folder).mkdir()
         self.spec.work.mkdir()
         write_head(self.spec)
+        with LogWriter(self.spec.log, self.spec.clock) as log:
+            log.point(keys.NOISE, noise.read(_NOISE_S).as_table(), interval="before")
         self.spec.write()  # from here on the attempt exists
         return self._end(self._supervised(resumed_at=0))
 
@@ -115,9 +156,9 @@ class Attempt:
     def finish(self, number: int) -> Sealed:
         """Seal the attempt that an earlier harness started, whichever step it has reached.
 
-        If that harness ended before the attempt did, the attempt counts as interrupted, or as
-        failed with the machine if that was started again or its disk was full. Its files count only
-        if the log agrees with them, because the trainer could have written them too.
+        If that harness ended before the attempt did, the attempt counts as interrupted, or as a
+        failure of the machine if the machine was restarted or its disk was full. The attempt's
+        files count only if the log agrees with them: the trainer could have written them too.
 
         Raises:
             UserError: exit status 4 if the predictor was killed, 5 if interrupted while the model
@@ -125,21 +166,21 @@ class Attempt:
         """
         end_processes(self.spec.path)
         problem = _remove_refused_files(self.spec) or disagreement(self.spec, number)
-        ending = Ending(Outcome.INTERRUPTED, "the harness was ended")
+        ending = Ending(RunOutcome.INTERRUPTED, "the harness was ended")
         if self.spec.machine_start not in {"", machine_start()}:
-            ending = Ending(Outcome.ENVIRONMENT, "the machine was started again")
+            ending = Ending(RunOutcome.ENVIRONMENT, "the machine was started again")
         if self.spec.disk_full.exists():
-            ending = Ending(Outcome.ENVIRONMENT, os.strerror(errno.ENOSPC))
+            ending = Ending(RunOutcome.ENVIRONMENT, os.strerror(errno.ENOSPC))
         if problem:
-            ending = Ending(Outcome.CRASHED, problem)
+            ending = Ending(RunOutcome.CRASHED, problem)
         elif self.spec.ending.exists():
             ending = _noted_ending(self.spec)
         self._make_room(ending)
         return self._score_and_seal(ending)
 
     def _make_room(self, ending: Ending) -> None:
-        """Remove what the trainer wrote if the machine failed: it may be what filled the disk."""
-        if ending.outcome is Outcome.ENVIRONMENT:
+        """Remove the trainer's files if the machine failed: they may have filled the disk."""
+        if ending.outcome is RunOutcome.ENVIRONMENT:
             with contextlib.suppress(OSError):  # it is gone already
                 remove_folder(self.spec.work)
 
@@ -147,10 +188,7 @@ class Attempt:
         """Run the ranks of all nodes until they end; the log has ``resumed_at`` bytes before."""
         around = self.surroundings
         with self._noting_full_disk(), contextlib.closing(RankServer(self.spec)) as server:
-            if self.spec.nodes > 1:
-                self.spec = dataclasses.replace(self.spec, channel=server.remote_address)
-                self.spec.write()
-            around.peers.start(self.spec)
+            around.peers.start(self.spec, server.remote_address)
             ending = supervise(
                 launch(self.spec, server.address, server.scratch),
                 server,
@@ -183,10 +221,13 @@ class Attempt:
         """
         spec = self.spec
         if problem := _remove_refused_files(spec):
-            ending = dataclasses.replace(ending, outcome=Outcome.CRASHED, reason=problem)
-        if ending.outcome is Outcome.UNSTARTED:
+            ending = dataclasses.replace(ending, outcome=RunOutcome.CRASHED, reason=problem)
+        if ending.outcome is RunOutcome.UNSTARTED:
             raise self._withdrawn(ending.reason)
-        if ending.outcome is Outcome.INTERRUPTED and (epoch := resumable_epoch(spec)) is not None:
+        if (
+            ending.outcome is RunOutcome.INTERRUPTED
+            and (epoch := resumable_epoch(spec)) is not None
+        ):
             what = f"{self._name} was {ending.reason} after epoch {epoch}"
             again = "give the same command again to continue"
             raise UserError(f"{what}; {again}.", ExitCode.INTERRUPTED)
@@ -200,7 +241,7 @@ class Attempt:
     def _withdrawn(self, reason: str) -> UserError:
         """Remove the attempt, whose clock did not start, and return the error that says so.
 
-        Nothing is gained by that: the next attempt has the same seed.
+        Nobody gains by it: the next attempt has the same seed.
         """
         printed = output_file(self.surroundings.package, self.spec.attempt)
         with contextlib.suppress(FileNotFoundError):
@@ -209,14 +250,14 @@ class Attempt:
         what = f"{self._name} ended before its clock started, and does not count: {reason}"
         again = "mend that and give the same command again"
         return UserError(
-            f"{what}; what the ranks printed is in {printed}; {again}.", ExitCode.ENVIRONMENT
+            f"{what}; the output of the ranks is in {printed}; {again}.", ExitCode.ENVIRONMENT
         )
 
     def _score_and_seal(self, ending: Ending) -> Sealed:
         """Rescore the model, and make the attempt part of its result.
 
-        The sealed log and hashes of weights are those from before the predictor started; if the
-        predictor changed any of them, the attempt is refused.
+        Log and weights are read before the predictor starts; if the predictor changed any of them,
+        the attempt is refused.
         """
         spec, around = self.spec, self.surroundings
         rescoring, weights = None, weights_sha256(spec)
@@ -235,7 +276,9 @@ class Attempt:
                 rescoring = dataclasses.replace(rescoring, problem=problem)
                 write_atomically(spec.log, log)
         if rescoring is not None and rescoring.problem:
-            ending = dataclasses.replace(ending, outcome=Outcome.REFUSED, reason=rescoring.problem)
+            ending = dataclasses.replace(
+                ending, outcome=RunOutcome.REFUSED, reason=rescoring.problem
+            )
         if not spec.log.exists():  # removed as irregular; every sealed attempt has a log
             write_head(spec)
         facts: dict[str, object] = {"weights_sha256": weights}
@@ -252,19 +295,13 @@ class Attempt:
         return f"attempt {self.spec.attempt} in {self.surroundings.package.folder}"
 
 
-def _remove_refused_files(spec: RunSpec) -> str:
-    """Remove what the trainer wrote and the harness does not read; return what was removed."""
-    return remove_irregular_files(spec) or remove_excess_weights(spec)
-
-
 def write_head(spec: RunSpec) -> None:
-    """Write the log's entries known before launch, and start the initialisation interval.
+    """Write the log's entries that are known before launch, and start the initialisation interval.
 
     The data is dropped from the page cache first (MLPerf Training rules 6.1); importing packages
     is part of initialisation.
     """
     task, plan = spec.task(), spec.parallel_plan()
-    noise = NoiseMeter()
     with LogWriter(spec.log, spec.clock) as log:
         if spec.provenance:
             log.point(keys.ATTEMPT, spec.provenance)
@@ -288,7 +325,6 @@ def write_head(spec: RunSpec) -> None:
         log.point(keys.HYPERPARAMETERS, hyperparameters(task))
         if spec.projection:
             log.point(keys.PROJECTION, spec.projection)
-        log.point(keys.NOISE, noise.read(_NOISE_S).as_table(), interval="before")
 
 
 def _mlperf_hyperparameters(task: Task) -> dict[str, object]:
@@ -303,29 +339,172 @@ def _mlperf_hyperparameters(task: Task) -> dict[str, object]:
     }
 
 
-def _noted_ending(spec: RunSpec) -> Ending:
-    """Return the ending recorded in ending.json if the log agrees with it, else a crash."""
-    try:
-        ending = build(Ending, read_object(spec.ending), path=str(spec.ending))
-    except (OSError, ValueError, UserError):
-        return Ending(Outcome.CRASHED, "ending.json was changed: it is not what the harness writes")
-    stopped = read_log(spec.log).first(keys.RUN_STOP)
-    status = None if stopped is None else stopped.metadata.get("status")
-    if ending.outcome.completed and status != _STATUS[ending.outcome]:
-        return Ending(Outcome.CRASHED, "ending.json was changed: the log does not end so")
-    return ending
-
-
 def disagreement(spec: RunSpec, number: int) -> str:
     """Return how run.json differs from the head of the log, or ``""`` if they agree."""
     log = read_log(spec.log)
-    stated: list[tuple[str, object, object]] = [
+    facts: list[tuple[str, object, object]] = [
         ("attempt", spec.attempt, number),
         ("seed", spec.seed, log.value(keys.SEED)),
         ("plan", spec.plan, log.value(keys.PLAN)),
         ("division", spec.division, log.value(keys.SUBMISSION_DIVISION)),
     ]
-    for name, found, expected in stated:
+    for name, found, expected in facts:
         if found != expected and expected is not None:  # a log may end before its first lines
-            return f"run.json was changed: its {name} is not that of the log"
+            return f"run.json was changed: its {name} differs from the log's"
     return ""
+
+
+def _noted_ending(spec: RunSpec) -> Ending:
+    """Return the ending recorded in ending.json if the log agrees with it, else a crash."""
+    try:
+        ending = build(Ending, read_object(spec.ending), path=str(spec.ending))
+    except (OSError, ValueError, UserError):
+        return Ending(
+            RunOutcome.CRASHED, "ending.json was changed: the harness writes another format"
+        )
+    stopped = read_log(spec.log).first(keys.RUN_STOP)
+    status = None if stopped is None else stopped.metadata.get("status")
+    if ending.outcome.completed and status != _STATUS[ending.outcome]:
+        return Ending(RunOutcome.CRASHED, "ending.json was changed: the log does not end so")
+    return ending
+
+
+def _remove_refused_files(spec: RunSpec) -> str:
+    """Remove irregular and oversized files of the trainer; return a clause that names them."""
+    return remove_irregular_files(spec) or remove_excess_weights(spec)
+
+
+def seal(
+    spec: RunSpec,
+    package: Package,
+    command: str,
+    ending: Ending,
+    rescoring: Rescoring | None,
+    facts: Mapping[str, object],
+    sealed: dict[str, str],
+) -> Sealed:
+    """Make the attempt ``spec``, which has ended, part of the result ``package``.
+
+    ``facts`` are added to the manifest. The hashes of log, manifest and the predictions that
+    ``facts`` name are added to ``sealed``. The attempt's folder is removed.
+
+    Raises:
+        OSError: if the disk is full; sealing can then be repeated.
+        UserError: exit status 3 if a file that was sealed before has changed.
+    """
+    guard = Guard.of_this_machine()
+    reason = ending.reason if spec.publish_errors else strip_exception_text(ending.reason)
+    published = dataclasses.replace(ending, reason=guard.redacted(reason))
+    closed = _closed_log(spec, published)
+    log_sha256 = sha256(closed).hexdigest()
+    if not ending.outcome.completed and spec.output.exists():
+        spec.output.replace(output_file(package, spec.attempt))
+    text, manifest_file = (package.folder / name for name in result_names(spec.attempt))
+    manifest = _manifest(spec, package, published, rescoring, guard.redacted(command))
+    manifest |= {"log": {"path": text.name, "sha256": log_sha256}, **facts}
+    content = canonical_json(manifest)
+    write_atomically(manifest_file, content)
+    digests = {text.name: log_sha256, manifest_file.name: sha256(content).hexdigest()}
+    if isinstance(predictions := facts.get("predictions"), dict):
+        digests[str(predictions["path"])] = str(predictions["sha256"])
+    add_hashes(package, digests, sealed)
+    write_atomically(text, closed)  # the seal: last, so that a sealed attempt is complete
+    remove_folder(Path(spec.folder))
+    return Sealed(spec.attempt, spec.seed, ending, rescoring, text)
+
+
+def _closed_log(spec: RunSpec, ending: Ending) -> bytes:
+    """Return the log to publish; the log of an incomplete run gets an entry with the reason.
+
+    The attempt's own log is not changed, so that sealing can be repeated after a full disk.
+    """
+    content = spec.log.read_bytes()
+    if ending.outcome.completed:
+        return content
+    log = read_log(spec.log)
+    if log.first(keys.ENDING) is not None:
+        return content
+    closed = Path(spec.folder, "closed.txt")
+    write_atomically(closed, content)
+    clock, last_ms = spec.clock, max((entry.time_ms for entry in log.entries), default=0)
+    if clock.now_ms() < last_ms:  # a restart of the machine has reset the monotonic clock
+        clock = LogClock(wall_ms=last_ms)
+    with LogWriter(closed, clock) as writer:
+        writer.point(keys.ENDING, {"outcome": ending.outcome, "reason": ending.reason})
+        if log.first(keys.RUN_START) and not log.first(keys.RUN_STOP):
+            writer.stop(keys.RUN_STOP, status="aborted")
+    return closed.read_bytes()
+
+
+def _manifest(
+    spec: RunSpec, package: Package, ending: Ending, rescoring: Rescoring | None, command: str
+) -> dict[str, object]:
+    task = spec.task()
+    system = package.system_file
+    return {
+        "format": MANIFEST_FORMAT,
+        "attempt": spec.attempt,
+        "outcome": ending.outcome,
+        "reason": ending.reason,
+        "task": {
+            "name": task.name,
+            "version": task.version,
+            "sha256": task.sha256,
+            "metric": task.quality.metric,
+            "target": task.quality.target,
+            "runs": task.runs.count,
+        },
+        "plan": spec.plan,
+        "seed": spec.seed,
+        "mode": spec.mode,
+        "sandbox": spec.sandbox,
+        "overrides": spec.overrides,
+        "org": spec.org,
+        "platform": spec.platform,
+        "division": spec.division,
+        "system": {"path": system.name, "sha256": file_sha256(system)},
+        "code": code_facts(spec.trainer),
+        "data_sha256": check_data(task.data),
+        "supervisor": {"initialisation_s": ending.initialisation_s, "run_s": ending.run_s},
+        "rescoring": rescoring and dataclasses.asdict(rescoring) | {"problem": ending.reason},
+        "command": command,
+    }
+
+
+def remove_irregular_files(spec: RunSpec) -> str:
+    """Remove links, pipes and folders where the harness expects regular files.
+
+    Through a link the harness would truncate or publish another file; reading a pipe would block.
+    Returns a clause that names the replaced files, or ``""`` if there are none. Call it after
+    all processes of the run have ended.
+    """
+    found = []
+    for path in _expected_files(spec):
+        kind = _kind(path)
+        if kind not in {"", "a regular file"}:
+            remove_folder(path) if kind == "a folder" else path.unlink()
+            found.append(f"{path.relative_to(spec.folder)}, which is {kind}")
+    return f"the trainer replaced {', '.join(found[:3])}" if found else ""
+
+
+def _expected_files(spec: RunSpec) -> Iterator[Path]:
+    """Yield the files that the harness reads or writes."""
+    yield from (spec.path, spec.log, spec.timed_predictions, spec.ending)
+    for node in range(spec.nodes):
+        yield from (spec.output_of(node), spec.pulse_of(node))
+    if _kind(spec.weights) == "a folder":
+        yield from sorted(spec.weights.iterdir())
+    else:
+        yield spec.weights
+
+
+def _kind(path: Path) -> str:
+    """Return the kind of file at ``path``, or ``""`` if there is none."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return ""
+    if stat.S_ISREG(status.st_mode):
+        return "a regular file" if status.st_nlink == 1 else "a file with other names"
+    kinds = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe"}
+    return kinds.get(stat.S_IFMT(status.st_mode), "no regular file")

@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from hybridperf.run.descendants import adopt_orphans, end_descendants
+from hybridperf.run.processes import adopt_orphans, end_descendants
 from hybridperf.run.provenance import package_folder
 from hybridperf.system.landlock import Policy, enter_sandbox
 
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def _stay_outside() -> None:
-    """Fork and return in the new process; the old one waits for it, and ends as it does."""
+    """Fork and return in the new process; the old process waits for it and ends like it."""
     adopt_orphans()
     signal.signal(signal.SIGHUP, _end_all)
     die_with_parent(notice=signal.SIGHUP)
@@ -102,7 +102,7 @@ def end_with(code: int) -> NoReturn:
 
 
 def _end_all(number: int, _: FrameType | None) -> None:
-    """End with all descendants: the harness has ended."""
+    """End this process and all descendants, since the harness has ended."""
     end_descendants()
     os._exit(128 + number)
 
@@ -110,8 +110,8 @@ def _end_all(number: int, _: FrameType | None) -> None:
 def import_torch(trainer: str) -> None:
     """Import torch if the code of the package ``trainer`` does.
 
-    Searching for garbage meanwhile, and in torch's objects ever after, would find none and take
-    more than a third of the processor time of the import.
+    Garbage collection is off meanwhile, and ignores torch's objects later: it would find no garbage
+    and take more than a third of the processor time of the import.
 
     Raises:
         ModuleNotFoundError: if there is no such package.

@@ -1,62 +1,44 @@
-"""The outcome of a run, and the diagnosis of a crash from the ranks' output."""
+"""How runs end: outcomes, requests to stop, failures of the machine, and causes of crashes.
+
+Failures of the machine (memory or disk that ran out, or a restart) are nobody's fault. They are
+established by what the kernel tells the harness, and by nothing that a trainer prints.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import os
 import re
+import shutil
 import signal
 import sys
+import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.findings import visible
+from hybridperf.system.host import MIN_SHARED_MEMORY_BYTES, shared_memory_bytes
 from hybridperf.untrusted import OUTPUT_CAP_BYTES, open_bounded
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
+    from types import FrameType
 
 __all__ = [
     "Ending",
-    "Outcome",
+    "MachineWatch",
+    "RunOutcome",
+    "StopRequest",
     "explain_crash",
     "first_failure",
+    "is_lost_peer",
+    "machine_start",
     "read_output",
-    "tells_of_lost_peer",
-    "without_text",
+    "stop_on_signals",
+    "strip_exception_text",
 ]
-
-
-class Outcome(enum.StrEnum):
-    """The outcome of an attempt; all but one are sealed and numbered."""
-
-    SUCCESS = "success"
-    TARGET_MISSED = "target_missed"  #: ended at the task's last epoch, below the target
-    INTERRUPTED = "interrupted"  #: stopped by the user, or by the end of the harness
-    CRASHED = "crashed"  #: a rank failed or was killed
-    #: a rank failed before the clock started, as by a typo; not sealed, and its seed is kept
-    UNSTARTED = "unstarted"
-    SILENT = "silent"  #: some rank made no progress for too long
-    OVER_BUDGET = "over_budget"  #: initialisation, training or ending took too long
-    #: the machine failed: memory or disk ran out, or it stopped
-    ENVIRONMENT = "environment"
-    REFUSED = "refused"  #: the harness could not reproduce the reported quality
-
-    @property
-    def completed(self) -> bool:
-        """Return whether the run ended by itself, and so counts towards the result."""
-        return self in {Outcome.SUCCESS, Outcome.TARGET_MISSED}
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a run ended, with the times measured by the supervisor's own clock."""
-
-    outcome: Outcome
-    reason: str = ""  #: one clause; empty if the run ended by itself
-    initialisation_s: float | None = None  #: from launch to run_start
-    run_s: float | None = None  #: from run_start to run_stop
-
 
 # What torchrun prints, and `first_failure`.
 _ROOT_CAUSE: Final = re.compile(
@@ -77,6 +59,111 @@ _TYPE: Final = re.compile(r"[A-Za-z_][\w.]{0,99}(?=:|$)|exit status -?\d+$")
 _LOST_PEER: Final = re.compile(
     r"connection (?:was )?(?:closed|reset)|broken pipe|peer", re.IGNORECASE
 )
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+_COUNTERS: Final = Path("/proc/vmstat")
+_FULL_BYTES: Final = 2**20  #: free space below which a disk counts as full
+
+
+class RunOutcome(enum.StrEnum):
+    """The outcome of an attempt; all but one are sealed and numbered."""
+
+    SUCCESS = "success"
+    TARGET_MISSED = "target_missed"  #: ended at the task's last epoch, below the target
+    INTERRUPTED = "interrupted"  #: stopped by the user, or by the end of the harness
+    CRASHED = "crashed"  #: a rank failed or was killed
+    #: a rank failed before the clock started, as by a typo; not sealed, and its seed is kept
+    UNSTARTED = "unstarted"
+    SILENT = "silent"  #: some rank made no progress for too long
+    OVER_BUDGET = "over_budget"  #: initialisation, training or ending took too long
+    #: the machine failed: memory or disk ran out, or it stopped
+    ENVIRONMENT = "environment"
+    REFUSED = "refused"  #: the harness could not reproduce the reported quality
+
+    @property
+    def completed(self) -> bool:
+        """Return whether the run ended by itself, and so counts towards the result."""
+        return self in {RunOutcome.SUCCESS, RunOutcome.TARGET_MISSED}
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The end of a run, with the times by the supervisor's own clock."""
+
+    outcome: RunOutcome
+    reason: str = ""  #: one clause; empty if the run ended by itself
+    initialisation_s: float | None = None  #: from launch to run_start
+    run_s: float | None = None  #: from run_start to run_stop
+
+
+@dataclass(slots=True)
+class StopRequest:
+    """A request to stop: the last signal received, or None."""
+
+    signal: signal.Signals | None = None
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Record SIGINT and SIGTERM in a `StopRequest`, which supervision polls, while the body runs.
+
+    Outside the main thread no signal is recorded.
+    """
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request  # Python allows handlers in the main thread only
+        return
+
+    def record(number: int, _: FrameType | None) -> None:
+        request.signal = signal.Signals(number)
+
+    before = {number: signal.signal(number, record) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def machine_start() -> str:
+    """Return the kernel's boot id, which identifies the start of this machine's monotonic clock.
+
+    Empty if the system has none.
+    """
+    try:
+        return _BOOT.read_text().strip()
+    except OSError:
+        return ""
+
+
+class MachineWatch:
+    """The state of the machine when a run began, to find out why it failed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._killed = folder, _killed_for_memory()
+
+    def failure(self, status: int | None) -> str:
+        """Return how the machine failed a run with this exit status; ``""`` if it did not."""
+        if status == -signal.SIGKILL and _killed_for_memory() > self._killed:
+            return "the kernel ended a process for lack of memory"
+        # SIGBUS: the kernel has no page for memory that is mapped.
+        if status == -signal.SIGBUS and shared_memory_bytes() < MIN_SHARED_MEMORY_BYTES:
+            size = f"its /dev/shm has {shared_memory_bytes() / 2**20:.0f} MiB"
+            return f"{size}, too little for the memory that its processes share"
+        if shutil.disk_usage(self._folder).free < _FULL_BYTES:
+            return f"{os.strerror(28)} in the folder of the run"
+        return ""
+
+
+def _killed_for_memory() -> int:
+    """Return how many processes the kernel has killed for lack of memory, on the whole machine."""
+    try:
+        for line in _COUNTERS.read_text().splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    except (OSError, ValueError):
+        pass
+    return 0
 
 
 def read_output(path: Path) -> str:
@@ -90,12 +177,12 @@ def read_output(path: Path) -> str:
 
 
 def first_failure(rank: int, status: int) -> str:
-    """Return the line by which the output says which rank failed first, for `explain_crash`."""
+    """Return the output's line that names the rank that failed first, for `explain_crash`."""
     return f"\nFirst failure: rank {rank}, exit status {status}"
 
 
 def explain_crash(output: str, status: int) -> str:
-    """Diagnose from the ranks' output and exit status why they ended; return one clause."""
+    """Return the cause of a crash, from the ranks' output and exit status, as one clause."""
     who, code = "the trainer", status
     if found := _ROOT_CAUSE.search(output):
         who, code = f"rank {found[1] or found[3]}", int(found[2] or found[4])
@@ -108,17 +195,17 @@ def explain_crash(output: str, status: int) -> str:
     return f"{who} ended before its run did" if code == 0 else f"{who}{_FAILED}exit status {code}"
 
 
-def without_text(reason: str) -> str:
+def strip_exception_text(reason: str) -> str:
     """Return the ``reason`` of a crash with the type of its exception, but without its text."""
-    who, failed, said = reason.partition(_FAILED)
+    who, failed, exception = reason.partition(_FAILED)
     if not failed:
         return reason
-    stated = _TYPE.match(said)
-    return f"{who}{failed}{stated[0] if stated else 'an exception'}"
+    kind = _TYPE.match(exception)
+    return f"{who}{failed}{kind[0] if kind else 'an exception'}"
 
 
-def tells_of_lost_peer(reason: str) -> bool:
-    """Return whether ``reason`` is a lost connection, so that the cause is on another rank."""
+def is_lost_peer(reason: str) -> bool:
+    """Return whether ``reason`` is a lost connection, whose cause is on another rank."""
     return _LOST_PEER.search(reason) is not None
 
 

@@ -1,4 +1,4 @@
-"""The evaluation of a run: labels stay here, inputs are shuffled, and predictions are counted."""
+"""The evaluation of a run by the harness: labels, shuffled inputs, and predictions of the ranks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from hybridperf.run.atomic import write_atomically
+from hybridperf.run.files import write_atomically
 from hybridperf.untrusted import PREDICTIONS_CAP_BYTES, read_bounded
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Evaluation", "Shuffle", "read_predictions", "save_predictions"]
+__all__ = ["Evaluation", "Shuffle", "load_predictions", "save_predictions"]
 
 _SECRET_BITS: Final = 128
 
 
 class Shuffle:
-    """An order of the evaluation samples that nobody can predict."""
+    """An unpredictable order of the evaluation samples."""
 
     def __init__(self, samples: int) -> None:
         self._order = np.random.default_rng(secrets.randbits(_SECRET_BITS)).permutation(samples)
@@ -34,7 +34,7 @@ class Shuffle:
         return shuffled
 
     def undo(self, shuffled: NDArray[Any]) -> NDArray[Any]:
-        """Return what `apply` was given."""
+        """Return the array whose samples `apply` has shuffled, [sample, ...]."""
         inputs = np.empty_like(shuffled)
         inputs[self._order] = shuffled
         return inputs
@@ -53,7 +53,7 @@ class Evaluation:
         self._covered[:] = False
 
     def take(self, chunks: Sequence[tuple[int, ...]], payload: bytes) -> str:
-        """Take a rank's predictions; return what is wrong with them, or ``""``."""
+        """Take a rank's predictions for ``chunks`` of samples; return their error, or ``""``."""
         width = int(np.prod(self._labels.shape[1:], dtype=int))
         wanted, place = 0, 0
         for chunk in chunks:
@@ -72,25 +72,25 @@ class Evaluation:
         return ""
 
     def quality(self) -> float | None:
-        """Return the share of right predictions, or None if some sample has none."""
+        """Return the share of correct predictions; None if a sample has no prediction."""
         if not self._covered.all():
             return None
         return float((self.predictions() == self._labels).mean())
 
     def predictions(self) -> NDArray[np.int64]:
-        """Return the predicted classes in the order of the data set."""
+        """Return the predicted classes, [sample] or [sample, label], in the order of the data."""
         return self._predicted if self._shuffle is None else self._shuffle.undo(self._predicted)
 
 
 def save_predictions(path: Path, classes: NDArray[np.int64]) -> None:
-    """Write predicted ``classes`` to the file ``path``."""
+    """Write predicted ``classes``, [sample] or [sample, label], to the file ``path``."""
     content = io.BytesIO()
     np.lib.format.write_array(content, classes, allow_pickle=False)
     write_atomically(path, content.getvalue())
 
 
-def read_predictions(path: Path) -> NDArray[np.int64]:
-    """Read the predicted classes in the file ``path``, which may be of a trainer's making.
+def load_predictions(path: Path) -> NDArray[np.int64]:
+    """Read predicted classes, [sample] or [sample, label], from the untrusted file ``path``.
 
     Raises:
         OSError: if there is no such file.

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding, visible
+from hybridperf.findings import visible
+from hybridperf.log.chain import SUMS, format_sums, parse_sums
 from hybridperf.log.package import TASK_FILE, read_result
-from hybridperf.log.sums import SUMS, format_sums, parse_sums
-from hybridperf.run.atomic import write_atomically
-from hybridperf.run.ending import Outcome
+from hybridperf.run.ending import RunOutcome
+from hybridperf.run.files import write_atomically
 from hybridperf.run.provenance import file_sha256
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ __all__ = [
     "attempt_folder",
     "completed_runs",
     "environment_refusal",
-    "left_behind",
     "locked",
     "output_file",
     "require_unchanged",
     "sealed_runs",
     "sweep",
+    "unsealed_attempts",
 ]
 
 _OF_RUNS: Final = ("result_*", "predictions_*")  #: patterns of the files that runs leave
@@ -50,7 +50,7 @@ def output_file(package: Package, number: int) -> Path:
     return package.folder / f".output_{number}.txt"
 
 
-def left_behind(package: Package) -> list[int]:
+def unsealed_attempts(package: Package) -> list[int]:
     """Return the numbers of attempts that were started but not sealed, sorted."""
     names = (_ATTEMPT.fullmatch(path.name) for path in package.folder.iterdir())
     return sorted(int(name[1]) for name in names if name is not None)
@@ -64,21 +64,21 @@ def sealed_runs(package: Package) -> tuple[SealedRun, ...]:
     """
     runs = read_result(package).runs
     for run in runs:
-        if run.fact("outcome") not in list(Outcome):
-            finding = Finding(
+        if run.fact("outcome") not in list(RunOutcome):
+            raise UserError.of(
                 "run.manifest",
-                "a manifest beside the log that says how the run ended",
+                "a manifest beside the log with the outcome of the run",
                 "none",
                 "put it back, or choose another folder with --out",
                 path=run.log.path,
+                exit_code=ExitCode.INVALID,
             )
-            raise UserError(finding, ExitCode.INVALID)
     return runs
 
 
 def completed_runs(runs: Iterable[SealedRun]) -> list[SealedRun]:
-    """Return those of the sealed ``runs`` that completed: that reached or missed the target."""
-    return [run for run in runs if Outcome(str(run.fact("outcome"))).completed]
+    """Return the sealed ``runs`` that completed, whether they reached or missed the target."""
+    return [run for run in runs if RunOutcome(str(run.fact("outcome"))).completed]
 
 
 def sweep(package: Package) -> None:
@@ -129,11 +129,11 @@ def _run_of(name: str) -> str:
 def add_hashes(package: Package, digests: Mapping[str, str], sealed: dict[str, str]) -> None:
     """Add the SHA-256 ``digests`` by file name to SHA256SUMS; existing lines do not change.
 
-    ``sealed`` are the lines that this command has seen or added, to which the new ones are added: a
+    ``sealed`` has the lines that this command has read or written, and gets the new lines: a
     trainer without a sandbox could change sealed files together with their hashes.
 
     Raises:
-        UserError: as `require_unchanged`, and if a line of ``sealed`` is another one now.
+        UserError: as `require_unchanged`, and if a line of ``sealed`` has changed.
     """
     listed = require_unchanged(package)
     for name, digest in sealed.items():
@@ -147,9 +147,10 @@ def add_hashes(package: Package, digests: Mapping[str, str], sealed: dict[str, s
 
 def _changed(path: Path, what: str) -> UserError:
     expected, _, found = what.partition(", found ")
-    remedy = "restore what was sealed, or choose another folder with --out"
-    finding = Finding("run.sums", expected, found, remedy, path=str(path))
-    return UserError(finding, ExitCode.INVALID)
+    remedy = "restore the sealed files, or choose another folder with --out"
+    return UserError.of(
+        "run.sums", expected, found, remedy, path=str(path), exit_code=ExitCode.INVALID
+    )
 
 
 @contextlib.contextmanager
@@ -173,14 +174,14 @@ def locked(package: Package) -> Iterator[None]:
     except OSError as error:
         owner = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
         os.close(descriptor)
-        finding = Finding(
+        raise UserError.of(
             "run.lock",
             "no other run in this folder",
             f"one by process {visible(owner)}",
             "wait until it ends, or choose another folder with --out",
             path=str(package.folder),
-        )
-        raise UserError(finding, ExitCode.ENVIRONMENT) from error
+            exit_code=ExitCode.ENVIRONMENT,
+        ) from error
     try:
         with contextlib.suppress(OSError):  # the process id is only for the error message
             os.truncate(descriptor, 0)
@@ -193,18 +194,17 @@ def locked(package: Package) -> Iterator[None]:
 def environment_refusal(error: OSError, path: Path) -> UserError:
     """Return the error, with a remedy, for a write to ``path`` that failed with ``error``."""
     remedies = {
-        errno.ENOSPC: "free some space and give the same command again; what was measured is kept",
+        errno.ENOSPC: "free some space and give the same command again; completed runs are kept",
         errno.EDQUOT: "free some of your quota and give the same command again",
         errno.EROFS: "choose a writable folder with --out",
         errno.EACCES: "choose a folder that you may write with --out",
         errno.EPERM: "choose a folder that you may write with --out",
     }
-    remedy = remedies.get(error.errno or 0, "choose another folder with --out")
-    finding = Finding(
+    return UserError.of(
         "run.folder",
         "a folder that can be written",
         os.strerror(error.errno) if error.errno else str(error),
-        remedy,
+        remedies.get(error.errno or 0, "choose another folder with --out"),
         path=str(path),
+        exit_code=ExitCode.ENVIRONMENT,
     )
-    return UserError(finding, ExitCode.ENVIRONMENT)

@@ -1,7 +1,7 @@
 """The predictor's side of rescoring: a new process that predicts from weights and inputs alone.
 
-It gets no labels, and in the sandbox inputs in an order of their own, so the quality computed from
-its predictions is the harness's own.
+It gets no labels, and in the sandbox shuffled inputs; the harness computes the quality from its
+predictions.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 __all__ = ["INPUTS", "PREDICTIONS", "Prediction"]
 
 INPUTS: Final = "inputs.npy"  #: in the folder `RunSpec.scoring`
-PREDICTIONS: Final = "predictions.npy"  #: as above
+PREDICTIONS: Final = "predictions.npy"  #: in the folder `RunSpec.scoring`
 
 
 class Prediction:
-    """Access of a predictor to the run's weights and to the inputs of the evaluation samples."""
+    """A predictor's access to the run's weights and to the inputs of the evaluation samples."""
 
     def __init__(self, spec: RunSpec) -> None:
         self._spec = spec
         self.task = spec.task()
-        self.plan = spec.parallel_plan()  #: plan of the training, whose precision is to be used
+        self.plan = spec.parallel_plan()  #: plan of the training; the predictor uses its precision
 
     @classmethod
     def join(cls) -> Self:
@@ -61,10 +61,7 @@ class Prediction:
         return weights
 
     def answer(self, classes: NDArray[np.int64]) -> None:
-        """Save the predicted classes of `inputs`, which have the shape of the evaluation labels.
-
-        That is [sample], or [sample, label] for tasks with several labels per sample.
-        """
+        """Save the predicted ``classes`` of `inputs`, [sample] or [sample, label] like labels."""
         import numpy as np
 
         np.save(self._spec.scoring / PREDICTIONS, classes, allow_pickle=False)

@@ -1,32 +1,47 @@
-"""The provenance of a run: version, commit and hashes of the code that made it."""
+"""The provenance of a run: version, commit and hashes of the code that made it.
+
+A rank says which modules it has imported, and the harness reads their files. The manifest lists
+the modules that neither `packages_sha256` nor the hashes of harness, trainer and predictor cover.
+"""
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 import importlib.machinery
 import os
+import re
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import hybridperf
+from hybridperf.untrusted import MODULE_CAP_BYTES, open_bounded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = [
     "code_facts",
     "code_hashes",
     "compiled_folders",
     "file_sha256",
+    "has_module",
+    "import_facts",
     "package_folder",
     "packages_sha256",
     "top_folder",
 ]
 
 _COMPILED = "__pycache__"  #: folders that Python writes itself
+_SUFFIXES: Final = tuple(importlib.machinery.all_suffixes())
+_MODULE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,199}")
+_MOST_LISTED: Final = 1000
+_INSTALLED: Final = {"site-packages", "dist-packages"}
+_LEFT_OUT: Final = {*_INSTALLED, "__pycache__", "test", "tests", "idlelib", "turtledemo"}
 
 
 def file_sha256(path: Path) -> str:
@@ -69,7 +84,7 @@ def packages_sha256() -> str:
 
 
 def code_hashes(trainer: str) -> dict[str, object]:
-    """Return what must be equal for two runs to have the same code."""
+    """Return the facts that are equal for two runs of the same code."""
     code = code_facts(trainer)
     return {key: code[key] for key in ("trainer", "trainer_sha256", "suite_sha256")}
 
@@ -96,8 +111,16 @@ def package_folder(package: str) -> Path:
     return Path(origin).parent
 
 
+def has_module(package: str, module: str) -> bool:
+    """Return whether ``package`` exists and has ``module``."""
+    try:
+        return (package_folder(package) / f"{module}.py").exists()
+    except ModuleNotFoundError:
+        return False
+
+
 def top_folder(package: str) -> Path:
-    """Return the folder of the package that holds ``package``, or its own if none does.
+    """Return the folder of the outermost package around ``package``.
 
     Raises:
         ModuleNotFoundError: if there is no such package.
@@ -107,14 +130,14 @@ def top_folder(package: str) -> Path:
 
 
 def compiled_folders(folder: Path) -> list[Path]:
-    """Return the folders below ``folder`` that hold what Python has compiled."""
+    """Return the folders of bytecode below ``folder``."""
     return [each for each in _folders(folder) if each.name == _COMPILED and each != folder]
 
 
 def _folder_sha256(folder: Path) -> str:
     """Return one hash of the names and contents of all files below ``folder``.
 
-    Only what Python has compiled is left out, which no process of a run reads.
+    Bytecode is left out: no process of a run reads it.
     """
     compiled = set(compiled_folders(folder))
     digest = hashlib.sha256()
@@ -125,7 +148,7 @@ def _folder_sha256(folder: Path) -> str:
 
 
 def _folders(folder: Path) -> Iterator[Path]:
-    """Yield ``folder`` and all below it, however deep, and once each that links lead to."""
+    """Yield ``folder`` and all folders below it, however deep; the target of links only once."""
     left, entered = [folder], set()
     while left:
         each = left.pop()
@@ -148,3 +171,76 @@ def _commit(folder: Path) -> str | None:
 def _output(*command: str) -> str:
     answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     return answer.stdout.strip()
+
+
+def import_facts(files: Mapping[str, str], packages: Iterable[str]) -> dict[str, object]:
+    """Return the manifest's facts about the modules that ranks imported.
+
+    ``files`` are their paths by name, as ranks state them; ``packages`` are hashed whole. Python's
+    own library has one hash; modules that an installer recorded, with the same content, are not
+    listed.
+    """
+    own = [os.path.realpath(top_folder(package)) for package in packages]
+    library = [os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
+    elsewhere = {}
+    for name, path in sorted(files.items()):
+        place = Path(os.path.realpath(path))
+        of_python = not _INSTALLED.intersection(place.parts) and _inside(place, library)
+        if of_python or _inside(place, own) or not place.name.endswith(_SUFFIXES):
+            continue
+        try:
+            status = place.stat()
+            digest = _sha256(place, status.st_ctime_ns, status.st_size)
+        except (OSError, ValueError):
+            digest = "unreadable"
+        if _recorded().get(str(place)) != digest and _MODULE.fullmatch(name):
+            elsewhere[name] = digest
+    return {
+        "modules": len(files),
+        "python_sha256": _library_sha256(),
+        "elsewhere": dict(list(elsewhere.items())[:_MOST_LISTED]),
+    }
+
+
+def _inside(path: Path, folders: Iterable[str]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)
+
+
+@functools.cache
+def _sha256(path: Path, _changed_ns: int, _size: int) -> str:
+    """Return the SHA-256 of a file, cached until its change time or size changes."""
+    with open_bounded(path, MODULE_CAP_BYTES) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # it has readinto
+
+
+@functools.cache
+def _recorded() -> dict[str, str]:
+    """Return the SHA-256 of every file of code that an installer recorded, by real path."""
+    import importlib.metadata  # as in `packages_sha256`
+
+    found = {}
+    for package in importlib.metadata.distributions():
+        base = os.path.realpath(str(package.locate_file("")))
+        for line in (package.read_text("RECORD") or "").splitlines():
+            path, _, rest = line.rpartition(",sha256=")
+            if path.endswith(_SUFFIXES):
+                digest = rest.partition(",")[0]
+                content = base64.urlsafe_b64decode(f"{digest}{'=' * (-len(digest) % 4)}")
+                found[os.path.normpath(os.path.join(base, path))] = content.hex()  # noqa: PTH118 - of many thousand
+    return found
+
+
+@functools.cache
+def _library_sha256() -> str:
+    """Return one hash of the code of Python's own library."""
+    root, digest = Path(sysconfig.get_path("stdlib")), hashlib.sha256()
+    for path in sorted(_code(root)):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest.update(f"{path.relative_to(root).as_posix()} {content}\n".encode())
+    return digest.hexdigest()
+
+
+def _code(root: Path) -> Iterator[Path]:
+    for parent, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if name not in _LEFT_OUT]
+        yield from (Path(parent, name) for name in files if name.endswith(_SUFFIXES))

@@ -14,13 +14,13 @@ from hybridperf.findings import Finding, visible
 from hybridperf.log.package import NAME, Package
 from hybridperf.plan import TrainingConfig
 from hybridperf.run.nodes import Nodes
-from hybridperf.run.provenance import package_folder
+from hybridperf.run.provenance import has_module
 from hybridperf.system.accelerators import usable_devices
 from hybridperf.system.describe import entry_name, system_name
 from hybridperf.system.software import torch_folder
 from hybridperf.tasks.data import require_readable
 from hybridperf.tasks.overrides import apply_overrides, judge_division
-from hybridperf.tasks.registry import is_of_suite, read_task, task_names
+from hybridperf.tasks.registry import in_suite, read_task, task_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,10 +64,11 @@ class RunRequest:
     @property
     def command(self) -> str:
         """Return the command that makes this result."""
-        name = self.task().name if is_of_suite(self.task_path) else str(self.task_path)
+        name = self.task().name if in_suite(self.task_path) else str(self.task_path)
         parts = ["hybridperf", "run", name, "--plan", str(self.plan), "--runs", str(self.runs)]
         for key, value in self.overrides:
-            parts += ["--set", f"{key}={_toml(value)}"]
+            text = json.dumps(value) if isinstance(value, bool | str) else value  # as in TOML
+            parts += ["--set", f"{key}={text}"]
         if self.trainer is not None:
             parts += ["--trainer", self.trainer]
         if self.division != "closed":
@@ -112,14 +113,14 @@ def check_request(request: RunRequest) -> list[Finding]:
             expected = "letters, digits, '.', '_' and '-', at most 64, the first a letter or digit"
             finding = Finding(f"request.{what}", expected, repr(name), f"choose another --{what}")
             findings.append(finding)
-    if not is_of_suite(request.task_path) and task.name in task_names():
+    if not in_suite(request.task_path) and task.name in task_names():
         expected, remedy = "a name that no task of the suite has", "choose another in the file"
         findings.append(
             Finding(
                 "request.task", expected, repr(task.name), remedy, visible(str(request.task_path))
             )
         )
-    if not _is_trainer(request.launched):
+    if not all(has_module(request.launched, module) for module in ("train", "predict")):
         expected = "a package with the modules train and predict"
         finding = Finding(
             "request.trainer", expected, repr(request.launched), "name one with --trainer"
@@ -140,16 +141,8 @@ def _judge_plan(request: RunRequest) -> list[Finding]:
     return [Finding("division.plan", expected, found, remedy, path)]
 
 
-def _is_trainer(package: str) -> bool:
-    try:
-        folder = package_folder(package)
-    except ModuleNotFoundError:
-        return False
-    return all((folder / f"{module}.py").exists() for module in ("train", "predict"))
-
-
 def require_valid(request: RunRequest) -> None:
-    """Check that ``request`` can be carried out, as far as that is known before the start.
+    """Check that ``request`` can be carried out, as far as is known before the start.
 
     Raises:
         UserError: exit status 2 with the first finding, 4 if the task's data is missing.
@@ -163,7 +156,3 @@ def package_of(request: RunRequest, description: dict[str, object]) -> Package:
     system = request.system or entry_name(system_name(description), request.plan.slug)
     # Absolute: the path identifies a run's processes, whatever their working directory.
     return Package(request.out.absolute(), request.org, system, request.task().slug)
-
-
-def _toml(value: object) -> str:
-    return json.dumps(value) if isinstance(value, bool | str) else str(value)

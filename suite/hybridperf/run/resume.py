@@ -1,25 +1,44 @@
-"""Resumption of an interrupted run: same log, same clock, from the last checkpoint."""
+"""Resumption of an interrupted run: same log, same clock, from the last checkpoint.
+
+The trainer decides the content of a checkpoint; the harness decides when it is made and which
+checkpoint is loaded. Each appears atomically when complete, and the last two stay.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import re
+import shutil
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hybridperf.log import keys
 from hybridperf.log.reader import read_log
 from hybridperf.log.writer import LogClock, LogWriter
-from hybridperf.run.checkpoints import checkpoint_folder, sweep_checkpoints
-from hybridperf.run.machine import machine_start
+from hybridperf.run.ending import machine_start
+from hybridperf.run.files import sync
 from hybridperf.run.provenance import code_hashes
 from hybridperf.untrusted import whole
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hybridperf.log.log import Log
     from hybridperf.run.request import RunRequest
     from hybridperf.run.spec import RunSpec
 
-__all__ = ["reopen", "resumable_epoch", "same_request"]
+__all__ = [
+    "begin_checkpoint",
+    "checkpoint_folder",
+    "complete_checkpoint",
+    "reopen",
+    "resumable_epoch",
+    "same_request",
+    "sweep_checkpoints",
+]
+
+_KEPT: Final = 2  # two: the evaluation after the last one may not be in the log yet
+_NAME: Final = re.compile(r"epoch_(\d+)")
 
 
 def same_request(spec: RunSpec, request: RunRequest) -> bool:
@@ -92,3 +111,39 @@ def _open_intervals(log: Log) -> list[str]:
         elif entry.event_type == "INTERVAL_END" and edge == "stop" and name in running:
             running.remove(name)
     return [name for name in running if f"{name}_start" != keys.RUN_START]
+
+
+def checkpoint_folder(folder: Path, epoch: int) -> Path:
+    """Return the folder of the complete checkpoint made after ``epoch``."""
+    return folder / f"epoch_{epoch}"
+
+
+def begin_checkpoint(folder: Path, epoch: int) -> Path:
+    """Return the temporary folder to which every rank writes its part of the checkpoint."""
+    return folder / f".epoch_{epoch}"
+
+
+def complete_checkpoint(folder: Path, epoch: int) -> None:
+    """Make the checkpoint that all ranks have written durable, and remove all but the last two."""
+    written = begin_checkpoint(folder, epoch)
+    for path in (written, *written.rglob("*")):
+        if path.is_file() or path.is_dir():
+            sync(path)
+    written.rename(checkpoint_folder(folder, epoch))
+    sync(folder)
+    for old in sorted(_complete(folder))[:-_KEPT]:
+        shutil.rmtree(checkpoint_folder(folder, old))
+
+
+def sweep_checkpoints(folder: Path, last: int) -> None:
+    """Remove incomplete checkpoints, and complete ones made after epoch ``last``."""
+    for path in folder.glob(".epoch_*"):
+        shutil.rmtree(path)
+    for epoch in _complete(folder):
+        if epoch > last:
+            shutil.rmtree(checkpoint_folder(folder, epoch))
+
+
+def _complete(folder: Path) -> list[int]:
+    names = (_NAME.fullmatch(path.name) for path in folder.iterdir())
+    return [int(name[1]) for name in names if name is not None]

@@ -6,38 +6,36 @@ import contextlib
 from typing import TYPE_CHECKING, Final, Protocol
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding
 from hybridperf.log.writer import LogClock
 from hybridperf.run.attempt import Attempt, Surroundings, disagreement
 from hybridperf.run.consistency import (
+    node_facts,
     require_same_configuration,
     require_same_request,
     settle_system,
     settle_task,
 )
-from hybridperf.run.coordinator import Coordinator
-from hybridperf.run.ending import Outcome
+from hybridperf.run.ending import RunOutcome, machine_start, stop_on_signals
+from hybridperf.run.files import remove_folder
 from hybridperf.run.folder import (
     attempt_folder,
     completed_runs,
     environment_refusal,
-    left_behind,
     locked,
     output_file,
     require_unchanged,
     sealed_runs,
     sweep,
+    unsealed_attempts,
 )
-from hybridperf.run.machine import machine_start
-from hybridperf.run.predictor_server import PredictorServer
-from hybridperf.run.projected import project_run
+from hybridperf.run.nodes import NodeServer
+from hybridperf.run.projection import project_run
 from hybridperf.run.provenance import code_hashes
 from hybridperf.run.request import package_of
+from hybridperf.run.rescore import PredictorServer
 from hybridperf.run.resume import resumable_epoch, same_request
 from hybridperf.run.sandbox import mode_of, sandbox_facts
-from hybridperf.run.scratch import remove_folder
 from hybridperf.run.seeds import draw_seed
-from hybridperf.run.signals import stop_on_signals
 from hybridperf.run.spec import RunSpec
 from hybridperf.run.supervise import Observer
 from hybridperf.system.describe import describe_with_torch
@@ -46,14 +44,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hybridperf.log.package import Package
+    from hybridperf.run.attempt import Sealed
     from hybridperf.run.request import RunRequest
-    from hybridperf.run.seal import Sealed
     from hybridperf.tasks.task import Task
 
 __all__ = ["RunSetObserver", "make_run_set"]
 
-#: outcomes of attempts left behind after which the same command goes on
-_MADE_AGAIN: Final = frozenset({Outcome.INTERRUPTED, Outcome.ENVIRONMENT})
+#: outcomes of an unsealed attempt after which the same command makes further runs
+_REPEATED: Final = frozenset({RunOutcome.INTERRUPTED, RunOutcome.ENVIRONMENT})
 
 
 class RunSetObserver(Observer, Protocol):
@@ -67,7 +65,7 @@ class RunSetObserver(Observer, Protocol):
 
 
 def make_run_set(
-    request: RunRequest, observer: RunSetObserver, peers: Coordinator | None = None
+    request: RunRequest, observer: RunSetObserver, peers: NodeServer | None = None
 ) -> Iterator[Sealed]:
     """Yield each attempt when it is sealed, until the result has the requested number of runs.
 
@@ -81,12 +79,12 @@ def make_run_set(
     """
     task, description = request.task(), describe_with_torch(nodes=request.nodes.count)
     package = package_of(request, description)
-    peers = peers or Coordinator(request.nodes, request.out)
+    peers = peers or NodeServer(request.nodes, request.out)
     predictors = PredictorServer()
     with locked(package), stop_on_signals() as stop, contextlib.closing(predictors):
         around = Surroundings(package, request.command, stop, observer, peers, predictors)
         try:
-            peers.preflight(request, task, description, stop)
+            peers.preflight(node_facts(request, task, description), task, stop)
             yield from _carry_out(request, task, description, around, observer)
         except OSError as error:
             raise environment_refusal(error, package.folder) from error
@@ -109,7 +107,7 @@ def _carry_out(
     require_same_configuration(sealed_runs(package), request, task)
     around.sealed.update(require_unchanged(package))
     sealed_before = {run.number for run in sealed_runs(package)}
-    for number in left_behind(package):
+    for number in unsealed_attempts(package):
         begun = (attempt_folder(package, number) / "run.json").exists()
         if not begun or number in sealed_before:
             remove_folder(attempt_folder(package, number))
@@ -117,8 +115,8 @@ def _carry_out(
         sealed = _settle(number, request, task, around, observer)
         observer.sealed(sealed)
         yield sealed
-        if sealed.ending.outcome not in _MADE_AGAIN or stop.signal is not None:
-            _go_on(sealed, package)
+        if sealed.ending.outcome not in _REPEATED or stop.signal is not None:
+            _require_completed(sealed, package)
     task_path, projection = settle_task(package, request, task), project_run(request)
     while True:
         runs = sealed_runs(package)
@@ -157,11 +155,10 @@ def _carry_out(
             sandbox=sandbox_facts(request.mode, request.nodes.count),
             projection=projection,
         )
-        peers.prepare(package, task, stop)
         sealed = Attempt(spec, around).run()
         observer.sealed(sealed)
         yield sealed
-        _go_on(sealed, package)
+        _require_completed(sealed, package)
 
 
 def _settle(
@@ -176,47 +173,42 @@ def _settle(
     Raises:
         UserError: as `make_run_set`.
     """
-    attempt = Attempt.left_behind(number, around)
+    attempt = Attempt.read(number, around)
     spec = attempt.spec
     regular = spec.log.is_file() and not spec.log.is_symlink()
     if regular and not disagreement(spec, number):  # else it is sealed as crashed
         require_same_request(spec, request)
     unended = not spec.ending.exists() and same_request(spec, request)
     if unended and (epoch := resumable_epoch(spec)) is not None:
-        observer.begin(_completed(around.package), request.runs, task)
-        around.peers.prepare(around.package, task, around.stop)
+        done = len(completed_runs(sealed_runs(around.package)))
+        observer.begin(done, request.runs, task)
         return attempt.resume(epoch, around.peers.rendezvous())
     return attempt.finish(number)
 
 
-def _completed(package: Package) -> int:
-    runs = sealed_runs(package)
-    return len(completed_runs(runs))
-
-
-def _go_on(sealed: Sealed, package: Package) -> None:
-    """Return if the attempt completed; otherwise raise the error that ends the command."""
+def _require_completed(sealed: Sealed, package: Package) -> None:
+    """Raise the error that ends the command unless the attempt completed."""
     outcome, reason = sealed.ending.outcome, sealed.ending.reason
     if outcome.completed:
         return
     what = f"attempt {sealed.number} in {package.folder} is sealed as {outcome}: {reason}"
-    if outcome is Outcome.ENVIRONMENT:
-        again = "give the same command again to make the run anew"
+    if outcome is RunOutcome.ENVIRONMENT:
+        again = "give the same command again to repeat the run"
         raise UserError(f"{what}; {again}.", ExitCode.ENVIRONMENT)
-    if outcome is Outcome.INTERRUPTED:
+    if outcome is RunOutcome.INTERRUPTED:
         raise UserError(f"{what}; give the same command again to continue.", ExitCode.INTERRUPTED)
-    if outcome is Outcome.REFUSED:
+    if outcome is RunOutcome.REFUSED:
         rescoring = sealed.rescoring
         assert rescoring is not None
         found = "none" if rescoring.quality is None else f"{rescoring.quality:.4f}"
-        finding = Finding(
+        raise UserError.of(
             "result.rescoring",
             f"the reported quality {rescoring.reported:.4f} (within {rescoring.tolerance:g}) "
             "when the harness scores the saved model again",
             f"{found} ({reason})",
             "make the trainer save the model that it evaluates",
             path=str(sealed.log),
+            exit_code=ExitCode.INVALID,
         )
-        raise UserError(finding, ExitCode.INVALID)
     output = output_file(package, sealed.number)
-    raise UserError(f"{what}; what the ranks printed is in {output}.", ExitCode.ENVIRONMENT)
+    raise UserError(f"{what}; the output of the ranks is in {output}.", ExitCode.ENVIRONMENT)

@@ -1,13 +1,13 @@
-"""The sandbox of ranks and predictors: what they may read, write and connect to.
+"""The sandbox of ranks and predictors: access to files, network and devices.
 
-They read the interpreter, the libraries and the trainer's package, but neither results, nor what
-Python has compiled of trainer and harness, nor, if the harness hands samples over, the task's data;
-they write folders of their own. One rank has no TCP,
-several have the ports that the kernel assigns. From Landlock's ABI 6 on, signals and abstract
-sockets end at its border. Where users may make namespaces, network and ``/dev/shm`` are the run's
-own, of other files only what they may read is there, and modes, times and attributes of those
-cannot be changed; else UDP, ``/dev/shm``, attributes and sockets in the file system are not
-restricted. Accelerators never are.
+They read the interpreter, the libraries and the trainer's package, but neither results, nor
+bytecode of trainer and harness, nor, if the harness hands samples over, the task's data; they write
+folders of their own. A single rank has no TCP; several ranks have the ports that the kernel
+assigns. From Landlock's ABI 6 on, signals and abstract sockets cannot leave the sandbox. Where
+users may make namespaces, the run has a network and a ``/dev/shm`` of its own, files that it may
+not read do not exist in it, and modes, times and attributes of the others cannot be changed; else
+UDP, ``/dev/shm``, attributes and sockets in the file system are not restricted. Accelerators never
+are.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ _PREFIXES: Final = (
 
 
 def mode_of(task: Task, asked: Mode, nodes: int) -> Mode:
-    """Return the mode of a run: ``sandboxed`` if nothing but the clock lets samples in.
+    """Return the mode of a run: ``sandboxed`` if samples reach ranks only on the clock.
 
     ``asked`` is the user's choice. Samples that ranks read themselves, several nodes and a kernel
-    without Landlock make it ``open``.
+    without Landlock make the mode ``open``.
     """
     closed = asked == "sandboxed" and nodes == 1 and in_memory(task.data) and landlock_abi() > 0
     return "sandboxed" if closed else "open"
 
 
 def sandbox_facts(asked: Mode, nodes: int) -> dict[str, object]:
-    """Return what log and manifest say about the sandbox of a run."""
+    """Return the description of a run's sandbox for log and manifest."""
     if asked == "open":
         return {"kind": "none", "reason": "open mode was asked for"}
     if nodes > 1:
@@ -93,8 +93,9 @@ def policy_of(
     tops = {suite, *map(top_folder, (spec.trainer, spec.predictor))}
     compiled = [path.resolve() for top in tops for path in compiled_folders(top)]
     denied = [Path(spec.folder).resolve().parent, *compiled, *(data if hands_over else ())]
+    interpreter = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
     roots = {
-        *(Path(each) for each in (*_SYSTEM, *_interpreter(), *sys.path[1:])),
+        *(Path(each) for each in (*_SYSTEM, *interpreter, *sys.path[1:])),
         *(Path(each) for each in os.environ.get("LD_LIBRARY_PATH", "").split(":") if each),
         *tops,
         Path(sys.executable),
@@ -132,7 +133,7 @@ def clean_environment(environment: Mapping[str, str], scratch: Path) -> dict[str
 
 
 def _carve(root: Path, denied: list[Path], allowed: set[Path], listed: set[Path]) -> None:
-    """Add to ``allowed`` all that is in ``root`` but not in ``denied``, and its names."""
+    """Add the content of ``root`` that is not in ``denied`` to ``allowed`` and ``listed``."""
     inside = [path for path in denied if path.is_relative_to(root)]
     if not inside:
         if not any(root.is_relative_to(path) for path in denied):
@@ -158,10 +159,6 @@ def _data(spec: RunSpec) -> Iterator[Path]:
     yield from data_files(spec.task().data)
     if folder := os.environ.get(DATA_VARIABLE):
         yield Path(folder)
-
-
-def _interpreter() -> set[str]:
-    return {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
 
 
 def _assigned_ports() -> tuple[int, int]:

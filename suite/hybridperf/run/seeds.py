@@ -1,6 +1,6 @@
-"""The seeds of a result: all fixed before its first run, and what its logs say of them.
+"""The seeds of a result, all fixed before its first run by a secret, and their log entries.
 
-The secret that they follow from stays in a hidden file of the result's folder.
+The secret stays in a hidden file of the result's folder.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import os
 import secrets
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.evidence.seed_chain import LENGTH, commitment_of, is_link, link_at, seed_of
 from hybridperf.log.chain import GENESIS
-from hybridperf.run.atomic import canonical_json
+from hybridperf.rules.evidence import COMMITTED_SEEDS, commitment_of, is_link, link_at, seed_of
+from hybridperf.run.files import canonical_json
 from hybridperf.untrusted import read_object, whole
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ def draw_seed(
 ) -> tuple[int, dict[str, object]]:
     """Return the seed of the next attempt, and the value of the first entry of its log.
 
-    An attempt that did not complete passes its seed on, so that ending it draws no other.
+    An attempt that did not complete passes its seed on, so that ending it draws no new seed.
     """
     secret = _secret(package.folder / SECRET_FILE)
-    position = 1 + len(completed) % LENGTH
+    position = 1 + len(completed) % COMMITTED_SEEDS
     facts: dict[str, object] = {
         "number": runs[-1].number + 1 if runs else 0,
         "previous": (runs[-1].log.last_hash or GENESIS) if runs else GENESIS,

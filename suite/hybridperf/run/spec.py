@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding
 from hybridperf.log.writer import LogClock  # noqa: TC001 - resolved when a spec is read
 from hybridperf.plan import ParallelPlan
-from hybridperf.run.atomic import canonical_json, write_atomically
+from hybridperf.run.files import canonical_json, write_atomically
 from hybridperf.tasks.overrides import apply_overrides
 from hybridperf.tasks.registry import read_task
 from hybridperf.tasks.schema import build
@@ -40,7 +39,7 @@ Mode = Literal["sandboxed", "open"]
 RUN_VARIABLE: Final = "HYBRIDPERF_RUN"  #: environment variable: path of the specification
 #: environment variable of a run's processes: node number and process id of the harness there
 NODE_VARIABLE: Final = "HYBRIDPERF_NODE"
-_EARLIER: Final = "earlier_"  #: begins names of files of another model than the final one
+_EARLIER: Final = "earlier_"  #: prefix of the files of a model of an earlier evaluation
 
 
 def this_node() -> int:
@@ -78,9 +77,8 @@ class RunSpec:
     resumed: int | None = None  #: epoch of the checkpoint from which the run was resumed
     mode: Mode = "open"
     sandbox: dict[str, object] = field(default_factory=lambda: {"kind": "none"})
-    projection: dict[str, object] = field(default_factory=dict)  #: of a step; empty: none
-    channel: str = ""  #: of the harness, for ranks of other nodes: TOKEN@HOST:PORT
-    epoch: int | None = None  #: of the evaluation whose model is to be scored; None: the last one
+    projection: dict[str, object] = field(default_factory=dict)  #: a step's; empty if unknown
+    epoch: int | None = None  #: epoch of the evaluation whose model is scored; None: the last
 
     @classmethod
     def from_environment(cls) -> RunSpec:
@@ -107,21 +105,21 @@ class RunSpec:
         try:
             values = read_object(path)
         except (OSError, ValueError) as error:
-            finding = Finding(
+            raise UserError.of(
                 "run.spec",
                 "the file that the harness wrote",
                 reason(error),
                 "remove its folder to give the attempt up",
                 path=str(path),
-            )
-            raise UserError(finding, ExitCode.INVALID) from error
+                exit_code=ExitCode.INVALID,
+            ) from error
         spec = build(cls, values, path=str(path))
         return dataclasses.replace(spec, folder=str(path.parent.absolute()))
 
     def of_epoch(self, epoch: int) -> RunSpec:
-        """Return the specification by which the model of the evaluation after ``epoch`` is scored.
+        """Return the specification for rescoring the model of the evaluation after ``epoch``.
 
-        Its own files in the folder are the model, what that predicted, and `path`.
+        Weights, predictions and `path` are other files of the same folder than the final model's.
         """
         return dataclasses.replace(self, epoch=epoch)
 
@@ -154,8 +152,8 @@ class RunSpec:
     def weights_seed(self) -> int:
         """Return the seed of the initial weights and of dropout, which ranks get first.
 
-        ``seed`` itself, that of the order of samples, cannot be found from it in time: trying all
-        of them takes days.
+        Ranks cannot derive ``seed``, the seed of the order of samples, from it in time: trying all
+        seeds takes days.
         """
         derived = hashlib.pbkdf2_hmac("sha256", b"%d" % self.seed, b"weights", 100_000, 4)
         return int.from_bytes(derived) >> 1
@@ -167,7 +165,7 @@ class RunSpec:
 
     @property
     def earlier(self) -> Path:
-        """Return the file of the specification `of_epoch`, if there is such a model to score."""
+        """Return the file of the specification `of_epoch`, which exists if a model was drawn."""
         return Path(self.folder, f"{_EARLIER}run.json")
 
     def _of_model(self, name: str) -> Path:
@@ -180,7 +178,7 @@ class RunSpec:
 
     @property
     def disk_full(self) -> Path:
-        """Return the file that marks an attempt during which the disk was full."""
+        """Return the file whose existence marks an attempt during which the disk was full."""
         return Path(self.folder, "disk_full")
 
     @property
@@ -232,12 +230,12 @@ class RunSpec:
 
     @property
     def imports(self) -> Path:
-        """Return the file that says what code the ranks imported."""
+        """Return the file with the `import_facts` of the ranks."""
         return Path(self.folder, "imports.json")
 
     @property
     def scoring(self) -> Path:
-        """Return the folder of a rescoring: inputs from the harness, predictions for it."""
+        """Return the folder of a rescoring: the harness's inputs and the predictions for them."""
         return Path(self.folder, "scoring")
 
 

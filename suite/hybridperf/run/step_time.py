@@ -1,7 +1,7 @@
 """Measure the steps of a plan: start its ranks as a run does, and end them after some steps.
 
-Nothing is published, and no result is touched. The ranks' signs of progress are read by a thread,
-so that the harness serves the ranks meanwhile as in any run.
+Nothing is published, and no result is changed. A thread reads the progress of the ranks, so that
+the harness serves them meanwhile as in any run.
 """
 
 from __future__ import annotations
@@ -13,44 +13,42 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding
 from hybridperf.log.writer import LogClock
 from hybridperf.run.attempt import write_head
-from hybridperf.run.ending import Outcome
+from hybridperf.run.ending import RunOutcome, stop_on_signals
+from hybridperf.run.files import Scratch
 from hybridperf.run.launcher import launch
-from hybridperf.run.pulse import read_pulse
+from hybridperf.run.processes import read_pulse
 from hybridperf.run.rank_server import RankServer
 from hybridperf.run.request import require_valid
 from hybridperf.run.sandbox import mode_of, sandbox_facts
-from hybridperf.run.scratch import Scratch
-from hybridperf.run.signals import stop_on_signals
 from hybridperf.run.spec import RunSpec
 from hybridperf.run.supervise import supervise
-from hybridperf.tasks.registry import is_of_suite
+from hybridperf.tasks.registry import in_suite
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from hybridperf.run.ending import StopRequest
     from hybridperf.run.request import RunRequest
-    from hybridperf.run.signals import StopRequest
-    from hybridperf.run.supervise import Progress
+    from hybridperf.run.supervise import RunProgress
 
 __all__ = ["StepTime", "measure_steps"]
 
 _POLL_S: Final = 0.002
-_BEATS_BEFORE: Final = 1  #: signs of progress before that of the first step
+_BEATS_BEFORE: Final = 1  #: beats of `Pulse` before the first step
 _UNTIMED: Final = 4  #: steps before the first that counts: readers of samples run ahead of training
-_LEAST_S: Final = 0.5  #: so long that a file's time, of at most 4 ms, errs by less than 1 %
+_LEAST_S: Final = 0.5  #: seconds; a file's time has a resolution of 4 ms, less than 1 % of that
 _SEED: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """What steps took."""
+    """Measured time of training steps."""
 
-    steps: int  #: that were timed
-    step_s: float  #: their mean
+    steps: int  #: number of timed steps
+    step_s: float  #: mean time of a step, in seconds
 
 
 def measure_steps(request: RunRequest, steps: int) -> StepTime:
@@ -66,16 +64,15 @@ def measure_steps(request: RunRequest, steps: int) -> StepTime:
     if most < _UNTIMED + 2:
         expected = f"at least {_UNTIMED + 2} steps before the first evaluation, to time some"
         remedy = "lower training.global_batch_size with --set"
-        finding = Finding("plan.measure", expected, str(most), remedy, task.name)
-        raise UserError(finding, ExitCode.USAGE)
+        raise UserError.of("plan.measure", expected, str(most), remedy, path=task.name)
     scratch = Scratch()
     try:
-        return _measured(request, scratch.path / "measured", steps, most)
+        return _measure(request, scratch.path / "measured", steps, most)
     finally:
         scratch.close()
 
 
-def _measured(request: RunRequest, folder: Path, steps: int, most: int) -> StepTime:
+def _measure(request: RunRequest, folder: Path, steps: int, most: int) -> StepTime:
     folder.mkdir()
     spec = _spec(request, folder)
     spec.work.mkdir()
@@ -85,9 +82,9 @@ def _measured(request: RunRequest, folder: Path, steps: int, most: int) -> StepT
         ranks = launch(spec, server.address, server.scratch)
         with _StepWatch(spec, stop, steps, most) as watch:
             ending = supervise(ranks, server, spec, stop, watch)
-    if watch.found is not None:
-        return watch.found
-    if ending.outcome is Outcome.INTERRUPTED:
+    if watch.measured is not None:
+        return watch.measured
+    if ending.outcome is RunOutcome.INTERRUPTED:
         raise UserError(f"the measurement of {spec.plan} was stopped.", ExitCode.INTERRUPTED)
     reason = ending.reason or "the run ended before its steps could be timed"
     raise UserError(f"plan {spec.plan!r} could not be measured: {reason}.", ExitCode.ENVIRONMENT)
@@ -95,7 +92,7 @@ def _measured(request: RunRequest, folder: Path, steps: int, most: int) -> StepT
 
 def _spec(request: RunRequest, folder: Path) -> RunSpec:
     task_path = str(request.task_path.absolute())
-    if not is_of_suite(request.task_path):  # ranks may read nothing but a copy in their folder
+    if not in_suite(request.task_path):  # ranks may read nothing but a copy in their folder
         (folder / "task.toml").write_bytes(request.task_path.read_bytes())
         task_path = "task.toml"
     return RunSpec(
@@ -116,10 +113,10 @@ def _spec(request: RunRequest, folder: Path) -> RunSpec:
 
 
 class _StepWatch:
-    """Times the steps of rank 0 by its signs of progress, then asks for the run to be stopped."""
+    """Times the steps of rank 0 by its progress, then requests a stop of the run."""
 
     def __init__(self, spec: RunSpec, stop: StopRequest, steps: int, most: int) -> None:
-        self.found: StepTime | None = None
+        self.measured: StepTime | None = None
         self._pulse, self._ranks = spec.pulse_of(0), spec.parallel_plan().ranks
         self._stop, self._steps, self._most = stop, steps, most
         self._ended = threading.Event()
@@ -138,8 +135,8 @@ class _StepWatch:
         self._ended.set()
         self._thread.join()
 
-    def progress(self, progress: Progress) -> None:
-        """Take what the supervisor observes, which is too coarse for steps."""
+    def progress(self, progress: RunProgress) -> None:
+        """Ignore the supervisor's observations, which are too coarse for steps."""
 
     def _watch(self) -> None:
         first: tuple[int, float] | None = None
@@ -151,7 +148,7 @@ class _StepWatch:
                 continue
             seen = begun
             if begun > self._most:  # an evaluation has begun
-                self.found = latest
+                self.measured = latest
                 break
             if first is None:
                 first = (begun, at_s) if begun > _UNTIMED else None
@@ -159,7 +156,7 @@ class _StepWatch:
             steps, took_s = begun - first[0], at_s - first[1]
             latest = StepTime(steps, took_s / steps)
             if (steps >= self._steps and took_s >= _LEAST_S) or begun == self._most:
-                self.found = latest
+                self.measured = latest
                 break
         self._stop.signal = self._stop.signal or signal.SIGTERM
 

@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 from hybridperf.log import keys
 from hybridperf.log.reader import parse_entry, read_log
 from hybridperf.log.writer import TOKEN
-from hybridperf.run.descendants import StoppedProcesses
 from hybridperf.run.ending import (
     Ending,
-    Outcome,
+    MachineWatch,
+    RunOutcome,
     explain_crash,
+    is_lost_peer,
     read_output,
-    tells_of_lost_peer,
 )
-from hybridperf.run.machine import MachineWatch
-from hybridperf.run.processes import end_tree
-from hybridperf.run.pulse import read_pulse
+from hybridperf.run.processes import StoppedProcesses, end_tree, read_pulse
 from hybridperf.untrusted import LOG_CAP_BYTES, number, open_bounded, reason, whole
 
 if TYPE_CHECKING:
@@ -29,13 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hybridperf.log.log import Entry
-    from hybridperf.run.coordinator import Coordinator
+    from hybridperf.run.ending import StopRequest
+    from hybridperf.run.nodes import NodeServer
     from hybridperf.run.rank_server import RankServer
-    from hybridperf.run.signals import StopRequest
     from hybridperf.run.spec import RunSpec
     from hybridperf.tasks.task import Limits
 
-__all__ = ["Observer", "Progress", "supervise"]
+__all__ = ["Observer", "RunProgress", "supervise"]
 
 _POLL_S: Final = 0.1
 _GOES_ON: Final = frozenset({keys.BLOCK_START, keys.RUN_STOP})  #: first keys of a resumed run
@@ -43,7 +41,7 @@ _OBSERVE_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """The progress of a run."""
 
     running: bool  #: whether the timed part has started; before, the run initialises
@@ -56,23 +54,23 @@ class Progress:
 class Observer(Protocol):
     """Receives the progress of a run."""
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: RunProgress) -> None:
         """Handle the current progress; called about four times per second."""
 
 
 @dataclass(slots=True)
 class _Watch:
-    """What the supervisor has observed so far; times are of `time.monotonic`."""
+    """The supervisor's observations so far; times are of `time.monotonic`."""
 
     launched_s: float
     resumed_s: float | None = None  #: run_start of a resumed run, by the clock of its log
-    offset: int = 0  #: bytes of the log read so far
+    offset: int = 0  #: number of bytes of the log read so far
     started_s: float | None = None
     stopped_s: float | None = None
     reached: bool = False
     epoch: int = 0
     quality: float | None = None
-    problem: str = ""  #: why the log cannot be read
+    problem: str = ""  #: reason why the log cannot be read
     batches: list[int] = field(default_factory=list)  #: [rank]: batches begun
     alive_s: list[float] = field(default_factory=list)  #: [rank]: time of the last progress
 
@@ -80,10 +78,10 @@ class _Watch:
         self,
         spec: RunSpec,
         ranks: int,
-        peers: Coordinator | None = None,
+        peers: NodeServer | None = None,
         written_s: Mapping[str, float] | None = None,
     ) -> None:
-        """Read what is new; ``written_s`` says when the harness wrote a key, where it did."""
+        """Read new entries and progress; ``written_s`` has the times of the harness's entries."""
         now_s = time.monotonic()
         self.alive_s = self.alive_s or [now_s] * ranks
         try:
@@ -114,7 +112,7 @@ class _Watch:
                 self.alive_s[rank] = now_s
 
     def silent_ranks(self, longest_s: float) -> list[int]:
-        """Return the ranks that have made progress before, but none for ``longest_s``.
+        """Return the ranks that have made no progress for ``longest_s``, after earlier progress.
 
         If the trainer records no progress at all, rank 0 is judged by new entries of its log.
         """
@@ -122,13 +120,13 @@ class _Watch:
         now_s = time.monotonic()
         return [rank for rank in noted if now_s - self.alive_s[rank] > longest_s]
 
-    def progress(self) -> Progress:
+    def progress(self) -> RunProgress:
         since_s = self.started_s or self.launched_s
         elapsed_s = (self.stopped_s or time.monotonic()) - since_s
         first = self.batches[0] if self.batches else 0
-        return Progress(self.started_s is not None, elapsed_s, first, self.epoch, self.quality)
+        return RunProgress(self.started_s is not None, elapsed_s, first, self.epoch, self.quality)
 
-    def ending(self, outcome: Outcome, reason: str = "") -> Ending:
+    def ending(self, outcome: RunOutcome, reason: str = "") -> Ending:
         initialisation_s = run_s = None
         if self.started_s is not None:
             if self.resumed_s is None:
@@ -154,13 +152,13 @@ def supervise(
     spec: RunSpec,
     stop: StopRequest,
     observer: Observer,
-    peers: Coordinator | None = None,
+    peers: NodeServer | None = None,
     resumed_at: int = 0,
 ) -> Ending:
     """Wait until the run has ended, or end it; in both cases no process of it remains.
 
     Meanwhile ``server`` answers the ranks. The log of a resumed run already has ``resumed_at``
-    bytes; its clock has not stopped since run_start. ``peers`` coordinates the other nodes, if
+    bytes; its clock has not stopped since run_start. ``peers`` serves the other nodes, if
     there are any.
     """
     watch = _Watch(launched_s=time.monotonic(), offset=resumed_at)
@@ -176,18 +174,18 @@ def supervise(
         if peers is not None:
             peers.collect(spec)
     if verdict is None and process.returncode == 0 and watch.stopped_s is not None:
-        return watch.ending(Outcome.SUCCESS if watch.reached else Outcome.TARGET_MISSED)
+        return watch.ending(RunOutcome.SUCCESS if watch.reached else RunOutcome.TARGET_MISSED)
     output = read_output(spec.output)
     own = explain_crash(output, process.returncode)
-    outcome, reason = verdict or (peers and peers.trouble()) or (Outcome.CRASHED, own)
-    by_itself = verdict is None and not tells_of_lost_peer(own)
-    if outcome is Outcome.CRASHED and (by_itself or tells_of_lost_peer(reason)):
+    outcome, reason = verdict or (peers and peers.trouble()) or (RunOutcome.CRASHED, own)
+    by_itself = verdict is None and not is_lost_peer(own)
+    if outcome is RunOutcome.CRASHED and (by_itself or is_lost_peer(reason)):
         reason = own
-    if outcome is Outcome.CRASHED and (failure := machine.failure(process.returncode)):
-        outcome, reason = Outcome.ENVIRONMENT, failure
+    if outcome is RunOutcome.CRASHED and (failure := machine.failure(process.returncode)):
+        outcome, reason = RunOutcome.ENVIRONMENT, failure
     refused = watch.problem or server.problem
-    if outcome is Outcome.CRASHED and not refused and watch.started_s is None and not resumed_at:
-        outcome = Outcome.UNSTARTED
+    if outcome is RunOutcome.CRASHED and not refused and watch.started_s is None and not resumed_at:
+        outcome = RunOutcome.UNSTARTED
     return watch.ending(outcome, reason)
 
 
@@ -198,9 +196,9 @@ def _await_end(
     watch: _Watch,
     stop: StopRequest,
     observer: Observer,
-    peers: Coordinator | None,
-) -> tuple[Outcome, str] | None:
-    """Wait for the ranks to end; return outcome and reason if the run must be ended instead."""
+    peers: NodeServer | None,
+) -> tuple[RunOutcome, str] | None:
+    """Wait for the ranks to end; return outcome and reason if the harness must end the run."""
     limits, ranks = spec.task().limits, spec.parallel_plan().ranks
     observed_s, stopped = 0.0, StoppedProcesses(process.pid)
     while process.poll() is None:
@@ -210,9 +208,9 @@ def _await_end(
             observer.progress(watch.progress())
             observed_s = time.monotonic()
         if stop.signal is not None:
-            return Outcome.INTERRUPTED, f"stopped by {stop.signal.name}"
+            return RunOutcome.INTERRUPTED, f"stopped by {stop.signal.name}"
         if watch.problem:
-            return Outcome.CRASHED, watch.problem
+            return RunOutcome.CRASHED, watch.problem
         if verdict := (peers and peers.trouble()) or _over_limit(watch, limits):
             return verdict
         server.serve(_POLL_S)
@@ -220,7 +218,7 @@ def _await_end(
     server.serve(0)
     watch.read(spec, ranks, peers, server.written_s)
     problem = watch.problem or server.problem
-    return (Outcome.CRASHED, problem) if problem else None
+    return (RunOutcome.CRASHED, problem) if problem else None
 
 
 def _elapsed_s(spec: RunSpec) -> float:
@@ -230,26 +228,26 @@ def _elapsed_s(spec: RunSpec) -> float:
     return (spec.clock.now_ms() - start.time_ms) / 1000
 
 
-def _over_limit(watch: _Watch, limits: Limits) -> tuple[Outcome, str] | None:
+def _over_limit(watch: _Watch, limits: Limits) -> tuple[RunOutcome, str] | None:
     now_s = time.monotonic()
     if watch.started_s is None:
         if now_s - watch.launched_s > limits.initialisation_s:
             reason = f"initialisation took more than {limits.initialisation_s:g} s"
-            return Outcome.OVER_BUDGET, reason
+            return RunOutcome.OVER_BUDGET, reason
         return None
     if watch.stopped_s is not None:
         if now_s - watch.stopped_s > limits.ending_s:
-            return Outcome.OVER_BUDGET, f"ending took more than {limits.ending_s:g} s"
+            return RunOutcome.OVER_BUDGET, f"ending took more than {limits.ending_s:g} s"
         return None
     if now_s - watch.started_s > limits.run_s:
-        return Outcome.OVER_BUDGET, f"training took more than {limits.run_s:g} s"
+        return RunOutcome.OVER_BUDGET, f"training took more than {limits.run_s:g} s"
     if silent := watch.silent_ranks(limits.silence_s):
-        return Outcome.SILENT, _describe_silence(silent, watch.batches, limits.silence_s)
+        return RunOutcome.SILENT, _describe_silence(silent, watch.batches, limits.silence_s)
     return None
 
 
 def _describe_silence(silent: list[int], batches: list[int], silence_s: float) -> str:
-    """Name the rank that is behind the others, which wait for it or continue without it."""
+    """Return the reason of a silent run, which names the rank that is behind the others."""
     if len(silent) < len(batches):
         ranks = ", ".join(map(str, silent))
         return f"rank {ranks} made no progress for {silence_s:g} s while others did"

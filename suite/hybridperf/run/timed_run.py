@@ -1,7 +1,7 @@
 """The trainer's interface to a timed run.
 
-The harness decides the training loop, the clock, when to evaluate and when to stop. Ranks say over
-a channel what they have done; the harness stamps it, counts their predictions and writes the log.
+The harness decides the training loop, the clock, when to evaluate and when to stop. Ranks report
+their progress over a channel; the harness stamps it, counts predictions and writes the log.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 import numpy as np
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.run.access import EvaluationData, TrainingData
+from hybridperf.run.access import EvaluationData, TrainingData, map_array, seal_bytes
 from hybridperf.run.channel import (
     CHANNEL_VARIABLE,
     ChannelError,
     Describe,
     Evaluate,
+    EvaluationVerdict,
     Imported,
     Predictions,
     Ready,
@@ -32,13 +33,11 @@ from hybridperf.run.channel import (
     Saved,
     Start,
     Track,
-    Verdict,
     Welcome,
     connect,
 )
-from hybridperf.run.checkpoints import begin_checkpoint, checkpoint_folder, complete_checkpoint
-from hybridperf.run.handover import sealed_copy, shared
-from hybridperf.run.pulse import Pulse
+from hybridperf.run.processes import Pulse
+from hybridperf.run.resume import begin_checkpoint, checkpoint_folder, complete_checkpoint
 from hybridperf.run.spec import (
     RUN_VARIABLE,
     checkpoints_folder,
@@ -61,7 +60,7 @@ if TYPE_CHECKING:
     from hybridperf.run.channel import Channel, Message
     from hybridperf.tasks.task import Block, Task
 
-__all__ = ["OutOfTurnError", "TimedRun", "sealed_weights"]
+__all__ = ["OutOfTurnError", "TimedRun", "seal_weights"]
 
 Answer = TypeVar("Answer", Welcome, Start)
 _NOT_STARTED: Final = f"{CHANNEL_VARIABLE} is not set: start this trainer with 'hybridperf run'"
@@ -74,7 +73,7 @@ class OutOfTurnError(RuntimeError):
 class TimedRun:
     """A timed training run, as used by each rank.
 
-    Every rank runs the same loop; what rank 0 describes and tracks is logged.
+    Every rank runs the same loop; the descriptions and statistics of rank 0 are logged.
     """
 
     def __init__(self, channel: Channel, rank: int, folder: Path) -> None:
@@ -83,7 +82,7 @@ class TimedRun:
         task = read_task(folder / welcome.task_path)
         self.task: Task = apply_overrides(task, welcome.overrides)
         self.plan = ParallelPlan.parse(welcome.plan)
-        self.seed = welcome.seed  #: of the initial weights, and of dropout
+        self.seed = welcome.seed  #: seed of the initial weights and of dropout
         self.work = work_folder(folder)  #: folder that the trainer may write
         self._resumed = welcome.resumed
         self._pulse = Pulse(pulse_file(self.work, this_node()), rank)
@@ -97,7 +96,7 @@ class TimedRun:
 
     @classmethod
     def join(cls) -> Self:
-        """Return the run and the rank that the environment variables of this process name.
+        """Return the run of this process's rank, as the environment variables name them.
 
         Raises:
             RuntimeError: if the harness did not start this process.
@@ -155,7 +154,7 @@ class TimedRun:
         if start.train_inputs and start.train_labels and start.evaluation_inputs:
             memory = self._channel.take_descriptor()
             places = (start.train_inputs, start.train_labels, start.evaluation_inputs)
-            inputs, labels, self._held_out = (shared(place, memory) for place in places)
+            inputs, labels, self._held_out = (map_array(place, memory) for place in places)
             self._train = Samples(inputs, labels)
             os.close(memory)
         else:
@@ -198,7 +197,7 @@ class TimedRun:
     def evaluation_data(self) -> EvaluationData:
         """End the training of the current block, and return the inputs of evaluation samples.
 
-        Their order is the run's own. `EvaluationData.predict` takes the predictions.
+        They are shuffled for this run. `EvaluationData.predict` takes the predictions.
 
         Raises:
             OutOfTurnError: outside of a block.
@@ -221,13 +220,12 @@ class TimedRun:
     ) -> float:
         """Hand this rank's predictions over, end the block, and return the quality of all ranks'.
 
-        ``weights`` is called on every rank that has it, and returns the weights that predicted, by
-        global parameter name: of each one rank's, nothing on the others. They are what the harness
-        scores again; without them a result can be believed less (docs/trust.md).
+        ``weights``, where given, returns the weights that predicted, by global parameter name;
+        exactly one rank returns each parameter. The harness rescores these weights; without them
+        the result has a lower verification level (docs/trust.md).
 
         If the task requires checkpoints and the target is not reached, ``save`` is called on every
-        rank then, with the folder to write to; on rank 0 it must return after all ranks have
-        written.
+        rank with the folder to write to; on rank 0 it must return after all ranks have written.
 
         Raises:
             OutOfTurnError: if no evaluation is in progress.
@@ -243,13 +241,13 @@ class TimedRun:
         if isinstance(answer, Save):
             self._save_checkpoint(self._block.last_epoch, save)
             answer = self._receive()
-        assert isinstance(answer, Verdict), f"{answer} is no verdict"
+        assert isinstance(answer, EvaluationVerdict), f"{answer} is no verdict"
         self._goes_on = answer.goes_on
         self._block = self._evaluation = None
         return answer.quality
 
     def _save_checkpoint(self, epoch: int, save: Callable[[Path], None] | None) -> None:
-        """Save a checkpoint, before the evaluation is logged: so each logged one has its own."""
+        """Save a checkpoint before the evaluation is logged, so that each of them has its own."""
         if save is None:
             raise OutOfTurnError("the task requires checkpoints: report(save) takes a function")
         self._pulse.beat()
@@ -262,12 +260,12 @@ class TimedRun:
         self._pulse.beat()
 
     def _hand_over(self, weights: Mapping[str, Tensor], predictions: Predictions) -> None:
-        """Send ``predictions``, and the weights that they are of.
+        """Send ``predictions`` with ``weights``.
 
-        Another machine's harness gets no memory of this one: it reads the file that is written.
+        A harness on another machine cannot map this one's memory: it reads the file instead.
         """
         if self._channel.local:
-            memory, size = sealed_weights(weights)
+            memory, size = seal_weights(weights)
             self._channel.send(dataclasses.replace(predictions, weights=size), memory)
             os.close(memory)
             return
@@ -293,14 +291,14 @@ class TimedRun:
         return message
 
 
-def sealed_weights(weights: Mapping[str, Tensor]) -> tuple[int, int]:
-    """Copy ``weights`` into sealed memory, as a file; return its file descriptor and its bytes."""
+def seal_weights(weights: Mapping[str, Tensor]) -> tuple[int, int]:
+    """Copy ``weights`` as a safetensors file into sealed memory; return descriptor and bytes."""
     content = _content_of(weights)
-    return sealed_copy(content), len(content)
+    return seal_bytes(content), len(content)
 
 
 def _content_of(weights: Mapping[str, Tensor]) -> bytes:
-    """Return what a safetensors file of ``weights`` holds."""
+    """Return the content of a safetensors file of ``weights``."""
     from safetensors.torch import save
 
     # It asks for storage that tensors do not share.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.plan import deviations_of
 from hybridperf.score.history import efficiency_of
 from hybridperf.score.metrics import row_of
-from hybridperf.score.permutation import Permutation, permutation_test
 from hybridperf.score.ranking import (
     ALPHA,
     MEANS,
@@ -19,14 +18,13 @@ from hybridperf.score.ranking import (
     reached_runs,
     standing_of,
 )
-from hybridperf.score.welch import TEST
+from hybridperf.score.statistics import WELCH_TEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hybridperf.score.context import Efficiency
-    from hybridperf.score.interval import Interval
-    from hybridperf.score.official import Official
+    from hybridperf.score.official import Efficiency, Official
+    from hybridperf.score.statistics import Interval
 
 __all__ = ["Comparison", "compare"]
 
@@ -41,7 +39,6 @@ class Comparison:
     b: Official
     decision: Decision
     interval: Interval | None  #: 95 % confidence interval of the ratio
-    permutation: Permutation | None
     efficiency: Efficiency | None
     notes: tuple[str, ...]
 
@@ -56,12 +53,10 @@ class Comparison:
             "ratio_low": self.interval.low if self.interval else None,
             "ratio_high": self.interval.high if self.interval else None,
             "means": MEANS,
-            "test": TEST,
+            "test": WELCH_TEST,
             "t": test.t if test else None,
             "degrees_of_freedom": test.degrees if test else None,
             "p_value": test.p_value if test else None,
-            "permutation_test": self.permutation.method if self.permutation else None,
-            "permutation_p_value": self.permutation.p_value if self.permutation else None,
             "alpha": ALPHA,
             "verdict": decision.verdict,
             "why": asdict(decision.why) if decision.why else None,
@@ -73,18 +68,16 @@ class Comparison:
 def compare(a: Official, b: Official) -> Comparison:
     """Compare result ``b`` with result ``a``, using the runs that reached the target.
 
-    The interval is Fieller's, the tests are Welch's t test and a permutation test.
+    The interval is Fieller's, the test is Welch's t test.
     """
-    times_a, times_b = ([run.time_to_train_s for run in reached_runs(each)] for each in (a, b))
-    decision, permutation = decide(a, b), permutation_test(times_a, times_b)
+    decision = decide(a, b)
     return Comparison(
         a=a,
         b=b,
         decision=decision,
         interval=ratio_of_means(a, b),
-        permutation=permutation,
         efficiency=efficiency_of(a, b),
-        notes=(*_notes(a, b), *decision.notes, *_disagreement(decision, permutation)),
+        notes=(*_notes(a, b), *decision.notes),
     )
 
 
@@ -124,14 +117,6 @@ def _left_out(side: Official) -> Iterator[str]:
         yield f"{missed} of {len(window)} runs left out: missed the target"
     if broken:
         yield f"{len(broken)} of {len(window)} runs left out: invalid log: {broken[0].invalid}"
-
-
-def _disagreement(decision: Decision, permutation: Permutation | None) -> list[str]:
-    if decision.test is None or permutation is None:
-        return []
-    if (decision.verdict != "tie") == (permutation.p_value < ALPHA):
-        return []
-    return ["the permutation test does not agree: take the verdict as weak, and make more runs"]
 
 
 def _side(side: Official) -> dict[str, object]:

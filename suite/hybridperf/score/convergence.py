@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.log import keys
 from hybridperf.tasks.mlperf import mlperf_benchmark
-from hybridperf.untrusted import COUNT_CAP, number
+from hybridperf.untrusted import COUNT_CAP, number, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from hybridperf.log.log import Entry, Log
     from hybridperf.tasks.mlperf import MlperfBenchmark
 
-__all__ = ["amount", "benchmark_of", "count_key", "samples_at", "samples_of"]
+__all__ = ["agreed_batch", "amount", "benchmark_of", "count_key", "samples_at", "samples_of"]
 
-_DECIMALS: Final = 3  #: of epochs, in reference points and in what is compared with them
+_DECIMALS: Final = 3  #: decimals of epochs in reference points and results
 
 
 def benchmark_of(log: Log | None, folder: str) -> str:
@@ -25,11 +25,17 @@ def benchmark_of(log: Log | None, folder: str) -> str:
     return named if isinstance(named, str) and named else folder
 
 
+def agreed_batch(logs: Sequence[Log]) -> int | None:
+    """Return the global batch size that all ``logs`` state; None if they differ or state none."""
+    batches = {whole(log.value(keys.GLOBAL_BATCH_SIZE), 1, COUNT_CAP) for log in logs}
+    return batches.pop() if len(batches) == 1 else None
+
+
 def count_key(logs: Sequence[Log], name: str, edition: str = "") -> str:
     """Return what counts the progress of ``logs``: metadata of evaluations, or a log key.
 
-    ``name`` is that of the benchmark, and ``edition`` the round, if known. Some BERT submissions
-    log a constant ``epoch_num``; ``train_samples`` is used for those.
+    ``name`` is the name of the benchmark, and ``edition`` the round, if known. Some BERT
+    submissions log a constant ``epoch_num``; their progress is counted by ``train_samples``.
     """
     benchmark = mlperf_benchmark(name, edition)
     logged = [[entry.metadata for entry in log.all(keys.EVAL_ACCURACY)] for log in logs]
@@ -47,8 +53,8 @@ def count_key(logs: Sequence[Log], name: str, edition: str = "") -> str:
 def amount(log: Log, name: str, key: str, edition: str = "") -> float | None:
     """Return the length of a run in its benchmark's unit, as ``key`` counts; None if unknown.
 
-    It is that of the last evaluation or, where several metrics make a target, of the first one
-    with all of them within their bounds.
+    The length is the progress at the last evaluation or, where several metrics make a target, at
+    the first evaluation with all metrics within their bounds.
     """
     benchmark = mlperf_benchmark(name, edition)
     if key == benchmark.total:

@@ -7,15 +7,14 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.score.context import Context, Efficiency, Improvement
+from hybridperf.score.official import Context, Efficiency, Improvement
 from hybridperf.score.ranking import decide, ratio_of_means
 from hybridperf.tasks.mlperf import lineage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hybridperf.score.context import Cause, Verdict, Why
-    from hybridperf.score.official import Official
+    from hybridperf.score.official import Cause, Official, Verdict, Why
 
 __all__ = ["efficiency_of", "with_context"]
 
@@ -28,8 +27,8 @@ def with_context(results: Sequence[Official]) -> list[Official]:
     """Return ``results`` with their `Context`.
 
     The efficiency is relative to the smallest system with an official score of the same
-    submitter, round, benchmark, division and accelerator. Improvements are those of a submitter's
-    best result of a benchmark in a round over its best one in the last round that it took part in.
+    submitter, round, benchmark, division and accelerator. Improvements compare a submitter's
+    best result of a benchmark in a round with its best result in the last round before.
     """
     scored = {at: each for at, each in enumerate(results) if each.minutes and each.score.edition}
     contexts = dict.fromkeys(scored, Context())
@@ -57,9 +56,9 @@ def with_context(results: Sequence[Official]) -> list[Official]:
 
 
 def efficiency_of(a: Official, b: Official) -> Efficiency | None:
-    """Return how efficiently ``b`` scales from ``a``.
+    """Return the scaling efficiency from ``a`` to ``b``.
 
-    None if they have equally many accelerators, or others, whose speeds are not those of scaling.
+    None if they have equally many accelerators, or accelerators that differ.
     """
     if not a.accelerators or not b.accelerators or a.accelerators == b.accelerators:
         return None

@@ -1,29 +1,67 @@
 """Declare all metrics of a result.
 
 `METRICS` defines the columns, and their order, of the terminal, HTML and Markdown tables, of CSV,
-JSON and Parquet files, of ``compare`` and of the documentation. To add a metric, add a `Metric`.
+JSON and Parquet files, of ``compare`` and of the documentation. To add a metric, add a `Metric`;
+measurements come from `hybridperf.score.run_score.Measurements`, which are averaged by name.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from hybridperf.findings import visible
-from hybridperf.score.context_metrics import EFFICIENCY, IMPROVEMENT, PUBLISHED
-from hybridperf.score.interval import METHOD
-from hybridperf.score.metric import Metric
-from hybridperf.score.projection_metrics import BESIDE_PROJECTION
+from hybridperf.score.projection import why_slow
 from hybridperf.score.ranking import standing_of
-from hybridperf.score.rcp_metrics import RCP
+from hybridperf.score.statistics import OLYMPIC_INTERVAL
 
 if TYPE_CHECKING:
-    from hybridperf.score.metric import Table
+    from collections.abc import Callable
+
     from hybridperf.score.official import Official
 
-__all__ = ["METRICS", "metrics_of", "row_of"]
+__all__ = ["METRICS", "TABLES", "Kind", "Metric", "Table", "metrics_of", "row_of"]
+
+Kind = Literal["text", "whole", "number", "truth", "list"]
+#: formatted tables: terminal tables of this suite's and MLPerf's results, HTML and Markdown of this
+#: suite's, HTML of MLPerf's rounds, compare
+Table = Literal["ours", "mlperf", "page", "markdown", "site", "compare"]
+TABLES: Final[tuple[Table, ...]] = get_args(Table)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One column: its value, documentation and formatting."""
+
+    name: str  #: column name in CSV, JSON and Parquet, unit included
+    doc: str
+    source: Callable[[Official], object]  #: returns None if unknown
+    kind: Kind = "number"
+    unit: str = ""
+    better: Literal["lower", "higher"] | None = None
+    heading: str = ""  #: column heading; empty for metrics in data files only
+    form: str = ",.2f"  #: format specification for tables
+    show: Callable[[Official], str] | None = None  #: replaces ``form``; "" if unknown
+    tables: tuple[Table, ...] = TABLES  #: tables that show it, given a heading
+    keep: int = 1  #: priority in narrow terminals: the lowest is dropped first, 9 never
+
+    def text(self, result: Official) -> str:
+        """Return the formatted value for ``result``; "" if unknown."""
+        if self.show is not None:
+            return self.show(result)
+        value = self.source(result)
+        if value is None or (isinstance(value, float) and not math.isfinite(value)):
+            return ""
+        return str(value) if isinstance(value, str | bool) else format(value, self.form)
+
+    def key(self, result: Official) -> str:
+        """Return the text by which a page's script sorts; "" if unknown."""
+        value = self.source(result)
+        if value is None or isinstance(value, list):
+            return self.text(result) if value else ""
+        return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
 def metrics_of(table: Table) -> list[Metric]:
@@ -38,6 +76,19 @@ def row_of(result: Official) -> dict[str, object]:
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in values.items()
     }
+
+
+def _known(path: str) -> Callable[[Official], object]:
+    """Return a function that follows the attributes of ``path``; None if one of them is None."""
+    names = path.split(".")
+
+    def source(result: Official) -> object:
+        value: object = result
+        for name in names:
+            value = None if value is None else getattr(value, name)
+        return value
+
+    return source
 
 
 def _logged(result: Official, value: float | None) -> float | None:
@@ -69,6 +120,17 @@ def _official(result: Official) -> str:
     return f"{result.minutes * 60:,.2f} s" if result.own else f"{result.minutes:.4f}"
 
 
+def _busy(result: Official) -> str:
+    """Return how many completed runs met a busy machine; "" if none did."""
+    completed = result.score.completed
+    busy = sum(bool(run.busy) for run in completed)
+    return f"{busy} of {len(completed)} runs" if busy else ""
+
+
+def _busy_why(result: Official) -> str:
+    return "; ".join(f"run {run.number}: {run.busy}" for run in result.score.completed if run.busy)
+
+
 def _dropped(result: Official) -> str:
     """Return the numbers of the unscored runs, with the reason unless it is speed."""
     words = {"fastest": "", "slowest": "", "slowest: did not reach the target": " missed"}
@@ -92,6 +154,23 @@ def _runs(result: Official) -> str:
     return visible(", ".join([f"{completed} of {result.score.required_runs or '?'}", *words]))
 
 
+def _hint(result: Official) -> str | None:
+    hint = why_slow(result.score.beside_projection)
+    return str(hint) if hint else None
+
+
+def _since(result: Official) -> str:
+    since = _known("context.improvement.since")(result)
+    return f"v{since}" if since else ""
+
+
+def _ratio_interval(result: Official) -> str:
+    improvement = result.context.improvement if result.context else None
+    if improvement is None or improvement.interval is None:
+        return ""
+    return f"{improvement.interval.low:.3f} to {improvement.interval.high:.3f}"
+
+
 _TERMINAL: Final[tuple[Table, ...]] = ("ours", "mlperf")
 _ALL_RESULTS: Final[tuple[Table, ...]] = (*_TERMINAL, "site")
 _OF_MLPERF: Final[tuple[Table, ...]] = ("mlperf", "site")
@@ -100,7 +179,7 @@ _ALL: Final = (
     Metric(
         "place_best",
         "the best place that the test allows; results that tie may share places",
-        lambda result: result.place.best if result.place else None,
+        _known("place.best"),
         kind="whole",
         heading="place",
         show=lambda result: str(result.place or ""),
@@ -109,8 +188,8 @@ _ALL: Final = (
     ),
     Metric(
         "place_worst",
-        "the worst one",
-        lambda result: result.place.worst if result.place else None,
+        "the worst place that the test allows",
+        _known("place.worst"),
         kind="whole",
     ),
     Metric(
@@ -131,7 +210,7 @@ _ALL: Final = (
     Metric(
         "submitter",
         "organisation",
-        attrgetter("score.org"),
+        _known("score.org"),
         kind="text",
         heading="submitter",
         tables=_OF_MLPERF,
@@ -140,7 +219,7 @@ _ALL: Final = (
     Metric(
         "system",
         "system and plan",
-        attrgetter("score.system"),
+        _known("score.system"),
         kind="text",
         heading="system",
         tables=("mlperf",),
@@ -149,7 +228,7 @@ _ALL: Final = (
     Metric(
         "benchmark",
         "task",
-        attrgetter("score.benchmark"),
+        _known("score.benchmark"),
         kind="text",
         heading="task",
         tables=_TERMINAL,
@@ -157,16 +236,16 @@ _ALL: Final = (
     ),
     Metric(
         "version",
-        "of the task; with the data's hash where editions differ, and a user's own with its "
-        "file's too; empty for MLPerf's benchmarks",
-        attrgetter("score.version"),
+        "version of the task, with the data's hash where editions differ, and with the file's too "
+        "for a user's own task; empty for MLPerf's benchmarks",
+        _known("score.version"),
         kind="text",
     ),
-    Metric("division", "closed or open", attrgetter("division"), kind="text"),
+    Metric("division", "closed or open", _known("division"), kind="text"),
     Metric(
         "plan",
         "parallel plan",
-        attrgetter("score.plan"),
+        _known("score.plan"),
         kind="text",
         heading="plan",
         tables=("ours",),
@@ -175,7 +254,7 @@ _ALL: Final = (
     Metric(
         "level",
         "verification level: what the evidence of the result proves",
-        attrgetter("trust.rung"),
+        _known("trust.level"),
         kind="text",
         heading="level",
         show=lambda result: result.trust.words,
@@ -184,20 +263,20 @@ _ALL: Final = (
     ),
     Metric(
         "level_evidence",
-        "evidence of the level: sandbox, key, time stamp, organisation",
-        attrgetter("trust.evidence"),
+        "evidence of the level: sandbox, key, organisation",
+        _known("trust.evidence"),
         kind="text",
     ),
     Metric(
         "level_lacks",
         "what the result lacks for the next level",
-        attrgetter("trust.lacks"),
+        _known("trust.lacks"),
         kind="text",
     ),
     Metric(
         "trainer",
         "package that trained; empty for MLPerf's results",
-        attrgetter("score.trainer"),
+        _known("score.trainer"),
         kind="text",
         heading="trainer",
         tables=("ours", "page", "markdown"),
@@ -205,8 +284,8 @@ _ALL: Final = (
     ),
     Metric(
         "accelerators",
-        "of the whole system, as its description states",
-        attrgetter("accelerators"),
+        "accelerators of the whole system, as its description states",
+        _known("accelerators"),
         kind="whole",
         heading="accelerators",
         form=",d",
@@ -216,7 +295,7 @@ _ALL: Final = (
     Metric(
         "olympic_mean_s",
         "time to train: mean without the fastest and the slowest run",
-        attrgetter("score.olympic_mean_s"),
+        _known("score.olympic_mean_s"),
         unit="s",
         better="lower",
         heading="time to train",
@@ -226,8 +305,8 @@ _ALL: Final = (
     ),
     Metric(
         "olympic_minutes",
-        "the same in minutes",
-        attrgetter("olympic_minutes"),
+        "olympic mean in minutes",
+        _known("olympic_minutes"),
         unit="min",
         better="lower",
         heading="olympic",
@@ -237,8 +316,8 @@ _ALL: Final = (
     ),
     Metric(
         "interval_low_s",
-        "lower end of its 95 % interval",
-        lambda result: result.score.interval_s.low if result.score.interval_s else None,
+        "lower end of the 95 % interval of olympic_mean_s",
+        _known("score.interval_s.low"),
         unit="s",
         heading="95 % interval",
         show=_interval,
@@ -247,14 +326,14 @@ _ALL: Final = (
     ),
     Metric(
         "interval_high_s",
-        "upper end; null with a lower end where a run missed the target: nothing bounds it",
-        lambda result: result.score.interval_s.high if result.score.interval_s else None,
+        "upper end of that interval; null with a lower end where a missed run leaves it unbounded",
+        _known("score.interval_s.high"),
         unit="s",
     ),
     Metric(
         "interval_method",
-        "how the interval is made, with its seed",
-        lambda result: METHOD if result.score.interval_s else None,
+        "method of the interval, with its seed",
+        lambda result: OLYMPIC_INTERVAL if result.score.interval_s else None,
         kind="text",
     ),
     Metric(
@@ -282,7 +361,7 @@ _ALL: Final = (
     Metric(
         "steady_samples_per_s",
         "while training, mean over the runs that count",
-        lambda result: _logged(result, result.score.steady_samples_per_s),
+        _known("score.steady_samples_per_s"),
         unit="samples/s",
         better="higher",
         heading="steady samples/s",
@@ -292,7 +371,7 @@ _ALL: Final = (
     Metric(
         "bubble",
         "share of device time waiting for other stages",
-        attrgetter("score.bubble"),
+        _known("score.bubble"),
         better="lower",
         heading="bubble",
         form=".1%",
@@ -302,7 +381,7 @@ _ALL: Final = (
     Metric(
         "exposed_communication",
         "share of device time waiting for an all-reduce",
-        attrgetter("score.exposed_communication"),
+        _known("score.exposed_communication"),
         better="lower",
         heading="exposed all-reduce",
         form=".1%",
@@ -311,23 +390,52 @@ _ALL: Final = (
     ),
     Metric(
         "loader_samples_per_s",
-        "what the loaders of all ranks could deliver",
-        attrgetter("score.loader_samples_per_s"),
+        "maximum throughput of the data loaders of all ranks",
+        _known("score.loader_samples_per_s"),
         unit="samples/s",
         better="higher",
     ),
     Metric(
         "compute_samples_per_s",
-        "what training could consume if input cost nothing",
-        attrgetter("score.compute_samples_per_s"),
+        "maximum throughput of training with free input",
+        _known("score.compute_samples_per_s"),
         unit="samples/s",
         better="higher",
     ),
-    *BESIDE_PROJECTION,
+    Metric(
+        "projected_samples_per_s",
+        "throughput while training, as projected before the runs",
+        _known("score.beside_projection.projected_samples_per_s"),
+        unit="samples/s",
+        better="higher",
+    ),
+    Metric(
+        "of_projected",
+        "share of the projected rate that is reached while training, mean over the runs that "
+        "count, or over the completed ones if none does",
+        _known("score.beside_projection.share"),
+        better="higher",
+        heading="of projected",
+        form=".0%",
+        tables=("ours", "page", "compare"),
+        keep=2,
+    ),
+    Metric(
+        "beside_projection",
+        "seconds of a step, measured and projected, and the part that differs most",
+        _known("score.beside_projection.sentence"),
+        kind="text",
+    ),
+    Metric(
+        "slow_steps",
+        "what may make steps so much slower than projected, and what to do; empty if they are not",
+        _hint,
+        kind="text",
+    ),
     Metric(
         "evaluations",
         "mean over the runs that count",
-        attrgetter("evaluations"),
+        _known("evaluations"),
         heading="evaluations",
         form=",.1f",
         tables=("mlperf",),
@@ -343,9 +451,24 @@ _ALL: Final = (
         keep=5,
     ),
     Metric(
+        "busy",
+        "busy machine: completed runs during which, or right before which, others used the machine",
+        _busy,
+        kind="text",
+        heading="busy machine",
+        tables=("ours",),
+        keep=6,
+    ),
+    Metric(
+        "busy_why",
+        "what made the machine busy, by run",
+        _busy_why,
+        kind="text",
+    ),
+    Metric(
         "required_runs",
         "runs that the task asks for",
-        attrgetter("score.required_runs"),
+        _known("score.required_runs"),
         kind="whole",
     ),
     Metric(
@@ -357,7 +480,7 @@ _ALL: Final = (
     Metric(
         "dropped",
         "runs that do not count, and why",
-        attrgetter("dropped"),
+        _known("dropped"),
         kind="list",
         heading="dropped",
         show=_dropped,
@@ -374,14 +497,14 @@ _ALL: Final = (
     ),
     Metric(
         "ruleset",
-        "that judged the logs",
+        "ruleset that judged the logs",
         lambda result: result.validity.ruleset or None,
         kind="text",
     ),
     Metric(
         "rcp_factor",
-        "by which the reference convergence points multiply the time",
-        attrgetter("verdict.factor"),
+        "factor by which the reference convergence points multiply the time",
+        _known("verdict.factor"),
         heading="RCP",
         form=".5f",
         tables=_ALL_RESULTS,
@@ -390,7 +513,7 @@ _ALL: Final = (
     Metric(
         "official_minutes",
         "olympic_minutes times rcp_factor; none where logs are invalid or the test is failed",
-        attrgetter("minutes"),
+        _known("minutes"),
         unit="min",
         better="lower",
         heading="official",
@@ -404,9 +527,212 @@ _ALL: Final = (
         lambda result: result.no_score[1],
         kind="text",
     ),
-    *RCP,
-    *PUBLISHED,
-    *EFFICIENCY,
-    *IMPROVEMENT,
+    Metric(
+        "rcp_mode",
+        "where the factor comes from: rules, compat or published",
+        _known("mode"),
+        kind="text",
+    ),
+    Metric(
+        "rcp_passed",
+        "whether convergence was not too fast; unknown where nothing was tested",
+        _known("verdict.passed"),
+        kind="truth",
+    ),
+    Metric(
+        "rcp_reason",
+        "reference point of the comparison, or why nothing was compared",
+        _known("verdict.how"),
+        kind="text",
+    ),
+    Metric(
+        "rcp_batch_size",
+        "global batch size of the runs that reached the target, where they agree",
+        _known("batch_size"),
+        kind="whole",
+    ),
+    Metric(
+        "rcp_counted_by",
+        "key of the log by which convergence is counted",
+        _known("counted_by"),
+        kind="text",
+    ),
+    Metric(
+        "rcp_mean",
+        "epochs or samples to converge, olympic mean, as the benchmark counts",
+        _known("verdict.mean"),
+    ),
+    Metric(
+        "rcp_both",
+        "the outcomes by the rules and by MLPerf's tool of the round, of published results that "
+        "--rcp-set tests",
+        _known("both_words"),
+        kind="text",
+    ),
+    Metric(
+        "rcp_reference_mean",
+        "olympic mean of the reference's epochs or samples to converge",
+        _known("verdict.reference_mean"),
+    ),
+    Metric("rcp_limit", "the lowest rcp_mean that passes", _known("verdict.limit")),
+    Metric(
+        "system_name",
+        "as the description of the system states",
+        lambda result: result.system_name or None,
+        kind="text",
+        heading="system",
+        tables=("site",),
+    ),
+    Metric(
+        "availability",
+        "cloud, on-premise, preview or research, as the description states",
+        lambda result: result.availability or None,
+        kind="text",
+        heading="available",
+        tables=("site",),
+    ),
+    Metric(
+        "accelerator",
+        "as the catalogue of devices names it, or else as described; else the processor",
+        lambda result: result.accelerator or None,
+        kind="text",
+        heading="accelerator",
+        tables=("site",),
+    ),
+    Metric(
+        "software",
+        "framework and its stack, as the description states",
+        lambda result: result.software or None,
+        kind="text",
+        heading="software",
+        tables=("site",),
+    ),
+    Metric(
+        "accelerator_minutes",
+        "official_minutes times accelerators",
+        _known("accelerator_minutes"),
+        unit="min",
+        better="lower",
+        heading="accelerator-minutes",
+        form=",.1f",
+        tables=("site",),
+    ),
+    Metric(
+        "efficiency_time",
+        "efficiency by time to train, relative to the smallest system of the same submitter, round "
+        "and accelerator; 1 is linear",
+        _known("context.efficiency.by_time_to_train"),
+        better="higher",
+        heading="efficiency, time",
+        form=".1%",
+        tables=("site",),
+    ),
+    Metric(
+        "efficiency_throughput",
+        "efficiency by end-to-end samples per second",
+        _known("context.efficiency.by_throughput"),
+        better="higher",
+        heading="efficiency, samples/s",
+        form=".1%",
+        tables=("site",),
+    ),
+    Metric(
+        "efficiency_from",
+        "system that the efficiency is relative to",
+        lambda result: (result.context.smallest or None) if result.context else None,
+        kind="text",
+        heading="relative to",
+        tables=("site",),
+    ),
+    Metric(
+        "since_round",
+        "last round before with a result of the submitter; the best results of both are compared",
+        _known("context.improvement.since"),
+        kind="text",
+        heading="since",
+        show=_since,
+        tables=("site",),
+    ),
+    Metric(
+        "since_system",
+        "system of that result",
+        _known("context.improvement.system"),
+        kind="text",
+        heading="system before",
+        tables=("site",),
+    ),
+    Metric(
+        "since_accelerator",
+        "accelerator of that result",
+        _known("context.improvement.accelerator"),
+        kind="text",
+        heading="accelerator before",
+        tables=("site",),
+    ),
+    Metric(
+        "since_ratio",
+        "mean time over the mean time of that result",
+        _known("context.improvement.ratio"),
+        better="lower",
+        heading="time ÷",
+        form=".3f",
+        tables=("site",),
+    ),
+    Metric(
+        "since_ratio_low",
+        "lower end of the 95 % interval of since_ratio",
+        _known("context.improvement.interval.low"),
+        heading="95 % interval",
+        show=_ratio_interval,
+        tables=("site",),
+    ),
+    Metric(
+        "since_ratio_high",
+        "upper end of that interval",
+        _known("context.improvement.interval.high"),
+    ),
+    Metric(
+        "since_verdict",
+        "faster, slower, tie or undecided, by Welch's test at 5 %",
+        _known("context.improvement.verdict"),
+        kind="text",
+        heading="verdict",
+        tables=("site",),
+    ),
+    Metric(
+        "since_samples_ratio",
+        "samples to converge, new over old",
+        _known("context.improvement.why.samples_ratio"),
+        better="lower",
+        heading="samples ÷",
+        form=".3f",
+        tables=("site",),
+    ),
+    Metric(
+        "since_accelerator_seconds_ratio",
+        "accelerator-seconds per sample, new over old",
+        _known("context.improvement.why.accelerator_seconds_per_sample_ratio"),
+        better="lower",
+        heading="accelerator-seconds per sample ÷",
+        form=".3f",
+        tables=("site",),
+    ),
+    Metric(
+        "since_accelerators_ratio",
+        "accelerators, new over old; since_ratio is the product of the other two over this",
+        _known("context.improvement.why.accelerators_ratio"),
+        heading="accelerators ÷",
+        form=".3f",
+        tables=("site",),
+    ),
+    Metric(
+        "since_cause",
+        "what contributed most to a faster or slower result: hardware (another accelerator), "
+        "software, scale or convergence",
+        _known("context.improvement.cause"),
+        kind="text",
+        heading="mostly by",
+        tables=("site",),
+    ),
 )
 METRICS: Final[dict[str, Metric]] = {metric.name: metric for metric in _ALL}

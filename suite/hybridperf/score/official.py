@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from hybridperf.evidence.trust import Trust
 from hybridperf.findings import visible
 from hybridperf.log import keys
-from hybridperf.score.convergence import count_key
-from hybridperf.score.olympic import fewest_runs, too_many_missed
-from hybridperf.score.rcp_of_result import agreed_batch, convergence_of, published_factor
+from hybridperf.rules.evidence import Trust
+from hybridperf.score.convergence import agreed_batch, count_key
+from hybridperf.score.rcp import convergence_of, published_factor
 from hybridperf.score.run_score import known_mean
 from hybridperf.score.score import score_result
+from hybridperf.score.statistics import fewest_runs, too_many_missed
 from hybridperf.score.validity import Judgement
 from hybridperf.system.catalog import accelerator_count, find_accelerator
 from hybridperf.tasks.mlperf import availability, software
@@ -22,16 +22,30 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hybridperf.log.package import Result
-    from hybridperf.score.context import Context
-    from hybridperf.score.rcp import Mode, Verdict
-    from hybridperf.score.rcp_set import RcpSet
+    from hybridperf.score.rcp import Mode, RcpSet, RcpVerdict
     from hybridperf.score.run_score import RunScore
     from hybridperf.score.score import ResultScore
+    from hybridperf.score.statistics import Interval
     from hybridperf.score.validity import Validity
 
-__all__ = ["Official", "Place", "official_of", "official_score"]
+__all__ = [
+    "Cause",
+    "Context",
+    "Efficiency",
+    "Improvement",
+    "Official",
+    "Place",
+    "Verdict",
+    "Why",
+    "official_of",
+    "official_score",
+]
 
-_MOST_CHARACTERS = 120  #: of a name in a system description
+#: hardware: another accelerator; software: the same one trains a sample in less time, or in more;
+#: scale: more accelerators, or fewer; convergence: fewer samples, or more
+Cause = Literal["hardware", "software", "scale", "convergence"]
+Verdict = Literal["faster", "slower", "tie", "undecided"]
+_MOST_CHARACTERS = 120  #: limit on the length of a name in a system description
 #: judgements that leave no time to speak of, and the word for the lack of a score
 _WITHOUT_TIME = {
     Judgement.NOT_JUDGED: "not judged",
@@ -52,26 +66,72 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Why:
+    """The ratio of mean times, factored into samples to target and seconds per sample; B over A."""
+
+    samples_ratio: float
+    seconds_per_sample_ratio: float  #: total time over total samples
+    accelerators_ratio: float | None = None
+    #: seconds_per_sample_ratio times accelerators_ratio
+    accelerator_seconds_per_sample_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """Efficiency of scaling from A's accelerators to B's; 1 is linear."""
+
+    accelerators: tuple[int, int]
+    #: end-to-end samples per second and accelerator, mean over the scored runs; B over A
+    by_throughput: float | None
+    by_time_to_train: float | None  #: accelerators times olympic mean time; A over B
+
+
+@dataclass(frozen=True, slots=True)
+class Improvement:
+    """What changed between a submitter's best results of two rounds; ratios are new over old."""
+
+    since: str  #: the round of the older result
+    system: str  #: system of the older result
+    accelerator: str  #: accelerator of the older result
+    verdict: Verdict
+    ratio: float  #: ratio of the mean times
+    interval: Interval | None  #: 95 % confidence interval of the ratio
+    why: Why
+    cause: Cause | None  #: largest contribution to a faster or slower result
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Comparisons of a result with other results; None where there is no other result."""
+
+    smallest: str = ""  #: name of the system that the efficiency is relative to
+    efficiency: Efficiency | None = None
+    improvement: Improvement | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Official:
     """A result with its official score and, once assigned, its leaderboard place."""
 
     score: ResultScore
     division: str
-    system_name: str  #: as its description states
+    system_name: str  #: name in the system description
     availability: str  #: cloud, on-premise, preview or research; "" if unknown
-    accelerator: str  #: as the catalogue names it, or else as described; the processor's if none
+    accelerator: (
+        str  #: name in the catalogue, else in the description; the processor if there is none
+    )
     accelerators: int | None
     software: str  #: framework and stack, as the description states
     evaluations: float | None  #: mean over the scored runs
-    counted_by: str  #: what measures convergence: metadata of evaluations, or a log key
+    counted_by: str  #: measure of convergence: metadata of evaluations, or a log key
     batch_size: int | None  #: global; None if the runs that reached the target differ
     mode: Mode
-    verdict: Verdict
-    #: of a published round, if references are given: by the rules and by MLPerf's tool
-    both: tuple[Verdict, Verdict] | None
+    verdict: RcpVerdict
+    #: verdicts by the rules and by MLPerf's tool, of a published result with given references
+    both: tuple[RcpVerdict, RcpVerdict] | None
     validity: Validity
     files: tuple[str, ...]  #: log file names, in the order of the runs
-    trust: Trust = field(default_factory=Trust)  #: of the judgement
+    trust: Trust = field(default_factory=Trust)  #: verification level of the judgement
     place: Place | None = None  #: assigned by `hybridperf.score.ranking.with_places`
     context: Context | None = None  #: assigned by `hybridperf.score.history.with_context`
 
@@ -160,9 +220,9 @@ def official_of(
 ) -> Official:
     """Score ``result`` and test its convergence against reference convergence points (RCPs).
 
-    By ``validity`` it is judged: without a judgement, or if it is not valid, there is no official
-    score, and logs that are invalid count as runs that missed the target. ``references`` default to
-    those of the task. If both ``mode`` and ``references`` are None, a result of a published round
+    ``validity`` is its judgement: a result that is not judged or not valid has no official score,
+    and invalid logs count as runs that missed the target. ``references`` default to the points of
+    the task. If both ``mode`` and ``references`` are None, a result of a published round
     takes its factor from that round.
     """
     score = score_result(result, validity)
@@ -192,7 +252,7 @@ def official_score(
     evaluations = [len(log.all(keys.EVAL_ACCURACY)) for run, log in scored if run.counts]
     reached = [log for run, log in scored if run.in_window and run.completion == "reached"]
 
-    def convergence(by: Mode) -> Verdict:
+    def convergence(by: Mode) -> RcpVerdict:
         return convergence_of(result, score, division, key, references, by)
 
     if score.edition and references is not None:

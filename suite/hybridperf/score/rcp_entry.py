@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding, visible
+from hybridperf.findings import visible
 from hybridperf.log import keys
 from hybridperf.plan import deviations_of
 from hybridperf.untrusted import COUNT_CAP, whole
@@ -78,22 +78,24 @@ def new_point(result: Result, score: ResultScore, task: Task) -> NewPoint:
     runs, needed = score.completed, runs_of_point(task)
     logs = {run.number: run.log for run in result.runs}
     if score.benchmark != task.name:
-        _refuse(place, f"a result of {task.name}", f"one of {score.benchmark!r:.80}")
+        raise _error(place, f"a result of {task.name}", f"one of {score.benchmark!r:.80}")
     if deviations := deviations_of(score.plan):
         expected, found = "runs that compute what one process does", ", ".join(deviations)
-        _refuse(place, expected, found, "make them under another plan")
+        raise _error(place, expected, found, "make them under another plan")
     if missed := [run.number for run in runs if run.completion == "missed"]:
-        _refuse(place, "runs that all reach the target", f"run {missed[0]}, which missed it")
+        raise _error(place, "runs that all reach the target", f"run {missed[0]}, which missed it")
     if len(runs) < needed:
         remedy = "give the command that made them again, with --runs"
-        _refuse(place, f"{needed} completed runs or more", f"{len(runs)}", f"{remedy} {needed}")
+        raise _error(
+            place, f"{needed} completed runs or more", f"{len(runs)}", f"{remedy} {needed}"
+        )
     batches = {repr(logs[run.number].value(keys.GLOBAL_BATCH_SIZE)) for run in runs}
     stated = logs[runs[0].number].value(keys.GLOBAL_BATCH_SIZE)
     batch = whole(stated, 1, COUNT_CAP)
     if len(batches) > 1:
-        _refuse(place, "runs of one batch size", f"those of {', '.join(sorted(batches)):.80}")
+        raise _error(place, "runs of one batch size", f"runs of {', '.join(sorted(batches)):.80}")
     if batch is None:
-        _refuse(place, "runs that log their global_batch_size", f"{stated!r:.80}")
+        raise _error(place, "runs that log their global_batch_size", f"{stated!r:.80}")
     began_s = min(run.began_ms for run in runs) / 1000
     first = result.runs[0]
     return NewPoint(
@@ -116,7 +118,7 @@ def _software(version: object, system: dict[str, object]) -> str:
     return ", ".join(str(part) for part in parts if part)
 
 
-def _refuse(
+def _error(
     place: str, expected: str, found: str, remedy: str = "make the runs with 'hybridperf rcp make'"
-) -> NoReturn:
-    raise UserError(Finding("rcp.runs", expected, found, remedy, place), ExitCode.INVALID)
+) -> UserError:
+    return UserError.of("rcp.runs", expected, found, remedy, path=place, exit_code=ExitCode.INVALID)

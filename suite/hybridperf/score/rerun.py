@@ -1,4 +1,4 @@
-"""Say whether the re-run of a result confirms it: quality, samples, hardware and time."""
+"""Compare a re-run with its original: quality, samples, hardware and time."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.evidence.attestation import Attestation, Subject, subject_of
+from hybridperf.rules.evidence import Attestation, Subject, subject_of
 from hybridperf.score.ranking import ALPHA, reached_runs
-from hybridperf.score.welch import welch
+from hybridperf.score.statistics import welch
 from hybridperf.untrusted import number
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HARDWARE", "attest"]
 
-#: fields of a description that are equal on like hardware
+#: fields of a description that identify the hardware
 HARDWARE: Final = (
     "number_of_nodes",
     "accelerators_per_node",
@@ -29,7 +29,7 @@ HARDWARE: Final = (
 
 
 def attest(original: tuple[Result, Official], again: tuple[Result, Official]) -> Attestation:
-    """Return what the organisation of the result ``again`` finds by it about ``original``.
+    """Return the attestation by the organisation of the re-run ``again`` about ``original``.
 
     Raises:
         OSError: if one of them has no SHA256SUMS.

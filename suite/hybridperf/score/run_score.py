@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
 from hybridperf.log import keys
-from hybridperf.score.beside_projection import BesideProjection, beside_projection
 from hybridperf.score.convergence import samples_at, samples_of
+from hybridperf.score.projection import StepComparison, compare_steps
+from hybridperf.system.noise import Noise
 from hybridperf.untrusted import COUNT_CAP, NUMBER_CAP, number, whole
 
 if TYPE_CHECKING:
@@ -19,7 +20,15 @@ if TYPE_CHECKING:
     from hybridperf.log.log import Entry, Log
     from hybridperf.log.package import SealedRun
 
-__all__ = ["CurvePoint", "RunScore", "known_mean", "score_run", "stopped_well"]
+__all__ = [
+    "CurvePoint",
+    "Measurements",
+    "RunScore",
+    "known_mean",
+    "mean_measurements",
+    "score_run",
+    "stopped_well",
+]
 
 Completion = Literal["reached", "missed", "ended"]
 
@@ -30,34 +39,51 @@ class CurvePoint:
 
     time_s: float  #: seconds since run_start
     epoch: int
-    samples: int  #: trained on before the evaluation
+    samples: int  #: samples trained on before the evaluation
     quality: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements:
+    """The measurements of a run, or their means over the scored runs of a result; None if unknown.
+
+    To measure something else, add a field, compute it in `score_run`, and show it by a `Metric`.
+    """
+
+    throughput_samples_per_s: float | None  #: end to end: samples over time to train
+    #: ours: while training, evaluations excluded; MLPerf's: from the first evaluation to the last
+    steady_samples_per_s: float | None
+    bubble: float | None  #: share of device time spent waiting for other pipeline stages
+    exposed_communication: float | None  #: share of device time in all-reduce waits
+    loader_samples_per_s: float | None  #: maximum of the data loaders of all ranks
+    compute_samples_per_s: float | None  #: maximum of training with free input
+
+
+def mean_measurements(runs: Sequence[Measurements]) -> dict[str, float | None]:
+    """Return the mean of each field of `Measurements` over the ``runs`` where it is known."""
+    names = [field.name for field in fields(Measurements)]
+    return {name: known_mean(getattr(run, name) for run in runs) for name in names}
+
+
 @dataclass(frozen=True, slots=True)
-class RunScore:
+class RunScore(Measurements):
     """The measurements of one attempt."""
 
     number: int
     completion: Completion  #: reached or missed the target, or ended externally
-    outcome: str  #: as in the manifest, such as ``interrupted``
-    invalid: str  #: what makes the log invalid by the round's ruleset; "" if nothing is known to
+    outcome: str  #: outcome in the manifest, such as ``interrupted``
+    invalid: str  #: error of the log by the round's ruleset; "" if none is known
     seed: int | None
     began_ms: int  #: first time stamp, which orders the runs; 0 if unknown
     time_to_train_s: float  #: run_start to run_stop; infinite if the target was missed
     elapsed_s: float  #: run_start to run_stop, or else to the last log line; 0 if unknown
     samples_to_target: int
     curve: tuple[CurvePoint, ...]
-    throughput_samples_per_s: float  #: end to end: samples over time to train
-    steady_samples_per_s: float  #: training only; 0 if unknown
-    bubble: float | None  #: share of device time spent waiting for other pipeline stages
-    exposed_communication: float | None  #: share of device time in all-reduce waits
-    loader_samples_per_s: float | None  #: maximum of the data loaders of all ranks
-    compute_samples_per_s: float | None  #: maximum of training with free input
-    beside_projection: BesideProjection | None  #: its steps beside the projected one
-    retries: int = 0  #: attempts before it of which no log was kept, by earlier harnesses
-    in_window: bool = False  #: in the scoring window
-    counts: bool = False  #: in the olympic mean
+    beside_projection: StepComparison | None  #: its steps compared with the projected step
+    busy: str = ""  #: why the machine was busy before or during the run; "" if it was not
+    retries: int = 0  #: earlier attempts whose logs old harnesses did not keep
+    in_window: bool = False  #: whether the run is in the scoring window
+    counts: bool = False  #: whether the run is in the olympic mean
 
 
 def score_run(
@@ -69,8 +95,8 @@ def score_run(
 ) -> RunScore:
     """Score one attempt at ``benchmark``; ``key`` counts its samples.
 
-    ``error`` is what the ruleset of the round ``edition`` finds wrong with its log, "" for nothing
-    and None if it was not judged: a valid log reached the target, an invalid one did not.
+    ``error`` is the error of its log by the ruleset of the round ``edition``, "" for a valid log
+    and None if it was not judged: a valid log reached the target, an invalid log did not.
     """
     log = run.log
     start, stop = log.first(keys.RUN_START), log.first(keys.RUN_STOP)
@@ -86,7 +112,7 @@ def score_run(
     steady = (
         _rate_of_blocks(log, curve)
         if log.first(keys.PLAN)
-        else _rate_between_evaluations(log, samples, elapsed_s)
+        else _rate_between_evaluations(log, samples, curve)
     )
     began = start or (log.entries[0] if log.entries else None)
     return RunScore(
@@ -108,7 +134,8 @@ def score_run(
         ),
         loader_samples_per_s=_tracked_rate(log, "loader_samples_per_s", curve),
         compute_samples_per_s=_tracked_rate(log, "compute_samples_per_s", curve),
-        beside_projection=beside_projection(log, steady),
+        beside_projection=compare_steps(log, steady),
+        busy=", ".join(_busy_reasons(log)),
         retries=whole(run.fact("retries"), 0, COUNT_CAP) or 0,
     )
 
@@ -140,6 +167,16 @@ def _curve(log: Log, start: Entry, benchmark: str, key: str, edition: str) -> It
             yield CurvePoint(time_s, epoch, samples, float(quality))
 
 
+def _busy_reasons(log: Log) -> list[str]:
+    """Return why the machine was busy during the run, or else right before it."""
+    noises = {
+        str(entry.metadata.get("interval")): Noise.from_table(entry.value)
+        for entry in log.all(keys.NOISE)
+    }
+    reasons = (noises[name].reasons() for name in ("run", "before") if name in noises)
+    return next(filter(None, reasons), [])
+
+
 def _tracked_rate(log: Log, name: str, curve: Sequence[CurvePoint]) -> float | None:
     """Return the mean rate over the blocks that logged ``name``, in samples per second."""
     samples_of = _samples_of_blocks(curve)
@@ -161,10 +198,10 @@ def _samples_of_blocks(curve: Sequence[CurvePoint]) -> dict[int, int]:
     }
 
 
-def _rate_of_blocks(log: Log, curve: Sequence[CurvePoint]) -> float:
-    """Return samples per second of the blocks' training, by the log's clock; 0 if unknown.
+def _rate_of_blocks(log: Log, curve: Sequence[CurvePoint]) -> float | None:
+    """Return samples per second of the blocks' training, by the log's clock; None if unknown.
 
-    The trainer's own statistics are not used. A block begins anew where its run was resumed.
+    The trainer's own statistics are not used. A block begins again where its run was resumed.
     """
     samples_of = _samples_of_blocks(curve)
     samples, elapsed_ms = 0, 0
@@ -178,20 +215,25 @@ def _rate_of_blocks(log: Log, curve: Sequence[CurvePoint]) -> float:
                 samples += own
                 elapsed_ms += entry.time_ms - start.time_ms
             start = None
-    return 1000 * samples / elapsed_ms if elapsed_ms else 0.0
+    return 1000 * samples / elapsed_ms if elapsed_ms else None
 
 
-def _rate_between_evaluations(log: Log, samples: int, elapsed_s: float) -> float:
-    """Return samples per second of training time, evaluations excluded; 0 if unknown.
+def _rate_between_evaluations(log: Log, samples: int, curve: Sequence[CurvePoint]) -> float | None:
+    """Return samples per second from the first to the last evaluation; None if unknown.
 
-    Submitters' own throughput statistics are not used, since their definitions differ.
+    Evaluations in between are included, since most logs do not record their durations. If ``curve``
+    is incomplete, evaluations are assumed to be equally spaced over ``samples``. Submitters' own
+    throughput statistics are not used, since their definitions differ.
     """
-    starts, stops = log.all(keys.EVAL_START), log.all(keys.EVAL_STOP)
-    if not starts or len(starts) != len(stops) or math.isinf(elapsed_s):
-        return 0.0
-    spans = (stop.time_ms - start.time_ms for start, stop in zip(starts, stops, strict=True))
-    training_s = elapsed_s - sum(spans) / 1000
-    return samples / training_s if 0 < training_s <= elapsed_s else 0.0
+    evaluations = log.all(keys.EVAL_ACCURACY)
+    count = len(evaluations)
+    if count < 2:
+        return None
+    between_s = (evaluations[-1].time_ms - evaluations[0].time_ms) / 1000
+    trained: float = samples * (count - 1) / count
+    if len(curve) == count:
+        trained = curve[-1].samples - curve[0].samples
+    return trained / between_s if between_s > 0 and trained > 0 else None
 
 
 def _tracked(log: Log, name: str) -> list[tuple[int, float]]:

@@ -7,12 +7,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.log import keys
-from hybridperf.log.rounds import edition_of
-from hybridperf.score.beside_projection import BesideProjection, mean_beside_projection
+from hybridperf.log.package import edition_of
 from hybridperf.score.convergence import benchmark_of, count_key
-from hybridperf.score.interval import Interval, olympic_interval
-from hybridperf.score.olympic import fewest_runs, median_window, olympic_mean, scored
-from hybridperf.score.run_score import RunScore, known_mean, score_run
+from hybridperf.score.projection import StepComparison, mean_comparison
+from hybridperf.score.run_score import (
+    Measurements,
+    RunScore,
+    known_mean,
+    mean_measurements,
+    score_run,
+)
+from hybridperf.score.statistics import (
+    Interval,
+    fewest_runs,
+    median_window,
+    olympic_interval,
+    olympic_mean,
+    scored,
+)
 from hybridperf.tasks.mlperf import mlperf_benchmark
 from hybridperf.tasks.registry import find_task, task_names
 from hybridperf.untrusted import COUNT_CAP, number, whole
@@ -23,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SCORED_KEYS", "ResultScore", "runs_of_result", "score_result"]
 
-#: keys of the lines of MLPerf's logs that a score is computed from, beside the last line
+#: keys of the lines of MLPerf's logs that a score is computed from, besides the last line
 SCORED_KEYS: Final = frozenset(
     {
         *(keys.SUBMISSION_BENCHMARK, keys.SUBMISSION_DIVISION, keys.SEED, keys.GLOBAL_BATCH_SIZE),
@@ -34,7 +46,7 @@ SCORED_KEYS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class ResultScore:
+class ResultScore(Measurements):
     """The score of a result and of each of its runs."""
 
     org: str
@@ -47,19 +59,13 @@ class ResultScore:
     trainer: str  #: package that trained, as the first manifest states; empty for MLPerf
     target: float | None
     required_runs: int | None
-    drops: int  #: runs that the olympic mean leaves out at either end
+    drops: int  #: runs that the olympic mean drops at either end
     runs: tuple[RunScore, ...]  #: every attempt, sorted by number
     olympic_mean_s: float | None  #: None for fewer than `fewest_runs` completed
     interval_s: Interval | None
     samples_to_target: float | None  #: mean over the scored runs
-    throughput_samples_per_s: float | None  #: end to end, mean over the scored runs
-    steady_samples_per_s: float | None  #: mean over the scored runs
-    bubble: float | None  #: mean over the scored runs
-    exposed_communication: float | None  #: mean over the scored runs
-    loader_samples_per_s: float | None  #: mean over the scored runs
-    compute_samples_per_s: float | None  #: mean over the scored runs
-    beside_projection: BesideProjection | None
-    #: mean over the scored runs, or over the completed ones if none is scored
+    #: mean over the scored runs, or over the completed runs if none is scored
+    beside_projection: StepComparison | None
 
     @property
     def completed(self) -> list[RunScore]:
@@ -75,7 +81,7 @@ class ResultScore:
 def score_result(result: Result, validity: Validity | None = None) -> ResultScore:
     """Score ``result`` and each of its attempts.
 
-    A run whose log is invalid by ``validity`` counts as one that missed the target.
+    A run whose log is invalid by ``validity`` counts as a run that missed the target.
     """
     first = result.runs[0] if result.runs else None
     benchmark = benchmark_of(first.log, result.package.benchmark) if first else ""
@@ -86,7 +92,7 @@ def score_result(result: Result, validity: Validity | None = None) -> ResultScor
         score_run(run, benchmark, key, edition, validity.error_of(run.number) if validity else None)
         for run in result.runs
     ]
-    runs = _windowed(scores, required, drops)
+    runs = _with_window(scores, required, drops)
     window = [index for index, run in enumerate(runs) if run.in_window]
     times = [runs[index].time_to_train_s for index in window]
     counting: list[RunScore] = []
@@ -112,13 +118,8 @@ def score_result(result: Result, validity: Validity | None = None) -> ResultScor
         olympic_mean_s=olympic_mean(times, drops) if counting else None,
         interval_s=olympic_interval(times, drops),
         samples_to_target=known_mean(run.samples_to_target for run in counting),
-        throughput_samples_per_s=known_mean(run.throughput_samples_per_s for run in counting),
-        steady_samples_per_s=known_mean(run.steady_samples_per_s for run in counting),
-        bubble=known_mean(run.bubble for run in counting),
-        exposed_communication=known_mean(run.exposed_communication for run in counting),
-        loader_samples_per_s=known_mean(run.loader_samples_per_s for run in counting),
-        compute_samples_per_s=known_mean(run.compute_samples_per_s for run in counting),
-        beside_projection=mean_beside_projection(
+        **mean_measurements(counting),
+        beside_projection=mean_comparison(
             [
                 run.beside_projection
                 for run in counting or runs
@@ -165,8 +166,8 @@ def _required(first: SealedRun | None, benchmark: str) -> int | None:
     return whole(required, 1, COUNT_CAP)
 
 
-def _windowed(runs: list[RunScore], required: int | None, drops: int) -> list[RunScore]:
-    """Return ``runs`` with those in the scoring window marked."""
+def _with_window(runs: list[RunScore], required: int | None, drops: int) -> list[RunScore]:
+    """Return ``runs``, marking the runs in the scoring window."""
     in_order = sorted(
         (index for index, run in enumerate(runs) if run.completion != "ended"),
         key=lambda index: runs[index].began_ms,

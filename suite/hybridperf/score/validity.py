@@ -1,4 +1,4 @@
-"""The judgement on a result, and what it means for the score."""
+"""The judgement on a result, and its consequence for the score."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hybridperf.evidence.trust import Trust
+from hybridperf.rules.evidence import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,14 +15,14 @@ __all__ = ["Judgement", "Validity"]
 
 
 class Judgement(enum.StrEnum):
-    """What the rules say of a result.
+    """The judgement of the rules on a result.
 
     Only valid results have places, and only valid and provisional ones have official scores.
     """
 
     VALID = "valid"
     MISSED = "did not converge"  #: more runs missed the target than may
-    PROVISIONAL = "provisional"  #: fewer runs than required, which further runs mend
+    PROVISIONAL = "provisional"  #: fewer runs than required
     DISPUTED = "disputed"  #: another result of equal right has the same runs
     BROKEN = "broken"  #: it breaks a rule
     NOT_JUDGED = "not judged"  #: no ruleset knows it, or this machine cannot read it
@@ -33,15 +33,15 @@ class Validity:
     """The verdict of a ruleset on a result and on each of its logs."""
 
     judgement: Judgement
-    why: str = ""  #: why it is not valid
-    ruleset: str = ""  #: that judged; "" if none did
+    why: str = ""  #: reason why the result is not valid
+    ruleset: str = ""  #: name of the ruleset; "" if none judged
     logs: int = 0  #: number of logs
-    #: run number -> first error of its log; None if it is the result that is valid or not
+    #: run number -> first error of its log; None if logs are not judged one by one
     errors: Mapping[int, str] | None = None
-    trust: Trust = field(default_factory=Trust)  #: the rung that it reaches
+    trust: Trust = field(default_factory=Trust)  #: its verification level
 
     def error_of(self, run: int) -> str | None:
-        """Return what is wrong with the log of ``run``; "" for nothing, None if not judged."""
+        """Return the first error in the log of ``run``; "" for none, None if not judged."""
         return None if self.errors is None else self.errors.get(run, "")
 
     @property

@@ -30,7 +30,7 @@ __all__ = [
 
 
 class Accelerators(TypedDict):
-    """All accelerators of this machine, and the number of those in use."""
+    """All accelerators of this machine, and the number in use."""
 
     used: int
     gpus: list[Gpu]
@@ -53,7 +53,7 @@ def probe_accelerators(root: Path = Path("/")) -> Accelerators:
     with nvml_session(root) as library:
         if library is None:
             names = gpu_models(root) or _other_accelerators()
-            gpus = [_named_only(name) for name in names]
+            gpus = [_gpu_of_name(name) for name in names]
             return Accelerators(
                 used=len(gpus),
                 gpus=gpus,
@@ -98,7 +98,7 @@ def gpu_models(root: Path = Path("/")) -> list[str]:
     return [names[gpu] for gpu in visible_gpus(identities)]
 
 
-def _named_only(name: str) -> Gpu:
+def _gpu_of_name(name: str) -> Gpu:
     gpu = _describe_gpu(Nvml(None), None, used=True)
     gpu["name"] = name
     return gpu
@@ -196,7 +196,7 @@ def _hertz(megahertz: int | None) -> int | None:
 def _other_accelerators() -> list[str]:
     """Return the names of the accelerators usable by torch, other than NVIDIA's.
 
-    Out-of-tree backends, such as those for NPUs, register an entry point in ``torch.backends``.
+    Out-of-tree backends, such as backends for NPUs, register an entry point in ``torch.backends``.
     """
     release = torch_release()
     extended = importlib.metadata.entry_points(group="torch.backends")
@@ -212,14 +212,14 @@ class Devices:
     """The devices that this process can train on."""
 
     kind: Literal["cpu", "gpu"]  #: gpu for accelerators of any kind
-    count: int  #: accelerators, or else processor cores; at least 1
+    count: int  #: number of accelerators, or else of processor cores; 1 or more
     name: str  #: model name; ``""`` if unknown
 
 
 def device_memory_bytes(devices: int) -> int | None:
-    """Return the memory of each of ``devices`` that are used here; None if unknown.
+    """Return the memory of each of ``devices`` devices in use; None if unknown.
 
-    It is that of the smallest accelerator or, where there are none, an equal share of the host's.
+    The smallest accelerator counts; without accelerators, an equal share of the host's memory.
     """
     if usable_devices().kind == "gpu":
         gpus = [gpu["memory_bytes"] for gpu in probe_accelerators()["gpus"] if gpu["used"]]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
-from hybridperf.tasks.schema import build
-from hybridperf.untrusted import DEVICES_CAP, stated_whole
+import msgspec
+
+from hybridperf.untrusted import DEVICES_CAP, parse_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,12 +28,12 @@ __all__ = [
 
 def node_count(description: Mapping[str, object]) -> int | None:
     """Return the number of nodes, at least 1; None if not stated."""
-    return stated_whole(description.get("number_of_nodes"), 1)
+    return parse_count(description.get("number_of_nodes"), 1)
 
 
 def accelerators_per_node(description: Mapping[str, object]) -> int | None:
     """Return the number of accelerators per node, which may be 0; None if not stated."""
-    return stated_whole(description.get("accelerators_per_node"))
+    return parse_count(description.get("accelerators_per_node"))
 
 
 def accelerator_count(description: Mapping[str, object] | None) -> int | None:
@@ -50,8 +50,8 @@ def device_count(description: Mapping[str, object] | None) -> int | None:
     stated = description or {}
     if accelerators_per_node(stated):
         return accelerator_count(stated)
-    cores = stated_whole(stated.get("host_processor_core_count"), 1)
-    sockets = stated_whole(stated.get("host_processors_per_node"), 1) or 1
+    cores = parse_count(stated.get("host_processor_core_count"), 1)
+    sockets = parse_count(stated.get("host_processors_per_node"), 1) or 1
     return _product(node_count(stated), sockets, cores)
 
 
@@ -64,21 +64,22 @@ def _product(*counts: int | None) -> int | None:
     return total if total <= DEVICES_CAP else None
 
 
+_Peak: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+
 _FILE: Final = Path(__file__).with_suffix(".toml")
 _LONGEST: Final = 200  # maximum number of characters matched
 
 
-@dataclass(frozen=True, slots=True)
-class Accelerator:
-    """An accelerator in the catalogue."""
+class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An accelerator: its name in system descriptions, and its vendor's peaks."""
 
     name: str
     names: tuple[str, ...]  #: patterns of its names in system descriptions
-    peak_tflops: dict[str, float]  #: dense, by number format
+    peak_tflops: dict[str, _Peak]  #: peaks of dense arithmetic, by number format
     source: str
-    memory_gb_per_s: float | None = None
-    memory_gb: float | None = None  #: capacity
-    link_gb_per_s: float | None = None  #: sum of all links, both directions
+    memory_gb_per_s: _Peak | None = None
+    memory_gb: _Peak | None = None  #: capacity of the memory
+    link_gb_per_s: _Peak | None = None  #: sum of all links, both directions
 
 
 def find_accelerator(model_name: str) -> Accelerator | None:
@@ -99,10 +100,7 @@ def find_accelerator(model_name: str) -> Accelerator | None:
 def known_accelerators() -> tuple[Accelerator, ...]:
     """Return all accelerators in the catalogue."""
     table = tomllib.loads(_FILE.read_text(encoding="utf-8"))
-    return tuple(
-        build(Accelerator, each, path=_FILE.name, at=f"accelerator.{number}")
-        for number, each in enumerate(table["accelerator"])
-    )
+    return msgspec.convert(table["accelerator"], tuple[Accelerator, ...])
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Describe the system in MLPerf's fields and by the measurements behind them; name and show it."""
+"""System description: MLPerf's fields and the measurements behind them, names, and rows to show."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Machine",
-    "counted",
+    "count_texts",
     "describe",
     "describe_with_torch",
     "entry_name",
@@ -100,7 +100,7 @@ def _mlperf_fields(machine: Machine, nodes: int = 1) -> dict[str, str]:
         **_host(machine["processor"], virtual=machine["surroundings"]["virtual_machine"] is True),
         "host_memory_capacity": gibibytes(machine["memory"]["size_bytes"]),
         **_storage(machine["storage"]),
-        "host_networking": counted(
+        "host_networking": count_texts(
             " ".join(
                 filter(None, (_rate(one["speed_bits_per_second"]), one["kind"], one["driver"]))
             )
@@ -116,7 +116,7 @@ def _mlperf_fields(machine: Machine, nodes: int = 1) -> dict[str, str]:
     }
 
 
-def counted(texts: Iterable[str]) -> str:
+def count_texts(texts: Iterable[str]) -> str:
     """Count equal ``texts``, as in ``2x this, 1x that``, in order of first appearance."""
     return ", ".join(f"{count}x {text}" for text, count in Counter(filter(None, texts)).items())
 
@@ -150,13 +150,13 @@ def _storage(storage: Storage) -> dict[str, str]:
         "host_storage_type": ", ".join(
             dict.fromkeys(disk["kind"] for disk in disks if disk["kind"])
         ),
-        "host_storage_capacity": counted(gibibytes(disk["size_bytes"]) for disk in disks),
+        "host_storage_capacity": count_texts(gibibytes(disk["size_bytes"]) for disk in disks),
     }
 
 
 def _accelerators(accelerators: Accelerators) -> dict[str, str]:
     used = [gpu for gpu in accelerators["gpus"] if gpu["used"]]
-    pcie = counted(
+    pcie = count_texts(
         f"PCIe {gpu['pcie_generation']}.0 x{gpu['pcie_width']}"
         for gpu in used
         if gpu["pcie_generation"] and gpu["pcie_width"]
@@ -236,7 +236,7 @@ def system_name(description: Mapping[str, object]) -> str:
     """
     nodes = str(description.get("number_of_nodes", "1"))
     name = _machine_name(cast("Machine", description["hybridperf"]))
-    return name if nodes == "1" else _cut(f"{nodes}nodes-{name}")
+    return name if nodes == "1" else _truncate(f"{nodes}nodes-{name}")
 
 
 def _machine_name(machine: Machine) -> str:
@@ -265,10 +265,10 @@ def entry_name(machine: str, plan: str) -> str:
 def _safe(count: str, *candidates: str) -> str:
     """Join the count and the first candidate that contains letters or digits."""
     words = (re.sub(r"[^a-z0-9.]+", "-", candidate.lower()).strip("-.") for candidate in candidates)
-    return _cut(f"{count}-{next(filter(None, words), 'unknown')}")
+    return _truncate(f"{count}-{next(filter(None, words), 'unknown')}")
 
 
-def _cut(name: str) -> str:
+def _truncate(name: str) -> str:
     return name[:_LONGEST].rstrip("-.")
 
 
@@ -278,42 +278,42 @@ def show(description: Mapping[str, object]) -> list[tuple[str, str]]:
     memory, around, software = machine["memory"], machine["surroundings"], machine["software"]
     usable = memory["usable_bytes"]
     virtual = around["hypervisor"] or ("yes" if around["virtual_machine"] else "")
-    disks = counted(
-        _joined(gibibytes(disk["size_bytes"]), disk["kind"], disk["model"])
+    disks = count_texts(
+        _join(gibibytes(disk["size_bytes"]), disk["kind"], disk["model"])
         for disk in machine["storage"]["disks"]
     )
     rows = [
         ("system", str(description.get("system_name", ""))),
-        ("accelerators", _used(machine["accelerators"])),
+        ("accelerators", _show_used(machine["accelerators"])),
         ("accelerator links", str(description["accelerator_interconnect_topology"])),
         ("processor", machine["processor"]["model"] or machine["processor"]["architecture"]),
-        ("cores", _cores(machine["processor"])),
+        ("cores", _show_cores(machine["processor"])),
         ("caches", str(description["host_processor_caches"])),
         ("memory", gibibytes(memory["size_bytes"])),
         ("usable memory", "" if usable == memory["size_bytes"] else gibibytes(usable)),
         ("disks", disks),
         ("file system", machine["storage"]["filesystem"]),
         ("network", str(description["host_networking"])),
-        ("operating system", _joined(around["operating_system"], around["kernel"])),
+        ("operating system", _join(around["operating_system"], around["kernel"])),
         ("container", around["container"]),
         ("virtual machine", virtual),
         ("clock source", around["clock_source"]),
-        ("python", _joined(software["python_implementation"], software["python"])),
+        ("python", _join(software["python_implementation"], software["python"])),
         ("framework", str(description["framework"])),
         ("driver", machine["accelerators"]["driver"]),
-        ("libraries", _pairs(software["libraries"])),
-        ("environment", _pairs(software["environment"])),
+        ("libraries", _show_pairs(software["libraries"])),
+        ("environment", _show_pairs(software["environment"])),
     ]
     return [(label, value) for label, value in rows if value]
 
 
-def _used(accelerators: Accelerators) -> str:
+def _show_used(accelerators: Accelerators) -> str:
     used = [gpu for gpu in accelerators["gpus"] if gpu["used"]]
-    known = counted(_joined(gpu["name"], gibibytes(gpu["memory_bytes"])) for gpu in used)
+    known = count_texts(_join(gpu["name"], gibibytes(gpu["memory_bytes"])) for gpu in used)
     return known or (f"{accelerators['used']}x GPU" if accelerators["used"] else "")
 
 
-def _cores(processor: Processor) -> str:
+def _show_cores(processor: Processor) -> str:
     parts = [f"{processor['usable_cores']} usable"]
     if processor["physical_cores"]:
         parts += [f"{processor['physical_cores']} physical"]
@@ -325,9 +325,9 @@ def _cores(processor: Processor) -> str:
     return ", ".join(parts)
 
 
-def _pairs(values: Mapping[str, str]) -> str:
+def _show_pairs(values: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items() if value)
 
 
-def _joined(*words: str) -> str:
+def _join(*words: str) -> str:
     return " ".join(filter(None, words))

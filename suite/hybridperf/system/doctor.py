@@ -19,7 +19,7 @@ from hybridperf.errors import UserError, missing_package
 from hybridperf.system import files
 from hybridperf.system.accelerators import probe_accelerators
 from hybridperf.system.describe import gibibytes
-from hybridperf.system.host import LEAST_SHARED_BYTES, available_bytes, shared_memory_bytes
+from hybridperf.system.host import MIN_SHARED_MEMORY_BYTES, available_bytes, shared_memory_bytes
 from hybridperf.system.landlock import landlock_abi, why_no_landlock
 from hybridperf.system.namespaces import why_no_namespaces
 from hybridperf.system.noise import NoiseMeter
@@ -41,7 +41,7 @@ __all__ = [
     "examine_resources",
 ]
 
-_NEEDED: Final = "laptop"  #: tier of the tasks that should run anywhere
+_NEEDED: Final = "laptop"  #: tier of the tasks that run on any machine
 
 
 def diagnose(out: Path | None = None) -> list[Diagnosis]:
@@ -78,11 +78,11 @@ def _check(data: Data) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One requirement of a run, whether it is met, and how to meet it."""
+    """One requirement of a run: status, detail and remedy."""
 
     name: str
     status: Literal["ok", "missing", "optional"]  #: optional: missing, but runs work without it
-    detail: str  #: what was found
+    detail: str  #: finding in words
     remedy: str = ""  #: one sentence; empty if the status is ok
 
 
@@ -157,12 +157,12 @@ def _examine(requirement: _Requirement) -> Diagnosis:
 
 def _requirements() -> list[_Requirement]:
     try:
-        stated = importlib.metadata.requires(_PROJECT)
+        lines = importlib.metadata.requires(_PROJECT)
     except importlib.metadata.PackageNotFoundError:  # run from a source tree
-        stated = _from_source_tree(Path(__file__).parents[3] / "pyproject.toml")
+        lines = _from_source_tree(Path(__file__).parents[3] / "pyproject.toml")
     return [
         requirement
-        for requirement in map(_parse, stated or [])
+        for requirement in map(_parse, lines or [])
         if requirement.extra in _EXTRAS and requirement.name != _PROJECT
     ]
 
@@ -196,7 +196,7 @@ _LEAST_DISK_BYTES = _GIB
 _RANKS = 4  # the largest plan of the laptop tasks
 _RANK_BYTES = _GIB
 _NOISE_S: Final = 1.0  #: interval in which noise is measured
-# Clock sources read without a system call; others take a microsecond or more.
+# Clock sources read without a system call; the rest take a microsecond or more.
 _FAST_CLOCKS = {"arch_sys_counter", "hyperv_clocksource_tsc_page", "kvm-clock", "timebase", "tsc"}
 
 
@@ -258,7 +258,7 @@ def _shared_memory(root: Path) -> Diagnosis:
     size = shared_memory_bytes(root)
     return _judge(
         "shared memory",
-        size >= LEAST_SHARED_BYTES,
+        size >= MIN_SHARED_MEMORY_BYTES,
         gibibytes(size) or "none",
         "Start the container with --shm-size=1g: data loaders and NCCL share memory there.",
         needed=False,

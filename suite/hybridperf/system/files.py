@@ -92,7 +92,7 @@ class GroupLimits(NamedTuple):
 
 
 def group_limits(root: Path = Path("/")) -> GroupLimits:
-    """Return the tightest limits of this process's control groups and their ancestors."""
+    """Return the tightest limits over this process's control groups and their ancestors."""
     cpus = [quota for folder in _groups(root, "cpu") if (quota := _cpu_quota(folder))]
     memory = [
         size
@@ -114,7 +114,7 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
             base = mounted / controller
         else:
             continue
-        # In a container, the path may be that of the host; then only the base exists.
+        # In a container, the path may be the host's; then only the base exists.
         inside = Path(group.strip("/"))
         yield from (base / part for part in (inside, *inside.parents) if ".." not in part.parts)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 __all__ = [
-    "LEAST_SHARED_BYTES",
+    "MIN_SHARED_MEMORY_BYTES",
     "Adapter",
     "Cache",
     "Disk",
@@ -26,12 +26,12 @@ __all__ = [
     "Processor",
     "Storage",
     "available_bytes",
-    "only_cores",
     "probe_memory",
     "probe_network",
     "probe_processor",
     "probe_storage",
     "probe_surroundings",
+    "restrict_cores",
     "shared_memory_bytes",
 ]
 
@@ -39,7 +39,7 @@ __all__ = [
 class Cache(TypedDict):
     """All caches of one level, kind and size."""
 
-    name: str  #: such as ``L1d``
+    name: str  #: level and kind, such as ``L1d``
     size_bytes: int  #: size of one cache
     count: int
 
@@ -145,7 +145,7 @@ def _caches(cpus: Path, online: Iterable[int]) -> list[Cache]:
 
 
 @contextlib.contextmanager
-def only_cores(count: int, root: Path = Path("/")) -> Iterator[None]:
+def restrict_cores(count: int, root: Path = Path("/")) -> Iterator[None]:
     """Restrict this process and its children to the first ``count`` usable cores."""
     before = os.sched_getaffinity(0)
     siblings: dict[str, set[int]] = {}
@@ -184,7 +184,7 @@ def available_bytes(root: Path = Path("/")) -> int | None:
     return min((n for n in amounts if n is not None), default=None)
 
 
-LEAST_SHARED_BYTES: Final = 2**28  #: of shared memory that data loaders and NCCL need
+MIN_SHARED_MEMORY_BYTES: Final = 2**28  #: shared memory that data loaders and NCCL need
 
 
 def shared_memory_bytes(root: Path = Path("/")) -> int:

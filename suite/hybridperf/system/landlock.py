@@ -1,7 +1,7 @@
-"""Landlock, the sandbox of the Linux kernel that needs no privileges: what a process may touch.
+"""Landlock, the unprivileged sandbox of the Linux kernel.
 
-What Landlock does not restrict, namespaces hide, and a filter of system calls keeps from changing
-limits and priorities of other processes. Source: landlock(7), seccomp(2), and
+Namespaces hide what Landlock does not restrict; a seccomp filter protects limits and priorities of
+other processes. Source: landlock(7), seccomp(2), and
 Documentation/userspace-api/landlock.rst of the kernel.
 """
 
@@ -36,18 +36,19 @@ _MAKE_CHARACTER, _MAKE_BLOCK = 1 << 6, 1 << 11
 _TRUNCATE, _IOCTL = 1 << 14, 1 << 15
 _BIND, _CONNECT = 1 << 0, 1 << 1
 _SCOPES: Final = 1 << 0 | 1 << 1  #: abstract Unix sockets, signals
-_FILE_RIGHTS: Final = _EXECUTE | _WRITE | _READ | _TRUNCATE | _IOCTL  #: others are of folders
-#: rights to files, by the first ABI that has them
+_FILE_RIGHTS: Final = (
+    _EXECUTE | _WRITE | _READ | _TRUNCATE | _IOCTL
+)  #: rights to files; the rest are rights to folders
+#: rights by the first Landlock ABI that has them
 _RIGHTS: Final = {1: (1 << 13) - 1, 2: 1 << 13, 3: _TRUNCATE, 5: _IOCTL}
 _NETWORK_ABI, _SCOPE_ABI = 4, 6
 
-# The system calls that change another process of the same user, by machine: its number in an
-# audit, that of seccomp, and by the number of each call, which arguments are what where it means
-# the caller. They are, in this order: prlimit, setpriority, sched_setscheduler, _setparam and
-# _setattr, and ioprio_set. Affinity is not among them, since libraries set that of their own
-# threads by number.
+# The system calls that change another process of the same user, by machine: audit architecture,
+# number of seccomp, and by number of each call the arguments and values that mean the caller. In
+# this order: prlimit, setpriority, sched_setscheduler, _setparam and _setattr, and ioprio_set.
+# Affinity is not filtered, since libraries set the affinity of their own threads by number.
 _ZERO: Final = ((0, 0),)
-_OWN_ONLY: Final = {
+_FILTERED_CALLS: Final = {
     "x86_64": (
         0xC000003E,
         317,
@@ -63,21 +64,20 @@ _OWN_ONLY: Final = {
 }
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06  # bpf(4)
 _ALLOWED, _REFUSED = 0x7FFF0000, 0x00050000 | errno.EPERM
-_X32: Final = 0x40000000  #: numbers from here on are of another interface
+_X32: Final = 0x40000000  #: first number of the x32 interface
 _NUMBER_AT, _MACHINE_AT, _ARGUMENTS_AT = 0, 4, 16  # bytes in seccomp_data
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a process in the sandbox may do."""
+    """The rights of a process in the sandbox."""
 
-    readable: tuple[str, ...]  #: files and folders with all that is in them
-    listed: tuple[str, ...]  #: folders of which only the names are readable
-    writable: tuple[str, ...]  #: folders with all that is in them
+    readable: tuple[str, ...]  #: files, and folders with their contents
+    listed: tuple[str, ...]  #: folders whose listings are readable
+    writable: tuple[str, ...]  #: folders, with their contents
     devices: tuple[str, ...]
-    ports: tuple[int, int] | None  #: TCP ports from and to which it may connect and bind
-    #: files and folders that are there at all; None: it has no files, network and shared memory of
-    #: its own
+    ports: tuple[int, int] | None  #: first and last TCP port to connect and bind to
+    #: files and folders in the mount namespace; None: no namespaces of its own
     visible: tuple[str, ...] | None = None
 
     def write(self, folder: Path) -> Path:
@@ -133,7 +133,7 @@ def why_no_landlock() -> str:
 
 
 def enter_sandbox(policy: Policy) -> None:
-    """Restrict this process, and all that it starts, to ``policy`` for good, without privileges.
+    """Restrict this process and its children to ``policy`` for good, without privileges.
 
     Raises:
         OSError: if the kernel refuses.
@@ -149,7 +149,7 @@ def enter_sandbox(policy: Policy) -> None:
         _SCOPES if abi >= _SCOPE_ABI else 0,
     )
     size = 8 if abi < _NETWORK_ABI else 16 if abi < _SCOPE_ABI else 24
-    ruleset = _checked(_call(_CREATE, ctypes.byref(attributes), size, 0))
+    ruleset = _check(_call(_CREATE, ctypes.byref(attributes), size, 0))
     for places, allowed in (
         (policy.readable, _READ | _LIST | _EXECUTE),
         (policy.listed, _LIST),
@@ -160,21 +160,21 @@ def enter_sandbox(policy: Policy) -> None:
             _allow(ruleset, place, allowed & rights)
     if policy.ports and abi >= _NETWORK_ABI:
         for port in (0, *range(policy.ports[0], policy.ports[1] + 1)):
-            _checked(_call(_ADD, ruleset, _PORT, ctypes.byref(_Port(_BIND | _CONNECT, port)), 0))
-    _checked(_LIBC.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
-    _keep_to_itself()
+            _check(_call(_ADD, ruleset, _PORT, ctypes.byref(_Port(_BIND | _CONNECT, port)), 0))
+    _check(_LIBC.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
+    _filter_system_calls()
     _drop_capabilities()
-    _checked(_call(_RESTRICT, ruleset, 0))
+    _check(_call(_RESTRICT, ruleset, 0))
     os.close(ruleset)
 
 
-def _keep_to_itself() -> None:
-    """Refuse to change limits, priority and scheduling of other processes, by a filter."""
-    known = _OWN_ONLY.get(os.uname().machine)
+def _filter_system_calls() -> None:
+    """Install a seccomp filter against changes of other processes' limits and scheduling."""
+    known = _FILTERED_CALLS.get(os.uname().machine)
     if known is None or sys.maxsize < 2**32:
         return
     machine, seccomp, calls = known
-    # An instruction: what to do, how many to skip if true, and if not, and a number.
+    # An instruction: opcode, jump if true, jump if false, operand.
     steps = [(_LOAD, 0, 0, _MACHINE_AT), (_EQUAL, 1, 0, machine), (_RETURN, 0, 0, _REFUSED)]
     steps += [(_LOAD, 0, 0, _NUMBER_AT), (_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _REFUSED)]
     for number, arguments in calls.items():
@@ -185,14 +185,14 @@ def _keep_to_itself() -> None:
     steps += [(_RETURN, 0, 0, _ALLOWED)]
     program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
     header = struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(program))
-    _checked(_call(seccomp, _SET_FILTER, _NO_SLOWER, header))
+    _check(_call(seccomp, _SET_FILTER, _NO_SLOWER, header))
 
 
 def _drop_capabilities() -> None:
-    """Give up root's privileges, one of which is to read other processes' environments."""
+    """Drop root's capabilities, such as reading other processes' environments."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES_3, 0)
     nothing = (ctypes.c_uint32 * 6)()  # effective, permitted and inheritable, in two halves
-    _checked(_LIBC.capset(header, nothing))
+    _check(_LIBC.capset(header, nothing))
 
 
 def _allow(ruleset: int, place: str, allowed: int) -> None:
@@ -201,10 +201,10 @@ def _allow(ruleset: int, place: str, allowed: int) -> None:
     except OSError:  # it is gone, so there is nothing to allow
         return
     try:
-        is_folder = os.path.isdir(place)  # noqa: PTH112 - of many thousand, on the way to a run
+        is_folder = os.path.isdir(place)  # noqa: PTH112 - faster: many thousand a run
         rights = allowed if is_folder else allowed & _FILE_RIGHTS
         rule = _Beneath(rights, descriptor)
-        _checked(_call(_ADD, ruleset, _BENEATH, ctypes.byref(rule), 0))
+        _check(_call(_ADD, ruleset, _BENEATH, ctypes.byref(rule), 0))
     finally:
         os.close(descriptor)
 
@@ -218,7 +218,7 @@ def _long(argument: object) -> object:
     return ctypes.c_long(argument) if isinstance(argument, int) else argument
 
 
-def _checked(result: int) -> int:
+def _check(result: int) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"Landlock: {os.strerror(number)}")

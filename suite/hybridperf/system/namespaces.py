@@ -1,8 +1,8 @@
-"""Namespaces of the Linux kernel, without privileges: own files, network and shared memory.
+"""Unprivileged Linux namespaces: own mounts, network and shared memory.
 
-What a process sends over the loopback interface, or leaves in ``/dev/shm``, reaches only processes
-of the same namespaces, and ends with them. Files and sockets that it need not see are not there,
-and of files that it sees neither content, mode, times nor attributes can be changed.
+Loopback traffic and files in ``/dev/shm`` stay within the namespaces and end with them. Only
+``visible`` files and sockets exist, and only ``writable`` folders can be changed in content, mode,
+times or attributes.
 Source: user_namespaces(7), mount_namespaces(7), mount_setattr(2), network_namespaces(7).
 """
 
@@ -42,26 +42,25 @@ _PROBE: Final = (
 
 
 def enter_namespaces(visible: Iterable[str] = ("/",), writable: Iterable[str] = ()) -> None:
-    """Give this process, and all that it starts, files, network and shared memory of their own.
+    """Move this process and its children to new mount, network, IPC and user namespaces.
 
-    Of the top folders it sees those in ``visible``, and of the others what is in ``visible``; only
-    the folders ``writable`` can be changed. Of network there is the loopback interface alone;
-    shared memory is as large as before. Users and their rights to files stay as they are. The
-    process must have one thread.
+    Only the paths ``visible`` exist, only the folders ``writable`` can be changed. The network is
+    the loopback interface; shared memory is as large as before. Users and their rights to files
+    stay. The process must have one thread.
 
     Raises:
         OSError: if the kernel refuses.
     """
     user, group, stats = os.geteuid(), os.getegid(), os.statvfs(_SHARED_MEMORY)
     folder = Path.cwd()
-    _checked(_LIBC.unshare(_NEW))
+    _check(_LIBC.unshare(_NEW))
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
     _mount(b"none", "/", None, _RECURSIVE | _SLAVE, None)
     changed = [os.path.realpath(path) for path in writable if _is_writable(path)]
     _hide({*visible, *changed})
-    for path in changed:  # each as a mount of its own, whose attributes differ
+    for path in changed:  # a mount each, for its own attributes
         _mount(os.fsencode(path), path, None, _BIND | _RECURSIVE, None)
     _set_read_only("/", read_only=True)
     for path in changed:
@@ -69,44 +68,44 @@ def enter_namespaces(visible: Iterable[str] = ("/",), writable: Iterable[str] = 
     options = f"mode=1777,size={stats.f_blocks * stats.f_frsize}"
     _mount(b"tmpfs", _SHARED_MEMORY, b"tmpfs", _HARMLESS, options.encode())
     with contextlib.suppress(FileNotFoundError):  # hidden
-        os.chdir(folder)  # as it is now: what is below the new mounts is the old one
+        os.chdir(folder)  # enter the new mount at this path
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sh22x", b"lo", _UP))
 
 
 def _hide(visible: Iterable[str]) -> None:
-    """Mount an empty folder over every top folder that is not ``visible``, with what is in it."""
+    """Mount an empty folder over every hidden top folder, then mount its visible contents."""
     links: dict[str, str] = {}
-    shown = {_traced(path, links) for path in visible if os.path.exists(path)}  # noqa: PTH110 - of many, on the way to a run
+    shown = {_resolve(path, links) for path in visible if os.path.exists(path)}  # noqa: PTH110 - faster: many a run
     if "/" in shown:
         return
     with os.scandir("/") as children:
         tops = [each.path for each in children if each.is_dir(follow_symlinks=False)]
     for top in sorted(set(tops) - shown - _OF_KERNEL):
         inside = [path for path in sorted(shown) if path.startswith(f"{top}/")]
-        least = [path for path in inside if not _within(path, set(inside) - {path})]
+        least = [path for path in inside if not _is_below(path, set(inside) - {path})]
         opened = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in least}
         _mount(b"tmpfs", top, b"tmpfs", _HARMLESS, b"mode=755")
         for path, descriptor in opened.items():
             source = f"/proc/self/fd/{descriptor}"
             place = Path(path)
             place.parent.mkdir(parents=True, exist_ok=True)
-            # What a file, a socket or a device is mounted over can be any file.
+            # Any file is a mount point for a file, a socket or a device.
             place.mkdir() if os.path.isdir(source) else place.touch()  # noqa: PTH112 - a descriptor
             _mount(source.encode(), path, None, _BIND | _RECURSIVE, None)
             os.close(descriptor)
         for link, target in links.items():
-            if link.startswith(f"{top}/") and not _within(link, least):
+            if link.startswith(f"{top}/") and not _is_below(link, least):
                 Path(link).parent.mkdir(parents=True, exist_ok=True)
                 Path(link).symlink_to(target)
 
 
-def _traced(path: str, links: dict[str, str]) -> str:
-    """Return where ``path`` leads to, and add the symbolic links on the way to ``links``."""
+def _resolve(path: str, links: dict[str, str]) -> str:
+    """Resolve ``path``, and add the symbolic links on the way to ``links``."""
     place, left = "/", path.split("/")[::-1]
     while left:
         part = left.pop()
-        step = os.path.normpath(os.path.join(place, part))  # noqa: PTH118 - of many, on the way to a run
+        step = os.path.normpath(os.path.join(place, part))  # noqa: PTH118 - faster: many a run
         if os.path.islink(step):  # noqa: PTH114 - as above
             links[step] = os.readlink(step)  # noqa: PTH115 - as above
             place = "/" if links[step].startswith("/") else place
@@ -116,29 +115,29 @@ def _traced(path: str, links: dict[str, str]) -> str:
     return place
 
 
-def _within(path: str, folders: Iterable[str]) -> bool:
+def _is_below(path: str, folders: Iterable[str]) -> bool:
     return any(path.startswith(f"{folder}/") for folder in folders)
 
 
 @functools.cache
 def why_no_namespaces() -> str:
-    """Return why processes cannot have such namespaces here, or ``""`` if they can."""
+    """Return why the kernel refuses these namespaces, or ``""`` if it does not."""
     command = [sys.executable, "-I", "-c", _PROBE.format(path=sys.path)]
     try:
         tried = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S, cwd="/"
         )
-    except (OSError, subprocess.TimeoutExpired) as error:  # of memory, processes or time too little
+    except (OSError, subprocess.TimeoutExpired) as error:  # out of memory, processes or time
         return f"none could be tried: {type(error).__name__}"
     return tried.stderr.strip().rpartition("\n")[2] if tried.returncode else ""
 
 
 def _mount(what: bytes, where: str, kind: bytes | None, flags: int, data: bytes | None) -> None:
-    _checked(_LIBC.mount(what, os.fsencode(where), kind, ctypes.c_ulong(flags), data))
+    _check(_LIBC.mount(what, os.fsencode(where), kind, ctypes.c_ulong(flags), data))
 
 
 def _is_writable(path: str) -> bool:
-    """Return whether there is a ``path`` whose mount can be written."""
+    """Return whether ``path`` exists on a writable mount."""
     try:
         return not os.statvfs(path).f_flag & os.ST_RDONLY
     except FileNotFoundError:
@@ -150,10 +149,10 @@ def _set_read_only(path: str, *, read_only: bool) -> None:
     set_and_cleared = (_READ_ONLY, 0) if read_only else (0, _READ_ONLY)
     attributes = (ctypes.c_uint64 * 4)(*set_and_cleared)
     arguments = (_HERE, os.fsencode(path), _BELOW, ctypes.byref(attributes))
-    _checked(_LIBC.syscall(ctypes.c_long(_SET_ATTRIBUTES), *arguments, ctypes.c_size_t(32)))
+    _check(_LIBC.syscall(ctypes.c_long(_SET_ATTRIBUTES), *arguments, ctypes.c_size_t(32)))
 
 
-def _checked(result: int) -> None:
+def _check(result: int) -> None:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

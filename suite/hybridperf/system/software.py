@@ -33,7 +33,7 @@ __all__ = [
 
 
 class Software(TypedDict):
-    """Versions of Python and libraries, the latter by distribution name."""
+    """Versions of Python, and of libraries by distribution name."""
 
     python: str
     python_implementation: str
@@ -67,7 +67,7 @@ def probe_software() -> Software:
 def _libraries() -> Mapping[str, str]:
     found: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
-        # Parsing whole descriptions, as distribution.name does, takes a tenth of a second.
+        # distribution.name parses whole descriptions, which takes a tenth of a second.
         text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
         fields = dict(reversed(_NAME_OR_VERSION.findall(text)))  # the first of each
         name = re.sub(r"[-_.]+", "-", fields.get("Name", "")).lower()
@@ -139,14 +139,14 @@ def torch_folder() -> Path | None:
 def torch_release() -> TorchRelease:
     """Read the version file of the installed PyTorch without importing it."""
     folder = torch_folder()
-    stated = _constants(files.text(folder / "version.py")) if folder else {}
-    debug = stated.get("debug")
+    constants = _constants(files.text(folder / "version.py")) if folder else {}
+    debug = constants.get("debug")
     return TorchRelease(
-        version=_word(stated, "__version__"),
-        toolkit=_word(stated, toolkit.VERSION_FIELD),
-        hip=_word(stated, "hip"),
-        xpu=_word(stated, "xpu"),
-        git_version=_word(stated, "git_version"),
+        version=_word(constants, "__version__"),
+        toolkit=_word(constants, toolkit.VERSION_FIELD),
+        hip=_word(constants, "hip"),
+        xpu=_word(constants, "xpu"),
+        git_version=_word(constants, "git_version"),
         debug=debug if isinstance(debug, bool) else None,
     )
 
@@ -158,8 +158,8 @@ def torch_build() -> dict[str, object]:
     Returns an empty dictionary if PyTorch is not installed.
 
     Raises:
-        UserError: exit status 4 if PyTorch does not answer: a description without its answers
-            would be that of another system.
+        UserError: exit status 4 if PyTorch does not answer: without its answers the description
+            would match another system.
     """
     if torch_folder() is None:
         return {}
@@ -192,7 +192,7 @@ def torch_build() -> dict[str, object]:
 
 
 def _without_command(error: Exception) -> str:
-    """Say in a few words why a query has no answer, as the message of ``error`` does in many."""
+    """Summarize the ``error`` of a query, without the command in its message."""
     match error:
         case subprocess.TimeoutExpired():
             return f"none within {error.timeout:g} s"
@@ -223,6 +223,6 @@ def _constants(source: str) -> dict[str, object]:
     return found
 
 
-def _word(stated: Mapping[str, object], name: str) -> str:
-    value = stated.get(name)
+def _word(constants: Mapping[str, object], name: str) -> str:
+    value = constants.get(name)
     return value if isinstance(value, str) else ""

@@ -1,4 +1,4 @@
-"""The catalogue of MLPerf Training's benchmarks, and of what its scoring tools do."""
+"""The catalogue of MLPerf Training's benchmarks and of its scoring tools."""
 
 from __future__ import annotations
 
@@ -27,37 +27,37 @@ __all__ = [
 ]
 
 _FILE: Final = Path(__file__).with_suffix(".toml")
-_OTHER: Final = "other"  #: the row of benchmarks that are not listed
-_MOST_CHARACTERS: Final = 120  #: of a text in a system description
+_OTHER: Final = "other"  #: row for benchmarks that are not listed
+_MOST_CHARACTERS: Final = 120  #: longest text of a system description
 
-#: of progress: samples, epochs, epochs that end with the last whole batch, or global batches
+#: unit of progress; batches: epochs that end with the last whole batch
 Unit = Literal["samples", "epochs", "batches", "steps"]
 
 
 @dataclass(frozen=True, slots=True)
-class Renamed:
+class Rename:
     """The later name of a benchmark."""
 
     to: str
-    since: str  #: the first round in which both names mean the same
+    since: str  #: first round with the later name
 
 
 @dataclass(frozen=True, slots=True)
 class MlperfBenchmark:
     """The facts about a benchmark of MLPerf Training that scores need."""
 
-    drops: int  #: runs that the olympic mean leaves out at either end
+    drops: int  #: runs that the olympic mean drops at each end
     title: str = ""  #: name that people read; "" if it is the name in logs
     runs: int | None = None  #: number of runs of a result; None if unknown
-    #: metadata of an evaluation that counts progress, the preferred one first, and its unit
+    #: unit of progress by metadata name of an evaluation, the preferred name first
     progress: dict[str, Unit] = field(default_factory=lambda: {"epoch_num": "batches"})
-    total: str = ""  #: log key of the final amount, for logs whose progress stands still
-    epoch_samples: int | None = None  #: samples of an epoch; None: as logged in train_samples
-    first_epoch: int = 0  #: number of the epoch that training begins with
-    tokens_per_sample: int = 1  #: where progress counts tokens
-    metrics: dict[str, tuple[float, ...]] = field(default_factory=dict)  #: bounds by metric
-    grace: float = 0.0  #: amount by which the limit of a reference point may be missed
-    renamed: Renamed | None = None
+    total: str = ""  #: log key of the final progress, for logs whose evaluations do not advance
+    epoch_samples: int | None = None  #: samples of an epoch; None: train_samples of the log
+    first_epoch: int = 0  #: number of the first epoch of training
+    tokens_per_sample: int = 1  #: tokens of a sample, if progress counts tokens
+    metrics: dict[str, tuple[float, ...]] = field(default_factory=dict)  #: bounds by metric name
+    grace: float = 0.0  #: tolerance of the limit of a reference point
+    renamed: Rename | None = None
 
     @property
     def epoch_num(self) -> Unit:
@@ -67,7 +67,7 @@ class MlperfBenchmark:
 
 @dataclass(frozen=True, slots=True)
 class OfficialTool:
-    """What the official tool of a round does in the test against reference points."""
+    """Behaviour of a round's official tool in the test against reference points."""
 
     pruned_by: Literal["nothing", "limit", "mean"]
     deviation_of: Literal["scored", "all"]
@@ -76,19 +76,19 @@ class OfficialTool:
 
 
 def mlperf_benchmark(name: str, edition: str = "") -> MlperfBenchmark:
-    """Return the facts about the benchmark ``name``, as logs spell it, also if it is not listed.
+    """Return the facts about the benchmark ``name``, also if it is not listed.
 
-    ``edition`` is the round, such as ``2.1``; without it, changes from a round on do not count.
+    ``edition`` is the round, such as ``2.1``; without it, changes of later rounds do not count.
     """
     catalogue = _catalogue(edition)
     return catalogue.get(name, catalogue[_OTHER])
 
 
 def official_tool(edition: str = "") -> OfficialTool:
-    """Return what the official tool of round ``edition`` does; the newest tool without it."""
+    """Return the behaviour of the official tool of round ``edition``; without it, of the newest."""
     facts: dict[str, object] = {}
     for row in _table()["tool"]:
-        if not edition or not facts or _reached(edition, row["since"]):
+        if not edition or not facts or _has_reached(edition, row["since"]):
             facts |= _without_since(row)
     return build(OfficialTool, facts, path=_FILE.name, at="tool")
 
@@ -99,7 +99,7 @@ def lineage(name: str, edition: str) -> str:
     Results of two rounds measure the same if this name is the same for both.
     """
     renamed = mlperf_benchmark(name, edition).renamed
-    return renamed.to if renamed is not None and _reached(edition, renamed.since) else name
+    return renamed.to if renamed is not None and _has_reached(edition, renamed.since) else name
 
 
 def benchmark_title(name: str, edition: str = "") -> str:
@@ -108,11 +108,11 @@ def benchmark_title(name: str, edition: str = "") -> str:
     return row.title or name if row else name
 
 
-def availability(stated: object) -> str:
-    """Return where a system can be had, by the status in its description; "" if unknown."""
-    if not isinstance(stated, str):
+def availability(status: object) -> str:
+    """Return the availability of a system from its description's status; "" if unknown."""
+    if not isinstance(status, str):
         return ""
-    words = re.sub(r"[^a-z0-9]+", " ", stated[:_MOST_CHARACTERS].casefold()).split()
+    words = re.sub(r"[^a-z0-9]+", " ", status[:_MOST_CHARACTERS].casefold()).split()
     text = " ".join(word for word in words if word != "available")
     return str(_table()["availability"].get(text, ""))
 
@@ -132,7 +132,7 @@ def _words(stated: object) -> str:
     return stated.strip()[:_MOST_CHARACTERS] if isinstance(stated, str) else ""
 
 
-def _reached(edition: str, since: str) -> bool:
+def _has_reached(edition: str, since: str) -> bool:
     return bool(edition) and _number(edition) >= _number(since)
 
 
@@ -151,7 +151,7 @@ def _catalogue(edition: str = "") -> Mapping[str, MlperfBenchmark]:
     for name, row in _table()["benchmark"].items():
         facts, changes = _without_since(row), row.get("since", {})
         for since in sorted(changes, key=_number):
-            if _reached(edition, since):
+            if _has_reached(edition, since):
                 facts |= changes[since]
         catalogue[name] = build(MlperfBenchmark, facts, path=_FILE.name, at=name)
     return catalogue

@@ -37,7 +37,7 @@ def hyperparameters(task: Task) -> dict[str, object]:
 
 
 def default_hyperparameters() -> dict[str, object]:
-    """Return the defaults of hyperparameters by dotted key, which older logs do not state."""
+    """Return the default hyperparameters by dotted key, for older logs that omit them."""
     return {
         f"{section}.{field.name}": field.default
         for section, cls in _SECTIONS.items()
@@ -91,7 +91,7 @@ def apply_overrides(task: Task, overrides: Mapping[str, object]) -> Task:
 
 
 def changed_hyperparameters(task: Task, reference: Task) -> dict[str, object]:
-    """Return the hyperparameters of ``task`` whose values differ from those of ``reference``."""
+    """Return the hyperparameters of ``task`` that differ from ``reference``."""
     before = hyperparameters(reference)
     return {key: value for key, value in hyperparameters(task).items() if value != before[key]}
 

@@ -1,4 +1,4 @@
-"""Find and read tasks, and the tensors of their models: the suite's by name, users' by file."""
+"""Registry of tasks and of their models' tensors: the suite's by name, users' by file."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from hybridperf.tasks.task import Task, out_of_bounds
 __all__ = [
     "accepted_tensors",
     "find_task",
-    "is_of_suite",
-    "named_task",
+    "in_suite",
     "parse_task",
     "read_task",
+    "resolve_task",
     "task_names",
     "task_path",
     "tensor_values",
@@ -45,21 +45,21 @@ def find_task(name: str) -> Task:
     """Read the task of the suite called ``name``.
 
     Raises:
-        UserError: as `task_path` and `read_task`.
+        UserError: from `task_path` and `read_task`.
     """
     return read_task(task_path(name))
 
 
-def named_task(text: str) -> Path:
+def resolve_task(text: str) -> Path:
     """Return the file of a task given on the command line, by name or by path of a TOML file.
 
     Raises:
-        UserError: as `task_path`.
+        UserError: from `task_path`.
     """
     return Path(text) if text.endswith(".toml") else task_path(text)
 
 
-def is_of_suite(path: Path) -> bool:
+def in_suite(path: Path) -> bool:
     """Return whether the task file at ``path`` is part of the suite."""
     return path.resolve().is_relative_to(_ROOT.resolve())
 
@@ -99,7 +99,7 @@ def parse_task(content: bytes, path: str) -> Task:
     """Parse the ``content`` of a task file; ``path`` is for error messages.
 
     Raises:
-        UserError: exit status 2 if it is not TOML, violates the schema or is out of bounds.
+        UserError: exit status 2 if it is not TOML, violates the schema or a value is out of bounds.
     """
     try:
         table = tomllib.loads(content.decode())
@@ -119,18 +119,18 @@ def _refuse(path: str, found: str) -> UserError:
 
 
 def accepted_tensors(task: Task) -> tuple[str, ...]:
-    """Return the accepted SHA-256 of names and shapes of the tensors; empty if any model may be.
+    """Return the accepted SHA-256 of tensor names and shapes; empty if any model is accepted.
 
-    A user's own task states them itself, as ``tensors_sha256``.
+    A user's own task gives them as ``tensors_sha256``.
     """
-    stated = _tensors().get(task.name, {}).get(str(task.version))
-    return task.tensors_sha256 or ((stated["sha256"],) if stated else ())
+    entry = _tensors().get(task.name, {}).get(str(task.version))
+    return task.tensors_sha256 or ((entry["sha256"],) if entry else ())
 
 
 def tensor_values(task: Task) -> int | None:
-    """Return how many numbers the tensors of the task's model hold; None if any model may be."""
-    stated = _tensors().get(task.name, {}).get(str(task.version))
-    return None if task.tensors_sha256 or stated is None else int(stated["values"])
+    """Return the number of values in the model's tensors; None if any model is accepted."""
+    entry = _tensors().get(task.name, {}).get(str(task.version))
+    return None if task.tensors_sha256 or entry is None else int(entry["values"])
 
 
 @functools.cache

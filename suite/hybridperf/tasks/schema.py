@@ -48,7 +48,7 @@ def build_rows(
     """Construct the dataclass ``cls`` from each of ``rows``, the array of tables ``at``.
 
     Raises:
-        UserError: as `build`, naming the number of the row, too.
+        UserError: from `build`, naming the row's number too.
     """
     return tuple(build(cls, row, path=path, at=f"{at}.{n}") for n, row in enumerate(rows))
 

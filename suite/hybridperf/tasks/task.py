@@ -49,16 +49,16 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """How samples are made from text; values repeated in ``[model]`` must be equal."""
+    """Sampling of text; values repeated in ``[model]`` must be equal."""
 
-    tokens: int  #: per sample, including the class token and two separators
-    masked: int  #: tokens per sample to be predicted
-    vocabulary: int  #: number of entries
+    tokens: int  #: tokens per sample, including the class token and two separators
+    masked: int  #: tokens per sample to predict
+    vocabulary: int  #: number of entries of the vocabulary
     vocabulary_sha256: str  #: SHA-256 of the file vocab.txt
 
     @property
     def window(self) -> int:
-        """Return the tokens of a sample without its class token and two separators."""
+        """Return the number of tokens without the class token and the two separators."""
         return self.tokens - 3
 
 
@@ -77,7 +77,7 @@ class Data:
     channel_means: tuple[float, ...] = ()  #: means of red, green and blue, for colour images
     channel_stds: tuple[float, ...] = ()
     editions: dict[str, str] | None = None
-    #: SHA-256 of known editions by name; if given, other editions are accepted too, and results
+    #: SHA-256 of known editions by name; if given, unknown editions are accepted too, and results
     #: of different editions are not compared
     text: Text | None = None
 
@@ -98,18 +98,18 @@ class EvaluationSchedule:
 
     first_epoch: int
     every_epochs: int
-    checkpoint: bool = False  #: save a checkpoint at each one, from which a run can resume
+    checkpoint: bool = False  #: save a checkpoint at each evaluation, for runs to resume from
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits after which the harness ends a run."""
 
-    epochs: int  #: the run stops with status aborted after this many
-    initialisation_s: float  #: from launch to run_start
-    run_s: float  #: from run_start to run_stop
-    silence_s: float  #: without progress of some rank
-    ending_s: float  #: from run_stop to the exit of every rank, which may only write files then
+    epochs: int  #: most epochs; then the run stops with status aborted
+    initialisation_s: float  #: limit from launch to run_start
+    run_s: float  #: limit from run_start to run_stop
+    silence_s: float  #: limit without progress of a rank
+    ending_s: float  #: limit from run_stop to the exit of all ranks, which write files
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +129,13 @@ class Training:
     rotation_degrees: float = 0.0  #: augmentation: largest angle
     scale: float = 0.0  #: augmentation: largest relative change of size
     shift: float = 0.0  #: augmentation: largest shift, as a share of the image's width
-    flip: bool = False  #: augmentation: every other image is mirrored
+    flip: bool = False  #: augmentation: mirror half of the images
     crop: Literal["none", "padded", "resized"] = "none"
     #: augmentation: padded crops the image with a border of 4 pixels to its size; resized crops an
     #: area of random size and aspect ratio
     mixup: float = 0.0
-    #: augmentation: mix each image with another, in shares drawn from Beta(mixup, mixup) (Zhang et
-    #: al. 2018); 0 for none
+    #: augmentation: mix pairs of images in shares from Beta(mixup, mixup) (Zhang et al. 2018);
+    #: 0 for none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,17 +149,17 @@ class Optimizer:
     name: OptimizerName
     lr: float  #: base learning rate, reached at the end of the warm-up
     end_lr: float  #: learning rate at the end of the decay
-    momentum: float = 0.0  #: for sgd and lars
-    nesterov: bool = False  #: for sgd and lars: Nesterov momentum
+    momentum: float = 0.0  #: momentum of sgd and lars
+    nesterov: bool = False  #: Nesterov momentum in sgd and lars
     weight_decay: float
     warmup_epochs: float  #: linear warm-up from zero; may be fractional
     decay_epochs: int  #: last epoch of the decay, counted from the start of training
     schedule: Decay = "cosine"  #: decay after the warm-up
     power: float = 2.0  #: exponent of the schedule poly
-    beta1: float = 0.9  #: for adamw and lamb: decay of the running mean of gradients
-    beta2: float = 0.999  #: for adamw and lamb: decay of the running mean of squared gradients
-    epsilon: float = 1e-8  #: for adamw, lars and lamb: added to the denominator
-    trust_coefficient: float = 0.001  #: for lars: factor of the ratio of weight to gradient norm
+    beta1: float = 0.9  #: adamw and lamb: decay of the running mean of gradients
+    beta2: float = 0.999  #: adamw and lamb: decay of the running mean of squared gradients
+    epsilon: float = 1e-8  #: adamw, lars and lamb: term added to the denominator
+    trust_coefficient: float = 0.001  #: lars: factor of the ratio of weight to gradient norm
     clip_norm: float = 0.0  #: largest gradient norm of the whole model; 0 for no clipping
 
 
@@ -195,7 +195,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceRuns:
-    """Runs of the reference trainer, which show how many samples convergence takes."""
+    """Runs of the reference trainer: samples to target."""
 
     plan: str
     software: str
@@ -209,8 +209,8 @@ class Parallel:
     """Properties of the model that limit the parallel plan; the trainer's model must have them."""
 
     tensor_sizes: tuple[int, ...] = ()
-    #: numbers that tensor parallelism must divide, such as of attention heads; empty: no tp
-    tokens: int | None = None  #: tokens per sample, if units can work on parts of them
+    #: numbers that tp must divide, such as the number of attention heads; empty: no tp
+    tokens: int | None = None  #: tokens per sample; None if units cannot work token by token
     batch_norm: bool = True  #: whether any unit normalises over the batch
     tied: bool = False  #: whether two units share a parameter
 
@@ -224,8 +224,8 @@ class Task:
     version: int  #: results are compared only within one version
     trainer: str  #: default package whose modules ``train`` and ``predict`` are launched
     units: tuple[str, ...]
-    #: names of the model's units, between which pipeline stages may be cut; a name with ``{key}``
-    #: stands for as many units as ``model[key]`` states
+    #: names of the model's units, the possible pipeline stage boundaries; a name with ``{key}``
+    #: stands for ``model[key]`` units
     model: dict[str, object]  #: hyperparameters of the model, read by its family
     data: Data
     quality: Quality
@@ -237,12 +237,12 @@ class Task:
     closed: dict[str, Bound]  #: hyperparameters that the closed division may change
     reference: ReferenceRuns | None = None
     parallel: Parallel = Parallel()
-    tensors_sha256: tuple[str, ...] = ()  #: of a user's own model: see `accepted_tensors`
+    tensors_sha256: tuple[str, ...] = ()  #: hashes for a user's own model: see `accepted_tensors`
     sha256: str = field(default="", kw_only=True)  #: SHA-256 of the task file
 
     def __post_init__(self) -> None:
-        units = (name for unit in self.units for name in _numbered(unit, self.model))
-        # More than the bound are refused, without memory for all that an untrusted file states.
+        units = (name for unit in self.units for name in _expand_name(unit, self.model))
+        # One more than the bound is enough to refuse an untrusted file, and bounds memory.
         object.__setattr__(self, "units", tuple(islice(units, _MOST_UNITS + 1)))
 
     @property
@@ -252,7 +252,7 @@ class Task:
 
     @property
     def slug(self) -> str:
-        """Return the name in the form used for folders, such as ``resnet-laptop``."""
+        """Return the name as used for folders, such as ``resnet-laptop``."""
         return self.name.replace("/", "-")
 
     @property
@@ -285,29 +285,29 @@ _KEY: Final = re.compile(r"\{(\w+)\}")
 _MOST_UNITS: Final = 10_000
 
 
-def _numbered(unit: str, model: Mapping[str, object]) -> Iterator[str]:
-    """Yield the names that ``unit`` stands for; ``unit`` itself if ``model`` states no numbers.
+def _expand_name(unit: str, model: Mapping[str, object]) -> Iterator[str]:
+    """Yield the unit names of a template; ``unit`` itself if ``model`` has no counts for it.
 
-    For ``layers.{layers}`` and the number 2 these are ``layers.0`` and ``layers.1``; for
-    ``layer{depths}`` and the numbers [2, 1], ``layer1.0``, ``layer1.1`` and ``layer2.0``.
+    ``layers.{layers}`` with the count 2 gives ``layers.0`` and ``layers.1``; ``layer{depths}`` with
+    [2, 1] gives ``layer1.0``, ``layer1.1`` and ``layer2.0``.
     """
     key = _KEY.search(unit)
-    stated = model.get(key[1]) if key else None
-    counts = stated if isinstance(stated, list) else [stated]
+    value = model.get(key[1]) if key else None
+    counts = value if isinstance(value, list) else [value]
     if key is None or not all(type(count) is int and count >= 0 for count in counts):
         yield unit
         return
     for block, count in enumerate(counts, start=1):
         for index in range(count):
-            number = f"{block}.{index}" if counts is stated else f"{index}"
+            number = f"{block}.{index}" if counts is value else f"{index}"
             yield f"{unit[: key.start()]}{number}{unit[key.end() :]}"
 
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,30}/[a-z0-9][a-z0-9_.-]{0,30}")
 _MOST_EPOCHS: Final = 100_000
-_MOST_MIXUP: Final = 100  #: above, Beta(mixup, mixup) gives shares near one half only
-_LEAST_TOKENS: Final = 8  #: tokens of a sample of text with which no segment is empty
-_MOST_TOKENS: Final = 2**16  #: a token's number and its position fit into two bytes each
+_MOST_MIXUP: Final = 100  #: larger values give shares near one half only
+_LEAST_TOKENS: Final = 8  #: with fewer tokens per sample a segment may be empty
+_MOST_TOKENS: Final = 2**16  #: token ids and positions fit into two bytes
 
 
 def out_of_bounds(task: Task) -> Iterator[tuple[str, str]]:
@@ -316,7 +316,7 @@ def out_of_bounds(task: Task) -> Iterator[tuple[str, str]]:
         expected = "name = family/tier, each of lower-case letters, digits, '.', '_' and '-'"
         yield expected, repr(task.name)
     if not task.units or len(set(task.units)) < len(task.units):
-        yield "units with a name each, no two the same", f"{list(task.units)!r:.80}"
+        yield "units with distinct names", f"{list(task.units)!r:.80}"
     for unit in task.units:
         if "{" in unit:
             yield (
@@ -326,7 +326,7 @@ def out_of_bounds(task: Task) -> Iterator[tuple[str, str]]:
     if len(task.units) > _MOST_UNITS:
         yield f"at most {_MOST_UNITS} units", "more"
     if task.training.mixup and type(classes := task.model.get("classes")) is not int:
-        yield "training.mixup = 0 where [model] states no whole number of classes", repr(classes)
+        yield "training.mixup = 0 where [model] has no whole number of classes", repr(classes)
     numbers: dict[str, tuple[float, float, float]] = {
         "version": (task.version, 1, math.inf),
         "data.train_samples": (task.data.train_samples, 1, math.inf),

@@ -9,7 +9,7 @@ from tests.rules.mlperf.mutants import TOKEN, Line, copied
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hybridperf.rules.mlperf.demand import Demand
+    from hybridperf.rules.mlperf.ruleset import Demand
 
 __all__ = ["known_mutants"]
 

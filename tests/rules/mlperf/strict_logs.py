@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from hybridperf.log.published import read_published_log
-from hybridperf.rules.mlperf.check_round import check_log_strictly
+from hybridperf.log.package import SealedRun
+from hybridperf.log.reader import read_published_log
+from hybridperf.rules.check import check_run
 from hybridperf.rules.mlperf.ruleset import load_ruleset
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def read_lines(path: Path) -> Lines:
 
 def findings_of(path: Path, lines: Lines) -> list[Finding]:
     log = read_published_log(write(path, lines), "log")
-    return list(check_log_strictly(log, load_ruleset(RULESET)))
+    return list(check_run(SealedRun(0, log, None), load_ruleset(RULESET)))
 
 
 def where(lines: Lines, key: str, nth: int = 0) -> dict[str, Any]:

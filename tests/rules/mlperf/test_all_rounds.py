@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.findings import Severity
-from hybridperf.rules.mlperf.check_round import check_round
-from hybridperf.rules.reading import READING
+from hybridperf.rules.check import check_path
+from hybridperf.rules.rule import READING
 from hybridperf.rules.verdict import Outcome
 from tests.rules.mlperf.published_rounds import TIERS, official_verdicts, published_rounds
 
@@ -63,7 +63,7 @@ def rounds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_every_verdict_of_a_round_is_the_official_one(rounds: Path, edition: str) -> None:
     folder = rounds / f"training_results_v{edition}"
 
-    verdict = check_round(folder, f"mlperf-training-{edition}.0", "as-published")
+    verdict = check_path(folder, f"mlperf-training-{edition}.0", "as-published")
 
     ours = {log.path: log.outcome for log in verdict.all_logs}
     official = {path: valid for path, valid in official_verdicts(edition).items() if path in ours}
@@ -80,7 +80,7 @@ def test_mode_strict_finds_these_errors_in_accepted_logs_and_no_others(
 ) -> None:
     folder = rounds / f"training_results_v{edition}"
 
-    verdict = check_round(folder, f"mlperf-training-{edition}.0", "strict")
+    verdict = check_path(folder, f"mlperf-training-{edition}.0", "strict")
 
     errors = {
         (each.rule, each.path)

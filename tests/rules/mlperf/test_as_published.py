@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Severity
-from hybridperf.log.published import read_published_log
-from hybridperf.rules.mlperf.check_round import check_round
+from hybridperf.log.reader import read_published_log
+from hybridperf.rules.check import check_path
 from hybridperf.rules.mlperf.ruleset import load_ruleset
 from tests.archives import extract
 from tests.rules.mlperf.strict_logs import tensors_of
@@ -22,7 +22,7 @@ from tests.rules.mlperf.strict_logs import tensors_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hybridperf.rules.check import Verdict
+    from hybridperf.rules.verdict import Verdict
 
 SHARED = Path(__file__).parents[3] / ".." / "shared" / "data"
 RULESET = "mlperf-training-2.1.0"
@@ -40,7 +40,7 @@ def rounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_all_verdicts_of_round_2_1_are_the_official_ones(rounds: Path) -> None:
-    verdict = check_round(rounds / "training_results_v2.1", RULESET, "as-published").as_json()
+    verdict = check_path(rounds / "training_results_v2.1", RULESET, "as-published").as_json()
 
     with (SHARED / "oracle" / "v2.1_log_verdicts.csv").open(newline="") as file:
         official = {
@@ -56,7 +56,7 @@ def test_all_verdicts_of_round_2_1_are_the_official_ones(rounds: Path) -> None:
 
 
 def test_runs_of_round_2_0_fail_only_where_they_missed_the_target(rounds: Path) -> None:
-    verdict = check_round(rounds / "training_results_v2.0", "mlperf-training-2.0.0", "as-published")
+    verdict = check_path(rounds / "training_results_v2.0", "mlperf-training-2.0.0", "as-published")
 
     assert len(verdict.logs) == 170
     assert {each.rule for each in _errors(verdict)} == {"mlperf.target"}
@@ -77,8 +77,8 @@ def test_names_begin_at_the_organisation_wherever_in_it_the_check_begins(
     names = tuple(f"org/results/system/bert/result_{number}.txt" for number in (2, 10))
 
     for inside in (folder, folder.parents[2], folder.parents[3]):
-        assert check_round(inside, RULESET, "as-published").logs == names
-    above = check_round(tmp_path, RULESET, "as-published")
+        assert check_path(inside, RULESET, "as-published").logs == names
+    above = check_path(tmp_path, RULESET, "as-published")
     assert above.logs == tuple(f"round/{name}" for name in names)
     assert above.findings == ()
 
@@ -86,7 +86,7 @@ def test_names_begin_at_the_organisation_wherever_in_it_the_check_begins(
 def test_where_nothing_is_the_check_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(UserError) as refused:
-            check_round(path, RULESET, "as-published")
+            check_path(path, RULESET, "as-published")
         assert refused.value.exit_code is ExitCode.ENVIRONMENT
 
 
@@ -201,7 +201,7 @@ def test_what_the_official_checker_lets_pass_passes(
 ) -> None:
     edit(closed)
 
-    assert check_round(_write(tmp_path / "log.txt", closed), RULESET, "as-published").findings == ()
+    assert check_path(_write(tmp_path / "log.txt", closed), RULESET, "as-published").findings == ()
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_what_the_official_checker_refuses_is_found_by_name(
 ) -> None:
     edit(closed)
 
-    (finding,) = check_round(_write(tmp_path / "log.txt", closed), RULESET, "as-published").findings
+    (finding,) = check_path(_write(tmp_path / "log.txt", closed), RULESET, "as-published").findings
 
     assert finding.rule == rule
     assert sentence in finding.sentence
@@ -279,7 +279,7 @@ def test_what_the_official_checker_refuses_is_found_by_name(
 def test_a_key_repeated_with_one_value_is_a_warning(good: Lines, tmp_path: Path) -> None:
     lines = [*good, _where(good, "submission_org"), _line("run_start", time_ms=70_000)]
 
-    verdict = check_round(_write(tmp_path / "log.txt", lines), RULESET, "as-published")
+    verdict = check_path(_write(tmp_path / "log.txt", lines), RULESET, "as-published")
 
     assert verdict.valid
     assert {each.severity for each in verdict.findings} == {Severity.WARNING}
@@ -300,9 +300,9 @@ def test_sgd_has_its_own_constraints(closed: Lines, tmp_path: Path) -> None:
     }
     lines = [*closed, *(_line(key, value) for key, value in values.items())]
 
-    (finding,) = check_round(_write(tmp_path / "log.txt", lines), RULESET, "as-published").findings
+    (finding,) = check_path(_write(tmp_path / "log.txt", lines), RULESET, "as-published").findings
     del lines[-1]
-    both = check_round(_write(tmp_path / "log.txt", lines), RULESET, "as-published").findings
+    both = check_path(_write(tmp_path / "log.txt", lines), RULESET, "as-published").findings
 
     assert "sgd_opt_base_learning_rate a multiple of 0.001, found 0.0123" in finding.sentence
     assert [each.expected for each in both] == [
@@ -335,7 +335,7 @@ def test_no_log_makes_the_judge_raise(
 ) -> None:
     path = tmp_path_factory.mktemp("any") / "log.txt"
 
-    findings = check_round(_write(path, lines), RULESET, "as-published").findings
+    findings = check_path(_write(path, lines), RULESET, "as-published").findings
 
     assert findings
     assert all(finding.sentence and finding.remedy for finding in findings)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.findings import Severity
-from hybridperf.log.published import read_published_log
-from hybridperf.rules.mlperf.check_round import check_log_strictly
+from hybridperf.log.package import SealedRun
+from hybridperf.log.reader import read_published_log
+from hybridperf.rules.check import check_run
 from hybridperf.rules.mlperf.ruleset import load_ruleset, parse_ruleset
 from tests.rules.mlperf.strict_logs import line, write
 
@@ -53,7 +54,7 @@ def _found(path: Path, edition: str, benchmark: str, facts: dict[str, object]) -
         *(line("eval_accuracy", 0.1, **{by: point}) for point in points),
     ]
     log = read_published_log(write(path, lines), "log")
-    found = check_log_strictly(log, load_ruleset(f"mlperf-training-{edition}.0"))
+    found = check_run(SealedRun(0, log, None), load_ruleset(f"mlperf-training-{edition}.0"))
     return [each for each in found if each.rule == "mlperf.cadence"]
 
 

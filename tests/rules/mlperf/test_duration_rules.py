@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hybridperf.findings import Severity
-from hybridperf.log.package import Package, Result, SealedRun
-from hybridperf.log.published import read_published_log
-from hybridperf.log.rounds import find_packages, read_package
-from hybridperf.rules.mlperf.check_round import check_log_strictly, check_result_strictly
+from hybridperf.log.package import Package, Result, SealedRun, find_packages, read_package
+from hybridperf.log.reader import read_published_log
+from hybridperf.rules.check import check_result, check_run
 from hybridperf.rules.mlperf.ruleset import load_ruleset
 from tests.rules.mlperf.published_rounds import published_rounds
 from tests.rules.mlperf.strict_logs import (
@@ -61,8 +60,7 @@ def _edited(
         write(target / path.name, lines)
     (package,) = find_packages(target)
     edition = result.partition("/")[0].removeprefix("v")
-    ruleset = load_ruleset(f"mlperf-training-{edition}.0")
-    found = check_result_strictly(read_package(package), ruleset)
+    found = check_result(read_package(package), f"mlperf-training-{edition}.0")
     return [
         (each.rule, each.path.rpartition("/")[2], each.severity)
         for each in found
@@ -180,7 +178,7 @@ def test_parts_of_runs_may_take_the_same_few_times(tmp_path: Path) -> None:
     )
     package = Package(tmp_path, "o", "s", "resnet", tmp_path)
 
-    found = check_result_strictly(Result(package, sealed, None, "", ()), load_ruleset(RULESET))
+    found = check_result(Result(package, sealed, None, "", ()), RULESET)
 
     assert "mlperf.twins" not in {each.rule for each in found}
 
@@ -251,7 +249,7 @@ def test_checkpoints_that_are_evaluated_later_may_take_no_time(tmp_path: Path) -
     ]
     log = read_published_log(write(tmp_path / "log", lines), "log")
 
-    found = list(check_log_strictly(log, load_ruleset("mlperf-training-5.0.0")))
+    found = list(check_run(SealedRun(0, log, None), load_ruleset("mlperf-training-5.0.0")))
 
     assert _rules(found) == []
 
@@ -268,7 +266,5 @@ def test_rates_of_any_kind_are_no_traceback(tmp_path: Path) -> None:
 
         run = SealedRun(0, read_published_log(write(tmp_path / "log", lines), "log"), None)
         package = Package(tmp_path, "o", "s", "bert", tmp_path)
-        for each in check_result_strictly(
-            Result(package, (run,), None, "", ()), load_ruleset(RULESET)
-        ):
+        for each in check_result(Result(package, (run,), None, "", ()), RULESET):
             assert each.sentence.isprintable()

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.findings import Severity
-from hybridperf.log.rounds import find_packages, read_package
-from hybridperf.rules.mlperf.check_round import check_result_strictly
-from hybridperf.rules.mlperf.ruleset import load_ruleset
+from hybridperf.log.package import find_packages, read_package
+from hybridperf.rules.check import check_result
 from tests.rules.mlperf.published_rounds import published_rounds
 from tests.rules.mlperf.strict_logs import Lines, read_lines, where, write
 
@@ -107,8 +106,8 @@ def _double_batch(logs: list[Lines]) -> None:
 
 def _errors(folder: Path, edition: str) -> set[str]:
     (package,) = find_packages(folder)
-    ruleset = load_ruleset(f"mlperf-training-{edition.removeprefix('v')}.0")
-    found = check_result_strictly(read_package(package), ruleset)
+    ruleset = f"mlperf-training-{edition.removeprefix('v')}.0"
+    found = check_result(read_package(package), ruleset)
     return {each.rule for each in found if each.severity is Severity.ERROR}
 
 

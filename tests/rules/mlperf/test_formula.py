@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from hybridperf.rules.mlperf.formula import LONGEST, FormulaError, holds, names_in, parse_formula
+from hybridperf.rules.mlperf.constraints import (
+    LONGEST,
+    FormulaError,
+    holds,
+    names_in,
+    parse_formula,
+)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.findings import Severity
-from hybridperf.log.published import read_published_log
-from hybridperf.rules.mlperf import check_round
-from hybridperf.rules.mlperf.as_published import judge
+from hybridperf.log.reader import read_published_log
+from hybridperf.rules import check
+from hybridperf.rules.mlperf.as_published import check_as_published
 from hybridperf.rules.mlperf.ruleset import load_ruleset
 from tests.rules.mlperf.known_mutants import known_mutants
 from tests.rules.mlperf.mutants import Line, mutate, read_lines, write_lines
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_REGISTERED = check_round  # imported to register the rules that rulesets name
+_REGISTERED = check  # imported to register the rules that rulesets name
 LARGEST_BYTES = 300_000  #: of logs to mutate
 SEED, MUTANTS = 2026, 5000
 #: what the checker of today asks otherwise than it did in the round, as its rule files were edited:
@@ -46,7 +46,9 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, s
 
 
 def _verdict(path: Path, edition: str) -> tuple[bool, list[str]]:
-    findings = judge(read_published_log(path, "log"), load_ruleset(f"mlperf-training-{edition}.0"))
+    findings = check_as_published(
+        read_published_log(path, "log"), load_ruleset(f"mlperf-training-{edition}.0")
+    )
     errors = [each.sentence for each in findings if each.severity is Severity.ERROR]
     return not errors, errors
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.findings import Severity
-from hybridperf.rules.mlperf.check_round import check_round
+from hybridperf.rules.check import check_path
 from tests.rules.mlperf.official import CHECKOUT, official_package
 from tests.rules.mlperf.published_rounds import (
     EDITIONS,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from hybridperf.rules.mlperf.check_round import Mode
+    from hybridperf.rules.check import Mode
 
 ROUND, RULESET = "training_results_v5.1", "mlperf-training-5.1.0"
 SYSTEM = "MI300X_EPYC_9575F_pytorch_llama2_70b"
@@ -55,7 +55,7 @@ def rounds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_every_result_of_a_round_has_the_verdict_of_its_package_checker(
     rounds: Path, edition: str
 ) -> None:
-    verdict = check_round(
+    verdict = check_path(
         rounds / f"training_results_v{edition}",
         f"mlperf-training-{edition}.0",
         "package",
@@ -218,7 +218,7 @@ MUTANTS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 def _errors(org: Path, mode: Mode) -> tuple[bool, set[str]]:
-    verdict = check_round(org.parent, RULESET, mode, references=reference_sets())
+    verdict = check_path(org.parent, RULESET, mode, references=reference_sets())
     wrong = {each.rule for each in verdict.findings if each.severity is Severity.ERROR}
     return verdict.valid, wrong
 

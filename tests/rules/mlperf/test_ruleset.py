@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hybridperf.log.log import Entry, Log
-from hybridperf.rules.mlperf.as_published import judge
+from hybridperf.rules.mlperf.as_published import check_as_published
 from hybridperf.rules.mlperf.constraints import unmet
 from hybridperf.rules.mlperf.ruleset import known_rulesets, load_ruleset
 
@@ -80,7 +80,9 @@ def _said_of_target(name: str, benchmark: str, qualities: list[object], **logged
     log = Log("log")
     log.entries += [Entry(key, 0, "", value, {}, 1) for key, value in facts.items()]
     log.entries += [Entry("eval_accuracy", 0, "", each, {}, 2) for each in qualities]
-    found = [each for each in judge(log, load_ruleset(name)) if each.rule == "mlperf.target"]
+    found = [
+        each for each in check_as_published(log, load_ruleset(name)) if each.rule == "mlperf.target"
+    ]
     return found[0].found if found else ""
 
 
@@ -122,7 +124,7 @@ def test_the_first_round_asks_for_what_its_checker_asked() -> None:
     assert {"gnmt", "transformer"} == first.benchmarks.keys() - second.benchmarks.keys()
     assert {first.benchmarks[each].runs for each in ("gnmt", "transformer")} == {10}
     assert "gradient_accumulation_steps" not in first.keys
-    assert not [each for each in first.strict if each.startswith("checker.s")]
+    assert not [each for each in first.rules if each.startswith("checker.s")]
 
 
 def test_rulesets_without_a_log_to_try_them_on_say_so() -> None:

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from hybridperf.findings import Severity
 from hybridperf.rules.mlperf.ruleset import load_ruleset
 from hybridperf.rules.rule import RULES
-from tests.rules.mlperf.strict_cases import CASES, ERROR, HOUR_MS, OPEN, all_of, points_of
+from tests.rules.mlperf.strict_cases import (
+    CASES,
+    ERROR,
+    HOUR_MS,
+    OPEN,
+    all_of,
+    insert,
+    points_of,
+)
 from tests.rules.mlperf.strict_logs import (
     RULESET,
     SGD,
@@ -34,6 +42,14 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("lines", [bert(), resnet(), resnet(SGD)])
 def test_a_log_as_the_rules_say_has_no_findings(lines: Lines, tmp_path: Path) -> None:
     assert findings_of(tmp_path / "log", lines) == []
+
+
+def test_a_log_of_mlperf_cannot_say_that_our_harness_ended_it(tmp_path: Path) -> None:
+    lines = bert()
+    drop("eval_stop", 1)(lines)
+    insert("run_stop", "hybridperf_ending", {"outcome": "failed"})(lines)
+
+    assert {each.rule for each in findings_of(tmp_path / "log", lines)} == {"mlperf.intervals"}
 
 
 BY_CLOCK = [
@@ -190,7 +206,7 @@ def test_a_clock_that_was_set_is_found_wherever_it_shows(
 
 def test_every_strict_rule_is_documented_with_a_source_and_a_remedy() -> None:
     page = (Path(__file__).parents[3] / "docs" / "rules.md").read_text()
-    for name in load_ruleset(RULESET).strict:
+    for name in load_ruleset(RULESET).rules:
         assert f"`{name}`" in page or not name.startswith("mlperf.")
         assert RULES[name].source
         assert RULES[name].remedy[0].islower()

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from hybridperf.rules.mlperf.check_round import check_round
+from hybridperf.rules.check import check_path
 from hybridperf.rules.mlperf.ruleset import load_ruleset
-from hybridperf.rules.rule import RULES
 from tests.rules.mlperf.strict_logs import (
     RULESET,
     Lines,
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hybridperf.findings import Finding
-    from hybridperf.rules.check import Verdict
+    from hybridperf.rules.verdict import Verdict
 
 pytestmark = NEEDS_DATA
 
@@ -62,13 +61,11 @@ def rounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def findings(rounds: Path) -> list[Finding]:
     """What the rules of `hybridperf.rules.mlperf` find in both rounds."""
-    return _ours(check_round(rounds, RULESET, "strict"))
+    return _ours(check_path(rounds, RULESET, "strict"))
 
 
 def _ours(verdict: Verdict) -> list[Finding]:
-    scopes = {"mlperf.log", "mlperf.result"}
-    ours = {rule.id for rule in RULES.values() if rule.scope in scopes}
-    ours &= {name for name in load_ruleset(RULESET).strict if name.startswith("mlperf.")}
+    ours = {name for name in load_ruleset(RULESET).rules if name.startswith("mlperf.")}
     return [each for each in verdict.findings if each.rule in ours]
 
 
@@ -242,12 +239,12 @@ def test_an_edit_that_the_official_checker_lets_pass_is_found_in_the_log(
     rules: set[str],
 ) -> None:
     lines = read_lines(rounds / NVIDIA / "result_0.txt")
-    before = _places(check_round(write(tmp_path / "log.txt", lines), RULESET, "strict"))
+    before = _places(check_path(write(tmp_path / "log.txt", lines), RULESET, "strict"))
     edit(lines)
     path = write(tmp_path / "log.txt", lines)
 
-    assert check_round(path, RULESET, "as-published").valid
-    after = check_round(path, RULESET, "strict")
+    assert check_path(path, RULESET, "as-published").valid
+    after = check_path(path, RULESET, "strict")
     assert {rule for rule, *_ in _places(after) - before} == rules
     assert after.valid == valid
 
@@ -264,10 +261,10 @@ def test_an_edit_that_no_log_tells_alone_is_found_among_the_runs(
             edit(lines)
         write(folder / f"result_{number}.txt", lines)
 
-    assert check_round(folder / "result_0.txt", RULESET, "as-published").valid
+    assert check_path(folder / "result_0.txt", RULESET, "as-published").valid
     new = {
         (each.rule, each.severity, each.path.rpartition("/")[2])
-        for each in _ours(check_round(folder, RULESET, "strict"))
+        for each in _ours(check_path(folder, RULESET, "strict"))
         if each.rule != "mlperf.untimed" and each.path.endswith("result_0.txt")
     }
     assert new == {("mlperf.configuration", "error", "result_0.txt")}
@@ -283,7 +280,7 @@ def _places(verdict: Verdict) -> set[tuple[str, str, str]]:
 
 def test_the_log_that_is_edited_is_otherwise_clean(rounds: Path) -> None:
     lines = read_lines(rounds / NVIDIA / "result_0.txt")
-    found = check_round(rounds / NVIDIA / "result_0.txt", RULESET, "strict")
+    found = check_path(rounds / NVIDIA / "result_0.txt", RULESET, "strict")
 
     assert [each.rule for each in found.findings] == ["mlperf.untimed"]
     assert place(lines, "run_start") > place(lines, "init_stop")

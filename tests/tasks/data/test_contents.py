@@ -46,7 +46,7 @@ def test_a_large_data_set_is_read_once(
 ) -> None:
     before = contents_sha256(files)
     monkeypatch.setattr(samples, "_HASHED", {})  # as in another process
-    monkeypatch.setattr(samples, "_hashed", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(samples, "_hash_files", lambda *_: pytest.fail("read again"))
 
     assert contents_sha256(files) == before
     assert json.loads((tmp_path / RECORD).read_text())["sha256"] == before

@@ -148,7 +148,7 @@ def test_a_folder_or_broken_link_is_refused_by_name(folder: Path, kind: str) -> 
     else:
         path.symlink_to(folder / "nowhere.png")
 
-    found = {"folder": "a folder", "broken link": "a broken link", "fifo": "no regular file"}[kind]
+    found = {"folder": "a folder", "broken link": "a broken link", "fifo": "a special file"}[kind]
     assert f"expected an image in {path}, found {found}; " in _refused(PICTURES)
 
 
@@ -230,7 +230,7 @@ def test_a_class_without_training_images_is_named(folder: Path) -> None:
     (folder / "val/cat").mkdir()
     (folder / "val/cat/0.png").write_bytes(encoded(0))
 
-    assert f"the class of {folder}/val/cat/0.png among those" in _refused(PICTURES)
+    assert f"the class of {folder}/val/cat/0.png among the classes" in _refused(PICTURES)
 
 
 def test_missing_images_are_counted(folder: Path) -> None:

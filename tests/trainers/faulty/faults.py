@@ -12,7 +12,7 @@ from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybridperf.run.pulse import read_pulse
+from hybridperf.run.processes import read_pulse
 
 if TYPE_CHECKING:
     from hybridperf.run.timed_run import TimedRun

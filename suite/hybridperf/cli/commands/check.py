@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.cli.options import add_format, add_jobs
 from hybridperf.cli.printing import print_json, print_line, say_barred
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.rules.check import RULESET
-from hybridperf.rules.mlperf.choose import choose_ruleset
+from hybridperf.rules.check import check_paths
 from hybridperf.rules.mlperf.ruleset import known_rulesets
-from hybridperf.rules.mlperf.targets import check_targets
-from hybridperf.score.rcp_set import read_rcp_sets
+from hybridperf.rules.targets import choose_ruleset
+from hybridperf.rules.verdict import RULESET
+from hybridperf.score.rcp import read_rcp_sets
 
 if TYPE_CHECKING:
     import argparse
@@ -92,9 +92,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
     if options.mode in _OF_MLPERF:  # before work that may take long
         _check_mode(ruleset or choose_ruleset(options.paths[0]), options.mode)
     references = read_rcp_sets(options.rcp_set) if options.rcp_set else None
-    verdict, warnings = check_targets(
-        options.paths, ruleset, options.mode, options.jobs, references
-    )
+    verdict, warnings = check_paths(options.paths, ruleset, options.mode, options.jobs, references)
     _check_mode(verdict.ruleset, options.mode)
     for warning in warnings:
         sys.stderr.write(f"hybridperf: {warning}\n")

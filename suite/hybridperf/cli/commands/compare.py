@@ -10,13 +10,12 @@ from hybridperf.cli.options import add_format
 from hybridperf.cli.printing import print_json, print_line, terminal_width
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import visible
-from hybridperf.log.package import only_result
-from hybridperf.log.rounds import find_packages
+from hybridperf.log.package import find_packages, only_result
 from hybridperf.report.judgement import JudgedResult, judged_entries
 from hybridperf.report.terminal import compared_text
 from hybridperf.score.compare import compare
 from hybridperf.score.ranking import MEANS
-from hybridperf.score.welch import TEST
+from hybridperf.score.statistics import WELCH_TEST
 from hybridperf.tasks.mlperf import lineage
 
 if TYPE_CHECKING:
@@ -126,9 +125,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         yield f"B - A: {decision.difference_s:+.3f} s; B / A: {decision.ratio:.4f}{span}"
     if test := decision.test:
         degrees = f"{test.degrees:.1f} degrees of freedom"
-        yield f"{TEST}: t = {test.t:.3f}, {degrees}, p = {test.p_value:.3g}"
-    if permutation := comparison.permutation:
-        yield f"{permutation.method}: p = {permutation.p_value:.3g}"
+        yield f"{WELCH_TEST}: t = {test.t:.3f}, {degrees}, p = {test.p_value:.3g}"
     yield _VERDICTS[decision.verdict]
     if why := decision.why:
         yield (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,12 +12,13 @@ from hybridperf.cli.plan_screen import plans_json, print_plans
 from hybridperf.cli.planning import HERE, setting_of
 from hybridperf.cli.printing import print_json, print_stage
 from hybridperf.errors import ExitCode, UserError
+from hybridperf.plan import ParallelPlan
 from hybridperf.plan.fields import FIELDS
 from hybridperf.run.request import RunRequest
 from hybridperf.run.step_time import measure_steps
 from hybridperf.system.accelerators import usable_devices
 from hybridperf.tasks.overrides import apply_overrides, parse_overrides
-from hybridperf.tasks.registry import named_task, read_task
+from hybridperf.tasks.registry import read_task, resolve_task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +31,7 @@ EXAMPLES: Final = """\
 hybridperf plan bert_large/cluster --devices 8 --system a100-sxm --precision bf16
 hybridperf plan vgg/cluster --devices 8 --system rtx-2080ti --all-methods
 hybridperf plan resnet/laptop --devices 2 --measure 3
+hybridperf plan bert_large/cluster --devices 8 --system mine.toml --plan dp=8,precision=bf16
 hybridperf plan bert_large/cluster --devices 4096 --set training.global_batch_size=65536 \\
     --system h100-sxm --json"""
 
@@ -46,8 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--system",
         default=HERE,
         metavar="NAME",
-        help="kind of node that the devices are in, such as a100-sxm, from the catalogue; here: "
-        "this machine, whose units and links are measured once (default: here)",
+        help="kind of node that the devices are in, such as a100-sxm, from the catalogue; a system "
+        "file, such as mine.toml, which 'hybridperf fit' writes; here: this machine, whose units "
+        "and links are measured once (default: here)",
     )
     parser.add_argument(
         "--memory-gb",
@@ -58,15 +62,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--precision",
         choices=tuple(FIELDS["precision"].words),
-        default=FIELDS["precision"].default,
-        help="of all plans (default: fp32)",
+        help="precision of all plans (default: the precision of --plan, else fp32)",
+    )
+    parser.add_argument(
+        "--plan",
+        metavar="CURRENT",
+        help="plan that you train with now: its step time and memory headroom, and which plans are "
+        "faster by more than the error of projections",
     )
     add_overrides(parser, "training.global_batch_size=1024")
     parser.add_argument(
         "--all-methods",
         action="store_true",
-        help="rank plans that delay updates or compress what they send, too, but apart: they "
-        "compute something else (default: plans that compute what one process does)",
+        help="also rank plans with delayed updates or compressed messages, in a table of their "
+        "own, since they are not equivalent to single-process training",
     )
     parser.add_argument(
         "--top", type=whole_number, default=5, metavar="N", help="plans to show (default: 5)"
@@ -76,19 +85,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_number,
         default=0,
         metavar="N",
-        help=f"train {_MEASURED_STEPS} steps under each of the first N plans here, and rank by "
-        "what was measured where it was",
+        help=f"train {_MEASURED_STEPS} steps under each of the first N plans here, and rank them "
+        "by measured steps",
     )
     parser.add_argument(
         "--remeasure",
         action="store_true",
-        help="measure units and links of this machine again, though they have been",
+        help="measure units and links of this machine again, although they are cached",
     )
     parser.add_argument(
         "--busy",
         action="store_true",
-        help="use units and links as measured, and do not keep them, where other processes use the "
-        "processors meanwhile (default: measure again, then refuse)",
+        help="use units and links that were measured while other processes used the processors, "
+        "without caching them (default: measure again, then refuse)",
     )
     add_format(parser, "text", "json")
 
@@ -102,7 +111,8 @@ def execute(options: argparse.Namespace) -> ExitCode:
     if options.system == HERE and options.devices > (most := usable_devices().count):
         expected, remedy = f"at most {most}, which are here", "lower it, or name a --system"
         raise UserError.of("plan.devices", expected, f"--devices {options.devices}", remedy)
-    path = named_task(options.task)
+    current, precision = _current_plan(options)
+    path = resolve_task(options.task)
     task = read_task(path)
     overrides = parse_overrides(task, options.overrides)
     task = apply_overrides(task, overrides)
@@ -111,11 +121,12 @@ def execute(options: argparse.Namespace) -> ExitCode:
         task,
         system=options.system,
         devices=options.devices,
-        precision=options.precision,
+        precision=precision,
         memory_gb=options.memory_gb,
         remeasure=options.remeasure,
         busy_too=options.busy,
     )
+    now = None if current is None else setting.current(current)
     wanted = max(options.top, options.measure)
     equivalent = setting.ranking("equivalent", wanted)
     other = setting.ranking("other", wanted) if options.all_methods else None
@@ -123,12 +134,28 @@ def execute(options: argparse.Namespace) -> ExitCode:
     for ranking in (equivalent, other):
         if ranking is not None and options.measure:
             measured |= _measured(path, overrides, ranking.best[: options.measure])
-    shown = setting.shown(equivalent, other, measured)
+    if now is not None and options.measure:
+        measured |= _measured(path, overrides, [now])
+    shown = setting.shown(equivalent, other, measured, now)
     if options.format == "json":
         print_json(plans_json(shown))
     else:
         print_plans(shown)
     return ExitCode.OK
+
+
+def _current_plan(options: argparse.Namespace) -> tuple[ParallelPlan | None, str]:
+    """Return the plan of ``--plan``, if it is given, and the precision of all plans."""
+    default = FIELDS["precision"].default
+    if options.plan is None:
+        return None, options.precision or default
+    current = ParallelPlan.parse(options.plan)
+    stated = None if current.precision == default else current.precision
+    precision = options.precision or stated or default
+    if stated not in {None, precision}:
+        expected = f"a plan in the precision {precision} of --precision"
+        raise UserError.of("plan.precision", expected, f"--plan {current}", "drop one of them")
+    return dataclasses.replace(current, precision=precision), precision
 
 
 def _measured(

@@ -13,7 +13,7 @@ from hybridperf.cli.progress import progress_bar
 from hybridperf.errors import ExitCode
 from hybridperf.tasks.data import check_data, prepare
 from hybridperf.tasks.data.samples import export_data_folder
-from hybridperf.tasks.registry import named_task, read_task
+from hybridperf.tasks.registry import read_task, resolve_task
 
 if TYPE_CHECKING:
     import argparse
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> ExitCode:
     """Prepare the data, with a progress bar on a terminal, and verify its hash."""
     export_data_folder(options.data_dir)
-    task = read_task(named_task(options.task))
+    task = read_task(resolve_task(options.task))
     with progress_bar(Console(file=sys.stderr, highlight=False)) as bar:
         line = bar.add_task("reading")
 

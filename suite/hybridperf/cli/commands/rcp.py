@@ -17,7 +17,7 @@ from hybridperf.log.package import find_results, only_result, read_result
 from hybridperf.rules.check import check_result
 from hybridperf.score.rcp_entry import new_point, runs_of_point
 from hybridperf.score.score import score_result
-from hybridperf.tasks.registry import named_task, read_task
+from hybridperf.tasks.registry import read_task, resolve_task
 
 if TYPE_CHECKING:
     import argparse
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> ExitCode:
     """Print a reference convergence point of the runs in a folder, or of new runs."""
-    task = read_task(named_task(options.task))
+    task = read_task(resolve_task(options.task))
     if options.folder is None:
         request = dataclasses.replace(request_of(options), runs=runs_of_point(task))
         with contextlib.redirect_stdout(sys.stderr):  # standard output is for the point only

@@ -1,4 +1,4 @@
-"""``hybridperf rerun``: run another's result again, and state what was found."""
+"""``hybridperf rerun``: reproduce a published result, and attest whether it is confirmed."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from hybridperf.cli.commands.run import make_runs
 from hybridperf.cli.options import add_data_dir, whole_number
 from hybridperf.cli.printing import print_line
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.evidence.attestation import attestation_file
-from hybridperf.evidence.signatures import RERUN, sign_file
 from hybridperf.log.package import find_results, only_result
 from hybridperf.plan import ParallelPlan
 from hybridperf.report.judgement import judged_entries
+from hybridperf.rules.evidence import RERUN, attestation_file, sign_file
 from hybridperf.rules.verdict import UNFINISHED
-from hybridperf.run.atomic import canonical_json, write_atomically
+from hybridperf.run.files import canonical_json, write_atomically
 from hybridperf.run.provenance import code_facts
 from hybridperf.run.request import RunRequest
 from hybridperf.score.rerun import attest
 from hybridperf.tasks.data.samples import export_data_folder
 from hybridperf.tasks.overrides import hyperparameters
-from hybridperf.tasks.registry import is_of_suite, read_task
+from hybridperf.tasks.registry import in_suite, read_task
 
 if TYPE_CHECKING:
     import argparse
@@ -84,7 +83,7 @@ def _request(options: argparse.Namespace, original: Result) -> RunRequest:
     task, overrides = read_task(path), run.fact("overrides")
     known = hyperparameters(task)
     stated = overrides if isinstance(overrides, dict) else {}
-    if not is_of_suite(path) and options.trainer is None:
+    if not in_suite(path) and options.trainer is None:
         raise UserError.of(
             "rerun.trainer",
             "the trainer of a user's own task, by name",
@@ -104,7 +103,7 @@ def _request(options: argparse.Namespace, original: Result) -> RunRequest:
 
 
 def _require_same_code(original: Result, request: RunRequest) -> None:
-    """Check that harness and trainer here are those that made the result.
+    """Check that the harness and trainer here made the result.
 
     Raises:
         UserError: exit status 3 if they are not.

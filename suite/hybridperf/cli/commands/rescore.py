@@ -1,4 +1,4 @@
-"""``hybridperf rescore``: count the kept predictions again, and predict from kept weights."""
+"""``hybridperf rescore``: count published predictions again, and predict from published weights."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.cli.options import add_data_dir, add_format
 from hybridperf.cli.printing import print_json, print_line
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.evidence.predictions import quality_of, read_predictions
 from hybridperf.log import keys
 from hybridperf.log.package import NAME, find_results, only_result, read_result
-from hybridperf.run.again import kept_weights, rescore_sealed
-from hybridperf.run.predictor_server import PredictorServer
-from hybridperf.run.signals import stop_on_signals
+from hybridperf.rules.evidence import quality_of, read_classes
+from hybridperf.run.ending import stop_on_signals
+from hybridperf.run.rescore import PredictorServer, find_weights, rescore_sealed
 from hybridperf.tasks.data import load
 from hybridperf.tasks.data.samples import export_data_folder
 from hybridperf.tasks.registry import read_task, task_names, task_path
@@ -53,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
-    """Print the quality of every completed run; exit status 3 if one is not as it states."""
+    """Print the quality of every completed run; exit status 3 if one differs from the manifest."""
     export_data_folder(options.data_dir)
     package = only_result(find_results(options.path), options.path, "rescore.path")
     result = read_result(package)
@@ -68,7 +67,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
 
 
 def task_of(result: Result) -> Path:
-    """Return the file of the result's task: the suite's, or the one beside its logs.
+    """Return the task file of the result: the suite's, or the file in the result's folder.
 
     Raises:
         UserError: exit status 3 if its runs were made with another version of the file.
@@ -78,13 +77,11 @@ def task_of(result: Result) -> Path:
     path = task_path(name) if name in task_names() else result.package.task_file
     expected = None if run is None else run.fact("task", "sha256")
     if run is None or read_task(path).sha256 != expected:
-        stated = f"the task file with SHA-256 {expected!s:.12}..., as the result names it"
-        remedy = "use the version of the suite that the result names"
         raise UserError.of(
             "rescore.task",
-            stated,
+            f"the task file with SHA-256 {expected!s:.12}..., as the result names it",
             "another",
-            remedy,
+            "use the version of the suite that the result names",
             path=result.package.name,
             exit_code=ExitCode.INVALID,
         )
@@ -97,9 +94,8 @@ def _rows(options: argparse.Namespace, result: Result, path: Path) -> list[dict[
         for run in result.runs:
             if run.log.first(keys.ENDING) is not None:
                 continue
-            row = _counted(result.package, run, task)
-            weights = kept_weights(result.package, run, options.weights)
-            if weights:
+            row = _count(result.package, run, task)
+            if weights := find_weights(result.package, run, options.weights):
                 trainer = _predictor(options, run, task)
                 again = rescore_sealed(result.package, run, path, trainer, weights, server, stop)
                 if again is None:
@@ -112,8 +108,8 @@ def _rows(options: argparse.Namespace, result: Result, path: Path) -> list[dict[
     return rows
 
 
-def _counted(package: Package, run: SealedRun, task: Task) -> dict[str, object]:
-    """Count the kept predictions of a run."""
+def _count(package: Package, run: SealedRun, task: Task) -> dict[str, object]:
+    """Count the published predictions of a run."""
     stated = number(run.fact("rescoring", "quality"), 0, 1)
     row: dict[str, object] = {"run": run.number, "stated": stated, "counted": None}
     row |= {"predicted_again": None, "problem": ""}
@@ -121,9 +117,7 @@ def _counted(package: Package, run: SealedRun, task: Task) -> dict[str, object]:
     if not isinstance(name, str) or not NAME.fullmatch(name):
         return row
     try:
-        counted = quality_of(
-            read_predictions(package.folder / name), load(task.data).evaluation.labels
-        )
+        counted = quality_of(read_classes(package.folder / name), load(task.data).evaluation.labels)
     except (OSError, ValueError) as error:
         return row | {"problem": f"{name}: {reason(error)}"}
     differs = stated is None or abs(counted - stated) > 1e-9
@@ -131,7 +125,7 @@ def _counted(package: Package, run: SealedRun, task: Task) -> dict[str, object]:
 
 
 def _predictor(options: argparse.Namespace, run: SealedRun, task: Task) -> str:
-    """Return the package to predict with; one that a result merely names is never started."""
+    """Return the package of the predictor; a package that only the result names is not started."""
     own = task.name not in task_names() or run.fact("division") != "closed"
     if own and options.trainer is None:
         raise UserError.of(

@@ -22,29 +22,32 @@ from hybridperf.projection.search import Ranking
 from hybridperf.report.judgement import judged_entries
 from hybridperf.report.terminal import scores_text
 from hybridperf.rules.verdict import UNFINISHED
-from hybridperf.run.coordinator import Coordinator, coordinating
-from hybridperf.run.folder import completed_runs, left_behind, sealed_runs
-from hybridperf.run.nodes import Nodes
-from hybridperf.run.participant import participate
-from hybridperf.run.projected import is_projectable, projection_source, with_projected_cuts
+from hybridperf.run.consistency import node_facts
+from hybridperf.run.folder import completed_runs, sealed_runs, unsealed_attempts
+from hybridperf.run.nodes import Nodes, NodeServer, gather_nodes, take_part
+from hybridperf.run.projection import is_projectable, projection_source, with_projected_cuts
 from hybridperf.run.request import RunRequest, package_of, require_valid
 from hybridperf.run.run_set import make_run_set
 from hybridperf.run.sandbox import sandbox_facts
 from hybridperf.score.metrics import row_of
 from hybridperf.system.describe import describe
+from hybridperf.system.noise import NoiseMeter
 from hybridperf.tasks.data.samples import export_data_folder
 from hybridperf.tasks.overrides import apply_overrides, parse_overrides
-from hybridperf.tasks.registry import is_of_suite, named_task, read_task
+from hybridperf.tasks.registry import in_suite, read_task, resolve_task
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
 
     from hybridperf.log.package import Package
-    from hybridperf.projection.units import Unit
+    from hybridperf.projection.units import UnitCounts
+    from hybridperf.run.channel import NodeFacts
+    from hybridperf.tasks.task import Task
 
 __all__ = ["EXAMPLES", "add_arguments", "execute", "exit_status", "make_runs", "request_of"]
 
+_NOISE_S: Final = 0.5  #: interval before the runs in which noise is measured
 EXAMPLES: Final = """\
 hybridperf run resnet/laptop
 hybridperf run resnet/laptop --plan dp=2,pp=2 --runs 5
@@ -64,13 +67,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plan",
         default="dp=1",
-        help=f"{PLAN_HELP}. auto: the plan for the devices here that is projected to be fastest of "
-        "those that compute what one process does",
+        help=f"{PLAN_HELP}. auto: the plan that is projected to be fastest on the devices here, "
+        "of all plans that are equivalent to single-process training",
     )
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="check the request, say what is projected for its plan here, and make no runs",
+        help="check the request, print the projection of its plan, and make no runs",
     )
     add_run_arguments(parser, Path("runs"))
     parser.add_argument(
@@ -83,16 +86,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--node-rank",
         metavar="K",
-        help="which of them this one is, from 0 (default: the variable SLURM_NODEID)",
+        help="number of this machine, from 0 (default: the variable SLURM_NODEID)",
     )
     parser.add_argument(
-        "--rendezvous", metavar="HOST:PORT", help="node 0, and a port that is free there"
+        "--rendezvous", metavar="HOST:PORT", help="host of node 0, and a free port there"
     )
     parser.add_argument(
         "--mode",
         choices=("sandboxed", "open"),
         default="sandboxed",
-        help="open: run the trainer outside of the sandbox, for one that reads the data or writes "
+        help="open: run the trainer outside of the sandbox, so that it may read the data or write "
         "the log itself; its results prove less (default: sandboxed, where kernel and data allow)",
     )
     add_format(parser, "text", "json")
@@ -102,36 +105,55 @@ def execute(options: argparse.Namespace) -> ExitCode:
     """Make the missing runs, then score and check the result; other nodes than 0 take part."""
     nodes = Nodes.named(options.nodes, options.node_rank, options.rendezvous)
     if nodes.count > 1 and options.plan == AUTO:
-        expected, remedy = (
+        raise UserError.of(
+            "run.plan",
             "a plan where there are several nodes",
-            "name one that hybridperf plan ranks",
+            f"--plan {AUTO}",
+            "name a plan, such as hybridperf plan recommends",
         )
-        raise UserError.of("run.plan", expected, f"--plan {AUTO}", remedy)
+    if nodes.count > 1 and options.dry_run:
+        expected = "one node with --dry-run, which projects from measurements of this machine"
+        remedy = "use hybridperf plan with the --system of the nodes"
+        raise UserError.of("run.dry_run", expected, f"--nodes {nodes.count}", remedy)
+    if nodes.rank > 0:
+        return take_part(nodes, options.out, lambda: _check_node(options, nodes))
+    # Before anything is refused: the other nodes are told why.
+    with gather_nodes(nodes, options.out) as peers:
+        request = _request_on(nodes, options)
+        if options.dry_run:
+            return _project(options, request)
+        peers.status = _execute(options, request, peers)
+        return peers.status
+
+
+def _request_on(nodes: Nodes, options: argparse.Namespace) -> RunRequest:
+    """Return the request that the options describe on this node."""
     asked = dataclasses.replace(request_of(options), nodes=nodes, mode=options.mode)
     request = with_projected_cuts(asked)
     if request != asked and options.format != "json":
         print_line(f"{asked.plan}: its step is projected to be shortest under {request.plan}")
-    if options.dry_run:
-        return _project(options, request)
-    if nodes.rank > 0:
-        if options.format != "json":
-            where = f"node {nodes.rank} of {nodes.count} at {nodes.rendezvous}"
-            print_line(f"{request.task().name} under {request.plan}: {where} joins node 0")
-        return participate(request)
-    with coordinating(request) as coordinator:
-        coordinator.status = _execute(options, request, coordinator)
-        return coordinator.status
+    return request
+
+
+def _check_node(options: argparse.Namespace, nodes: Nodes) -> tuple[Task, NodeFacts]:
+    """Return the task, and what this node states to node 0.
+
+    Raises:
+        UserError: as `request_of` and `require_valid`.
+    """
+    request = _request_on(nodes, options)
+    task = request.task()
+    if options.format != "json":
+        where = f"node {nodes.rank} of {nodes.count} at {nodes.rendezvous}"
+        print_line(f"{task.name} under {request.plan}: {where} joins node 0")
+    require_valid(request)
+    return task, node_facts(request, task, describe(nodes=nodes.count))
 
 
 def _project(options: argparse.Namespace, request: RunRequest) -> ExitCode:
-    """Say what is projected for the plan of ``request`` on this machine."""
+    """Print the projection of the plan of ``request`` on this machine."""
     require_valid(request)
     task, plan = request.task(), request.plan
-    if request.nodes.count > 1:
-        expected = "one node with --dry-run, which projects from what is measured on this machine"
-        found = f"--nodes {request.nodes.count}"
-        remedy = "use hybridperf plan with the --system that the nodes are"
-        raise UserError.of("run.dry_run", expected, found, remedy)
     _warn_of_trainer(request, quiet=options.format == "json")
     setting = setting_of(
         request.task_path, task, system=HERE, devices=plan.ranks, precision=plan.precision
@@ -149,7 +171,7 @@ def _project(options: argparse.Namespace, request: RunRequest) -> ExitCode:
     return ExitCode.OK
 
 
-def _stages(units: Sequence[Unit], cuts: tuple[int, ...]) -> str:
+def _stages(units: Sequence[UnitCounts], cuts: tuple[int, ...]) -> str:
     """Return the first and last unit of each stage, for a message."""
     ends = ((units[first], units[stop - 1]) for first, stop in pairwise((0, *cuts, len(units))))
     return " | ".join(
@@ -157,10 +179,8 @@ def _stages(units: Sequence[Unit], cuts: tuple[int, ...]) -> str:
     )
 
 
-def _execute(
-    options: argparse.Namespace, request: RunRequest, coordinator: Coordinator
-) -> ExitCode:
-    package = make_runs(request, quiet=options.format == "json", coordinator=coordinator)
+def _execute(options: argparse.Namespace, request: RunRequest, peers: NodeServer) -> ExitCode:
+    package = make_runs(request, quiet=options.format == "json", peers=peers)
     (entry,) = judged_entries([package])
     official, findings = entry.official, entry.findings
     if options.format == "json":
@@ -185,7 +205,7 @@ def _execute(
 
 
 def exit_status(findings: Iterable[Finding], *, missed: bool) -> ExitCode:
-    """Return the exit status of runs with these ``findings``, of which any ``missed`` its target.
+    """Return the exit status of runs with these ``findings``; ``missed``: one missed its target.
 
     Errors that additional runs resolve do not count.
     """
@@ -195,9 +215,7 @@ def exit_status(findings: Iterable[Finding], *, missed: bool) -> ExitCode:
     return ExitCode.MISSED if missed else ExitCode.OK
 
 
-def make_runs(
-    request: RunRequest, *, quiet: bool, coordinator: Coordinator | None = None
-) -> Package:
+def make_runs(request: RunRequest, *, quiet: bool, peers: NodeServer | None = None) -> Package:
     """Make the missing runs of ``request``; return the location of the result."""
     require_valid(request)
     package = package_of(request, describe(nodes=request.nodes.count))
@@ -208,19 +226,27 @@ def make_runs(
         if hint := _projection_hint(package, request):
             print_line(hint)
     _warn_of_trainer(request, quiet=quiet)
+    _warn_of_noise(quiet=quiet)
     with ProgressReporter(quiet=quiet) as progress:
-        for _ in make_run_set(request, progress, coordinator):
+        for _ in make_run_set(request, progress, peers):
             pass
     return package
 
 
 def _warn_of_trainer(request: RunRequest, *, quiet: bool) -> None:
-    """Say in one line, before the trainer starts, that it runs in no sandbox although it should."""
+    """Print one line, before the trainer starts, if it runs without the sandbox it should have."""
     facts = sandbox_facts(request.mode, request.nodes.count)
     if request.mode == "sandboxed" and facts["kind"] == "none":
-        whose = "the trainer runs with your permissions, so run only one that you trust"
+        whose = "the trainer runs with your permissions, so run only a trainer that you trust"
         stream = sys.stderr if quiet else sys.stdout
         stream.write(f"no sandbox, since {facts['reason']}: {whose}\n")
+
+
+def _warn_of_noise(*, quiet: bool) -> None:
+    """Print one line if others use this machine, which makes runs slower."""
+    if reasons := NoiseMeter().read(_NOISE_S).reasons():
+        stream = sys.stderr if quiet else sys.stdout
+        stream.write(f"busy machine: {', '.join(reasons)}; runs will take longer than without\n")
 
 
 def request_of(options: argparse.Namespace) -> RunRequest:
@@ -230,7 +256,7 @@ def request_of(options: argparse.Namespace) -> RunRequest:
         UserError: exit status 2 if the task, the plan or an override cannot be read.
     """
     export_data_folder(options.data_dir)
-    path = named_task(options.task)
+    path = resolve_task(options.task)
     task = read_task(path)
     overrides = parse_overrides(task, options.overrides)
     if options.plan == AUTO:
@@ -253,14 +279,14 @@ def request_of(options: argparse.Namespace) -> RunRequest:
 
 
 def _projection_hint(package: Package, request: RunRequest) -> str:
-    """Return how to have the steps of missing runs projected; "" if they are, or cannot be."""
+    """Return a hint on projecting the steps of missing runs; "" if there is nothing to do."""
     runs = sealed_runs(package) if package.folder.is_dir() else []
     missing = len(completed_runs(runs)) < request.runs
     if not missing or request.nodes.count > 1 or not is_projectable(request):
         return ""
     if projection_source(request) is not None:
         return ""
-    own = not is_of_suite(request.task_path)
+    own = not in_suite(request.task_path)
     task = shlex.quote(str(request.task_path)) if own else request.task().name
     command = f"hybridperf plan {task} --devices {request.plan.ranks}"
     if request.plan.precision != FIELDS["precision"].default:
@@ -269,12 +295,12 @@ def _projection_hint(package: Package, request: RunRequest) -> str:
 
 
 def _standing(package: Package, wanted: int) -> str:
-    """Describe how many runs exist already, for a message."""
+    """Return the number of existing runs as the clause of a message."""
     if not package.folder.is_dir():
         return f"{wanted} {'run' if wanted == 1 else 'runs'} to make in {package.folder}"
     runs = sealed_runs(package)
     done = len(completed_runs(runs))
-    ended, begun = len(runs) - done, len(left_behind(package))
+    ended, begun = len(runs) - done, len(unsealed_attempts(package))
     parts = [f"{min(done, wanted)} of {wanted} runs done"]
     parts += [f"{ended} ended early and counted"] if ended else []
     parts += [f"{begun} left behind by an earlier command"] if begun else []

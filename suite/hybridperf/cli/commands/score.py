@@ -16,7 +16,7 @@ from hybridperf.report.terminal import scores_text
 from hybridperf.run.folder import environment_refusal
 from hybridperf.score.history import with_context
 from hybridperf.score.ranking import with_places
-from hybridperf.score.rcp_set import read_rcp_sets
+from hybridperf.score.rcp import read_rcp_sets
 
 if TYPE_CHECKING:
     import argparse

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.cli.printing import print_line
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.evidence.signatures import RESULT, SIGNERS, has_key, sign_file
 from hybridperf.findings import Severity
+from hybridperf.log.chain import SUMS
 from hybridperf.log.package import find_results, only_result, read_result
-from hybridperf.log.sums import SUMS
 from hybridperf.rules.check import check_result
+from hybridperf.rules.evidence import RESULT, SIGNERS, has_key, sign_file
 from hybridperf.run.folder import locked, require_unchanged
 
 if TYPE_CHECKING:

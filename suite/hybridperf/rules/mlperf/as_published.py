@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from hybridperf.findings import Finding, Severity
 from hybridperf.log import keys
 from hybridperf.rules.mlperf.constraints import in_words, is_comparable, keeps, unmet
-from hybridperf.rules.mlperf.evaluations import joined_evaluations
-from hybridperf.rules.reading import READING, unreadable_log
-from hybridperf.rules.rule import first_of, misspelt
+from hybridperf.rules.mlperf.ruleset import joined_evaluations
+from hybridperf.rules.rule import READING, first_of, misspelt, unreadable_log
 from hybridperf.untrusted import number
 
 if TYPE_CHECKING:
@@ -19,15 +18,14 @@ if TYPE_CHECKING:
 
     from hybridperf.log.log import Entry, Log
     from hybridperf.rules.mlperf.constraints import Constraints
-    from hybridperf.rules.mlperf.demand import Demand
-    from hybridperf.rules.mlperf.ruleset import Ruleset
+    from hybridperf.rules.mlperf.ruleset import Demand, Ruleset
 
-__all__ = ["judge"]
+__all__ = ["check_as_published"]
 
 _Entries = dict[str, list["Entry"]]
 
 
-def judge(log: Log, ruleset: Ruleset) -> list[Finding]:
+def check_as_published(log: Log, ruleset: Ruleset) -> list[Finding]:
     """Return the findings in ``log`` by the criteria of the round's compliance checker."""
     if unreadable := unreadable_log(log):
         return unreadable

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.findings import Severity
 from hybridperf.log import keys
 from hybridperf.rules.rule import Deviation, first_of, rule
-from hybridperf.score.rcp_of_result import converged_by_tool
+from hybridperf.score.rcp import convergence_by_tool
 from hybridperf.untrusted import DOCUMENT_CAP_BYTES, parse_object, read_bounded, reason
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hybridperf.log.package import Result
     from hybridperf.log.submission import Submission
     from hybridperf.rules.mlperf.ruleset import Benchmark, Ruleset
-    from hybridperf.score.rcp_set import RcpSets
+    from hybridperf.score.rcp import RcpSets
 
 __all__ = ["Submitted"]
 
@@ -148,7 +148,7 @@ def converged_like_the_reference(
     if submitted.references is None or not submitted.is_closed or benchmark.name in untested:
         return
     logs = sorted((run.log for run in submitted.result.runs), key=lambda log: log.path)
-    verdict = converged_by_tool(logs, benchmark.name, benchmark.edition, submitted.references)
+    verdict = convergence_by_tool(logs, benchmark.name, benchmark.edition, submitted.references)
     if verdict.passed:
         return
     found = verdict.how
@@ -217,7 +217,7 @@ def descriptions_are_complete(
     submission: Submission, ruleset: Ruleset, *, texts: Sequence[str], status: Sequence[str]
 ) -> Iterator[Deviation]:
     """Descriptions have all fields, text in some of them, and one of these ``status``, if any."""
-    fields = ruleset.strict["system.fields"]["fields"]
+    fields = ruleset.rules["system.fields"]["fields"]
     for name in sorted({f"{each.system}.json" for each in submission.packages}):
         if not submission.tree.has("systems", name):
             place = submission.place("systems", name)

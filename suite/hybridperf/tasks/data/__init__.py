@@ -1,4 +1,4 @@
-"""The samples of tasks: find them, verify their checksum, split them by the published rule."""
+"""The data of tasks: sources, checksums and the published split."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _SOURCES: Final[Mapping[str, DataSource]] = {
 
 
 def check_data(data: Data) -> str:
-    """Verify that the samples exist and are the expected ones; return their SHA-256.
+    """Verify that the samples exist and match the expected checksum; return their SHA-256.
 
     Raises:
         UserError: exit status 4 if the source is missing, unreadable or has another checksum.
@@ -81,12 +81,12 @@ def drop_from_page_cache(data: Data) -> None:
 
 
 def import_packages(data: Data) -> None:
-    """Import what `load` needs, so that it takes no time while the clock runs."""
+    """Import the packages of `load` before the clock runs."""
     _source(data).import_packages(data)
 
 
 def data_contents(data: Data) -> str:
-    """Return one SHA-256 of the contents of all data files; a large data set is read once.
+    """Return the SHA-256 of the contents of all data files; a large data set is read once.
 
     Raises:
         UserError: exit status 4 if they are missing.
@@ -103,7 +103,7 @@ def load(data: Data) -> Splits:
     """Read the samples and split them.
 
     Raises:
-        UserError: as `check_data`, and if the counts differ from the task's.
+        UserError: from `check_data`, and if the counts differ from the task's.
     """
     return require_counts(data, _source(data).read(data))
 
@@ -114,7 +114,7 @@ def prepare(data: Data, progress: PrepareProgress) -> bool:
     Returns whether anything remained to be done.
 
     Raises:
-        UserError: as `check_data`, and if there is no disk space.
+        UserError: from `check_data`, and if there is no disk space.
     """
     done = _source(data).prepare(data, progress)
     data_contents(data)
@@ -125,7 +125,7 @@ def require_readable(data: Data) -> None:
     """Verify that every sample can be read; decode the images that `prepare` has not decoded.
 
     Raises:
-        UserError: as `check_data`, and if an image is damaged.
+        UserError: from `check_data`, and if an image is damaged.
     """
     source = _source(data)
     source.check(data)

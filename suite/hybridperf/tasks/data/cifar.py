@@ -63,7 +63,7 @@ class Cifar10(DataSource):
         return Pictures().verify(data, progress, _SIZE_PX)
 
     def import_packages(self, data: Data) -> None:
-        """Import the package that reads the files which are there."""
+        """Import the package that reads the present files."""
         unpacked = (data_folder(data) / _UNPACKED).is_dir()
         parquet = any(path.suffix == ".parquet" for path in self.files(data))
         package = "torchvision.datasets" if unpacked else "datasets" if parquet else "PIL.Image"
@@ -77,12 +77,12 @@ class Cifar10(DataSource):
         """
         folder = data_folder(data)
         if (folder / _UNPACKED).is_dir():
-            return Splits(_unpickled(data, folder, True), _unpickled(data, folder, False))
+            return Splits(_unpickle(data, folder, True), _unpickle(data, folder, False))
         splits = Pictures().read(data)
-        return Splits(_decoded(data, splits.train), _decoded(data, splits.evaluation))
+        return Splits(_decode(data, splits.train), _decode(data, splits.evaluation))
 
 
-def _unpickled(data: Data, folder: Path, train: bool) -> Samples:
+def _unpickle(data: Data, folder: Path, train: bool) -> Samples:
     import numpy as np
     from torchvision.datasets import CIFAR10
 
@@ -94,7 +94,7 @@ def _unpickled(data: Data, folder: Path, train: bool) -> Samples:
     return Samples(part.data, np.array(part.targets, dtype=np.int64))
 
 
-def _decoded(data: Data, samples: Samples) -> Samples:
+def _decode(data: Data, samples: Samples) -> Samples:
     import numpy as np
 
     images = np.empty((len(samples), _SIZE_PX, _SIZE_PX, 3), dtype=np.uint8)
@@ -106,7 +106,7 @@ def _decoded(data: Data, samples: Samples) -> Samples:
         except ValueError as error:
             raise refuse_data(data, expected, str(error), "fetch it again") from None
         if pixels.shape != images.shape[1:]:
-            found = f"one of {pixels.shape[1]} x {pixels.shape[0]}"
+            found = f"an image of {pixels.shape[1]} x {pixels.shape[0]}"
             raise refuse_data(data, expected, found, "fetch it again")
         images[index] = pixels
     return Samples(images, samples.labels)

@@ -8,8 +8,8 @@ separator.
 * A has between a quarter and three quarters of the tokens and ends anywhere, also within a sentence
   (SEGMENT-PAIR of Liu et al. 2019).
 * B follows A or, with probability one half, starts at a random position of the text.
-* ``masked`` tokens are to be predicted; special tokens are chosen only if there are no others. 80 %
-  are masked, 10 % replaced by a random entry of the vocabulary and 10 % kept (Devlin et al. 2019).
+* ``masked`` tokens are predicted; special tokens only if no other tokens are left. 80 % are
+  masked, 10 % replaced by a random entry of the vocabulary and 10 % kept (Devlin et al. 2019).
 
 Random numbers depend on a key and the sample's index (`uniforms`). In training the key is made from
 seed and epoch; in evaluation it is constant, and windows start at the beginning of their blocks.
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Pairs", "TextBlocks", "key_of", "uniforms"]
 
-_EVALUATION: Final = 0  #: from which the key of evaluation samples is made
+_EVALUATION: Final = 0  #: seed of the key of evaluation samples
 _MASK_SHARE, _REPLACE_SHARE = 0.8, 0.1
-_MOST_SAMPLES: Final = 1024  #: drawn at once, to bound memory
+_MOST_SAMPLES: Final = 1024  #: samples drawn at once, to bound memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +42,16 @@ class Pairs:
 
     inputs: NDArray[np.uint16]
     #: [sample, tokens, 3]: id, position and segment of each token; the class token comes first,
-    #: then the tokens to be predicted in the order of position, then all others
-    targets: NDArray[np.int64]  #: [sample, masked]: original ids of the tokens to be predicted
+    #: then the tokens to predict in the order of position, then the remaining tokens
+    targets: NDArray[np.int64]  #: [sample, masked]: original ids of the tokens to predict
     relations: NDArray[np.int64]  #: [sample]: 0 where B follows A, 1 where it does not
 
 
 @dataclass(frozen=True, slots=True)
 class TextBlocks:
-    """The tokens of a split in as many blocks as it has samples, read when samples are drawn."""
+    """The tokens of a split, divided into one block per sample and read when samples are drawn."""
 
-    path: Path  #: file of tokens, which each process that reads it maps into memory
+    path: Path  #: file of tokens; reading processes map it into memory
     count: int  #: number of tokens
     samples: int
     text: Text
@@ -120,7 +120,7 @@ class TextBlocks:
         return words, segments.astype(np.int64)
 
     def _order(self, words: NDArray[np.int64], keys: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return positions [sample, tokens]: class token, tokens to be predicted, all others."""
+        """Return positions [sample, tokens]: class token, tokens to predict, remaining tokens."""
         is_special = np.zeros(self.text.vocabulary, dtype=bool)
         is_special[list(self.special)] = True
         keys = keys + is_special[words]  # special tokens come last

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf.parallel_map import parallel_map
-from hybridperf.run.atomic import canonical_json, write_atomically
+from hybridperf.run.files import canonical_json, write_atomically
 from hybridperf.tasks.data.samples import (
     DataSource,
     Samples,
@@ -62,7 +62,7 @@ class EncodedImage:
         """
         import numpy as np
 
-        with self._opened() as image:
+        with self._open() as image:
             return np.array(image.convert("RGB"))
 
     def decoded_size_px(self) -> tuple[int, int]:
@@ -71,14 +71,14 @@ class EncodedImage:
         Raises:
             ValueError: as `pixels`.
         """
-        with self._opened() as image:
+        with self._open() as image:
             width, height = image.size
             image.draft(image.mode, (1, 1))  # still reads all of a JPEG, but takes a fifth as long
             image.load()
             return width, height
 
     @contextlib.contextmanager
-    def _opened(self) -> Iterator[Image.Image]:
+    def _open(self) -> Iterator[Image.Image]:
         from PIL import Image, UnidentifiedImageError
 
         try:
@@ -113,7 +113,7 @@ class ImageFiles:
 
 @dataclass(frozen=True, slots=True)
 class ImageRows:
-    """Rows [image] of a table of encoded images, read when indexed as `ImageFiles` are."""
+    """Rows [image] of a table of encoded images, read when indexed, like `ImageFiles`."""
 
     table: Any  #: a `datasets.Dataset`
     column: str  #: name of the column with the images
@@ -146,7 +146,7 @@ class Pictures(DataSource):
             UserError: exit status 4 if a split has none.
         """
         folder = data_folder(data)
-        return [path for part in _parts(data, folder) for path in part]
+        return [path for part in _find_splits(data, folder) for path in part]
 
     def check(self, data: Data) -> str:
         """Return the SHA-256 of the names and sizes of the files.
@@ -166,7 +166,7 @@ class Pictures(DataSource):
 
         Raises:
             UserError: exit status 4, naming the first image that fails, or if the number of images
-                is not the one that ``data`` states.
+                differs from ``data``.
         """
 
         def read() -> list[Images]:
@@ -183,14 +183,14 @@ class Pictures(DataSource):
             UserError: as `check`.
         """
         folder = data_folder(data)
-        train, evaluation = _parts(data, folder)
+        train, evaluation = _find_splits(data, folder)
         if train[0].suffix == ".parquet":
-            return Splits(_rows(data, train), _rows(data, evaluation))
+            return Splits(_read_rows(data, train), _read_rows(data, evaluation))
         names = sorted({path.parent.name for path in train})
-        return Splits(_files(data, train, names), _files(data, evaluation, names))
+        return Splits(_read_files(data, train, names), _read_files(data, evaluation, names))
 
 
-def _parts(data: Data, folder: Path) -> tuple[list[Path], list[Path]]:
+def _find_splits(data: Data, folder: Path) -> tuple[list[Path], list[Path]]:
     """Return the files of the training and the evaluation split, sorted by name."""
 
     def find(*names: str) -> list[Path]:
@@ -216,19 +216,19 @@ def _is_hidden(path: Path) -> bool:
     return path.name.startswith(".") or path.parent.name.startswith(".")
 
 
-def _files(data: Data, paths: list[Path], names: list[str]) -> Samples:
+def _read_files(data: Data, paths: list[Path], names: list[str]) -> Samples:
     import numpy as np
 
     numbers = {name: number for number, name in enumerate(names)}
     for path in paths:
         if path.parent.name not in numbers:
-            expected = f"the class of {path} among those of the training images"
-            raise refuse_data(data, expected, "a new one", "remove or complete it")
+            expected = f"the class of {path} among the classes of the training images"
+            raise refuse_data(data, expected, "a new class", "remove or complete it")
     labels = np.array([numbers[path.parent.name] for path in paths], dtype=np.int64)
     return Samples(ImageFiles(paths), labels)
 
 
-def _rows(data: Data, paths: list[Path]) -> Samples:
+def _read_rows(data: Data, paths: list[Path]) -> Samples:
     import datasets
     import numpy as np
 
@@ -256,8 +256,7 @@ Images = ImageFiles | ImageRows
 class Verification:
     """The verification of the images in ``files``, which are below ``folder``.
 
-    A record of the decoded files is kept beside them; if it cannot be written, it is remembered
-    until the process ends.
+    A file beside them records the verification; if it cannot be written, the process remembers.
     """
 
     data: Data
@@ -269,10 +268,10 @@ class Verification:
         """Decode all images that ``read`` returns; return False if that was done before.
 
         Raises:
-            UserError: exit status 4, naming the first image that fails and the number of others.
+            UserError: exit status 4, naming the first damaged image and the number of further ones.
         """
         identity, record = self._identity(), self.folder / _RECORD
-        if identity in _DECODED or identity == _recorded(record):
+        if identity in _DECODED or identity == _read_record(record):
             return False
         parts = [
             images.part(start, start + _AT_ONCE)
@@ -280,7 +279,7 @@ class Verification:
             for start in range(0, len(images), _AT_ONCE)
         ]
         done, total, damaged = 0, sum(map(len, parts)), list[tuple[str, str]]()
-        decode = functools.partial(_damaged, size_px=self.size_px)
+        decode = functools.partial(_find_damaged, size_px=self.size_px)
         for part, found in zip(
             parts, parallel_map(decode, parts, len(os.sched_getaffinity(0))), strict=True
         ):
@@ -308,14 +307,14 @@ class Verification:
         return digest.hexdigest()
 
 
-def _recorded(record: Path) -> object:
+def _read_record(record: Path) -> object:
     try:
         return read_object(record).get("decoded")
     except (OSError, ValueError):
         return None
 
 
-def _damaged(images: Images, size_px: int | None) -> list[tuple[str, str]]:
+def _find_damaged(images: Images, size_px: int | None) -> list[tuple[str, str]]:
     """Return (name, problem) of each image that cannot be decoded or has another size."""
     damaged = []
     for index in range(len(images)):
@@ -326,5 +325,5 @@ def _damaged(images: Images, size_px: int | None) -> list[tuple[str, str]]:
             damaged.append((image.name, str(error)))
             continue
         if size_px is not None and (width, height) != (size_px, size_px):
-            damaged.append((image.name, f"one of {width} x {height}"))
+            damaged.append((image.name, f"an image of {width} x {height}"))
     return damaged

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.run.atomic import canonical_json, write_atomically
+from hybridperf.run.files import canonical_json, write_atomically
 from hybridperf.untrusted import read_object
 
 if TYPE_CHECKING:
@@ -80,14 +80,14 @@ class DataSource(Protocol):
         """
 
     def check(self, data: Data) -> str:
-        """Verify that the samples exist and are the expected ones; return their SHA-256.
+        """Verify that the samples exist and match the expected checksum; return their SHA-256.
 
         Raises:
             UserError: exit status 4, naming the file.
         """
 
     def import_packages(self, data: Data) -> None:  # noqa: ARG002 - most sources need only this
-        """Import what `read` needs, so that it takes no time while the clock runs."""
+        """Import the packages of `read` before the clock runs."""
         importlib.import_module("numpy")
 
     def read(self, data: Data) -> Splits:
@@ -110,7 +110,7 @@ class DataSource(Protocol):
     def prepare(self, data: Data, progress: PrepareProgress) -> bool:
         """Prepare the data once for all runs; return False if nothing remained to be done.
 
-        By default that is `check` and `verify`.
+        By default: `check` and `verify`.
 
         Raises:
             UserError: as `check` and `verify`.
@@ -120,7 +120,7 @@ class DataSource(Protocol):
 
 
 def check_sha256(data: Data, content: bytes) -> str:
-    """Compare the SHA-256 of ``content`` with the one in ``data``; return it.
+    """Compare the SHA-256 of ``content`` with ``data.sha256``; return it.
 
     Raises:
         UserError: exit status 4 if they differ and ``data`` does not allow other editions.
@@ -132,7 +132,7 @@ def check_sha256(data: Data, content: bytes) -> str:
 
 
 def require_counts(data: Data, splits: Splits) -> Splits:
-    """Compare the sizes of ``splits`` with those in ``data``; return ``splits``.
+    """Compare the sizes of ``splits`` with the sizes in ``data``; return ``splits``.
 
     Raises:
         UserError: exit status 4 if they differ.
@@ -145,7 +145,7 @@ def require_counts(data: Data, splits: Splits) -> Splits:
 
 
 def refuse_data(data: Data, expected: str, found: str, remedy: str = "") -> UserError:
-    """Return the error, of exit status 4, for samples that are not those that ``data`` states."""
+    """Return the error, of exit status 4, for samples that do not match ``data``."""
     remedy = remedy or f"reinstall {data.source.partition(',')[0]}"
     return UserError.of(
         "data.file",
@@ -157,12 +157,12 @@ def refuse_data(data: Data, expected: str, found: str, remedy: str = "") -> User
     )
 
 
-DATA_VARIABLE: Final = "HYBRIDPERF_DATA"  #: environment variable: path of the folder
+DATA_VARIABLE: Final = "HYBRIDPERF_DATA"  #: environment variable with the path of the data folder
 _PARQUET: Final = b"PAR1"  #: magic number at both ends of a parquet file
 
 
 def export_data_folder(folder: Path | None) -> None:
-    """Export ``folder`` to this process and those that it starts, unless it is None."""
+    """Export ``folder`` to this process and its children, unless it is None."""
     if folder is not None:
         os.environ[DATA_VARIABLE] = str(folder.absolute())
 
@@ -180,7 +180,7 @@ def data_folder(data: Data) -> Path:
         raise refuse_data(data, expected, "none", remedy)
     folder = Path(named).absolute()
     if not folder.is_dir():
-        raise refuse_data(data, expected, f"no folder {folder}", "name an existing one")
+        raise refuse_data(data, expected, f"no folder {folder}", "name an existing folder")
     return folder
 
 
@@ -206,7 +206,7 @@ def require_whole(data: Data, path: Path, content: str) -> None:
     except FileNotFoundError:
         raise refuse_data(data, expected, "a broken link", remedy) from None
     if not stat.S_ISREG(status.st_mode):
-        found = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
+        found = "a folder" if stat.S_ISDIR(status.st_mode) else "a special file"
         raise refuse_data(data, expected, found, "remove or rename it")
     if status.st_size == 0:
         raise refuse_data(data, expected, "an empty file", remedy)
@@ -222,15 +222,17 @@ def _is_whole_parquet(path: Path) -> bool:
         return first == file.read(4) == _PARQUET
 
 
-RECORD: Final = "hybridperf_contents.json"  #: beside the files, where hashing them takes long
+RECORD: Final = (
+    "hybridperf_contents.json"  #: record of the hash, beside files that take long to hash
+)
 _LONG_BYTES: Final = 2**26
-_HASHED: Final[dict[str, str]] = {}  #: by identity of the files, for this process
+_HASHED: Final[dict[str, str]] = {}  #: hashes known to this process, by identity of the files
 
 
 def contents_sha256(files: Sequence[Path]) -> str:
     """Return the SHA-256 of names and contents of ``files``.
 
-    Files whose names, sizes and times are those of an earlier call are not read again.
+    Files whose names, sizes and times are known from an earlier call are not read again.
     """
     folder = Path(os.path.commonpath([path.parent for path in files]))
     digest, size = hashlib.sha256(), 0
@@ -241,7 +243,7 @@ def contents_sha256(files: Sequence[Path]) -> str:
     identity = digest.hexdigest()
     if identity not in _HASHED:
         record = folder / RECORD if size >= _LONG_BYTES else None
-        _HASHED[identity] = _recorded(record, identity) or _hashed(folder, files)
+        _HASHED[identity] = _read_record(record, identity) or _hash_files(folder, files)
         if record is not None:
             with contextlib.suppress(OSError):  # not writable: the next command hashes again
                 facts = {"identity": identity, "sha256": _HASHED[identity]}
@@ -249,7 +251,7 @@ def contents_sha256(files: Sequence[Path]) -> str:
     return _HASHED[identity]
 
 
-def _recorded(record: Path | None, identity: str) -> str | None:
+def _read_record(record: Path | None, identity: str) -> str | None:
     try:
         facts = {} if record is None else read_object(record)
     except (OSError, ValueError):
@@ -258,7 +260,7 @@ def _recorded(record: Path | None, identity: str) -> str | None:
     return sha256 if facts.get("identity") == identity and isinstance(sha256, str) else None
 
 
-def _hashed(folder: Path, files: Sequence[Path]) -> str:
+def _hash_files(folder: Path, files: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     for path in files:
         with path.open("rb") as file:

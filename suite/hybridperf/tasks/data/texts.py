@@ -8,7 +8,7 @@ have the prefix ``wiki.``. Formats are:
 * parquet with the column ``text``, as on the Hugging Face hub;
 * data sets written by ``save_to_disk`` of Hugging Face ``datasets``: folders of arrow files with
   ``state.json``, which lists them in the order of their rows. If several were saved together,
-  ``dataset_dict.json`` beside their folders lists them. One saved as the folder itself is the
+  ``dataset_dict.json`` beside their folders lists them. A set saved as the folder itself is the
   training split.
 
 Blank lines and rows are skipped, so the same text gives the same pieces in every format.
@@ -18,8 +18,8 @@ special tokens in it are treated as text. If no held-out split was published, pi
 every 10,000 are held out: neighbours stay together, so that little held-out text is adjacent to
 training text.
 
-Tokens are in the folder ``hybridperf_tokens`` beside the text: a record of what they were made
-from, and a file per split with their ids as little-endian uint16 without a header, so it can be
+Tokens are in the folder ``hybridperf_tokens`` beside the text: a record of their source, and a
+file per split with their ids as little-endian uint16 without a header, so it can be
 appended to, truncated and mapped into memory.
 """
 
@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from hybridperf.errors import UserError
-from hybridperf.run.atomic import canonical_json, write_atomically
+from hybridperf.run.files import canonical_json, write_atomically
 from hybridperf.tasks.data.samples import (
     DataSource,
     Samples,
@@ -59,11 +59,11 @@ if TYPE_CHECKING:
     from hybridperf.tasks.data.samples import PrepareProgress
     from hybridperf.tasks.task import Data, Text
 
-__all__ = ["VOCABULARY", "Texts", "find_texts", "least_tokens", "read_pieces"]
+__all__ = ["VOCABULARY", "Texts", "find_texts", "minimum_tokens", "read_pieces"]
 
 
 class Texts(DataSource):
-    """Pairs of text segments, some of whose tokens are to be predicted."""
+    """Pairs of text segments with tokens to predict."""
 
     def files(self, data: Data) -> list[Path]:
         """Return the files that a run reads.
@@ -72,18 +72,18 @@ class Texts(DataSource):
             UserError: as `check`.
         """
         folder = data_folder(data)
-        self._current(data)
+        self._read_current(data)
         prepared = Prepared.beside(folder)
         return [folder / VOCABULARY, *(prepared.path(split) for split in SPLITS)]
 
     def check(self, data: Data) -> str:
-        """Return the SHA-256 of vocabulary and tokens, as recorded when they were made.
+        """Return the SHA-256 of vocabulary and tokens, from the record.
 
         Raises:
             UserError: exit status 4 if a file is missing, empty or truncated, or if the tokens were
                 made from other text.
         """
-        return self._current(data)[0].sha256
+        return self._read_current(data)[0].sha256
 
     def prepare(self, data: Data, progress: PrepareProgress) -> bool:
         """Tokenise the text; return whether anything remained to be done.
@@ -96,7 +96,7 @@ class Texts(DataSource):
     def read(self, data: Data) -> Splits:
         """Return training blocks, without labels, and evaluation pairs [sample, tokens, 3].
 
-        The labels of pairs are the tokens to be predicted [sample, masked], in order of position.
+        The labels of pairs are the tokens to predict [sample, masked], in order of position.
 
         Raises:
             UserError: as `check`.
@@ -105,7 +105,7 @@ class Texts(DataSource):
 
         from hybridperf.tasks.data.pairs import TextBlocks
 
-        record, vocabulary = self._current(data)
+        record, vocabulary = self._read_current(data)
         prepared = Prepared.beside(data_folder(data))
         train, evaluation = (
             TextBlocks(
@@ -121,13 +121,13 @@ class Texts(DataSource):
         no_labels = np.zeros((len(train), 0), dtype=np.int64)
         return Splits(Samples(train, no_labels), Samples(held_out.inputs, held_out.targets))
 
-    def _current(self, data: Data) -> tuple[Record, Vocabulary]:
-        """Return record and vocabulary of the tokens, after checking that there are enough."""
+    def _read_current(self, data: Data) -> tuple[Record, Vocabulary]:
+        """Return record and vocabulary of the tokens; check that there are enough tokens."""
         text, folder = _text(data), data_folder(data)
         files, vocabulary = find_texts(data, folder), read_vocabulary(data, text, folder)
         record = Prepared.beside(folder).current(data, begin_record(files, vocabulary))
         for split, samples in zip(SPLITS, (data.train_samples, data.eval_samples), strict=True):
-            least = least_tokens(text, samples)
+            least = minimum_tokens(text, samples)
             if record.tokens(split) < least:
                 expected = f"at least {least} tokens for {samples} {split} samples in {folder}"
                 remedy = f"put all of {data.source} there and prepare it again"
@@ -157,7 +157,7 @@ _ROWS_AT_ONCE: Final = 1000  #: rows held in memory
 
 @dataclass(frozen=True, slots=True)
 class TextFiles:
-    """The files of the two splits, in the order in which they are read."""
+    """The files of the two splits, in reading order."""
 
     folder: Path
     train: list[Path]
@@ -179,8 +179,8 @@ def find_texts(data: Data, folder: Path) -> TextFiles:
         UserError: exit status 4 if there are none to train on, or one is missing, empty or
             truncated.
     """
-    train = _named(data, folder, "train") or _saved_shards(data, folder)
-    found = TextFiles(folder, train, _named(data, folder, "val", "test"))
+    train = _find_files(data, folder, "train") or _saved_shards(data, folder)
+    found = TextFiles(folder, train, _find_files(data, folder, "val", "test"))
     if not found.train:
         expected = f"{folder}/train*.txt, .raw, .tokens or .parquet, or a saved data set"
         raise refuse_data(data, expected, "none", f"put {data.source} there")
@@ -197,11 +197,11 @@ def read_pieces(data: Data, path: Path) -> Generator[tuple[str, float], None, No
     Raises:
         UserError: exit status 4 if the file is not text or is damaged.
     """
-    pieces = _lines(data, path) if path.suffix in _SUFFIXES else _rows(data, path)
+    pieces = _read_lines(data, path) if path.suffix in _SUFFIXES else _read_rows(data, path)
     return ((text, share) for text, share in pieces if text.strip())
 
 
-def _named(data: Data, folder: Path, *beginnings: str) -> list[Path]:
+def _find_files(data: Data, folder: Path, *beginnings: str) -> list[Path]:
     for beginning in beginnings:
         found = sorted(
             path
@@ -280,7 +280,7 @@ def _require_saved(data: Data, folder: Path, name: str, within: str = "") -> Pat
     raise refuse_data(data, f"{name} in the saved data set {folder}", "none", _SAVE_AGAIN)
 
 
-def _lines(data: Data, path: Path) -> Iterator[tuple[str, float]]:
+def _read_lines(data: Data, path: Path) -> Iterator[tuple[str, float]]:
     size, read, number = path.stat().st_size, 0, 0
     with path.open("rb") as file:
         while line := file.readline(_MOST_LINE_BYTES + 1):
@@ -298,7 +298,7 @@ def _lines(data: Data, path: Path) -> Iterator[tuple[str, float]]:
             yield text, read / size
 
 
-def _rows(data: Data, path: Path) -> Iterator[tuple[str, float]]:
+def _read_rows(data: Data, path: Path) -> Iterator[tuple[str, float]]:
     """Yield the text of each row with the fraction of the rows read so far.
 
     Raises:
@@ -363,7 +363,7 @@ def read_vocabulary(data: Data, text: Text, folder: Path) -> Vocabulary:
     """Read the vocabulary in ``folder``.
 
     Raises:
-        UserError: exit status 4 if it is missing, invalid, or not the one that ``text`` states.
+        UserError: exit status 4 if it is missing, invalid, or has another hash than ``text``.
     """
     path = folder / VOCABULARY
     remedy = "put the vocabulary of bert-base-uncased there"
@@ -393,16 +393,16 @@ _COMMAND: Final = "make them with 'hybridperf prepare TASK --data-dir FOLDER'"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the tokens were made from, and how much of it is done."""
+    """The source of the tokens, and the progress of tokenisation."""
 
     rule: int
     vocabulary_sha256: str
     files: tuple[str, ...]  #: files of text: split, name and size in bytes
     files_done: int
-    pieces: int  #: pieces read from training files, including those held out
+    pieces: int  #: pieces read from training files, including held-out pieces
     train_tokens: int
     evaluation_tokens: int
-    train_sha256: str = ""  #: SHA-256 of the file of tokens; empty until all are done
+    train_sha256: str = ""  #: SHA-256 of the file of tokens; empty until tokenisation is complete
     evaluation_sha256: str = ""
 
     def tokens(self, split: str) -> int:
@@ -421,7 +421,7 @@ class Record:
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
     def same_source(self, other: Record) -> bool:
-        """Return whether both records are of the same text, vocabulary and rule."""
+        """Return whether both records have the same text, vocabulary and rule."""
         return all(
             getattr(self, key) == getattr(other, key)
             for key in ("rule", "vocabulary_sha256", "files")
@@ -429,7 +429,7 @@ class Record:
 
 
 def begin_record(files: TextFiles, vocabulary: Vocabulary) -> Record:
-    """Return the record of a preparation in which no file is done yet."""
+    """Return the record of a preparation before its first file."""
     return Record(RULE, vocabulary.sha256, tuple(files.listing()), 0, 0, 0, 0)
 
 
@@ -476,21 +476,21 @@ class Prepared:
         """Return the record of complete tokens of the same text as ``begun``.
 
         Raises:
-            UserError: exit status 4 if there is none, or it is incomplete or of other text.
+            UserError: exit status 4 if the record is missing, incomplete or of a different text.
         """
         record, expected = self.read(), f"the tokens of the text in {self.folder}"
         if record is None or not self.holds(record):
             raise refuse_data(data, expected, "none", _COMMAND)
         if not record.same_source(begun):
-            raise refuse_data(data, expected, "the tokens of other text", _COMMAND)
+            raise refuse_data(data, expected, "the tokens of a different text", _COMMAND)
         if not record.complete:
             done = f"the tokens of {record.files_done} of {len(record.files)} files"
             raise refuse_data(data, expected, done, _COMMAND)
         return record
 
 
-def least_tokens(text: Text, samples: int) -> int:
-    """Return the smallest number of tokens from which ``samples`` samples can be drawn."""
+def minimum_tokens(text: Text, samples: int) -> int:
+    """Return the smallest number of tokens for ``samples`` samples."""
     return text.window * (samples + 1)
 
 
@@ -537,7 +537,7 @@ def _exclusive_lock(data: Data, folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             expected, remedy = f"no other command that prepares {folder}", "wait until it ends"
-            raise refuse_data(data, expected, "one at work", remedy) from error
+            raise refuse_data(data, expected, "a running command", remedy) from error
         yield
 
 
@@ -559,7 +559,7 @@ class _Preparation:
 
     def resume(self, record: Record) -> None:
         """Tokenise the files that are not done according to ``record``."""
-        self._prepared.write(record)  # before tokens of other text are truncated
+        self._prepared.write(record)  # before tokens of a different text are truncated
         with contextlib.ExitStack() as stack:
             outputs: dict[str, BufferedRandom] = {}
             for split in SPLITS:

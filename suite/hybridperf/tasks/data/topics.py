@@ -1,4 +1,4 @@
-"""The help texts of Python's standard library, as characters; each version is another edition.
+"""The help texts of Python's standard library, as characters; each version is an edition.
 
 The text is the help on all topics, sorted by name and joined by line feeds. Its first 409,600
 characters form 1,600 blocks of 256. Blocks 0, 20, 40, ... are held out, and each of their eight
@@ -24,8 +24,8 @@ __all__ = ["CHARACTERS", "MASK", "MASKED", "WINDOW", "Topics"]
 
 MASK: Final = 0  #: code of a masked character
 CHARACTERS: Final = 98  #: mask, any non-ASCII or control character, line feed, 95 of ASCII
-WINDOW: Final = 32  #: characters of an evaluation sample
-MASKED: Final = 5  #: characters of a window that are masked
+WINDOW: Final = 32  #: characters per evaluation sample
+MASKED: Final = 5  #: masked characters per window
 
 _BLOCK, _BLOCKS, _STEP = 256, 1600, 6
 _OTHER, _LINE_FEED, _FIRST = 1, 2, 3
@@ -37,7 +37,7 @@ class Topics(DataSource):
     in_memory = True
 
     def files(self, data: Data) -> list[Path]:
-        """Return the file of the module with the texts, and those that Python compiled it to.
+        """Return the source file of the module with the texts, and its compiled files.
 
         Raises:
             UserError: exit status 4 if this Python does not have it.
@@ -54,7 +54,7 @@ class Topics(DataSource):
         """Return the SHA-256 of the text, which differs from version to version of Python.
 
         Raises:
-            UserError: exit status 4 if there is none, or too little.
+            UserError: exit status 4 if text is missing or too short.
         """
         return check_sha256(data, self._text(data).encode())
 

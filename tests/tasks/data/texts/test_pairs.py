@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hybridperf.tasks.data.pairs import TextBlocks, key_of, uniforms
-from hybridperf.tasks.data.texts import least_tokens
+from hybridperf.tasks.data.texts import minimum_tokens
 from hybridperf.tasks.task import Text
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def test_evaluation_samples_are_fixed_and_do_not_overlap(blocks: TextBlocks) -> 
 
 
 def test_least_tokens_suffice_for_all_samples(blocks: TextBlocks) -> None:
-    least = dataclasses.replace(blocks, samples=30, count=least_tokens(FORM, 30))
+    least = dataclasses.replace(blocks, samples=30, count=minimum_tokens(FORM, 30))
 
     assert least.count < COUNT
     for pairs in (least.draw(np.arange(30), 1, 1), least.held_out()):

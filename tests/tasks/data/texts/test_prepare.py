@@ -145,5 +145,5 @@ def test_a_second_preparation_at_the_same_time_is_refused(folder: Path, data: Da
     (folder / "hybridperf_tokens").mkdir()
     with (folder / "hybridperf_tokens/lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(UserError, match="found one at work; wait until it ends"):
+        with pytest.raises(UserError, match="found a running command; wait until it ends"):
             prepare(data, nothing)

@@ -89,7 +89,7 @@ def test_text_that_is_unprepared_or_changed_is_refused(folder: Path, data: Data)
 
     write_lines(folder / "train-1.txt", lines(60))
 
-    assert f"found the tokens of other text; {COMMAND}." in _refused(data)
+    assert f"found the tokens of a different text; {COMMAND}." in _refused(data)
 
 
 def test_truncated_or_missing_tokens_are_refused(folder: Path, data: Data) -> None:

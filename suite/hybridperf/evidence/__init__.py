@@ -1,1 +1,0 @@
-"""What stands beside a log: seeds, tensors, predictions, signatures, time stamps, re-runs."""
