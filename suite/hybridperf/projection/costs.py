@@ -272,7 +272,7 @@ def _update(
 def _small_averages_s(
     plan: ParallelPlan, network: Network, stages: Stages, own: Sequence[int]
 ) -> float:
-    """Return the seconds of the averages of replicated tensors after all passes of the units ``own``.
+    """Return the seconds of averages of replicated tensors of the units ``own`` after all passes.
 
     They are the gradients that sharding leaves whole, and the gradients of parameters that saw only
     the tokens of a tp rank.
@@ -441,5 +441,5 @@ def busiest_s(plan: ParallelPlan, costs: Costs) -> float:
 
 
 def _arrives_s(hop: Hop | None) -> float:
-    """Return the seconds from the end of a pass to the start of the pass that waits for its message."""
+    """Return the seconds from the end of a pass to the start of the pass that waits for it."""
     return 0.0 if hop is None else hop.occupied_s + hop.latency_s

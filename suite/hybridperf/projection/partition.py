@@ -1,7 +1,7 @@
 """Cut a chain of units into pipeline stages: by the cost of units, or for the shortest step.
 
-The second method (``cut=ampa``) follows GroPipe's automatic partition (Liu et al. 2025), which goes by
-projected performance; its text is not public, so how the cuts are searched is ours.
+The second method (``cut=ampa``) follows GroPipe's automatic partition (Liu et al. 2025), which goes
+by projected performance; its text is not public, so the search of cuts is ours.
 """
 
 from __future__ import annotations

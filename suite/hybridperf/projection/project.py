@@ -205,8 +205,8 @@ def projected_cuts(
     """Return ``plan`` with the ``cuts`` of the shortest projected step.
 
     The plan's text states the cuts, and so the trained stages, without the times of a device. No
-    rank needs more than ``device_bytes``. The search, `best_cuts`, begins with the best of the plan's own cuts and the exact partitions by FLOPs, by parameters and
-    by times.
+    rank needs more than ``device_bytes``. The search, `best_cuts`, begins with the best of the
+    plan's own cuts and the exact partitions by FLOPs, by parameters and by times.
 
     Raises:
         UserError: exit status 2 if no partition that was tried fits into ``device_bytes``.
