@@ -17,6 +17,7 @@ from hybridperf.plan import plan_chips
 from hybridperf.report import evidence, scaling, svg, tables
 from hybridperf.report.board import boards
 from hybridperf.report.judgement import read_entries
+from hybridperf.report.sentences import board_sentence
 from hybridperf.rules.levels import LEVELS
 from hybridperf.run.files import write_atomically
 from hybridperf.score.metrics import metrics_of
@@ -109,6 +110,7 @@ def leaderboard_page(boards: Sequence[Board]) -> str:
 def _templates() -> jinja2.Environment:
     return page_templates(
         attempts_of=evidence.attempts_of,
+        board_sentence=board_sentence,
         efficiency_words=scaling.efficiency_words,
         curve_axes=svg.curve_axes,
         device_count=device_count,

@@ -30,6 +30,7 @@ __all__ = [
     "leaderboard_json",
     "loader_sentence",
     "metrics_markdown",
+    "p_value",
     "percent",
     "ratio",
     "run_outcome",
@@ -78,6 +79,11 @@ def percent(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"{_plain(value * 100, 1)}\N{NO-BREAK SPACE}%"
+
+
+def p_value(value: float) -> str:
+    """Format a p-value, as in ``p = 0.034`` and ``p < 0.001``."""
+    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
 
 
 def run_outcome(run: RunScore) -> str:
