@@ -126,8 +126,9 @@ class TimeToTrain:
     ) -> ResultScore:
         """Make the missing runs of ``task`` under ``plan``; return the score of the result.
 
-        ``--hp-runs`` replaces ``runs``. ``options`` are further fields of `hybridperf.run.request.RunRequest`. The test fails if a
-        run misses its target or cannot be carried out, or if the result breaks a rule.
+        ``--hp-runs`` replaces ``runs``. ``options`` are further fields of
+        `hybridperf.run.request.RunRequest`. The test fails if a run misses its target or cannot be
+        carried out, or if the result breaks a rule.
         """
         runs = self._runs or runs
         try:
