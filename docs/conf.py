@@ -46,6 +46,7 @@ def _section(command):
     examples, _, _ = command.epilog.removeprefix("examples:\n").partition("\n\n")
     yield from (f"## {command.prog}", "", command.description, "")
     yield from ("| argument | does |", "|---|---|")
+    command.color = False  # Python 3.14 has escape codes for terminals
     formatter = command._get_formatter()
     for action in command._actions:
         if not isinstance(action, argparse._HelpAction):

@@ -42,7 +42,7 @@ def _assert_answered(done: subprocess.CompletedProcess[str], folder: Path) -> No
     assert done.returncode == 0, done.stdout + done.stderr
     assert "B / A: " in done.stdout
     page = html.unescape((folder / "runs/report/index.html").read_text(encoding="utf-8"))
-    assert re.search(r"vgg/laptop: .*one process.* s and .* s", page)
+    assert re.search(r"vgg/laptop: .*one process.* s against .* s", page)
 
 
 def test_the_finding_of_the_readme_is_the_finding_of_the_leaderboard() -> None:

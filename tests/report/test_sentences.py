@@ -35,12 +35,12 @@ def _board(submissions: Submissions) -> Board:
 @pytest.mark.parametrize(
     ("one_s", "hybrid_s", "sentence"),
     [
-        (FAST, SLOW, "one process is faster than dp=2, 10.08 s and 20.08 s, p < 0.001"),
-        (SLOW, FAST, "dp=2 is faster than one process, 10.08 s and 20.08 s, p < 0.001"),
+        (FAST, SLOW, "one process is faster than dp=2, 10.08 s against 20.08 s, p < 0.001"),
+        (SLOW, FAST, "dp=2 is faster than one process, 10.08 s against 20.08 s, p < 0.001"),
         (
             [10.0],
             [11.0],
-            "one process (provisional) and dp=2 (provisional): undecided, 10.00 s and",
+            "one process (provisional) and dp=2 (provisional): undecided, 10.00 s against",
         ),
         ([10.0], [], "one process (provisional) takes 10.00 s; no result of a hybrid plan"),
         ([], FAST, "dp=2 takes 10.08 s; no result of one process"),
@@ -69,7 +69,7 @@ def test_a_tie_is_said_with_the_p_value_of_compare(submissions: Submissions) -> 
     test = compare(a, b).decision.test
     assert test is not None
     assert sentence == (
-        f"{NAME}: one process and dp=2 tie, 14.00 s and 14.60 s, {p_value(test.p_value)}."
+        f"{NAME}: one process and dp=2 tie, 14.00 s against 14.60 s, {p_value(test.p_value)}."
     )
 
 

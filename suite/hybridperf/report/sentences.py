@@ -47,7 +47,7 @@ def board_sentence(board: Board) -> str:
     one, other = pair
     decision = decide(other.official, one.official)
     first, second = _side(one), _side(other)
-    times = f"{_mean(one)} s and {_mean(other)} s"
+    times = f"{_mean(one)} s against {_mean(other)} s"
     p = p_value(decision.test.p_value) if decision.test else ""
     match decision.verdict:
         case "tie":
