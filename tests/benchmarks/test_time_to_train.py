@@ -46,7 +46,7 @@ def test_two_fastest_families_are_ranked_under_one_process_and_their_best_hybrid
     fastest = sorted(one_s, key=lambda task: one_s[task])[:2]
     plans = {(task, str(ParallelPlan.parse(plan))): runs for task, plan, runs in RESULTS}
 
-    chosen = {}
+    chosen: dict[tuple[str, str], int] = {}
     for task in one_s:
         hybrid = {plan: s for (name, plan), s in times_s.items() if name == task and plan != "dp=1"}
         best = min(hybrid, key=lambda plan: hybrid[plan])
