@@ -26,6 +26,7 @@ MARKS: Final = {
     "needs-key": "a private key of the reader",
     "needs-network": "an installation from a package registry",
     "needs-nodes": "several machines",
+    "needs-own-project": "a repository or results of the reader",
 }
 _FENCE: Final = re.compile(r"^ *```(\S*) *([^\n]*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
