@@ -75,7 +75,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "hybridperf/log": (7, 1550),
     "hybridperf/plan": (6, 1550),
     "hybridperf/projection": (13, 4550),
-    "hybridperf/report": (11, 3050),
+    "hybridperf/report": (12, 3200),
     "hybridperf/rules": (17, 6750),
     "hybridperf/run": (29, 7000),
     "hybridperf/score": (15, 4400),
