@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hybridperf.log.package import read_result
-from hybridperf.report.tables import score_rows, scores_csv, write_scores
+from hybridperf.report.frames import write_scores
+from hybridperf.report.tables import score_rows, scores_csv
 from hybridperf.score.metrics import METRICS
 from hybridperf.score.official import Official, official_of
 from hybridperf.score.ranking import with_places
@@ -143,6 +144,6 @@ def test_judging_and_reporting_need_neither_torch_nor_pandas(tmp_path: Path) -> 
     done = _without_packages("score", str(tmp_path / "in"), "--out", str(out))
     assert done.returncode == 0
     assert done.stderr == (
-        "hybridperf: no scores.parquet, which needs pyarrow: pip install 'hybridperf[tables]'\n"
+        "hybridperf: no scores.parquet, which needs pandas and pyarrow: pip install 'hybridperf[tables]'\n"
     )
     assert sorted(path.name for path in out.iterdir()) == ["scores.csv", "scores.json"]
