@@ -9,10 +9,18 @@ myst_heading_anchors = 2  # pages link to sections of others
 
 
 def setup(app):
-    """Put the table of metrics where a page asks for it."""
+    """Put the tables of columns where a page asks for them."""
+    from hybridperf.report.frames import CURVE_COLUMNS, RUN_COLUMNS, columns_markdown
     from hybridperf.report.tables import metrics_markdown
 
+    tables = {
+        "metrics": metrics_markdown(),
+        "columns of runs": columns_markdown(RUN_COLUMNS),
+        "columns of evaluations": columns_markdown(CURVE_COLUMNS),
+    }
+
     def insert(_app, _name, source):
-        source[0] = source[0].replace("<!-- metrics -->", metrics_markdown())
+        for name, table in tables.items():
+            source[0] = source[0].replace(f"<!-- {name} -->", table)
 
     app.connect("source-read", insert)

@@ -36,6 +36,7 @@ __all__ = [
     "CURVE_COLUMNS",
     "RUN_COLUMNS",
     "Column",
+    "columns_markdown",
     "read_curves",
     "read_results",
     "read_runs",
@@ -203,6 +204,12 @@ def read_curves(path: str | Path) -> DataFrame:
         for number, point in enumerate(row.run.curve, start=1)
     )
     return _frame_of_rows(CURVE_COLUMNS, rows)
+
+
+def columns_markdown(columns: Iterable[Column]) -> str:
+    """Return a Markdown table that documents ``columns``."""
+    lines = [f"| `{each.name}` | {each.doc} | {each.unit} |" for each in columns]
+    return "\n".join(["| column | | unit |", "|---|---|---|", *lines])
 
 
 def write_scores(rows: Sequence[dict[str, object]], folder: Path) -> list[Path]:
