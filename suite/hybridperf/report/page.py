@@ -123,6 +123,7 @@ def _templates() -> jinja2.Environment:
         evidence_of=evidence.evidence_of,
         hashes_of=evidence.hashes_of,
         levels=LEVELS,
+        busy_sentence=tables.busy_sentence,
         loader_sentence=tables.loader_sentence,
         machine_rows=machine_rows,
         means_of=means_of,
@@ -278,7 +279,11 @@ def _board_lines(board: Board) -> Iterator[str]:
     yield from _bullets(
         f"{_name(row.entry)}: {sentence}"
         for row in board.rows
-        if (sentence := tables.loader_sentence(row.entry.score))
+        for sentence in (
+            tables.busy_sentence(row.entry.score),
+            tables.loader_sentence(row.entry.score),
+        )
+        if sentence
     )
     for group in scaling.scaling_groups(board):
         yield from _scaling_lines(group)

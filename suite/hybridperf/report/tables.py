@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "UNKNOWN",
+    "busy_sentence",
     "count",
     "csv_text",
     "flat_value",
@@ -95,6 +96,16 @@ def loader_sentence(score: ResultScore) -> str | None:
         f"the loaders could deliver {_rate(loader)} samples/s, "
         f"training could consume {_rate(compute_rate)}: {verdict}."
     )
+
+
+def busy_sentence(score: ResultScore) -> str | None:
+    """Say in a sentence that the machine was busy, and why; None if it was quiet, or unknown."""
+    busy = [run for run in score.completed if run.busy]
+    if not busy:
+        return None
+    longest = max(busy, key=lambda run: run.elapsed_s)
+    runs = f"{len(busy)} of {len(score.completed)} runs"
+    return f"busy machine in {runs}: in run {longest.number}, {longest.busy}."
 
 
 def _plain(value: float, decimals: int) -> str:
