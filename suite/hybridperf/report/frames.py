@@ -153,6 +153,12 @@ RUN_COLUMNS: Final = (
         unit="samples/s",
     ),
     Column(
+        "busy",
+        "what made the machine busy during the run or right before it; missing if nothing did",
+        lambda row: row.run.busy or None,
+        "text",
+    ),
+    Column(
         "of_projected",
         "share of the projected rate that is reached while training",
         lambda row: row.run.beside_projection and row.run.beside_projection.share,
