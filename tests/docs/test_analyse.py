@@ -41,5 +41,7 @@ def test_the_script_of_the_page_makes_tables_and_a_scaling_plot(tmp_path: Path) 
 def test_every_column_of_runs_and_evaluations_is_documented() -> None:
     table = columns_markdown(RUN_COLUMNS)
 
-    assert "| `time_to_train_s` | time to train; missing unless the target was reached | s |" in table
+    assert (
+        "| `time_to_train_s` | time to train; missing unless the target was reached | s |" in table
+    )
     assert len(columns_markdown(CURVE_COLUMNS).splitlines()) == 2 + len(CURVE_COLUMNS)

@@ -144,6 +144,7 @@ def test_judging_and_reporting_need_neither_torch_nor_pandas(tmp_path: Path) -> 
     done = _without_packages("score", str(tmp_path / "in"), "--out", str(out))
     assert done.returncode == 0
     assert done.stderr == (
-        "hybridperf: no scores.parquet, which needs pandas and pyarrow: pip install 'hybridperf[tables]'\n"
+        "hybridperf: no scores.parquet, which needs pandas and pyarrow: "
+        "pip install 'hybridperf[tables]'\n"
     )
     assert sorted(path.name for path in out.iterdir()) == ["scores.csv", "scores.json"]

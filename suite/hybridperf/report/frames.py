@@ -10,10 +10,11 @@ import io
 import math
 import warnings
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hybridperf.errors import UserError, missing_package
+from hybridperf.errors import missing_package
 from hybridperf.findings import visible
 from hybridperf.report.judgement import found_packages, judged_scores, no_results
 from hybridperf.report.tables import flat_value, score_rows, scores_csv, scores_json
@@ -145,7 +146,9 @@ RUN_COLUMNS: Final = (
     _of_run("bubble", "share of device time waiting for other stages"),
     _of_run("exposed_communication", "share of device time waiting for an all-reduce"),
     _of_run(
-        "loader_samples_per_s", "maximum throughput of the data loaders of all ranks", unit="samples/s"
+        "loader_samples_per_s",
+        "maximum throughput of the data loaders of all ranks",
+        unit="samples/s",
     ),
     _of_run(
         "compute_samples_per_s",
@@ -243,8 +246,7 @@ def write_scores(rows: Sequence[dict[str, object]], folder: Path) -> list[Path]:
 
 
 def _parquet(rows: Sequence[Mapping[str, object]]) -> bytes:
-    import pyarrow  # noqa: F401 - pandas says at length, and with another exception, that it lacks
-
+    import_module("pyarrow")  # whose absence pandas reports by another exception
     sink = io.BytesIO()
     _score_frame(rows).to_parquet(sink, index=False)
     return sink.getvalue()
@@ -253,7 +255,7 @@ def _parquet(rows: Sequence[Mapping[str, object]]) -> bytes:
 def _require_pandas() -> None:
     """Raise before results are read, which takes long, if pandas is missing."""
     try:
-        import pandas  # noqa: F401 - whether it can be imported
+        import_module("pandas")
     except ModuleNotFoundError as error:
         raise missing_package((error.name or "").partition(".")[0]) from error
 

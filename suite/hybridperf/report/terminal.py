@@ -39,7 +39,8 @@ def scores_text(results: Sequence[Official], width: int) -> str:
     """Return tables of at most ``width`` characters, one for this suite and one for MLPerf.
 
     Notes below each table state how its figures are computed and why results lack an official
-    score. Rows are sorted by task and time. Empty columns are omitted, as are the least important ones if ``width`` is too small.
+    score. Rows are sorted by task and time. Empty columns are omitted, as are the least important
+    ones if ``width`` is too small.
     """
     results = sorted(results, key=_by_task_and_time)
     ours = [each for each in results if each.own]

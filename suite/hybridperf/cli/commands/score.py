@@ -110,5 +110,7 @@ def _write(results: list[Official], folder: Path) -> list[Path]:
         raise environment_refusal(error, folder) from error
     if not any(path.suffix == ".parquet" for path in written):
         remedy = "pip install 'hybridperf[tables]'"
-        sys.stderr.write(f"hybridperf: no scores.parquet, which needs pandas and pyarrow: {remedy}\n")
+        sys.stderr.write(
+            f"hybridperf: no scores.parquet, which needs pandas and pyarrow: {remedy}\n"
+        )
     return written
