@@ -84,6 +84,20 @@ def _types(rows: Sequence[dict[str, object]], folder: Path) -> object:
     return parquet.read_schema(write_scores(rows, folder)[-1])
 
 
+def test_csv_and_json_have_the_same_bytes_without_pandas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pandas")
+    rows = score_rows(_results(tmp_path))
+    full = write_scores(rows, tmp_path / "full")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+
+    base = write_scores(rows, tmp_path / "base")
+
+    assert [path.name for path in base] == ["scores.csv", "scores.json"]
+    assert [path.read_bytes() for path in base] == [path.read_bytes() for path in full[:2]]
+
+
 def test_types_do_not_depend_on_what_is_known(tmp_path: Path) -> None:
     full = _types(score_rows(_results(tmp_path)), tmp_path / "1")
     none = _types([], tmp_path / "2")
