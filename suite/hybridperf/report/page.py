@@ -164,25 +164,24 @@ def render_page(
     template: jinja2.Template,
     values: Mapping[str, object],
     style_files: Sequence[str] = (),
-    more_style: str = "",
+    script_files: Sequence[str] = (),
 ) -> str:
     """Return the page of a ``template`` that extends ``layout.html.j2``.
 
-    Its style is ``page.css``, then ``style_files`` and ``more_style``. The content security policy
-    allows these inline styles, the script ``page.js`` and nothing else.
+    Its style is ``page.css``, then ``style_files``, its script ``page.js``, then ``script_files``.
+    The content security policy allows these inline sources and nothing else.
     """
-    styles = ["".join(map(_source, ("page.css", *style_files))), *filter(None, [more_style])]
-    script = _source("page.js")
-    allowed = " ".join(f"'{_digest(style)}'" for style in styles)
+    style = "".join(map(_source, ("page.css", *style_files)))
+    script = "".join(map(_source, ("page.js", *script_files)))
     policy = (
-        f"default-src 'none'; style-src {allowed}; script-src '{_digest(script)}'; "
+        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
     return template.render(
         values,
         policy=policy,
-        styles=[Markup(style) for style in styles],  # noqa: S704 - our own files
-        script=Markup(script),  # noqa: S704 - our own file
+        style=Markup(style),  # noqa: S704 - our own files
+        script=Markup(script),  # noqa: S704 - our own files
     )
 
 

@@ -600,6 +600,14 @@ _ALL: Final = (
         tables=("site",),
     ),
     Metric(
+        "software",
+        "framework and its stack, as the description states",
+        lambda result: result.software or None,
+        kind="text",
+        heading="software",
+        tables=("site",),
+    ),
+    Metric(
         "accelerator_minutes",
         "official_minutes times accelerators",
         _known("accelerator_minutes"),
