@@ -10,6 +10,8 @@ import pytest
 
 import hybridperf
 from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import Finding
+from hybridperf.report import frames
 from hybridperf.report.frames import CURVE_COLUMNS, RUN_COLUMNS
 from hybridperf.score.metrics import METRICS
 from tests.packages import EPOCHS, write_result
@@ -17,6 +19,8 @@ from tests.score.made_up_round import judge_made_up, log_lines, write_round
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from hybridperf.log.package import Package
 
 pd = pytest.importorskip("pandas")
 
@@ -90,15 +94,35 @@ def test_a_round_and_a_folder_of_rounds_are_read(
     frame = hybridperf.read_results(tmp_path)
 
     assert list(frame["round"]) == ["8.0", "9.0"]
+    assert frame["plan"].isna().all()  # MLPerf's logs state none
     assert list(frame["since_round"].isna()) == [True, False]
     assert list(hybridperf.read_results(tmp_path / "training_results_v9.0")["round"]) == ["9.0"]
     assert len(hybridperf.read_runs(tmp_path)) == 20
+
+
+def test_numbers_that_do_not_fit_their_type_are_missing() -> None:
+    column = frames.Column("epoch", "as a log states it", lambda row: row, "whole")
+
+    frame = frames._frame([column], {"epoch": [2**64, 3]})
+
+    assert frame["epoch"].isna().tolist() == [True, False]
 
 
 def test_text_is_escaped(tmp_path: Path) -> None:
     write_result(tmp_path, org="a\x1b[31m")
 
     assert list(hybridperf.read_runs(tmp_path)["submitter"].unique()) == ["a\\x1b[31m"]
+
+
+def test_what_cannot_be_read_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def locked(_: object, barred: list[Finding]) -> list[Package]:
+        barred.append(Finding("package.unreadable", "a file", "permission denied", "get it"))
+        return []
+
+    monkeypatch.setattr(frames, "found_packages", locked)
+
+    with pytest.warns(UserWarning, match="expected a file, found permission denied"):
+        assert hybridperf.read_results(tmp_path).empty
 
 
 def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:

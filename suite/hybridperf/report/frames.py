@@ -122,7 +122,7 @@ RUN_COLUMNS: Final = (
     Column(
         "invalid",
         "error of the log by the ruleset of its round; missing if none is known",
-        lambda row: row.run.invalid or None,
+        lambda row: row.run.invalid,
         "text",
     ),
     _of_run("counts", "whether the run counts in the olympic mean of the result", "truth"),
@@ -158,7 +158,7 @@ RUN_COLUMNS: Final = (
     Column(
         "busy",
         "what made the machine busy during the run or right before it; missing if nothing did",
-        lambda row: row.run.busy or None,
+        lambda row: row.run.busy,
         "text",
     ),
     Column(
@@ -187,7 +187,8 @@ def read_results(path: str | Path) -> DataFrame:
         UserError: if there are no results, or pandas is missing.
     """
     _require_pandas()
-    return _score_frame(score_rows(_officials(path)))
+    rows = score_rows(_officials(path))
+    return _score_frame([{name: _known(value) for name, value in row.items()} for row in rows])
 
 
 def read_runs(path: str | Path) -> DataFrame:
@@ -286,7 +287,7 @@ def _frame_of_rows(columns: Sequence[Column], rows: Iterable[_Row]) -> DataFrame
     values: dict[str, list[object]] = {column.name: [] for column in columns}
     for row in rows:
         for column in columns:
-            values[column.name].append(column.source(row))
+            values[column.name].append(_known(column.source(row)))
     return _frame(columns, values)
 
 
@@ -305,6 +306,11 @@ def _frame(
     frame.attrs["units"] = {column.name: column.unit for column in columns if column.unit}
     frame.attrs["docs"] = {column.name: column.doc for column in columns}
     return frame
+
+
+def _known(value: object) -> object:
+    """Return None for empty text, by which files state that a text is unknown, else ``value``."""
+    return None if value == "" else value
 
 
 def _cell(value: object) -> object:
