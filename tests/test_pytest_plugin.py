@@ -5,9 +5,11 @@ Also run by ``tox -e plugin``, where pytest has no plugins but ours, pytest-benc
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +31,7 @@ def test_unit():
 
 def test_mine(time_to_train):
     other = {"trainer": "tests.trainers.nearest", "division": "open"}
-    score = time_to_train("resnet/laptop", plan="dp=1", **other)
+    score = time_to_train("resnet/laptop", plan="dp=1", runs=7, **other)
     assert score.runs[0].completion == "reached"
 
 def test_wrong_plan(time_to_train):
@@ -162,7 +164,13 @@ def test_benchmark_shows_times_to_train_and_publishes_them(measured: Path) -> No
     assert "resnet/laptop under dp=1, run 2 of 2: reached the target in" in shown, (
         "runs are reported as they end"
     )
-    assert "dp=1" in shown.partition("= HybridPerf =")[2], "and scored at the end"
+    _, _, end = shown.partition("= HybridPerf =")
+    assert "dp=1" in end, "and scored at the end"
+    (sentence,) = (line for line in end.splitlines() if line.startswith("resnet/laptop, open"))
+    assert "no result of a hybrid plan" in sentence
+    assert sentence in html.unescape((measured / "out/report/index.html").read_text())
+    assert re.search(r"^next: +\S*open \S+/out/report/index.html$", end, re.MULTILINE)
+    assert re.search(r"^next: .* --devices 8 ", end, re.MULTILINE)
     (result,) = measured.glob("out/local/results/*/resnet-laptop")
     times = json.loads((measured / "times.json").read_text())
     (benchmark,) = times["benchmarks"]

@@ -29,7 +29,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run the benchmarks that train to a target, and only those",
     )
     group.addoption(
-        "--hp-runs", type=int, default=3, metavar="N", help="runs per result (default: %(default)s)"
+        "--hp-runs",
+        type=int,
+        metavar="N",
+        help="runs of each result (default: as the test asks for, else 3)",
     )
     group.addoption(
         "--hp-out",
@@ -56,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("--benchmark trains one result at a time: give -n 0")
     if config.getoption("benchmark_disable") and not config.getoption("benchmark_enable"):
         raise pytest.UsageError("--benchmark and --benchmark-disable exclude each other: drop one")
-    if config.getoption("hp_runs") < 1:
+    if (runs := config.getoption("hp_runs")) is not None and runs < 1:
         raise pytest.UsageError("--hp-runs takes a whole number from 1")
     from hybridperf.time_to_train import BenchmarkPlugin
 

@@ -17,8 +17,10 @@ from hybridperf.log import keys
 from hybridperf.log.package import read_result
 from hybridperf.log.reader import read_log
 from hybridperf.plan import ParallelPlan
+from hybridperf.report.board import boards
 from hybridperf.report.judgement import judged_entries, read_entries
 from hybridperf.report.page import build_report
+from hybridperf.report.sentences import board_sentence, next_commands
 from hybridperf.report.terminal import scores_text
 from hybridperf.run.request import RunRequest, check_request, package_of
 from hybridperf.run.run_set import make_run_set
@@ -74,7 +76,7 @@ class BenchmarkPlugin:
 
     def time_to_train(self, benchmark: Any, item: pytest.Item) -> TimeToTrain:
         """Return the value of the fixture ``time_to_train`` for the test ``item``."""
-        runs: int = self._config.getoption("hp_runs")
+        runs: int | None = self._config.getoption("hp_runs")
         plugins = self._config.pluginmanager
         return TimeToTrain(benchmark, item.stash[_CLOCK], runs, self._out, plugins)
 
@@ -83,43 +85,55 @@ class BenchmarkPlugin:
         machine_info["node"] = ""
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Write the report, and print the scores and where results and leaderboard are."""
+        """Write the report; print scores, what they say, where they are and what to type next."""
         if not self._out.is_dir():
             return
         pages = build_report(self._out, self._out / "report")
-        scores = with_places([entry.official for entry in read_entries(self._out)])
+        entries = read_entries(self._out)
+        leaderboards = boards(entries)
+        scores = with_places([entry.official for entry in entries])
         width = max(140, terminalreporter._tw.fullwidth)  # noqa: SLF001 - pytest has no public way to ask
         terminalreporter.section("HybridPerf")
         terminalreporter.write_line(scores_text(scores, width))
+        terminalreporter.write_line("")
+        for board in leaderboards:
+            terminalreporter.write_line(board_sentence(board))
+        terminalreporter.write_line("")
         terminalreporter.write_line(f"results:     {self._out}")
         for page in pages:
             if page.name == "index.html":
                 terminalreporter.write_line(f"leaderboard: {page.as_uri()}")
+                for command in next_commands(leaderboards, page):
+                    terminalreporter.write_line(f"next:        {command}")
 
 
 class TimeToTrain:
-    """Train a task under a plan ``runs`` times, with the times recorded by pytest-benchmark."""
+    """Train a task under a plan several times, with the times recorded by pytest-benchmark."""
 
     def __init__(
         self,
         benchmark: Any,
         clock: _TrainingClock,
-        runs: int,
+        runs: int | None,
         out: Path,
         plugins: pytest.PytestPluginManager,
     ) -> None:
         self._benchmark, self._clock = benchmark, clock
         self._runs, self._out, self._plugins = runs, out, plugins
 
-    def __call__(self, task: str, *, plan: str = "dp=1", **options: Any) -> ResultScore:
+    def __call__(
+        self, task: str, *, plan: str = "dp=1", runs: int = 3, **options: Any
+    ) -> ResultScore:
         """Make the missing runs of ``task`` under ``plan``; return the score of the result.
 
-        ``options`` are further fields of `hybridperf.run.request.RunRequest`. The test fails if a
-        run misses its target or cannot be carried out, or if the result breaks a rule.
+        ``--hp-runs`` replaces ``runs``. ``options`` are further fields of
+        `hybridperf.run.request.RunRequest`. The test fails if a run misses its target or cannot be
+        carried out, or if the result breaks a rule.
         """
+        runs = self._runs or runs
         try:
             request = RunRequest(
-                task_path(task), ParallelPlan.parse(plan), self._runs, self._out, **options
+                task_path(task), ParallelPlan.parse(plan), runs, self._out, **options
             )
             for finding in check_request(request):
                 pytest.fail(finding.sentence, pytrace=False)
@@ -130,7 +144,7 @@ class TimeToTrain:
                 [run.log for run in earlier if run.fact("outcome") == "success"],
                 (read_log(sealed.log) for sealed in make_run_set(request, reporter)),
             )
-            self._measure(logs)
+            self._measure(logs, runs)
         except UserError as error:
             if error.exit_code is ExitCode.INTERRUPTED:
                 pytest.exit(str(error), returncode=int(pytest.ExitCode.INTERRUPTED))
@@ -144,7 +158,7 @@ class TimeToTrain:
             pytest.fail(f"{task} under {plan} is invalid: {validity.why}", pytrace=False)
         return score
 
-    def _measure(self, logs: Iterator[Log]) -> None:
+    def _measure(self, logs: Iterator[Log], runs: int) -> None:
         """Let each round of the benchmark last as long as the run of one log."""
 
         def one_run() -> None:
@@ -154,7 +168,7 @@ class TimeToTrain:
                     self._clock.now_s += (stop.time_ms - start.time_ms) / 1000
                     return
 
-        self._benchmark.pedantic(one_run, rounds=self._runs, iterations=1)
+        self._benchmark.pedantic(one_run, rounds=runs, iterations=1)
         for _ in logs:  # exhausts the generator, which releases the lock on the folder
             pass
 

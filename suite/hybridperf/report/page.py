@@ -19,6 +19,7 @@ from hybridperf.report import evidence, scaling, svg, tables
 from hybridperf.report.board import boards, contents_of
 from hybridperf.report.comparison import comparison_text, incomparable
 from hybridperf.report.judgement import read_entries
+from hybridperf.report.sentences import board_sentence
 from hybridperf.rules.levels import LEVELS
 from hybridperf.run.files import write_atomically
 from hybridperf.score.compare import compare
@@ -160,6 +161,7 @@ def _compared(a: JudgedResult, b: JudgedResult) -> str:
 def _templates() -> jinja2.Environment:
     return page_templates(
         attempts_of=evidence.attempts_of,
+        board_sentence=board_sentence,
         busy_sentence=tables.busy_sentence,
         contents_of=contents_of,
         efficiency_words=scaling.efficiency_words,
