@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridperf.score.statistics import ratio_interval, t_quantile, t_tail, welch
+from hybridperf.score.statistics import estimate, ratio_interval, t_quantile, t_tail, welch
 
 scipy_stats = pytest.importorskip("scipy.stats")
 
@@ -35,7 +35,7 @@ def test_the_tails_ends() -> None:
 @settings(deadline=None)
 @given(_TIMES, _TIMES)
 def test_the_test_is_scipys(one: list[float], other: list[float]) -> None:
-    test = welch(one, other)
+    test = welch(estimate(one), estimate(other))
     if test is None or max(max(one) - min(one), max(other) - min(other)) < 1e-6:
         return
     with warnings.catch_warnings():
@@ -52,7 +52,8 @@ def test_the_test_is_scipys(one: list[float], other: list[float]) -> None:
 def test_the_interval_holds_one_where_the_means_do_not_differ(
     one: list[float], other: list[float]
 ) -> None:
-    test, interval = welch(one, other), ratio_interval(one, other)
+    means = estimate(one), estimate(other)
+    test, interval = welch(*means), ratio_interval(*means)
     if test is None or interval is None or abs(test.p_value - 0.05) < 1e-6:
         return
     ratio = math.fsum(other) / len(other) / (math.fsum(one) / len(one))
@@ -65,9 +66,9 @@ def test_the_interval_holds_one_where_the_means_do_not_differ(
     ("one", "other"), [([1.0], [1.0, 2.0]), ([], []), ([2.0, 2.0], [3.0, 3.0])]
 )
 def test_what_cannot_be_tested_is_none(one: list[float], other: list[float]) -> None:
-    assert welch(one, other) is None
-    assert ratio_interval(one, other) is None
+    assert welch(estimate(one), estimate(other)) is None
+    assert ratio_interval(estimate(one), estimate(other)) is None
 
 
 def test_a_ratio_without_upper_end_has_no_interval() -> None:
-    assert ratio_interval([1.0, 100.0], [50.0, 51.0]) is None
+    assert ratio_interval(estimate([1.0, 100.0]), estimate([50.0, 51.0])) is None

@@ -76,5 +76,5 @@ def _board(benchmark: str, version: str, division: str, entries: list[JudgedResu
 
 def _order(entry: JudgedResult) -> tuple[bool, bool, float]:
     """Return a sort key: ranked results first, then by time to train, unknown times last."""
-    mean_s = entry.score.olympic_mean_s
+    mean_s = entry.score.time_s
     return entry.standing != "ranked", mean_s is None, mean_s or 0.0

@@ -13,7 +13,6 @@ from hybridperf.report.tables import csv_text, percent
 from hybridperf.report.terminal import table_text, wrapped
 from hybridperf.score.scaling import (
     CAUSES,
-    RATIO_INTERVAL,
     SPEED_METRICS,
     devices_in_use,
     kind_of,
@@ -21,6 +20,7 @@ from hybridperf.score.scaling import (
     scale,
     side_of,
 )
+from hybridperf.score.statistics import RATIO_INTERVAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
