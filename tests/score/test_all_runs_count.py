@@ -90,13 +90,15 @@ def test_interval_p_value_verdict_and_places_never_contradict(published: list[Of
             assert (interval.low <= 1 <= interval.high) is not apart
             assert decision.ratio is not None
             assert interval.low <= decision.ratio <= interval.high
-            assert one.place is not None
-            assert other.place is not None
-            if decision.verdict == "slower":
-                assert one.place.best < other.place.best
-                assert one.place.worst < other.place.worst
-            if one.place.worst < other.place.best:
-                assert decision.verdict == "slower"
+
+
+def test_places_count_the_verdicts_of_all_pairs(published: list[Official]) -> None:
+    for one in (each for each in published if each.place):
+        board = [each for each in _on_board(published, one) if each.place]
+        verdicts = [decide(one, each).verdict for each in board]
+        assert one.place is not None
+        assert one.place.best == 1 + verdicts.count("faster")
+        assert one.place.worst == len(board) - verdicts.count("slower")
 
 
 def test_compare_board_and_methods_page_give_one_ratio_and_one_p(

@@ -59,7 +59,8 @@ def seconds(value: float | None) -> str:
 
 def mean_seconds(score: ResultScore) -> str:
     """Format the mean time to train; ``≥ 1.00`` if a run missed the target."""
-    return f"{'≥ ' if score.missed else ''}{seconds(score.mean_s)}"
+    bound = "≥ " if score.missed and score.mean_s is not None else ""
+    return f"{bound}{seconds(score.mean_s)}"
 
 
 def seconds_range(low: float, high: float) -> str:
