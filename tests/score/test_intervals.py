@@ -13,7 +13,6 @@ from hybridperf.score.statistics import (
     OLYMPIC_INTERVAL,
     estimate,
     mean_interval,
-    olympic_mean,
     ratio_interval,
     welch,
 )
@@ -22,10 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SPREAD: Final = 0.15  #: standard deviation over mean
-TIMES_S: Final = [
-    *(161.205, 161.433, 143.204, 142.699, 152.105),
-    *(142.506, 142.594, 142.773, 151.895, 151.943),
-]
 
 
 def _normal(seed: int) -> Callable[[], float]:
@@ -47,7 +42,7 @@ DRAWS: Final = pytest.mark.parametrize("draws", [_normal, _lognormal])
 def test_the_interval_of_a_mean_covers_93_to_97_per_cent(
     draws: Callable[[int], Callable[[], float]], runs: int
 ) -> None:
-    draw, times, covered = draws(runs), 2500, 0
+    draw, times, covered = draws(runs), 1000, 0
 
     for _ in range(times):
         interval = mean_interval(estimate([draw() for _ in range(runs)]))
@@ -59,7 +54,7 @@ def test_the_interval_of_a_mean_covers_93_to_97_per_cent(
 
 @pytest.mark.parametrize("runs", [5, 10])
 def test_the_interval_of_an_olympic_mean_covers_93_to_97_per_cent(runs: int) -> None:
-    draw, times, covered = _normal(runs + 1), 2500, 0
+    draw, times, covered = _normal(runs + 1), 1000, 0
 
     for _ in range(times):
         interval = mean_interval(estimate([draw() for _ in range(runs)], 1))
@@ -70,12 +65,11 @@ def test_the_interval_of_an_olympic_mean_covers_93_to_97_per_cent(runs: int) -> 
 
 
 @DRAWS
-@pytest.mark.parametrize(("runs", "others"), [(5, 5), (10, 10), (5, 10)])
-@pytest.mark.parametrize("ratio", [1.0, 1.3])
+@pytest.mark.parametrize(("runs", "others", "ratio"), [(5, 5, 1.3), (5, 10, 1.0), (10, 10, 1.3)])
 def test_the_interval_of_a_ratio_covers_93_to_97_per_cent(
     draws: Callable[[int], Callable[[], float]], runs: int, others: int, ratio: float
 ) -> None:
-    draw, times, covered = draws(runs), 1000, 0
+    draw, times, covered = draws(runs), 600, 0
 
     for nth in range(times):
         one = estimate([draw() for _ in range(runs)])
@@ -97,30 +91,6 @@ def test_there_is_no_interval_below_five_runs_and_that_is_said(drops: int) -> No
     assert mean_interval(estimate([1.0, 2.0, 3.0, 4.0, 5.0], drops)) is not None
     for method in (MEAN_INTERVAL, OLYMPIC_INTERVAL):
         assert "none for fewer than 5 runs" in method
-
-
-def test_a_mean_has_the_interval_of_students_t() -> None:
-    stats = pytest.importorskip("scipy.stats")
-    interval = mean_interval(estimate(TIMES_S))
-
-    assert interval is not None
-    error = stats.sem(TIMES_S)
-    expected = stats.t.interval(0.95, 9, loc=sum(TIMES_S) / 10, scale=error)
-    assert (interval.low, interval.high) == pytest.approx(expected)
-
-
-def test_a_trimmed_mean_is_the_olympic_mean_with_yuens_variance() -> None:
-    stats = pytest.importorskip("scipy.stats")
-    other = [time_s * 1.05 for time_s in TIMES_S[:7]]
-    one, two = estimate(TIMES_S, 1), estimate(other, 1)
-    test = welch(one, two)
-
-    assert one is not None
-    assert one.mean == olympic_mean(TIMES_S, 1)
-    assert test is not None
-    # scipy trims a share of the values: 0.15 of ten and of seven is one.
-    yuen = stats.ttest_ind(other, TIMES_S, equal_var=False, trim=0.15)
-    assert (test.t, test.p_value) == pytest.approx((yuen.statistic, yuen.pvalue))
 
 
 def test_a_dropped_value_may_be_infinite_and_a_kept_one_not() -> None:
