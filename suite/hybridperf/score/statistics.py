@@ -43,7 +43,7 @@ MEAN_INTERVAL: Final = (
 )
 OLYMPIC_INTERVAL: Final = (
     "95 % interval of the olympic mean by Student's t of the winsorised times (Tukey and "
-    f"McLaughlin 1963); none for fewer than {FEWEST_OF_INTERVAL} runs"
+    f"McLaughlin); none for fewer than {FEWEST_OF_INTERVAL} runs"
 )
 RATIO_INTERVAL: Final = "95 % interval of the ratio of means, which inverts Welch's test (Fieller)"
 WELCH_TEST: Final = "Welch's t test of the mean times, two-sided"
