@@ -202,6 +202,24 @@ def test_two_results_are_compared(hybridperf: Callable[..., Finished], published
     assert answer["scaling_efficiency"]["by_time_to_train"] == pytest.approx(220 / 240)
 
 
+def test_the_difference_is_of_the_means_above_it(
+    hybridperf: Callable[..., Finished], tmp_path: Path, published: Path
+) -> None:
+    slow, fast = (
+        write_result(tmp_path, system=name, times_s=times_s).folder
+        for name, times_s in (("a", [20.0, 21.0, 22.0, 23.0, 33.0]), ("b", [10.0, 11.0, 12.0]))
+    )
+    eight = published / "acme" / "results" / "eight"
+
+    lines = hybridperf("compare", str(slow), str(fast)).out.splitlines()
+    of_mlperf = hybridperf("compare", str(eight), str(eight)).out
+
+    assert lines[0] == "A: acme a resnet/laptop: mean 23.800 s of 5 runs"
+    assert lines[1] == "B: acme b resnet/laptop: mean 11.000 s of 3 runs"
+    assert lines[2].startswith("B - A: -12.800 s; B / A: 0.4622, 95 % interval ")
+    assert "mean 120.000 s of 5 runs; olympic mean 120.000 s" in of_mlperf
+
+
 def test_a_result_ties_with_itself(hybridperf: Callable[..., Finished], tmp_path: Path) -> None:
     folder = str(write_result(tmp_path).folder)
 

@@ -54,11 +54,11 @@ def test_the_pairs_that_a_window_of_five_left_undecided_are_decided(
     by_window, by_all, lost = set(), set(), set()
     for nth, (one, other) in enumerate(pairs):
         test = welch(estimate(_in_window(one)), estimate(_in_window(other)))
-        reached = [
+        first, second = (
             estimate([run.least_s for run in each.score.completed if run.completion == "reached"])
             for each in (one, other)
-        ]
-        everything = welch(*reached)
+        )
+        everything = welch(first, second)
         if test is not None and test.p_value < 0.05:
             by_window.add(nth)
         if decide(one, other).verdict in {"faster", "slower"}:

@@ -389,8 +389,8 @@ def test_results_that_tell_too_little_are_refused(tmp_path: Path) -> None:
     none = write_on(tmp_path / "none", 1, times_s=[10.0] * 3, ended=[0, 1, 2])
     nowhere = write_result(tmp_path / "nowhere")
     for package, sentence in [
-        (few, "expected 3 completed runs or more, which make an olympic mean, found 2"),
-        (none, "expected 3 completed runs or more, which make an olympic mean, found none"),
+        (few, "expected 3 completed runs or more, found 2"),
+        (none, "expected 3 completed runs or more, found none"),
         (nowhere, "how many accelerators or cores the system has, found no such number"),
     ]:
         with pytest.raises(UserError, match=sentence) as refused:

@@ -171,7 +171,7 @@ def side_of(result: Result, validity: Validity | None = None) -> Side:
     if len(score.compared) < (fewest := fewest_runs(score.drops)):
         raise UserError.of(
             "scale.runs",
-            f"{fewest} completed runs or more, which make an olympic mean",
+            f"{fewest} completed runs or more",
             f"{len(score.compared)}" if score.compared else "none",
             "make more runs",
             path=place,
