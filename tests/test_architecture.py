@@ -79,7 +79,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "hybridperf/report": (14, 3900),
     "hybridperf/rules": (17, 6750),
     "hybridperf/run": (29, 7000),
-    "hybridperf/score": (15, 4400),
+    "hybridperf/score": (15, 4350),
     "hybridperf/system": (12, 2700),
     "hybridperf/tasks": (13, 2750),
     "hybridperf_reference": (7, 1050),

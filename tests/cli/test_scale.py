@@ -49,7 +49,7 @@ def test_the_text_names_base_metrics_and_causes(
     ]
     assert "75.0 % by time to train = 100.0 % by samples to converge x 75.0 % by" in done.out
     assert "75.0 % = 100 % of its device time less 0.0 evaluation, 25.0 training" in done.out
-    assert "bootstrap over the runs of both results, 10,000 resamples, seed" in done.out
+    assert "ratio of means, which inverts Welch's test (Fieller)" in done.out
 
 
 def test_json_and_csv_hold_the_same_figures(

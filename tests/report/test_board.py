@@ -14,12 +14,19 @@ if TYPE_CHECKING:
     from tests.report.conftest import Submissions
 
 
-def test_rows_stand_by_time_and_only_finished_results_are_ranked(submissions: Submissions) -> None:
+def test_rows_stand_by_time_and_only_finished_results_are_ranked(
+    submissions: Submissions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     submissions.add([20, 21, 22, 23, 24], system="slow")
     submissions.add([10, 11, 12, 13, 14], system="fast")
     submissions.add([1, 2, 3], system="early")
     submissions.add([5] * 5, system="missing", outcomes={1: "target_missed", 2: "target_missed"})
 
+    def check(result: Result) -> list[Finding]:
+        missing = result.package.system == "missing"
+        return [Finding("result.missed", "1", "2", "converge")] if missing else []
+
+    judge_by(monkeypatch, check)
     (board,) = boards(read_entries(submissions.root))
 
     rows = [

@@ -40,7 +40,7 @@ def test_every_row_has_as_many_cells_as_the_header(submissions: Submissions) -> 
     rows = [line.replace(r"\|", "") for line in text.splitlines() if line.startswith("|")]
 
     assert len(rows) == 4
-    assert {row.count("|") for row in rows} == {15}
+    assert {row.count("|") for row in rows} == {16}
     assert "hybridperf run resnet/laptop --plan dp=2 --runs 5" in text
 
 

@@ -71,7 +71,7 @@ def test_ticks_are_round() -> None:
     assert [tick_text(tick, ticks) for tick in ticks] == ["8", "10", "12", "14", "16", "18"]
 
 
-def test_every_completed_run_is_a_dot_and_dropped_ones_are_hollow(submissions: Submissions) -> None:
+def test_every_completed_run_is_a_dot_and_missed_ones_are_hollow(submissions: Submissions) -> None:
     outcomes = {2: "interrupted", 5: "target_missed"}
     submissions.add([10, 11, 12, 13, 14, 15], outcomes=outcomes)
     (entry,) = read_entries(submissions.root)
@@ -80,7 +80,7 @@ def test_every_completed_run_is_a_dot_and_dropped_ones_are_hollow(submissions: S
 
     kinds = re.findall(r'class="dot ([a-z ]+)"', drawn)
     assert len(kinds) == len(entry.score.completed) == 5
-    assert sorted(kinds) == ["counts", "counts", "counts", "dropped", "dropped missed"]
+    assert sorted(kinds) == ["counts", "counts", "counts", "counts", "missed"]
 
 
 def test_bars_begin_at_one() -> None:

@@ -75,8 +75,7 @@ def test_scores_fit_the_width(tmp_path: Path, width: int) -> None:
     assert "resnet/laptop" in text
     assert "microbatches=4" in text
     assert "official" in text
-    # No upper end where a run missed its target; the interval is left out where space is short.
-    assert ("or more" in text) is (width > 80)
+    assert "or more" in text  # where a run missed its target
     assert ("samples/s" in text.splitlines()[0]) == (width >= 170)
 
 

@@ -77,12 +77,14 @@ def test_the_reasons_multiply_to_the_ratio(tmp_path: Path) -> None:
     )
 
 
-def test_runs_that_missed_are_left_out_and_told(tmp_path: Path) -> None:
+def test_runs_that_missed_count_at_least_as_long_as_they_ran(tmp_path: Path) -> None:
     comparison = _compare(tmp_path, {"missed": [2]}, {"division": "open"})
 
-    assert comparison.as_json()["a"]["times_s"] == [10, 11, 13, 14]  # type: ignore[index]
+    side = comparison.as_json()["a"]
+    assert side["times_s"] == [10, 11, 14, 13, 14]  # type: ignore[index]  # it ran for 12 s only
+    assert side["mean_s"] == pytest.approx(12.4)  # type: ignore[index]
     assert comparison.notes == (
-        "A: 1 of 5 runs left out: missed the target",
+        "A: 1 of 5 runs missed the target: the mean is a lower bound",
         "other division: closed and open",
     )
 
@@ -143,14 +145,21 @@ def test_an_invalid_log_is_not_said_to_have_missed_the_target(tmp_path: Path) ->
     broken = _of_round(tmp_path, "2.0", validity=validity)
 
     assert compare(broken, broken).notes[:2] == (
-        "A: 1 of 5 runs left out: missed the target",
-        f"A: 1 of 5 runs left out: invalid log: {errors[1]}",
+        "A: 1 of 5 runs missed the target: the mean is a lower bound",
+        f"A: 1 of 5 runs have an invalid log: {errors[1]}",
     )
 
 
-def test_runs_outside_the_median_window_are_left_out_and_told(tmp_path: Path) -> None:
-    comparison = _compare(tmp_path, {"times_s": [1, 10, 11, 12, 13, 14, 99]}, {})
+def test_all_runs_of_ours_are_compared_and_the_window_of_mlperfs(tmp_path: Path) -> None:
+    times_s = [1, 10, 11, 12, 13, 14, 99]
+    comparison = _compare(tmp_path, {"times_s": times_s}, {})
 
-    assert comparison.as_json()["a"]["times_s"] == [10, 11, 12, 13, 14]  # type: ignore[index]
-    assert comparison.decision.verdict == "tie"
-    assert comparison.notes == ("A: 5 of 7 runs make the result: the median window",)
+    assert comparison.as_json()["a"]["times_s"] == times_s  # type: ignore[index]
+    assert comparison.notes == ()
+    window = [100.0, *[110.0] * 8, 200.0]
+    logs = [log_lines(time_s) for time_s in [1.0, *window, 1000.0]]
+    (package,) = find_packages(write_round(tmp_path / "round", logs))
+    published = official_of(read_package(package), VALID)
+    compared = compare(published, published)
+    assert compared.as_json()["a"]["times_s"] == window  # type: ignore[index]
+    assert compared.notes[0] == "A: 10 of 12 runs make MLPerf's score: the median window"

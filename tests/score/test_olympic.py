@@ -6,14 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridperf.score.statistics import (
-    OLYMPIC_INTERVAL,
-    blocks,
-    median_window,
-    olympic_interval,
-    olympic_mean,
-    scored,
-)
+from hybridperf.score.statistics import median_window, olympic_mean, scored
 
 # MLPerf Training v2.1, BERT, Baidu 8_node_64_A100_PaddlePaddle, ten runs in seconds.
 BAIDU_S = [161.205, 161.433, 143.204, 142.699, 152.105, 142.506, 142.594, 142.773, 151.895, 151.943]
@@ -66,8 +59,6 @@ def test_fewer_than_three_runs_have_no_olympic_mean(count: int) -> None:
     with pytest.raises(ValueError, match=f"at least 3 runs, got {count}"):
         olympic_mean([1.0] * count, 1)
 
-    assert olympic_interval([1.0] * count, 1) is None
-
 
 @settings(deadline=None)
 @given(_TIMES, st.randoms(use_true_random=False))
@@ -78,37 +69,6 @@ def test_the_order_of_runs_does_not_matter(times_s: list[float], random: object)
     assert olympic_mean(other, 1) == pytest.approx(olympic_mean(times_s, 1))
     assert min(times_s) <= olympic_mean(times_s, 1) * (1 + 1e-12)
     assert olympic_mean(times_s, 1) <= max(times_s) * (1 + 1e-12)
-
-
-def test_the_interval_is_the_same_every_time_and_in_every_order() -> None:
-    assert olympic_interval(BAIDU_S, 1) == olympic_interval(BAIDU_S[::-1], 1)
-    assert "10,000 resamples" in OLYMPIC_INTERVAL
-
-
-@pytest.mark.parametrize("times_s", [BAIDU_S, [10.0, 11.0, 12.0, 13.0, 14.0], [1.0, 2.0, 3.0]])
-def test_the_interval_contains_the_mean_and_lies_within_the_times(times_s: list[float]) -> None:
-    interval = olympic_interval(times_s, 1)
-
-    assert interval is not None
-    assert min(times_s) <= interval.low < olympic_mean(times_s, 1) < interval.high <= max(times_s)
-
-
-def test_the_interval_is_as_wide_as_the_times_are_apart() -> None:
-    near, far = (
-        olympic_interval([99, 100, 101, 100, 100], 1),
-        olympic_interval([80, 90, 100, 110, 120], 1),
-    )
-
-    assert near is not None
-    assert far is not None
-    assert near.high - near.low < 2 < far.high - far.low
-
-
-def test_equal_times_have_an_interval_of_no_width() -> None:
-    interval = olympic_interval([12.5] * 5, 1)
-
-    assert interval is not None
-    assert interval.low == interval.high == 12.5
 
 
 @pytest.mark.parametrize(
@@ -154,24 +114,3 @@ def test_at_least_half_of_the_windows_are_no_better_and_half_no_worse(
     assert len(window) == size
     assert 2 * sum(score <= own for score in scores) >= len(scores)
     assert 2 * sum(score >= own for score in scores) >= len(scores)
-
-
-@pytest.mark.parametrize(("samples", "runs"), [(10_000, 10), (10_000, 10_000), (3, 2**21), (1, 1)])
-def test_all_samples_are_drawn_few_numbers_at_a_time(samples: int, runs: int) -> None:
-    rows = list(blocks(samples, runs))
-
-    assert sum(rows) == samples
-    assert max(rows) * runs <= max(2**20, runs)
-
-
-def test_an_ordinary_result_is_one_block() -> None:
-    assert list(blocks(10_000, 100)) == [10_000]
-
-
-def test_one_missed_run_leaves_a_lower_end_and_no_upper_one() -> None:
-    interval = olympic_interval([10, 11, 12, 13, math.inf], 1)
-
-    assert interval is not None
-    assert 10 <= interval.low < 12
-    assert interval.high == math.inf
-    assert olympic_interval([10, 11, 12, math.inf, math.inf], 1) is None

@@ -8,37 +8,28 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.score import ranking
-from hybridperf.score.ranking import ALPHA, Times, faster_and_slower
-from hybridperf.score.statistics import welch
+from hybridperf.score.ranking import ALPHA, faster_and_slower
+from hybridperf.score.statistics import Estimate, estimate, welch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
 
-def _faster(one: Times, other: Times) -> bool:
+def _faster(one: Estimate | None, other: Estimate | None) -> bool:
     """Tell whether ``one`` is faster, as `hybridperf.score.ranking.decide` says."""
-
-    def holds(times: Sequence[float]) -> bool:
-        test = welch(times, other.reached)
-        mean, limit = sum(times) / len(times), sum(other.reached) / len(other.reached)
-        return test is not None and test.p_value < ALPHA and mean < limit
-
-    return len(one.reached) > 1 and holds(one.reached) and holds(one.censored)
+    test = welch(other, one)
+    return test is not None and test.p_value < ALPHA and test.t < 0
 
 
-def _drawn(count: int, seed: int, *, spread: float = 0.05, missed: bool = True) -> list[Times]:
+def _drawn(count: int, seed: int, *, spread: float = 0.05) -> list[Estimate | None]:
     draw = random.Random(seed)
     found = []
     for _ in range(count):
         mean = draw.uniform(10, 11) if draw.random() < 0.7 else draw.uniform(10, 40)
         noise = mean * spread * draw.choice([0.0, 0.1, 1.0, 3.0])
         runs = draw.choice([1, 2, 5, 5, 5, 10])
-        times = [max(0.1, draw.gauss(mean, noise)) for _ in range(runs)]
-        lost = [max(times)] if missed and draw.random() < 0.3 else []
-        found.append(Times(times, [*times, *lost]))
+        found.append(estimate([max(0.1, draw.gauss(mean, noise)) for _ in range(runs)]))
     return found
 
 
@@ -59,8 +50,7 @@ def test_every_pair_is_counted_as_it_is_decided(count: int, seed: int) -> None:
 
 
 def test_equal_times_and_means_on_the_edge_are_ties() -> None:
-    same = Times([10.0, 11.0], [10.0, 11.0])
-    still = Times([9.0, 9.0], [9.0, 9.0])
+    same, still = estimate([10.0, 11.0]), estimate([9.0, 9.0])
 
     assert faster_and_slower([same] * 5, ALPHA) == [(0, 0)] * 5
     assert faster_and_slower([still] * 5, ALPHA) == [(0, 0)] * 5
@@ -72,7 +62,9 @@ def test_twice_as_many_results_take_far_less_than_four_times_the_work(
 ) -> None:
     compared, verdicts = [0], ranking._verdicts
 
-    def counted(one: tuple[NDArray[np.float64], NDArray[np.float64], int], *more: object) -> object:
+    def counted(
+        one: tuple[NDArray[np.float64], NDArray[np.float64], float], *more: object
+    ) -> object:
         compared[0] += len(one[0])
         return verdicts(one, *more)  # type: ignore[arg-type]  # passed on as they came
 
@@ -83,7 +75,7 @@ def test_twice_as_many_results_take_far_less_than_four_times_the_work(
         draw = random.Random(count)
         means = [draw.uniform(10, 20) for _ in range(count)]
         runs = [[draw.gauss(mean, mean * spread) for _ in range(5)] for mean in means]
-        faster_and_slower([Times(each, each) for each in runs], ALPHA)
+        faster_and_slower([estimate(each) for each in runs], ALPHA)
         work.append(compared[0])
 
     assert work[1] < 3.2 * work[0]

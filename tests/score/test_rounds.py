@@ -152,8 +152,9 @@ def test_baidu_and_nvidia_on_64_accelerators_tie(rounds: Path) -> None:
     assert comparison.decision.test is not None
     assert comparison.decision.test.t == pytest.approx(-0.4833, abs=1e-4)
     assert comparison.decision.test.p_value == pytest.approx(0.6348, abs=1e-4)
-    assert comparison.interval is not None
-    assert comparison.interval.low < 1 < comparison.interval.high
+    interval = comparison.decision.interval
+    assert interval is not None
+    assert interval.low < 1 < interval.high
 
 
 def test_what_was_dropped_is_told_with_the_reason(rounds: Path) -> None:

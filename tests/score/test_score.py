@@ -13,6 +13,7 @@ from hybridperf.score.metrics import METRICS, row_of
 from hybridperf.score.official import official_of
 from hybridperf.score.run_score import Measurements, known_mean
 from hybridperf.score.score import ResultScore, score_result
+from hybridperf.score.validity import Judgement, Validity
 from tests.packages import (
     BUBBLE,
     DAY_MS,
@@ -30,13 +31,19 @@ from tests.packages import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hybridperf.score.official import Official
+
 
 def _score(root: Path, **how: Any) -> ResultScore:
     return score_result(read_result(write_result(root, **how)))
 
 
+def _official(root: Path, **how: Any) -> Official:
+    return official_of(read_result(write_result(root, **how)), VALID)
+
+
 def _row(root: Path, **how: Any) -> dict[str, object]:
-    return row_of(official_of(read_result(write_result(root, **how)), VALID))
+    return row_of(_official(root, **how))
 
 
 def test_a_result_says_what_was_run(tmp_path: Path) -> None:
@@ -47,14 +54,15 @@ def test_a_result_says_what_was_run(tmp_path: Path) -> None:
     assert (score.target, score.required_runs) == (0.98, 5)
 
 
-def test_the_score_is_the_olympic_mean_of_run_start_to_run_stop(tmp_path: Path) -> None:
-    score = _score(tmp_path, times_s=[14.0, 10.0, 12.0, 11.0, 13.0])
+def test_the_score_is_the_mean_from_run_start_to_run_stop(tmp_path: Path) -> None:
+    score = _score(tmp_path, times_s=[19.0, 10.0, 12.0, 11.0, 13.0])
 
-    assert [run.time_to_train_s for run in score.runs] == [14.0, 10.0, 12.0, 11.0, 13.0]
-    assert [run.counts for run in score.runs] == [False, False, True, True, True]
+    assert [run.time_to_train_s for run in score.runs] == [19.0, 10.0, 12.0, 11.0, 13.0]
+    assert all(run.counts for run in score.runs)
+    assert score.time_s == score.mean_s == 13.0
     assert score.olympic_mean_s == 12.0
     assert score.interval_s is not None
-    assert score.interval_s.low < 12.0 < score.interval_s.high
+    assert score.interval_s.low < 13.0 < score.interval_s.high
 
 
 def test_samples_and_throughput_follow_from_epochs_and_time(tmp_path: Path) -> None:
@@ -112,22 +120,32 @@ def test_the_curve_has_a_point_for_each_evaluation(tmp_path: Path) -> None:
     assert run.seed == 1000
 
 
-def test_a_miss_is_the_slowest_run(tmp_path: Path) -> None:
+def test_a_miss_makes_the_mean_a_lower_bound(tmp_path: Path) -> None:
     score = _score(tmp_path, times_s=[10.0, 1.0, 12.0, 11.0, 13.0], missed=[1])
 
     assert [run.completion for run in score.runs].count("missed") == 1
     assert score.runs[1].time_to_train_s == math.inf
     assert score.runs[1].outcome == "target_missed"
-    assert [run.number for run in score.runs if run.counts] == [2, 3, 4]
-    assert score.olympic_mean_s == 12.0
+    assert score.runs[1].least_s == 13.0  # it ran for 1 s: stopping early does not help
+    assert (score.missed, score.olympic_mean_s) == (1, 12.0)
+    assert score.mean_s == pytest.approx(11.8)
+    assert score.interval_s is not None
+    assert 0 < score.interval_s.low < 11.8
+    assert score.interval_s.high == math.inf
+    official = _official(tmp_path / "row", times_s=[10.0, 1.0, 12.0, 11.0, 13.0], missed=[1])
+    assert (row_of(official)["missed"], row_of(official)["interval_high_s"]) == (1, None)
+    assert METRICS["mean_s"].text(official) == "11.80 s or more"
 
 
-def test_two_misses_leave_no_score(tmp_path: Path) -> None:
-    score = _score(tmp_path, times_s=[10.0] * 5, missed=[0, 1])
+def test_a_result_that_did_not_converge_has_no_time(tmp_path: Path) -> None:
+    result = read_result(write_result(tmp_path, times_s=[10.0] * 5, missed=[0, 1]))
 
-    assert score.olympic_mean_s == math.inf
+    score = score_result(result, Validity(Judgement.MISSED, "2: 0, 1"))
+
+    assert score.mean_s is None
     assert score.interval_s is None
-    assert _row(tmp_path / "row", times_s=[10.0] * 5, missed=[0, 1])["olympic_mean_s"] is None
+    assert score.olympic_mean_s == math.inf
+    assert score.missed == 2
 
 
 def test_attempts_that_were_ended_are_shown_and_not_scored(tmp_path: Path) -> None:
@@ -137,7 +155,7 @@ def test_attempts_that_were_ended_are_shown_and_not_scored(tmp_path: Path) -> No
     assert score.runs[1].outcome == "interrupted"
     assert not score.runs[1].counts
     assert len(score.completed) == 5
-    assert score.olympic_mean_s == 12.0
+    assert score.mean_s == 12.0
 
 
 def test_without_run_stop_a_run_was_ended(tmp_path: Path) -> None:
@@ -151,15 +169,15 @@ def test_without_run_stop_a_run_was_ended(tmp_path: Path) -> None:
     assert run.throughput_samples_per_s == 0.0
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_fewer_than_three_runs_have_no_score(tmp_path: Path, count: int) -> None:
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_fewer_than_five_runs_have_a_mean_and_no_interval(tmp_path: Path, count: int) -> None:
     score = _score(tmp_path, times_s=[10.0] * count)
 
-    assert score.olympic_mean_s is None
+    assert score.mean_s == 10.0
     assert score.interval_s is None
-    assert score.samples_to_target is None
-    assert not any(run.counts for run in score.runs)
-    assert len(score.completed) == count
+    assert score.samples_to_target == EPOCHS * 1195 // 32 * 32
+    assert all(run.counts for run in score.runs)
+    assert (score.olympic_mean_s is None) is (count < 3)
 
 
 def test_a_result_without_runs_is_scored_as_nothing(tmp_path: Path) -> None:
@@ -175,20 +193,21 @@ def test_a_row_has_the_published_columns(tmp_path: Path) -> None:
     row = _row(tmp_path)
 
     assert list(row) == list(METRICS)
-    assert row["olympic_mean_s"] == 12.0
+    assert row["mean_s"] == 12.0
     assert (row["runs"], row["required_runs"], row["attempts"]) == (5, 5, 5)
 
 
-def test_more_runs_than_required_are_scored_by_the_median_window(tmp_path: Path) -> None:
+def test_more_runs_than_required_all_count_and_mlperfs_score_has_its_window(tmp_path: Path) -> None:
     # Windows of five: 5 6 8 9 10, then 6 8 9 10 30, then 8 9 10 30 40; means 23/3, 9, 49/3.
-    score = _score(tmp_path, times_s=[5.0, 6.0, 8.0, 9.0, 10.0, 30.0, 40.0])
+    package = write_result(tmp_path, times_s=[5.0, 6.0, 8.0, 9.0, 10.0, 30.0, 40.0])
+    score = score_result(read_result(package))
 
     assert [run.in_window for run in score.runs] == [False, *[True] * 5, False]
-    assert [run.number for run in score.runs if run.counts] == [2, 3, 4]
     assert score.olympic_mean_s == 9.0
     assert len(score.completed) == 7
-    assert score.interval_s is not None
-    assert score.interval_s.high <= 30.0  # no run outside the window enters it
+    assert all(run.counts for run in score.runs)
+    assert score.mean_s == pytest.approx(108 / 7)
+    assert official_of(read_result(package), VALID).dropped == []
 
 
 def test_windows_follow_the_time_stamps_and_not_the_numbers(tmp_path: Path) -> None:
@@ -288,7 +307,7 @@ def test_hostile_batches_do_not_raise(tmp_path: Path, value: object) -> None:
 
     score = score_result(read_result(package))
 
-    assert score.olympic_mean_s == 12.0
+    assert score.mean_s == 12.0
     assert score.samples_to_target is not None
 
 
@@ -296,7 +315,7 @@ def test_every_measurement_of_the_scored_runs_is_averaged(tmp_path: Path) -> Non
     score = score_result(read_result(write_result(tmp_path, times_s=[10, 11, 12, 13, 14])))
 
     counting = [run for run in score.runs if run.counts]
-    assert len(counting) == 3
+    assert len(counting) == 5
     for field in fields(Measurements):
         values = [getattr(run, field.name) for run in counting]
         assert getattr(score, field.name) == known_mean(values), field.name

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridperf.score.statistics import ratio_interval, t_quantile, t_tail, welch
+from hybridperf.score.statistics import (
+    estimate,
+    mean_interval,
+    olympic_mean,
+    ratio_interval,
+    t_quantile,
+    t_tail,
+    welch,
+)
+from tests.score.test_olympic import BAIDU_S
 
 scipy_stats = pytest.importorskip("scipy.stats")
 
@@ -35,7 +44,7 @@ def test_the_tails_ends() -> None:
 @settings(deadline=None)
 @given(_TIMES, _TIMES)
 def test_the_test_is_scipys(one: list[float], other: list[float]) -> None:
-    test = welch(one, other)
+    test = welch(estimate(one), estimate(other))
     if test is None or max(max(one) - min(one), max(other) - min(other)) < 1e-6:
         return
     with warnings.catch_warnings():
@@ -52,7 +61,8 @@ def test_the_test_is_scipys(one: list[float], other: list[float]) -> None:
 def test_the_interval_holds_one_where_the_means_do_not_differ(
     one: list[float], other: list[float]
 ) -> None:
-    test, interval = welch(one, other), ratio_interval(one, other)
+    means = estimate(one), estimate(other)
+    test, interval = welch(*means), ratio_interval(*means)
     if test is None or interval is None or abs(test.p_value - 0.05) < 1e-6:
         return
     ratio = math.fsum(other) / len(other) / (math.fsum(one) / len(one))
@@ -65,9 +75,31 @@ def test_the_interval_holds_one_where_the_means_do_not_differ(
     ("one", "other"), [([1.0], [1.0, 2.0]), ([], []), ([2.0, 2.0], [3.0, 3.0])]
 )
 def test_what_cannot_be_tested_is_none(one: list[float], other: list[float]) -> None:
-    assert welch(one, other) is None
-    assert ratio_interval(one, other) is None
+    assert welch(estimate(one), estimate(other)) is None
+    assert ratio_interval(estimate(one), estimate(other)) is None
 
 
 def test_a_ratio_without_upper_end_has_no_interval() -> None:
-    assert ratio_interval([1.0, 100.0], [50.0, 51.0]) is None
+    assert ratio_interval(estimate([1.0, 100.0]), estimate([50.0, 51.0])) is None
+
+
+def test_a_mean_has_the_interval_of_students_t() -> None:
+    interval = mean_interval(estimate(BAIDU_S))
+
+    assert interval is not None
+    error = scipy_stats.sem(BAIDU_S)
+    expected = scipy_stats.t.interval(0.95, 9, loc=sum(BAIDU_S) / 10, scale=error)
+    assert (interval.low, interval.high) == pytest.approx(expected)
+
+
+def test_a_trimmed_mean_is_the_olympic_mean_with_yuens_variance() -> None:
+    other = [time_s * 1.05 for time_s in BAIDU_S[:7]]
+    one, two = estimate(BAIDU_S, 1), estimate(other, 1)
+    test = welch(one, two)
+
+    assert one is not None
+    assert one.mean == olympic_mean(BAIDU_S, 1)
+    assert test is not None
+    # scipy trims a share of the values: 0.15 of ten and of seven is one.
+    yuen = scipy_stats.ttest_ind(other, BAIDU_S, equal_var=False, trim=0.15)
+    assert (test.t, test.p_value) == pytest.approx((yuen.statistic, yuen.pvalue))

@@ -39,8 +39,8 @@ class Row:
     @property
     def timed(self) -> bool:
         """Tell whether the result has a finite time to train."""
-        mean_s = self.entry.score.olympic_mean_s
-        return mean_s is not None and math.isfinite(mean_s)
+        mean_s = self.entry.score.mean_s
+        return mean_s is not None and math.isfinite(mean_s) and not self.missed
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,5 +155,5 @@ def _board(benchmark: str, version: str, division: str, entries: list[JudgedResu
 
 def _order(entry: JudgedResult) -> tuple[bool, bool, float]:
     """Return a sort key: ranked results first, then by time to train, unknown times last."""
-    mean_s = entry.score.olympic_mean_s
+    mean_s = entry.score.time_s
     return entry.standing != "ranked", mean_s is None, mean_s or 0.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.findings import Finding, visible
 from hybridperf.report.terminal import compared_text
-from hybridperf.score.ranking import MEANS
+from hybridperf.score.ranking import MEANS, means_of
 from hybridperf.score.statistics import WELCH_TEST
 from hybridperf.system.catalog import device_count
 from hybridperf.tasks.mlperf import lineage
@@ -110,7 +110,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     yield _side("A", comparison.a)
     yield _side("B", comparison.b)
     if decision.difference_s is not None and decision.ratio is not None:
-        interval = comparison.interval
+        interval = decision.interval
         span = f", 95 % interval {interval.low:.4f} to {interval.high:.4f}" if interval else ""
         yield f"B - A: {decision.difference_s:+.3f} s; B / A: {decision.ratio:.4f}{span}"
     if test := decision.test:
@@ -139,15 +139,20 @@ def _lines(comparison: Comparison) -> Iterator[str]:
             f"  {_percent(efficiency.by_throughput)} by end-to-end throughput "
             "(samples/s, mean over the runs that count)"
         )
-        yield f"  {_percent(efficiency.by_time_to_train)} by time to train (olympic means)"
+        means = "means" if comparison.a.own else "olympic means"
+        yield f"  {_percent(efficiency.by_time_to_train)} by time to train ({means})"
     yield from comparison.notes
 
 
 def _side(name: str, side: Official) -> str:
-    score, minutes = side.score, side.olympic_minutes
-    time = "no olympic mean" if minutes is None else f"olympic mean {minutes * 60:.3f} s"
-    runs = f"{len(score.completed)} runs"
-    return f"{name}: {visible(f'{score.org} {score.system} {score.benchmark}')}: {time}, {runs}"
+    score, means, minutes = side.score, means_of(side), side.olympic_minutes
+    what = visible(f"{score.org} {score.system} {score.benchmark}")
+    runs = f"{len(score.compared)} runs"
+    if means is None:
+        return f"{name}: {what}: {runs}, none of which reached the target"
+    bound = f", a lower bound: {score.missed} missed the target" if score.missed else ""
+    official = "" if score.own or minutes is None else f"; olympic mean {minutes * 60:.3f} s"
+    return f"{name}: {what}: mean {means.time_s:.3f} s of {runs}{bound}{official}"
 
 
 def _percent(share: float | None) -> str:

@@ -288,7 +288,7 @@ def _role(sealed: SealedRun, run: RunScore, reason: str) -> str:
     if run.completion == "ended":
         return f"did not complete: {_text_of(sealed, 'reason') or run.outcome}"
     if run.counts:
-        return "counts"
+        return "counts" if run.completion == "reached" else "counts as a lower bound"
     return reason if reason.startswith("not scored") else f"dropped as {reason}"
 
 

@@ -26,9 +26,8 @@ from hybridperf.score.compare import compare
 from hybridperf.score.metrics import metrics_of
 from hybridperf.score.projection import why_slow
 from hybridperf.score.ranking import means_of
-from hybridperf.score.scaling import RATIO_INTERVAL as SCALING_METHOD
 from hybridperf.score.scaling import SPEED_METRICS, metric_words, plan_ranks
-from hybridperf.score.statistics import OLYMPIC_INTERVAL
+from hybridperf.score.statistics import MEAN_INTERVAL, RATIO_INTERVAL
 from hybridperf.system.catalog import accelerators_per_node, device_count
 from hybridperf.system.describe import show
 
@@ -183,14 +182,14 @@ def _templates() -> jinja2.Environment:
         loader_sentence=tables.loader_sentence,
         machine_rows=machine_rows,
         means_of=means_of,
-        method=OLYMPIC_INTERVAL,
+        method=MEAN_INTERVAL,
         metric_words=metric_words,
         p_value=tables.p_value,
         plan_chips=plan_chips,
         plan_ranks=plan_ranks,
         reproduce_steps=evidence.reproduce_steps,
         scaling_groups=scaling.scaling_groups,
-        scaling_method=SCALING_METHOD,
+        scaling_method=RATIO_INTERVAL,
         scaling_metrics=SPEED_METRICS,
         seconds_range=tables.seconds_range,
         standing_words=_STANDINGS,
@@ -214,7 +213,8 @@ def page_templates(**names: object) -> jinja2.Environment:
         finalize=_finalize,
     )
     templates.policies["json.dumps_kwargs"] = {"ensure_ascii": False}
-    templates.filters |= {"count": tables.count, "ratio": tables.ratio, "seconds": tables.seconds}
+    formats = (tables.count, tables.mean_seconds, tables.ratio, tables.seconds)
+    templates.filters |= {each.__name__: each for each in formats}
     templates.globals |= {"unknown": tables.UNKNOWN, **names}
     return templates
 
@@ -295,10 +295,10 @@ def _text(facts: Mapping[str, object], key: str) -> str:
 _MARKS: Final = re.compile(r"[\\`*_{}\[\]()#!|~$@]|(?<=\bwww)\.|:(?=//)")
 _ENTITIES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _NOTE: Final = (
-    "Time to train is the olympic mean: the mean without the fastest and the slowest run. Results "
-    "that tie by Welch's t test at 5 % may share places. ÷ first is the mean time of the runs that "
-    "reached the target, relative to the first result; it is the product of samples ÷ and seconds "
-    "per sample ÷. [index.html](index.html) shows every run."
+    "Time to train is the mean of all completed runs; a run that missed the target counts as long "
+    "as it ran, so that the mean is a lower bound (≥). Results that tie by Welch's t test at 5 % "
+    "may share places. ÷ first is the mean time relative to the first result; it is the product of "
+    "samples ÷ and seconds per sample ÷. [index.html](index.html) shows every run."
 )
 
 
@@ -365,11 +365,12 @@ def _cells(row: Row) -> dict[str, str]:
         "system": escape_markdown(score.system),
         "plan": escape_markdown(score.plan) or tables.UNKNOWN,
         "ranks": tables.count(plan_ranks(score.plan)),
-        "time to train, s": tables.seconds(score.olympic_mean_s),
+        "time to train, s": tables.mean_seconds(score),
         "95 % interval, s": (
             tables.seconds_range(interval.low, interval.high) if interval else tables.UNKNOWN
         ),
         "runs": f"{len(score.completed)} of {len(score.runs)}",
+        "missed": tables.count(score.missed),
         "÷ first": tables.ratio(row.decision.ratio),
         "samples ÷": tables.ratio(why.samples_ratio if why else None),
         "seconds per sample ÷": tables.ratio(why.seconds_per_sample_ratio if why else None),

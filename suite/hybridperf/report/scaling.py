@@ -13,7 +13,6 @@ from hybridperf.report.tables import csv_text, percent
 from hybridperf.report.terminal import table_text, wrapped
 from hybridperf.score.scaling import (
     CAUSES,
-    RATIO_INTERVAL,
     SPEED_METRICS,
     devices_in_use,
     kind_of,
@@ -21,6 +20,7 @@ from hybridperf.score.scaling import (
     scale,
     side_of,
 )
+from hybridperf.score.statistics import RATIO_INTERVAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -251,7 +251,7 @@ def _alike(board: Board) -> Iterator[Sequence[tuple[Side, JudgedResult]]]:
     for entry in (row.entry for row in board.rows):
         devices = devices_in_use(entry.score.plan, entry.result.system)
         judged = entry.standing not in {"disputed", "not judged"}
-        if judged and entry.score.plan and entry.score.olympic_mean_s is not None:
+        if judged and entry.score.plan and entry.score.mean_s is not None:
             usable += [(entry, devices)] if devices and not devices.oversubscribed else []
     groups: dict[tuple[object, ...], list[tuple[Side, JudgedResult]]] = {}
     for entry, devices in usable if len({one.used for _, one in usable}) > 1 else ():

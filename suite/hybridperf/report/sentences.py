@@ -101,9 +101,8 @@ def _is_timed(entry: JudgedResult) -> bool:
 
 def _order(entry: JudgedResult) -> tuple[bool, float]:
     """Return a sort key: results with places first, then by time, as on the board."""
-    mean_s, means = entry.score.olympic_mean_s, means_of(entry.official)
-    plain_s = means.time_s if means else math.inf
-    return entry.standing != "ranked", plain_s if mean_s is None else mean_s
+    means = means_of(entry.official)
+    return entry.standing != "ranked", means.time_s if means else math.inf
 
 
 def _is_one(entry: JudgedResult) -> bool:

@@ -160,6 +160,7 @@ def strip_scale(scores: Iterable[ResultScore]) -> Scale:
     values: list[float] = []
     for score in scores:
         values += [run.time_to_train_s for run in score.completed]
+        values += [score.mean_s] if score.mean_s is not None else []
         if score.interval_s is not None:
             values += [score.interval_s.low, score.interval_s.high]  # infinite values are ignored
     return Scale.around(values, start=10, stop=_STRIP_PX[0] - 28, most_ticks=12)
@@ -184,10 +185,9 @@ def draw_strip(score: ResultScore, scale: Scale) -> Markup:
         parts.append(
             element("rect", class_="band", x=left, y=9, width=max(right - left, 1.0), height=16)
         )
-    if score.olympic_mean_s is not None and math.isfinite(score.olympic_mean_s):
-        parts.append(_upright("mean", scale.at(score.olympic_mean_s), 5, height - 5))
-    # Hollow marks of dropped runs are drawn last, since they hide nothing.
-    parts += [_dot(run, scale) for run in sorted(score.completed, key=lambda run: not run.counts)]
+    if score.mean_s is not None:
+        parts.append(_upright("mean", scale.at(score.mean_s), 5, height - 5))
+    parts += [_dot(run, scale) for run in score.completed]
     return picture("strip", _STRIP_PX, *parts, label=_strip_label(score))
 
 
@@ -202,7 +202,7 @@ def strip_marks(scores: Iterable[ResultScore]) -> set[str]:
 
 def _dot_kinds(run: RunScore) -> tuple[str, ...]:
     reached = math.isfinite(run.time_to_train_s)
-    return "counts" if run.counts else "dropped", *(() if reached else ("missed",))
+    return ("counts",) if reached else ("missed",)
 
 
 def _dot(run: RunScore, scale: Scale) -> Markup:
@@ -225,7 +225,7 @@ def _strip_label(score: ResultScore) -> str:
         label += f": {', '.join(seconds(time) for time in times if math.isfinite(time))} s"
     if score.interval_s is not None:
         ends = seconds_range(score.interval_s.low, score.interval_s.high)
-        label += f"; mean {seconds(score.olympic_mean_s)} s, interval {ends} s"
+        label += f"; mean {seconds(score.mean_s)} s, interval {ends} s"
     return label
 
 

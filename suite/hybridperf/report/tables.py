@@ -29,6 +29,7 @@ __all__ = [
     "leaderboard_csv",
     "leaderboard_json",
     "loader_sentence",
+    "mean_seconds",
     "metrics_markdown",
     "p_value",
     "percent",
@@ -54,6 +55,12 @@ def seconds(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return _plain(value, 2 if abs(value) < 1000 else 0)
+
+
+def mean_seconds(score: ResultScore) -> str:
+    """Format the mean time to train; ``≥ 1.00`` if a run missed the target."""
+    bound = "≥ " if score.missed and score.mean_s is not None else ""
+    return f"{bound}{seconds(score.mean_s)}"
 
 
 def seconds_range(low: float, high: float) -> str:

@@ -13,7 +13,7 @@ from hybridperf.findings import visible
 from hybridperf.report.tables import busy_sentence, loader_sentence
 from hybridperf.score.metrics import metrics_of
 from hybridperf.score.projection import why_slow
-from hybridperf.score.statistics import OLYMPIC_INTERVAL
+from hybridperf.score.statistics import MEAN_INTERVAL, OLYMPIC_INTERVAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["compared_text", "scores_text", "table_text", "wrapped"]
 
 _NOTES: Final[dict[Table, str]] = {
-    "ours": f"time to train: olympic mean; interval: {OLYMPIC_INTERVAL}; samples/s: end to end",
+    "ours": f"time to train: mean of all completed runs; interval: {MEAN_INTERVAL}; samples/s: end "
+    "to end; official: MLPerf's score",
     "mlperf": f"olympic, official: minutes; interval: {OLYMPIC_INTERVAL}; samples/s: end to end",
 }
 _GAP: Final = "   "
@@ -52,7 +53,7 @@ def scores_text(results: Sequence[Official], width: int) -> str:
 
 def _by_task_and_time(result: Official) -> tuple[str, str, float]:
     score = result.score
-    time_s = math.inf if score.olympic_mean_s is None else score.olympic_mean_s
+    time_s = math.inf if score.time_s is None else score.time_s
     return score.edition, score.benchmark, time_s
 
 

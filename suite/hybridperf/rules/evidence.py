@@ -442,7 +442,7 @@ class Attestation:
     samples_p_value: float | None  #: None if all runs took the same number
     like_hardware: bool  #: models and numbers of processors and accelerators are equal
     time: bool  #: the 95 % intervals of the time to train overlap
-    time_s: float  #: olympic mean of the re-run; 0 if it has too few runs
+    time_s: float  #: mean of the re-run; 0 if it has too few runs for an interval
 
     @property
     def problem(self) -> str:

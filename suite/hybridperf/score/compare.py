@@ -14,17 +14,14 @@ from hybridperf.score.ranking import (
     Decision,
     decide,
     means_of,
-    ratio_of_means,
-    reached_runs,
     standing_of,
 )
-from hybridperf.score.statistics import WELCH_TEST
+from hybridperf.score.statistics import RATIO_INTERVAL, WELCH_TEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hybridperf.score.official import Efficiency, Official
-    from hybridperf.score.statistics import Interval
 
 __all__ = ["Comparison", "compare"]
 
@@ -38,20 +35,20 @@ class Comparison:
     a: Official
     b: Official
     decision: Decision
-    interval: Interval | None  #: 95 % confidence interval of the ratio
     efficiency: Efficiency | None
     notes: tuple[str, ...]
 
     def as_json(self) -> dict[str, object]:
         """Return the comparison as a JSON-serialisable dictionary."""
-        decision, test = self.decision, self.decision.test
+        decision, test, interval = self.decision, self.decision.test, self.decision.interval
         return {
             "a": _side(self.a),
             "b": _side(self.b),
             "difference_s": decision.difference_s,
             "ratio": decision.ratio,
-            "ratio_low": self.interval.low if self.interval else None,
-            "ratio_high": self.interval.high if self.interval else None,
+            "ratio_low": interval.low if interval else None,
+            "ratio_high": interval.high if interval else None,
+            "ratio_interval": RATIO_INTERVAL,
             "means": MEANS,
             "test": WELCH_TEST,
             "t": test.t if test else None,
@@ -66,31 +63,21 @@ class Comparison:
 
 
 def compare(a: Official, b: Official) -> Comparison:
-    """Compare result ``b`` with result ``a``, using the runs that reached the target.
-
-    The interval is Fieller's, the test is Welch's t test.
-    """
-    decision = decide(a, b)
-    return Comparison(
-        a=a,
-        b=b,
-        decision=decision,
-        interval=ratio_of_means(a, b),
-        efficiency=efficiency_of(a, b),
-        notes=(*_notes(a, b), *decision.notes),
-    )
+    """Compare result ``b`` with result ``a``, using every run that makes them."""
+    return Comparison(a, b, decide(a, b), efficiency_of(a, b), tuple(_notes(a, b)))
 
 
 def _notes(a: Official, b: Official) -> list[str]:
     notes = []
     for name, side in (("A", a), ("B", b)):
-        completed, window = len(side.score.completed), len(side.score.window)
-        if window < completed:
-            notes.append(f"{name}: {window} of {completed} runs make the result: the median window")
+        completed, compared = len(side.score.completed), len(side.score.compared)
+        if compared < completed:
+            runs = f"{compared} of {completed} runs"
+            notes.append(f"{name}: {runs} make MLPerf's score: the median window")
         if deviations := deviations_of(side.score.plan):
             fields = ", ".join(deviations)
             notes.append(f"{name}: computes something else than one process: {fields}")
-        notes += [f"{name}: {words}" for words in _left_out(side)]
+        notes += [f"{name}: {words}" for words in _bounded(side)]
         standing, why = standing_of(side)
         if standing not in {"ranked", "provisional", "missed"}:
             notes.append(f"{name}: no official score and no place: {why}")
@@ -108,21 +95,21 @@ def _notes(a: Official, b: Official) -> list[str]:
     return notes
 
 
-def _left_out(side: Official) -> Iterator[str]:
-    """Yield why runs of the window do not count as ones that reached the target."""
-    window, reached = side.score.window, reached_runs(side)
-    out = [run for run in window if run not in reached]
+def _bounded(side: Official) -> Iterator[str]:
+    """Yield why runs enter the mean with lower bounds of their times."""
+    runs = side.score.compared
+    out = [run for run in runs if run.completion == "missed"]
     broken = [run for run in out if run.invalid and not run.invalid.startswith(_MISSED)]
     if missed := len(out) - len(broken):
-        yield f"{missed} of {len(window)} runs left out: missed the target"
+        yield f"{missed} of {len(runs)} runs missed the target: the mean is a lower bound"
     if broken:
-        yield f"{len(broken)} of {len(window)} runs left out: invalid log: {broken[0].invalid}"
+        yield f"{len(broken)} of {len(runs)} runs have an invalid log: {broken[0].invalid}"
 
 
 def _side(side: Official) -> dict[str, object]:
     means = means_of(side)
     return row_of(side) | {
-        "times_s": [run.time_to_train_s for run in reached_runs(side)],
         "mean_s": means.time_s if means else None,
+        "times_s": [run.least_s for run in side.score.compared],
         "idle_share": side.idle_share,
     }

@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.score.official import Context, Efficiency, Improvement
-from hybridperf.score.ranking import decide, ratio_of_means
+from hybridperf.score.ranking import decide
 from hybridperf.tasks.mlperf import lineage
 
 if TYPE_CHECKING:
@@ -66,11 +66,12 @@ def efficiency_of(a: Official, b: Official) -> Efficiency | None:
         return None
     more = b.accelerators / a.accelerators
     rates = a.score.throughput_samples_per_s, b.score.throughput_samples_per_s
-    minutes = a.olympic_minutes, b.olympic_minutes
+    times_s = a.score.time_s, b.score.time_s
+    by_time = times_s[0] / times_s[1] / more if times_s[0] and times_s[1] else None
     return Efficiency(
         (a.accelerators, b.accelerators),
         rates[1] / rates[0] / more if rates[0] and rates[1] else None,
-        minutes[0] / minutes[1] / more if minutes[0] and minutes[1] else None,
+        by_time if by_time and math.isfinite(by_time) else None,
     )
 
 
@@ -93,7 +94,7 @@ def _groups(
 
 
 def _improvement(old: Official, new: Official) -> Improvement | None:
-    decision, interval = decide(old, new), ratio_of_means(old, new)
+    decision = decide(old, new)
     if decision.ratio is None or decision.why is None:
         return None
     return Improvement(
@@ -102,7 +103,7 @@ def _improvement(old: Official, new: Official) -> Improvement | None:
         accelerator=old.accelerator,
         verdict=decision.verdict,
         ratio=decision.ratio,
-        interval=interval,
+        interval=decision.interval,
         why=decision.why,
         cause=_cause(decision.why, decision.verdict, same=old.accelerator == new.accelerator),
     )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from hybridperf.findings import visible
 from hybridperf.score.projection import why_slow
 from hybridperf.score.ranking import standing_of
-from hybridperf.score.statistics import OLYMPIC_INTERVAL
+from hybridperf.score.statistics import MEAN_INTERVAL, OLYMPIC_INTERVAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,10 +108,16 @@ def _interval(result: Official) -> str:
 
 
 def _time(result: Official) -> str:
-    mean_s = result.score.olympic_mean_s
-    if mean_s is None:
+    score = result.score
+    if score.mean_s is None:
         return ""
-    return "missed" if math.isinf(mean_s) else f"{mean_s:,.2f} s"
+    return f"{score.mean_s:,.2f} s{' or more' if score.missed else ''}"
+
+
+def _method(result: Official) -> str | None:
+    if result.score.interval_s is None:
+        return None
+    return MEAN_INTERVAL if result.own else OLYMPIC_INTERVAL
 
 
 def _official(result: Official) -> str:
@@ -293,9 +299,10 @@ _ALL: Final = (
         keep=5,
     ),
     Metric(
-        "olympic_mean_s",
-        "time to train: mean without the fastest and the slowest run",
-        _known("score.olympic_mean_s"),
+        "mean_s",
+        "time to train: arithmetic mean of all completed runs, of MLPerf's results of the runs of "
+        "the score; a lower bound where runs missed the target, which count as long as they ran",
+        _known("score.mean_s"),
         unit="s",
         better="lower",
         heading="time to train",
@@ -304,8 +311,19 @@ _ALL: Final = (
         keep=9,
     ),
     Metric(
+        "missed",
+        "runs of the mean that missed the target",
+        _known("score.missed"),
+        kind="whole",
+        heading="missed",
+        show=lambda result: f"{result.score.missed}" if result.score.missed else "",
+        tables=("ours", "compare"),
+        keep=8,
+    ),
+    Metric(
         "olympic_minutes",
-        "olympic mean in minutes",
+        "MLPerf's mean, in minutes: of the runs in a row whose mean is the median, without the "
+        "fastest and the slowest",
         _known("olympic_minutes"),
         unit="min",
         better="lower",
@@ -316,7 +334,8 @@ _ALL: Final = (
     ),
     Metric(
         "interval_low_s",
-        "lower end of the 95 % interval of olympic_mean_s",
+        "lower end of the 95 % interval of the time to train: of mean_s, of MLPerf's results of "
+        "the olympic mean; none for fewer than five runs",
         _known("score.interval_s.low"),
         unit="s",
         heading="95 % interval",
@@ -332,8 +351,8 @@ _ALL: Final = (
     ),
     Metric(
         "interval_method",
-        "method of the interval, with its seed",
-        lambda result: OLYMPIC_INTERVAL if result.score.interval_s else None,
+        "method of the interval",
+        _method,
         kind="text",
     ),
     Metric(
@@ -479,12 +498,12 @@ _ALL: Final = (
     ),
     Metric(
         "dropped",
-        "runs that do not count, and why",
+        "runs that do not count, and why: attempts that were ended, and MLPerf's dropped runs",
         _known("dropped"),
         kind="list",
         heading="dropped",
         show=_dropped,
-        tables=_ALL_RESULTS,
+        tables=_OF_MLPERF,
     ),
     Metric(
         "logs",
@@ -512,7 +531,8 @@ _ALL: Final = (
     ),
     Metric(
         "official_minutes",
-        "olympic_minutes times rcp_factor; none where logs are invalid or the test is failed",
+        "MLPerf's score: olympic_minutes times rcp_factor; none where logs are invalid or the test "
+        "is failed",
         _known("minutes"),
         unit="min",
         better="lower",

@@ -83,7 +83,7 @@ class Efficiency:
     accelerators: tuple[int, int]
     #: end-to-end samples per second and accelerator, mean over the scored runs; B over A
     by_throughput: float | None
-    by_time_to_train: float | None  #: accelerators times olympic mean time; A over B
+    by_time_to_train: float | None  #: accelerators times time to train; A over B
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Official:
     @property
     def own(self) -> bool:
         """Tell whether this harness produced the result; MLPerf submissions log no plan."""
-        return bool(self.score.plan)
+        return self.score.own
 
     @property
     def olympic_minutes(self) -> float | None:
@@ -148,7 +148,7 @@ class Official:
 
     @property
     def minutes(self) -> float | None:
-        """Return the official score in minutes; None if there is none, as `no_score` says."""
+        """Return MLPerf's official score in minutes; None if there is none, as `no_score` says."""
         factor, minutes = self.verdict.factor, self.olympic_minutes
         return None if self.no_score[0] or minutes is None or factor is None else minutes * factor
 
@@ -239,18 +239,18 @@ def official_score(
     mode: Mode = "rules",
 ) -> Official:
     """Return the official score of ``result``, given its ``score``."""
-    own = bool(score.plan)
     both = None
-    if own and mode == "published":  # no round has published this suite's results
+    if score.own and mode == "published":  # no round has published this suite's results
         mode = "rules"
     logs = [run.log for run in result.runs]
     key = count_key(logs, score.benchmark, score.edition)
     system = result.system or {}
-    division = score.division if own else _division(system.get("division"))
+    division = score.division if score.own else _division(system.get("division"))
     division = division or _division(score.division)
     scored = list(zip(score.runs, logs, strict=True))
     evaluations = [len(log.all(keys.EVAL_ACCURACY)) for run, log in scored if run.counts]
-    reached = [log for run, log in scored if run.in_window and run.completion == "reached"]
+    compared = {run.number for run in score.compared if run.completion == "reached"}
+    reached = [log for run, log in scored if run.number in compared]
 
     def convergence(by: Mode) -> RcpVerdict:
         return convergence_of(result, score, division, key, references, by)
@@ -299,7 +299,7 @@ def _text(system: Mapping[str, object], key: str) -> str:
 
 
 def _why(run: RunScore, score: ResultScore) -> str:
-    if run.completion == "ended":
+    if run.completion == "ended" or score.own:  # our own results count every completed run
         return visible(f"not scored: {run.outcome}")
     if not run.in_window:
         return "not scored: outside the runs in a row whose olympic mean is the median"

@@ -1,8 +1,9 @@
 """Decide which of two results is faster, and assign leaderboard places.
 
-``hybridperf compare``, ``hybridperf score`` and the leaderboard share these decisions. The test is
-Welch's t test on the mean times of the runs that reached the target. Yuen's test on the olympic
-means has less power, since it uses only three of five runs (figures: docs/commands.md).
+``hybridperf compare``, ``hybridperf score``, the leaderboard and pytest share `decide`: one ratio
+with its interval, one p-value and one verdict for a pair of results. The test is Welch's t test on
+the mean times of all compared runs. Yuen's test on the olympic means has less power, since it uses
+only three of five runs (figures: docs/commands.md).
 
 Testing every pair for places would take quadratic time. Results are kept in a tree by mean time and
 variance, whose nodes are bounded: a result that is certainly faster or slower than all results of a
@@ -15,11 +16,11 @@ import dataclasses
 import functools
 import math
 from dataclasses import dataclass
-from statistics import fmean, variance
+from statistics import fmean
 from typing import TYPE_CHECKING, Final, Literal
 
 from hybridperf.score.official import Official, Place, Verdict, Why
-from hybridperf.score.statistics import Welch, ratio_interval, t_quantile, t_tail, welch
+from hybridperf.score.statistics import Estimate, Welch, estimate, ratio_interval, t_quantile, welch
 from hybridperf.score.validity import Judgement
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hybridperf.score.run_score import RunScore
     from hybridperf.score.statistics import Interval
 
 __all__ = [
@@ -37,20 +37,17 @@ __all__ = [
     "Decision",
     "Means",
     "Standing",
-    "Times",
     "decide",
     "faster_and_slower",
     "means_of",
-    "ratio_of_means",
-    "reached_runs",
     "standing_of",
     "with_places",
 ]
 
 ALPHA: Final = 0.05
-MEANS: Final = "plain means over the runs that reached the target"
-CENSORED: Final = (
-    "the difference does not hold once the runs that missed the target count as long as they took"
+MEANS: Final = (
+    "arithmetic means over the completed runs, of MLPerf's results over the runs of the score; a "
+    "run that missed the target counts as long as it ran, or as the slowest run if that is longer"
 )
 
 _DEGREES: Final = 4_000  #: steps of the table of critical values, up to so many degrees of freedom
@@ -71,7 +68,7 @@ _STANDINGS: Final[dict[Judgement, Standing]] = {
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """Arithmetic means over the runs of a result that reached the target."""
+    """Arithmetic means over the compared runs of a result, or lower bounds if a run missed."""
 
     time_s: float
     samples: float  #: samples to target
@@ -86,49 +83,49 @@ class Means:
 class Decision:
     """The outcome of comparing result B with result A; ratios are B over A."""
 
+    a: Estimate | None  #: mean time of A; None if it cannot be tested
+    b: Estimate | None
     difference_s: float | None  #: B minus A, of the mean times defined by `MEANS`
     ratio: float | None
     test: Welch | None
     verdict: Verdict  #: B relative to A
     why: Why | None
-    notes: tuple[str, ...]  #: caveats
+
+    @property
+    def interval(self) -> Interval | None:
+        """Return the 95 % interval of the ratio, which excludes 1 exactly if the test rejects."""
+        return ratio_interval(self.a, self.b)
 
 
 def decide(a: Official, b: Official) -> Decision:
     """Decide whether result ``b`` is faster than result ``a``, at a 5 % significance level.
 
-    The time of a run that missed the target is right-censored, so the run is excluded, which
-    favours its result. If that result is significantly faster, the test is repeated with each
-    missed run at its lower bound: its elapsed time, or the time of the slowest run that reached
-    the target if that is longer. The result must be faster in both tests.
+    The mean of a result of which runs missed the target is a lower bound, since these runs count at
+    lower bounds of their times: so a miss does not help its result. Results of which fewer than two
+    runs reached the target are not tested.
     """
-    times_a, times_b = _reached_s(a), _reached_s(b)
+    times_a, times_b = _tested(a), _tested(b)
     test = welch(times_a, times_b)
-    verdict = _verdict(times_a, times_b, test)
-    notes: tuple[str, ...] = ()
-    if verdict in {"faster", "slower"}:
-        times = (times_a, _with_missed(b)) if verdict == "faster" else (_with_missed(a), times_b)
-        if _verdict(*times, welch(*times)) != verdict:
-            verdict, notes = "tie", (CENSORED,)
     one, other = means_of(a), means_of(b)
     difference_s = ratio = None
     if one is not None and other is not None:
         difference_s = other.time_s - one.time_s
         ratio = other.time_s / one.time_s if one.time_s > 0 else None
     return Decision(
+        a=times_a,
+        b=times_b,
         difference_s=difference_s,
         ratio=ratio,
         test=test,
-        verdict=verdict,
+        verdict=_verdict(test),
         why=_why(a, b),
-        notes=notes,
     )
 
 
 def standing_of(result: Official) -> tuple[Standing, str]:
     """Return whether ``result`` is eligible for a place, and the reason if it is not."""
     completed, required = len(result.score.completed), result.score.required_runs or 0
-    mean_s = result.score.olympic_mean_s
+    mean_s = result.score.time_s
     judgement, (_, reason) = result.validity.judgement, result.no_score
     if judgement in _STANDINGS:
         return _STANDINGS[judgement], reason
@@ -136,12 +133,10 @@ def standing_of(result: Official) -> tuple[Standing, str]:
         return "invalid", reason
     if completed < required:
         return "provisional", f"{completed} of {required} runs"
-    if mean_s is None:
-        return "provisional", reason
-    if math.isinf(mean_s):
+    if judgement is Judgement.MISSED or (mean_s is not None and math.isinf(mean_s)):
         return "missed", reason
-    if judgement is not Judgement.VALID:
-        return "missed" if judgement is Judgement.MISSED else "provisional", reason
+    if mean_s is None or judgement is not Judgement.VALID:
+        return "provisional", reason
     return ("too fast", reason) if result.verdict.passed is False else ("ranked", "")
 
 
@@ -160,52 +155,38 @@ def with_places(results: Sequence[Official]) -> list[Official]:
             key = (score.edition, score.benchmark, score.version, each.division)
             groups.setdefault(key, []).append(index)
     for group in groups.values():
-        times = [Times(_reached_s(results[at]), _with_missed(results[at])) for at in group]
-        for at, (faster, slower) in zip(group, faster_and_slower(times, ALPHA), strict=True):
+        means = [_tested(results[at]) for at in group]
+        for at, (faster, slower) in zip(group, faster_and_slower(means, ALPHA), strict=True):
             place = Place(1 + faster, len(group) - slower)
             placed[at] = dataclasses.replace(results[at], place=place)
     return placed
 
 
-def reached_runs(result: Official) -> list[RunScore]:
-    """Return the runs in the scoring window that reached the target."""
-    return [run for run in result.score.window if run.completion == "reached"]
-
-
 def means_of(result: Official) -> Means | None:
     """Return the means used for comparison; None if no run reached the target."""
-    runs = reached_runs(result)
-    if not runs:
+    runs = result.score.compared
+    if not any(run.completion == "reached" for run in runs):
         return None
     return Means(
-        time_s=fmean(run.time_to_train_s for run in runs),
-        samples=fmean(run.samples_to_target for run in runs),
+        time_s=fmean(run.least_s for run in runs),
+        samples=fmean(run.least_samples for run in runs),
     )
 
 
-def ratio_of_means(a: Official, b: Official) -> Interval | None:
-    """Return the 95 % confidence interval of the mean time of ``b`` over the mean time of ``a``."""
-    times_a, times_b = _reached_s(a), _reached_s(b)
-    return ratio_interval(times_a, times_b) if times_a and times_b else None
+def _tested(result: Official) -> Estimate | None:
+    """Return the mean time of ``result``; None if it cannot be tested."""
+    runs = result.score.compared
+    if sum(run.completion == "reached" for run in runs) < 2:
+        return None
+    return estimate([run.least_s for run in runs])
 
 
-def _reached_s(result: Official) -> list[float]:
-    return [run.time_to_train_s for run in reached_runs(result)]
-
-
-def _verdict(times_a: Sequence[float], times_b: Sequence[float], test: Welch | None) -> Verdict:
+def _verdict(test: Welch | None) -> Verdict:
     if test is None:
         return "undecided"
     if test.p_value >= ALPHA:
         return "tie"
-    return "faster" if fmean(times_b) < fmean(times_a) else "slower"
-
-
-def _with_missed(result: Official) -> list[float]:
-    """Return the times of all runs in seconds, with lower bounds for missed runs."""
-    times = _reached_s(result)
-    missed = [run for run in result.score.window if run.completion == "missed"]
-    return times + [max(run.elapsed_s, *times) for run in missed]
+    return "faster" if test.t < 0 else "slower"
 
 
 def _why(a: Official, b: Official) -> Why | None:
@@ -224,35 +205,30 @@ def _why(a: Official, b: Official) -> Why | None:
     return Why(samples, seconds, more, seconds * more)
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    """The times to train of a result in seconds [run]."""
-
-    reached: Sequence[float]  #: times of the runs that reached the target
-    censored: Sequence[float]  #: also the lower bounds of the times of runs that missed it
-
-
-def faster_and_slower(results: Sequence[Times], alpha: float) -> list[tuple[int, int]]:
+def faster_and_slower(means: Sequence[Estimate | None], alpha: float) -> list[tuple[int, int]]:
     """Return for each result the numbers of significantly faster and slower others.
 
-    One result is faster than another if its mean is lower, by Welch's test at the level ``alpha``,
-    and still is once its runs that missed the target are counted at their lower bounds.
+    One result is faster than another if its mean is lower, by Welch's test at the level ``alpha``.
+    Results without an estimate of the mean are not tested.
     """
     import numpy as np
 
-    tested = [at for at, times in enumerate(results) if len(times.reached) > 1]
-    faster = np.zeros(len(results), dtype=np.int64)
-    slower = np.zeros(len(results), dtype=np.int64)
-    classes: dict[tuple[int, int], list[int]] = {}
-    for at in tested:
-        sizes = len(results[at].reached), len(results[at].censored)
-        classes.setdefault(sizes, []).append(at)
+    faster = np.zeros(len(means), dtype=np.int64)
+    slower = np.zeros(len(means), dtype=np.int64)
+    classes: dict[float, list[int]] = {}
+    for at, one in enumerate(means):
+        if one is not None:
+            classes.setdefault(one.degrees, []).append(at)
     samples = {
-        sizes: _Samples.of([results[at] for at in members], sizes)
-        for sizes, members in classes.items()
+        degrees: _Samples(
+            degrees,
+            np.array([one.mean for at in members if (one := means[at])]),
+            np.array([one.variance for at in members if (one := means[at])]),
+        )
+        for degrees, members in classes.items()
     }
-    for sizes, members in classes.items():
-        tree = _Tree(samples[sizes])
+    for degrees, members in classes.items():
+        tree = _Tree(samples[degrees])
         for others, whose in classes.items():
             lower, higher = tree.count(samples[others], alpha)
             faster[whose] += lower
@@ -264,36 +240,12 @@ def faster_and_slower(results: Sequence[Times], alpha: float) -> list[tuple[int,
 class _Samples:
     """Results of equally many runs: means, and variances of the means [result]."""
 
-    runs: int
+    degrees: float
     mean: NDArray[np.float64]
     variance: NDArray[np.float64]
-    censored_runs: int
-    censored_mean: NDArray[np.float64]
-    censored_variance: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, results: Sequence[Times], sizes: tuple[int, int]) -> _Samples:
-        import numpy as np
-
-        reached = np.array([_moments(each.reached) for each in results])
-        censored = reached
-        if sizes[0] < sizes[1]:
-            censored = np.array([_moments(each.censored) for each in results])
-        return cls(sizes[0], reached[:, 0], reached[:, 1], sizes[1], censored[:, 0], censored[:, 1])
 
     def taken(self, order: NDArray[np.intp]) -> _Samples:
-        return _Samples(
-            self.runs,
-            self.mean[order],
-            self.variance[order],
-            self.censored_runs,
-            self.censored_mean[order],
-            self.censored_variance[order],
-        )
-
-
-def _moments(times: Sequence[float]) -> tuple[float, float]:
-    return fmean(times), variance(times) / len(times)
+        return _Samples(self.degrees, self.mean[order], self.variance[order])
 
 
 class _Tree:
@@ -315,13 +267,7 @@ class _Tree:
         ]
         values = self._samples
         self._bounds = [
-            [
-                _bounds_of(each, edges)
-                for each in (
-                    *(values.mean, values.variance),
-                    *(values.censored_mean, values.censored_variance),
-                )
-            ]
+            (_bounds_of(values.mean, edges), _bounds_of(values.variance, edges))
             for edges in self._edges
         ]
 
@@ -385,48 +331,23 @@ class _Tree:
         alpha: float,
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return whether all results of the node are faster [pair], and whether any may be."""
-        mean, spread, censored_mean, censored_spread = self._bounds[level]
-        values = self._samples
-        pairs = [(values.runs, mean, spread)]
-        if values.censored_runs > values.runs:
-            pairs.append((values.censored_runs, censored_mean, censored_spread))
-        all_faster, any_faster = [], []
-        for runs, means, spreads in pairs:
-            one = others.mean[some], others.variance[some], others.runs
-            least, most = _verdicts(one, runs, means, spreads, here, alpha)
-            all_faster.append(least)
-            any_faster.append(most)
-        least, most = all_faster[0], any_faster[0]
-        for more_least, more_most in zip(all_faster[1:], any_faster[1:], strict=True):
-            least, most = least & more_least, most & more_most
-        return least, most
+        means, spreads = self._bounds[level]
+        one = others.mean[some], others.variance[some], others.degrees
+        return _verdicts(one, self._samples.degrees, means, spreads, here, alpha)
 
     def _is_faster(self, at: int, others: _Samples, other: int, alpha: float) -> bool:
         """Test one pair, as `hybridperf.score.statistics.welch` does."""
-        values = self._samples
-        slow = float(others.mean[other]), float(others.variance[other]), others.runs
-        fast = [(float(values.mean[at]), float(values.variance[at]), values.runs)]
-        if values.censored_runs > values.runs:
-            mean, spread = float(values.censored_mean[at]), float(values.censored_variance[at])
-            fast.append((mean, spread, values.censored_runs))
-        return all(_significant(each, slow, alpha) for each in fast)
-
-
-Moments = tuple[float, float, int]  #: mean, its variance and the number of runs
-
-
-def _significant(fast: Moments, slow: Moments, alpha: float) -> bool:
-    total = fast[1] + slow[1]
-    if total <= 0 or fast[0] >= slow[0]:
-        return False
-    shares = fast[1] / total, slow[1] / total
-    degrees = 1 / (shares[0] ** 2 / (fast[2] - 1) + shares[1] ** 2 / (slow[2] - 1))
-    return min(1.0, 2 * t_tail((slow[0] - fast[0]) / total**0.5, degrees)) < alpha
+        fast, slow = (
+            Estimate(float(each.mean[nth]), float(each.variance[nth]), each.degrees, 0)
+            for each, nth in ((self._samples, at), (others, other))
+        )
+        test = welch(slow, fast)
+        return test is not None and test.t < 0 and test.p_value < alpha
 
 
 def _verdicts(
-    one: tuple[NDArray[np.float64], NDArray[np.float64], int],
-    runs: int,
+    one: tuple[NDArray[np.float64], NDArray[np.float64], float],
+    degrees: float,
     means: tuple[NDArray[np.float64], NDArray[np.float64]],
     spreads: tuple[NDArray[np.float64], NDArray[np.float64]],
     here: NDArray[np.intp],
@@ -435,12 +356,12 @@ def _verdicts(
     """Return whether all of a node, and whether any, are faster than ``one`` [pair]."""
     import numpy as np
 
-    slow, variance, other_runs = one
+    slow, variance, other_degrees = one
     gap_most, gap_least = slow - means[0][here], slow - means[1][here]
     low, high = spreads[0][here], spreads[1][here]
     # Satterthwaite's degrees have one maximum, where variances are as degrees of freedom.
-    peak = np.clip(variance * (runs - 1) / (other_runs - 1), low, high)
-    ends = [_degrees(each, runs, variance, other_runs) for each in (low, high, peak)]
+    peak = np.clip(variance * degrees / other_degrees, low, high)
+    ends = [_degrees(each, degrees, variance, other_degrees) for each in (low, high, peak)]
     fewest, most = np.minimum(ends[0], ends[1]), np.maximum.reduce(ends)
     with np.errstate(divide="ignore", invalid="ignore"):
         t_most = gap_most / np.sqrt(low + variance)
@@ -453,14 +374,17 @@ def _verdicts(
 
 
 def _degrees(
-    one: NDArray[np.float64], runs: int, other: NDArray[np.float64], other_runs: int
+    one: NDArray[np.float64],
+    degrees: float,
+    other: NDArray[np.float64],
+    other_degrees: float,
 ) -> NDArray[np.float64]:
     import numpy as np
 
     total = one + other
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = np.where(total > 0, one / total, 0.5)
-    return 1 / (shares**2 / (runs - 1) + (1 - shares) ** 2 / (other_runs - 1))
+    return 1 / (shares**2 / degrees + (1 - shares) ** 2 / other_degrees)
 
 
 def _step(degrees: NDArray[np.float64]) -> NDArray[np.intp]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.rules.evidence import Attestation, Subject, subject_of
-from hybridperf.score.ranking import ALPHA, reached_runs
-from hybridperf.score.statistics import welch
+from hybridperf.score.ranking import ALPHA
+from hybridperf.score.statistics import estimate, welch
 from hybridperf.untrusted import number
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ def attest(original: tuple[Result, Official], again: tuple[Result, Official]) ->
     (first, first_score), (second, second_score) = original, again
     samples, p_value = _same_samples(first_score, second_score)
     interval, other = first_score.score.interval_s, second_score.score.interval_s
-    mean_s = second_score.score.olympic_mean_s
     subject: Subject = subject_of(first.package)
     return Attestation(
         format=1,
@@ -55,7 +53,7 @@ def attest(original: tuple[Result, Official], again: tuple[Result, Official]) ->
         and other is not None
         and interval.low <= other.high
         and other.low <= interval.high,
-        time_s=mean_s if mean_s is not None and math.isfinite(mean_s) else 0.0,
+        time_s=second_score.score.mean_s or 0.0 if other else 0.0,
     )
 
 
@@ -76,11 +74,12 @@ def _reached_again(result: Result, official: Official) -> bool:
 
 def _same_samples(one: Official, other: Official) -> tuple[bool, float | None]:
     first, second = (
-        [float(run.samples_to_target) for run in reached_runs(each)] for each in (one, other)
+        [float(run.samples_to_target) for run in each.score.compared if run.completion == "reached"]
+        for each in (one, other)
     )
     if not first or not second:
         return False, None
-    test = welch(first, second)
+    test = welch(estimate(first), estimate(second))
     if test is None:  # every run took the same number, or there is one run only
         return fmean(first) == fmean(second), None
     return test.p_value >= ALPHA, test.p_value

@@ -82,8 +82,11 @@ class RunScore(Measurements):
     beside_projection: StepComparison | None  #: its steps compared with the projected step
     busy: str = ""  #: why the machine was busy before or during the run; "" if it was not
     retries: int = 0  #: earlier attempts whose logs old harnesses did not keep
-    in_window: bool = False  #: whether the run is in the scoring window
-    counts: bool = False  #: whether the run is in the olympic mean
+    in_window: bool = False  #: whether the run is in the window of MLPerf's score
+    counts: bool = False  #: whether the run is in the mean that scores the result
+    #: time to train in means and tests; of a run that missed the target, a lower bound
+    least_s: float = math.inf
+    least_samples: int = 0  #: samples to target in means; of a run that missed, a lower bound
 
 
 def score_run(

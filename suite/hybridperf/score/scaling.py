@@ -13,15 +13,12 @@ from hybridperf.plan import ParallelPlan
 from hybridperf.score.convergence import agreed_batch
 from hybridperf.score.run_score import known_mean
 from hybridperf.score.score import score_result
-from hybridperf.score.statistics import Interval, blocks, fewest_runs, olympic_mean
+from hybridperf.score.statistics import Estimate, Interval, estimate, fewest_runs, ratio_interval
 from hybridperf.system.catalog import accelerators_per_node, device_count, node_count
 from hybridperf.untrusted import DEVICES_CAP, number, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
 
     from hybridperf.log.log import Log
     from hybridperf.log.package import Package, Result, SealedRun
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CAUSES",
-    "RATIO_INTERVAL",
     "SPEED_METRICS",
     "DevicesInUse",
     "MetricEfficiency",
@@ -56,12 +52,6 @@ _WORDS: Final[dict[SpeedMetric, str]] = {
     "end_to_end_throughput": "end-to-end throughput",
     "steady_throughput": "steady throughput",
 }
-_RESAMPLES: Final = 10_000
-_SEED: Final = 20_260_101
-RATIO_INTERVAL: Final = (
-    f"95 % percentile bootstrap over the runs of both results, {_RESAMPLES:,} resamples, "
-    f"seed {_SEED}"
-)
 #: strong: constant global batch size; weak: constant batch size per device
 Kind = Literal["strong", "weak", "neither", "unknown"]
 Standing = Literal["rated", "oversubscribed", "super-linear", "unknown"]
@@ -146,7 +136,7 @@ class Side:
     task: tuple[str, ...]  #: version, file hash and data hash
     software: tuple[str, ...]  #: framework, harness hash and trainer hash
     hardware: str  #: model name of the accelerators, or else of the processors
-    runs: tuple[RunScore, ...]  #: the runs in the scoring window
+    runs: tuple[RunScore, ...]  #: the runs in means and tests
     breakdowns: tuple[Breakdown | None, ...]  #: device time of each run, as detailed as its log
 
     @property
@@ -156,7 +146,7 @@ class Side:
 
     @property
     def counting(self) -> list[RunScore]:
-        """Return the runs in the olympic mean."""
+        """Return the runs in the mean that scores the result."""
         return [run for run in self.runs if run.counts]
 
     @property
@@ -178,11 +168,11 @@ def side_of(result: Result, validity: Validity | None = None) -> Side:
     """
     score = score_result(result, validity)
     place = result.package.name
-    if len(score.window) < (fewest := fewest_runs(score.drops)):
+    if len(score.compared) < (fewest := fewest_runs(score.drops)):
         raise UserError.of(
             "scale.runs",
-            f"{fewest} completed runs or more, which make an olympic mean",
-            f"{len(score.window)}" if score.window else "none",
+            f"{fewest} completed runs or more",
+            f"{len(score.compared)}" if score.compared else "none",
             "make more runs",
             path=place,
             exit_code=ExitCode.INVALID,
@@ -203,7 +193,7 @@ def side_of(result: Result, validity: Validity | None = None) -> Side:
         package=result.package,
         score=score,
         devices=devices,
-        batch_size=agreed_batch([sealed[run.number].log for run in score.window]),
+        batch_size=agreed_batch([sealed[run.number].log for run in score.compared]),
         task=tuple(
             str(first.fact(*facts) or "")
             for facts in (("task", "version"), ("task", "sha256"), ("data_sha256",))
@@ -213,9 +203,9 @@ def side_of(result: Result, validity: Validity | None = None) -> Side:
             *(str(first.fact("code", key) or "") for key in ("suite_sha256", "trainer_sha256")),
         ),
         hardware=_hardware(system),
-        runs=tuple(score.window),
+        runs=tuple(score.compared),
         breakdowns=tuple(
-            _device_seconds(sealed[run.number], run, score, devices) for run in score.window
+            _device_seconds(sealed[run.number], run, score, devices) for run in score.compared
         ),
     )
 
@@ -229,12 +219,10 @@ def _device_seconds(
     sealed: SealedRun, run: RunScore, score: ResultScore, devices: DevicesInUse
 ) -> Breakdown | None:
     """Return the device-seconds of a run by cause, as detailed as its log allows."""
-    total_s = devices.used * run.time_to_train_s
-    if not math.isfinite(total_s):
-        return None
+    total_s = devices.used * run.least_s
     ranks = plan_ranks(score.plan)
     if ranks is not None:
-        parts = rank_seconds(sealed.log, ranks, run.time_to_train_s)
+        parts = rank_seconds(sealed.log, ranks, run.least_s)
         if parts is not None:
             return {cause: value * devices.used / ranks for cause, value in parts.items()}
     evaluating = _evaluation_s(sealed.log)
@@ -242,7 +230,7 @@ def _device_seconds(
         evaluation = devices.used * evaluating
         return {"evaluation": evaluation, "training": total_s - evaluation}
     if run.steady_samples_per_s:
-        training = devices.used * run.samples_to_target / run.steady_samples_per_s
+        training = devices.used * run.least_samples / run.steady_samples_per_s
         return {"steady-training": training, "start-up": total_s - training}
     return None
 
@@ -359,15 +347,19 @@ def _split(base: Side, side: Side) -> Split | None:
 
 def _device_seconds_per_sample(side: Side) -> float | None:
     runs = side.counting
-    time_s = math.fsum(run.time_to_train_s for run in runs)
+    time_s = math.fsum(run.least_s for run in runs)
     samples = _mean_samples(side)
-    if not samples or not 0 < time_s < math.inf:
+    if not samples or time_s <= 0 or not _is_finite(side.score.time_s):
         return None
     return side.devices.used * time_s / (samples * len(runs))
 
 
 def _mean_samples(side: Side) -> float:
-    return known_mean(run.samples_to_target for run in side.counting) or 0.0
+    return known_mean(run.least_samples for run in side.counting) or 0.0
+
+
+def _is_finite(time_s: float | None) -> bool:
+    return time_s is not None and math.isfinite(time_s)
 
 
 def _parts(side: Side) -> Breakdown | None:
@@ -375,7 +367,7 @@ def _parts(side: Side) -> Breakdown | None:
     runs = list(zip(side.runs, side.breakdowns, strict=True))
     counting = [parts for run, parts in runs if run.counts]
     known = [parts for parts in counting if parts is not None]
-    samples = math.fsum(run.samples_to_target for run in side.counting)
+    samples = math.fsum(run.least_samples for run in side.counting)
     if len(known) < len(counting) or len({frozenset(parts) for parts in known}) != 1:
         return None
     return {cause: math.fsum(parts[cause] for parts in known) / samples for cause in known[0]}
@@ -483,14 +475,14 @@ def _scaled(base: Side, side: Side) -> Scaled:
 def _efficiency(
     base: Side, side: Side, metric: SpeedMetric, split: Split | None
 ) -> MetricEfficiency:
-    speeds = [_speed(each.runs, metric, each.score.drops) for each in (base, side)]
+    speeds = [_speed(each, metric) for each in (base, side)]
     if speeds[0] is None or speeds[1] is None:
         place = (base, side)[speeds[0] is not None].name
         why = f"the logs of {place} do not record it"
         return MetricEfficiency(metric, None, None, "unknown", why)
     more = side.devices.used / base.devices.used
     value = speeds[1] / speeds[0] / more
-    ratio = _speed_ratio_interval(base, side, metric)
+    ratio = _ratio_of_speeds(base, side, metric)
     interval = Interval(ratio.low / more, ratio.high / more) if ratio else None
     for each in (base, side):
         if each.devices.oversubscribed:
@@ -507,71 +499,54 @@ def _efficiency(
     return MetricEfficiency(metric, value, interval, "super-linear", f"the split shows {by}")
 
 
-def _speed(runs: Sequence[RunScore], metric: SpeedMetric, drops: int) -> float | None:
+def _speed(side: Side, metric: SpeedMetric) -> float | None:
     """Return the speed of a result by ``metric``; None if unknown or zero.
 
-    Time to train: reciprocal of the olympic mean, in 1/s. End-to-end throughput: samples over time
-    to train, mean over the scored runs, in samples/s. Steady throughput: mean over all ``runs``,
-    in samples/s, since it does not depend on convergence.
+    Time to train: reciprocal of the time that scores the result, in 1/s. End-to-end throughput:
+    samples over time to train, mean over the scored runs, in samples/s. Steady throughput: mean
+    over all runs, in samples/s, since it does not depend on convergence.
     """
     if metric == "time_to_train":
-        time_s = olympic_mean([run.time_to_train_s for run in runs], drops)
-        value = 1 / time_s if time_s > 0 else 0.0
+        time_s = side.score.time_s
+        value = 1 / time_s if time_s and time_s > 0 else 0.0
     elif metric == "end_to_end_throughput":
-        value = known_mean(run.throughput_samples_per_s for run in runs if run.counts) or 0.0
+        value = known_mean(run.throughput_samples_per_s for run in side.counting) or 0.0
     else:
-        rates = [run.steady_samples_per_s for run in runs]
+        rates = [run.steady_samples_per_s for run in side.runs]
         value = 0.0 if None in rates else known_mean(rates) or 0.0
     return value if 0 < value < math.inf else None
 
 
-def _speed_ratio_interval(base: Side, other: Side, metric: SpeedMetric) -> Interval | None:
-    """Return the 95 % percentile bootstrap interval of the speed of ``other`` over ``base``.
-
-    Runs are resampled independently for each result. A resample in which more runs missed the
-    target than the olympic mean drops has a speed of 0; if that is frequent in the base, the upper
-    bound is infinite. Source: Efron and Tibshirani 1993, section 13.3.
-    """
-    import numpy as np
-
-    generator = np.random.default_rng(_SEED)
-    with np.errstate(divide="ignore", invalid="ignore"):  # times of 0, and of infinity
-        below, above = (
-            _resampled_speeds(each.runs, metric, base.score.drops, generator)
-            for each in (base, other)
-        )
-        ratios = above / below
-    # The ratio may be any value if neither reaches the target, or if both take no time.
-    lows, highs = (np.where(np.isnan(ratios), unknown, ratios) for unknown in (0.0, np.inf))
-    # Nearest order statistic: no interpolation between a finite and an infinite ratio.
-    low = np.quantile(lows, 0.025, method="nearest")
-    high = np.quantile(highs, 0.975, method="nearest")
-    return Interval(float(low), float(high)) if np.isfinite(low) else None
+def _ratio_of_speeds(base: Side, other: Side, metric: SpeedMetric) -> Interval | None:
+    """Return the 95 % interval of the speed of ``other`` over the speed of ``base``."""
+    if metric != "time_to_train":
+        one, two = (_rate(each, metric) for each in (base, other))
+        return ratio_interval(one, two)
+    times = (_time(each) for each in (other, base))
+    if (interval := ratio_interval(*times)) is None:
+        return None
+    # Where runs missed, a mean time is a lower bound.
+    low = 0.0 if other.score.missed else interval.low
+    return Interval(low, math.inf if base.score.missed else interval.high)
 
 
-def _resampled_speeds(
-    runs: Sequence[RunScore], metric: SpeedMetric, drops: int, generator: np.random.Generator
-) -> NDArray[np.float64]:
-    """Return the speed, as `_speed` defines it, of each resample [resample]."""
-    import numpy as np
+def _time(side: Side) -> Estimate | None:
+    if side.score.own:
+        return estimate([run.least_s for run in side.runs])
+    return estimate([run.time_to_train_s for run in side.runs], side.score.drops)
 
-    facts = sorted(
-        (run.time_to_train_s, run.throughput_samples_per_s, run.steady_samples_per_s or 0.0)
-        for run in runs
-    )
-    times, end_to_end, steady = np.array(facts).T
-    scored = slice(drops, len(runs) - drops)
-    speeds = []
-    for rows in blocks(_RESAMPLES, len(runs)):
-        # Indices into the runs sorted by time: sorting the indices sorts the times.
-        draws = np.sort(generator.integers(len(runs), size=(rows, len(runs))), axis=1)
-        if metric == "time_to_train":
-            speeds.append(1 / times[draws][:, scored].mean(axis=1))
-        elif metric == "end_to_end_throughput":
-            speeds.append(end_to_end[draws][:, scored].mean(axis=1))
-        else:
-            speeds.append(steady[draws].mean(axis=1))
-    return np.concatenate(speeds)
+
+def _rate(side: Side, metric: SpeedMetric) -> Estimate | None:
+    """Return the mean rate that `_speed` defines, with the variance of the rates of all runs."""
+    if metric == "steady_throughput":
+        return estimate([run.steady_samples_per_s or 0.0 for run in side.runs])
+    every = estimate([run.throughput_samples_per_s or 0.0 for run in side.runs])
+    count = len(side.counting)
+    if every is None or count < 2:
+        return None
+    mean = known_mean(run.throughput_samples_per_s for run in side.counting) or 0.0
+    # Of MLPerf's results fewer runs are in the mean than show how rates vary.
+    return Estimate(mean, every.variance * every.values / count, count - 1, every.values)
 
 
 def _require_alike(base: Side, side: Side) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -19,12 +20,14 @@ from hybridperf.score.run_score import (
 )
 from hybridperf.score.statistics import (
     Interval,
+    estimate,
     fewest_runs,
+    mean_interval,
     median_window,
-    olympic_interval,
     olympic_mean,
     scored,
 )
+from hybridperf.score.validity import Judgement
 from hybridperf.tasks.mlperf import mlperf_benchmark
 from hybridperf.tasks.registry import find_task, task_names
 from hybridperf.untrusted import COUNT_CAP, number, whole
@@ -61,11 +64,24 @@ class ResultScore(Measurements):
     required_runs: int | None
     drops: int  #: runs that the olympic mean drops at either end
     runs: tuple[RunScore, ...]  #: every attempt, sorted by number
-    olympic_mean_s: float | None  #: None for fewer than `fewest_runs` completed
-    interval_s: Interval | None
+    #: arithmetic mean of the `compared` runs, a lower bound if one missed; None without runs, or if
+    #: more missed than may
+    mean_s: float | None
+    olympic_mean_s: float | None  #: MLPerf's, of its window; None for fewer than `fewest_runs`
+    interval_s: Interval | None  #: 95 % interval of `time_s`; no upper end if a run missed
     samples_to_target: float | None  #: mean over the scored runs
     #: mean over the scored runs, or over the completed runs if none is scored
     beside_projection: StepComparison | None
+
+    @property
+    def own(self) -> bool:
+        """Tell whether this harness produced the result; MLPerf submissions log no plan."""
+        return bool(self.plan)
+
+    @property
+    def time_s(self) -> float | None:
+        """Return the time to train that scores the result: MLPerf's results by olympic mean."""
+        return self.mean_s if self.own else self.olympic_mean_s
 
     @property
     def completed(self) -> list[RunScore]:
@@ -74,14 +90,27 @@ class ResultScore(Measurements):
 
     @property
     def window(self) -> list[RunScore]:
-        """Return the completed runs in the scoring window, sorted by number."""
+        """Return the completed runs in the window of MLPerf's score, sorted by number."""
         return [run for run in self.runs if run.in_window]
+
+    @property
+    def compared(self) -> list[RunScore]:
+        """Return the runs in means and tests: all completed ones, or MLPerf's window."""
+        return self.completed if self.own else self.window
+
+    @property
+    def missed(self) -> int:
+        """Return how many of the compared runs missed the target."""
+        return sum(run.completion == "missed" for run in self.compared)
 
 
 def score_result(result: Result, validity: Validity | None = None) -> ResultScore:
     """Score ``result`` and each of its attempts.
 
-    A run whose log is invalid by ``validity`` counts as a run that missed the target.
+    Our own results are scored by the arithmetic mean of all completed runs. A run that missed the
+    target enters it with a lower bound of its time: the time that it ran, or the time of the
+    slowest run that reached the target if that is longer. MLPerf's results are scored by MLPerf's
+    rules. A run whose log is invalid by ``validity`` counts as a run that missed the target.
     """
     first = result.runs[0] if result.runs else None
     benchmark = benchmark_of(first.log, result.package.benchmark) if first else ""
@@ -95,12 +124,19 @@ def score_result(result: Result, validity: Validity | None = None) -> ResultScor
     runs = _with_window(scores, required, drops)
     window = [index for index, run in enumerate(runs) if run.in_window]
     times = [runs[index].time_to_train_s for index in window]
-    counting: list[RunScore] = []
-    if len(times) >= fewest_runs(drops):
-        for position in scored(times, drops):
-            index = window[position]
-            runs[index] = dataclasses.replace(runs[index], counts=True)
-            counting.append(runs[index])
+    enough = len(times) >= fewest_runs(drops)
+    plan = str(first.log.value(keys.PLAN) or "") if first else ""
+    compared = window
+    count = [window[position] for position in scored(times, drops)] if enough else []
+    if plan:
+        count = compared = [at for at, run in enumerate(runs) if run.completion != "ended"]
+    for index in count:
+        runs[index] = dataclasses.replace(runs[index], counts=True)
+    _bound(runs, compared)
+    counting, least_s = [runs[at] for at in count], [runs[at].least_s for at in compared]
+    missed = any(runs[at].completion == "missed" for at in compared)
+    interval = _interval(least_s if plan else times, 0 if plan else drops, missed)
+    converged = validity is None or validity.judgement is not Judgement.MISSED
     target = number(first.fact("task", "target"), 0, 1) if first else None
     return ResultScore(
         org=result.package.org,
@@ -109,15 +145,16 @@ def score_result(result: Result, validity: Validity | None = None) -> ResultScor
         edition=edition,
         version=_version(first, benchmark),
         division=str(first.log.value(keys.SUBMISSION_DIVISION) or "") if first else "",
-        plan=str(first.log.value(keys.PLAN) or "") if first else "",
+        plan=plan,
         trainer=_text(first.fact("code", "trainer")) if first else "",
         target=None if target is None else float(target),
         required_runs=required,
         drops=drops,
         runs=tuple(runs),
-        olympic_mean_s=olympic_mean(times, drops) if counting else None,
-        interval_s=olympic_interval(times, drops),
-        samples_to_target=known_mean(run.samples_to_target for run in counting),
+        mean_s=known_mean(least_s) if converged else None,
+        olympic_mean_s=olympic_mean(times, drops) if enough else None,
+        interval_s=interval if converged else None,
+        samples_to_target=known_mean(run.least_samples for run in counting),
         **mean_measurements(counting),
         beside_projection=mean_comparison(
             [
@@ -176,3 +213,23 @@ def _with_window(runs: list[RunScore], required: int | None, drops: int) -> list
     positions = median_window(times, required or len(times), drops)
     window = {in_order[position] for position in positions}
     return [dataclasses.replace(run, in_window=index in window) for index, run in enumerate(runs)]
+
+
+def _bound(runs: list[RunScore], compared: list[int]) -> None:
+    """Set the times and samples of ``compared`` runs, or their lower bounds, in ``runs``."""
+    reached = [runs[at] for at in compared if runs[at].completion == "reached"]
+    # A run that stopped early, as by diverging, must not help its result.
+    least_s = max((run.time_to_train_s for run in reached), default=0.0)
+    least_samples = max((run.samples_to_target for run in reached), default=0)
+    for at in compared:
+        run = runs[at]
+        time_s, samples = run.time_to_train_s, run.samples_to_target
+        if run.completion == "missed":
+            time_s, samples = max(run.elapsed_s, least_s), max(samples, least_samples)
+        runs[at] = dataclasses.replace(run, least_s=time_s, least_samples=samples)
+
+
+def _interval(times_s: list[float], drops: int, missed: bool) -> Interval | None:
+    """Return the interval of the mean of ``times_s`` [run], without upper end if a run missed."""
+    interval = mean_interval(estimate(times_s, drops))
+    return interval and Interval(interval.low, math.inf if missed else interval.high)

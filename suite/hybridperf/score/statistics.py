@@ -1,4 +1,4 @@
-"""Olympic means, their bootstrap intervals, Welch's test of means and Fieller's interval of ratios.
+"""Means and olympic means with intervals, Welch's test of means and Fieller's interval of ratios.
 
 Student's t distribution is implemented here because scipy would be the largest dependency of
 scoring and reporting; tests require agreement with scipy within 1e-8.
@@ -13,20 +13,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
+    from collections.abc import Callable, Sequence
 
 __all__ = [
+    "FEWEST_OF_INTERVAL",
+    "MEAN_INTERVAL",
     "OLYMPIC_INTERVAL",
+    "RATIO_INTERVAL",
     "WELCH_TEST",
+    "Estimate",
     "Interval",
     "Welch",
-    "blocks",
+    "estimate",
     "fewest_runs",
+    "mean_interval",
     "median_window",
-    "olympic_interval",
     "olympic_mean",
     "ratio_interval",
     "scored",
@@ -36,14 +37,15 @@ __all__ = [
     "welch",
 ]
 
-_RESAMPLES: Final = 10_000
-_SEED: Final = 20_260_101
-_BLOCK: Final = 2**20  #: random numbers per block
-_FEW: Final = 40  #: runs of which resamples are kept
-OLYMPIC_INTERVAL: Final = (
-    f"95 % percentile bootstrap of the olympic mean over the runs that make the result, "
-    f"{_RESAMPLES:,} resamples, seed {_SEED}"
+FEWEST_OF_INTERVAL: Final = 5  #: of fewer runs a spread is hardly known
+MEAN_INTERVAL: Final = (
+    f"95 % interval of the mean by Student's t; none for fewer than {FEWEST_OF_INTERVAL} runs"
 )
+OLYMPIC_INTERVAL: Final = (
+    "95 % interval of the olympic mean by Student's t of the winsorised times (Tukey and "
+    f"McLaughlin); none for fewer than {FEWEST_OF_INTERVAL} runs"
+)
+RATIO_INTERVAL: Final = "95 % interval of the ratio of means, which inverts Welch's test (Fieller)"
 WELCH_TEST: Final = "Welch's t test of the mean times, two-sided"
 _LEVEL: Final = 0.95
 _TINY: Final = 1e-300
@@ -112,50 +114,43 @@ class Interval:
     high: float  #: infinite if unbounded
 
 
-def olympic_interval(times_s: Sequence[float], drops: int) -> Interval | None:
-    """Return the 95 % percentile bootstrap interval of the olympic mean, in seconds.
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean of independent values, and the variance of the mean."""
 
-    ``times_s`` are times to train in seconds [run], ``math.inf`` for runs that missed the target:
-    such a time is right-censored. If ``drops`` runs missed, many resamples contain more misses than
-    the mean drops and have an infinite mean, so the upper bound is infinite. Returns None for
-    fewer than `fewest_runs`, or if more than ``drops`` missed. Source: Efron and Tibshirani 1993,
-    section 13.3.
+    mean: float
+    variance: float
+    degrees: float  #: degrees of freedom of the variance
+    values: int  #: number of values, the dropped ones included
+
+
+def estimate(values: Sequence[float], drops: int = 0) -> Estimate | None:
+    """Return the mean of ``values`` [run] without the ``drops`` smallest and largest ones.
+
+    The variance of a trimmed mean is of the winsorised values (Yuen 1974), in which the dropped
+    values equal the nearest kept one: so up to ``drops`` of ``values`` may be infinite. Returns
+    None for fewer than two kept values, or if a kept one is infinite.
     """
-    if len(times_s) < fewest_runs(drops) or sum(map(math.isinf, times_s)) > drops:
+    in_order, count = sorted(values), len(values)
+    kept = in_order[drops : count - drops]
+    if len(kept) < 2 or math.isinf(kept[-1]):
         return None
-    import numpy as np
-
-    in_order, runs = np.sort(times_s), len(times_s)
-    kept = slice(drops, runs - drops)
-    draws: Iterable[NDArray[np.integer]] = _few_draws(runs) if runs <= _FEW else _draws(runs)
-    means = np.concatenate([in_order[each[:, kept]].mean(axis=1) for each in draws])
-    # Nearest order statistic: no interpolation between a finite and an infinite mean.
-    low, high = np.quantile(means, [0.025, 0.975], method="nearest")
-    return Interval(float(low), float(high))
+    winsorised = [kept[0]] * drops + kept + [kept[-1]] * drops
+    squares = statistics.variance(winsorised) * (count - 1)
+    free = len(kept) - 1
+    return Estimate(statistics.fmean(kept), squares / (len(kept) * free), free, count)
 
 
-def _draws(runs: int) -> Iterator[NDArray[np.intp]]:
-    """Yield blocks of resamples [resample, run]: indices of runs, by time, in ascending order."""
-    import numpy as np
+def mean_interval(one: Estimate | None) -> Interval | None:
+    """Return the 95 % interval of a mean of positive values, by Student's t.
 
-    generator = np.random.default_rng(_SEED)
-    for rows in blocks(_RESAMPLES, runs):
-        yield np.sort(generator.choice(runs, size=(rows, runs)), axis=1)
-
-
-@functools.cache
-def _few_draws(runs: int) -> tuple[NDArray[np.uint8], ...]:
-    # Most results of a round have as many runs as another one, and drawing takes most of the time.
-    import numpy as np
-
-    return tuple(each.astype(np.uint8) for each in _draws(runs))
-
-
-def blocks(samples: int, runs: int) -> Iterator[int]:
-    """Yield block sizes that add up to ``samples``, so that memory does not grow with ``runs``."""
-    most = max(1, _BLOCK // runs)
-    for done in range(0, samples, most):
-        yield min(most, samples - done)
+    The interval of a trimmed mean is that of Tukey and McLaughlin 1963. Returns None for fewer
+    than `FEWEST_OF_INTERVAL` values.
+    """
+    if one is None or one.values < FEWEST_OF_INTERVAL:
+        return None
+    half = t_quantile((1 + _LEVEL) / 2, one.degrees) * math.sqrt(one.variance)
+    return Interval(max(0.0, one.mean - half), one.mean + half)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,38 +162,32 @@ class Welch:
     p_value: float
 
 
-def welch(one: Sequence[float], other: Sequence[float], scale: float = 1.0) -> Welch | None:
+def welch(one: Estimate | None, other: Estimate | None, scale: float = 1.0) -> Welch | None:
     """Test whether the mean of ``other`` is ``scale`` times the mean of ``one`` (Welch 1947).
 
-    ``one`` [run] and ``other`` [run] are in the same unit. Returns None for fewer than two values
-    each, or if both variances are zero.
+    Returns None if one is unknown, or if both variances are zero.
     """
-    if min(len(one), len(other)) < 2:
+    if one is None or other is None:
         return None
-    first = scale**2 * statistics.variance(one) / len(one)
-    second = statistics.variance(other) / len(other)
+    first, second = scale**2 * one.variance, other.variance
     if first + second <= 0:
         return None
-    difference = statistics.fmean(other) - scale * statistics.fmean(one)
-    t = difference / math.sqrt(first + second)
+    t = (other.mean - scale * one.mean) / math.sqrt(first + second)
     # Satterthwaite 1946; normalised to shares, whose squares do not underflow.
     shares = first / (first + second), second / (first + second)
-    degrees = 1 / (shares[0] ** 2 / (len(one) - 1) + shares[1] ** 2 / (len(other) - 1))
+    degrees = 1 / (shares[0] ** 2 / one.degrees + shares[1] ** 2 / other.degrees)
     return Welch(t, degrees, min(1.0, 2 * t_tail(abs(t), degrees)))
 
 
-def ratio_interval(one: Sequence[float], other: Sequence[float]) -> Interval | None:
+def ratio_interval(one: Estimate | None, other: Estimate | None) -> Interval | None:
     """Return the 95 % confidence interval of the mean of ``other`` over the mean of ``one``.
 
     Inverts Welch's test (Fieller 1954), so it contains 1 exactly if the means do not differ
-    significantly. Returns None if both variances are zero or if the interval is unbounded.
+    significantly. Returns None if there is no test, or if the interval is unbounded.
     """
-    if welch(one, other) is None:
+    if one is None or other is None or welch(one, other) is None or min(one.mean, other.mean) <= 0:
         return None
-    means = statistics.fmean(one), statistics.fmean(other)
-    if min(means) <= 0:
-        return None
-    ratio = means[1] / means[0]
+    ratio = other.mean / one.mean
 
     def rejected(scale: float) -> bool:
         test = welch(one, other, scale)

@@ -174,7 +174,7 @@ def scaling_requests(options: argparse.Namespace) -> dict[int, RunRequest]:
         found = ",".join(map(str, counts))
         raise _error("two numbers of devices or more, each once", found, "write --devices 1,2")
     if options.runs is not None and options.runs < _FEWEST_RUNS:
-        expected = f"{_FEWEST_RUNS} runs or more, which make an olympic mean"
+        expected = f"{_FEWEST_RUNS} runs or more"
         raise _error(expected, str(options.runs), f"write --runs {_FEWEST_RUNS}")
     plans = _plans(counts, options.plan or ["dp=1"])
     return {count: _request_of_count(options, count, plans[count]) for count in sorted(counts)}
