@@ -34,7 +34,7 @@ def _content(folder: Path) -> list[bytes]:
     return [(folder / name).read_bytes() for name in NAMES]
 
 
-def test_the_report_is_four_files_and_nothing_else(
+def test_the_report_is_these_files_and_nothing_else(
     submissions: Submissions, tmp_path: Path
 ) -> None:
     _fill(submissions)

@@ -18,7 +18,7 @@ __all__ = ["Board", "Row", "boards"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A valid result on a leaderboard."""
+    """A result on a leaderboard that is not broken."""
 
     entry: JudgedResult  #: with its place, if any
     decision: Decision  #: comparison with the first result of the leaderboard
@@ -36,7 +36,7 @@ class Board:
 
     @property
     def entries(self) -> list[JudgedResult]:
-        """Return all results, with invalid ones last."""
+        """Return all results, with broken ones last."""
         return [*(row.entry for row in self.rows), *self.invalid]
 
     @property
@@ -62,7 +62,7 @@ def boards(entries: Iterable[JudgedResult]) -> list[Board]:
 
 
 def _board(benchmark: str, version: str, division: str, entries: list[JudgedResult]) -> Board:
-    valid = sorted((each for each in entries if each.standing != "invalid"), key=_order)
+    valid = sorted((each for each in entries if each.standing != "broken"), key=_order)
     ranked = [each.official for each in valid if each.standing == "ranked"]
     placed = [
         dataclasses.replace(each, official=official)
@@ -70,7 +70,7 @@ def _board(benchmark: str, version: str, division: str, entries: list[JudgedResu
     ]
     shown = placed + valid[len(placed) :]
     rows = tuple(Row(each, decide(shown[0].official, each.official)) for each in shown)
-    invalid = tuple(each for each in entries if each.standing == "invalid")
+    invalid = tuple(each for each in entries if each.standing == "broken")
     return Board(benchmark, version, division, rows, invalid)
 
 

@@ -60,12 +60,22 @@ _ROUNDING: Final = 1e-12  #: relative, of bounds and critical values
 
 #: the judgement, or too fast: valid, and converged faster than the reference allows
 Standing = Literal[
-    "ranked", "provisional", "missed", "invalid", "disputed", "not judged", "too fast"
+    "ranked",
+    "provisional",
+    "did not converge",
+    "broken",
+    "disputed",
+    "not judged",
+    "superseded",
+    "withdrawn",
+    "too fast",
 ]
 _STANDINGS: Final[dict[Judgement, Standing]] = {
-    Judgement.BROKEN: "invalid",
+    Judgement.BROKEN: "broken",
     Judgement.DISPUTED: "disputed",
     Judgement.NOT_JUDGED: "not judged",
+    Judgement.SUPERSEDED: "superseded",
+    Judgement.WITHDRAWN: "withdrawn",
 }
 
 
@@ -133,15 +143,16 @@ def standing_of(result: Official) -> tuple[Standing, str]:
     if judgement in _STANDINGS:
         return _STANDINGS[judgement], reason
     if mean_s is not None and mean_s <= 0:
-        return "invalid", reason
+        return "broken", reason
     if completed < required:
         return "provisional", f"{completed} of {required} runs"
     if mean_s is None:
         return "provisional", reason
     if math.isinf(mean_s):
-        return "missed", reason
+        return "did not converge", reason
     if judgement is not Judgement.VALID:
-        return "missed" if judgement is Judgement.MISSED else "provisional", reason
+        missed = judgement is Judgement.MISSED
+        return "did not converge" if missed else "provisional", reason
     return ("too fast", reason) if result.verdict.passed is False else ("ranked", "")
 
 
