@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 TAGS = set(
     """
-    html head meta link title style script body header main section h1 h2 h3 h4 p b i a small span label
-    input output div table caption thead tbody tr th td figure figcaption ul li code pre details
-    summary dl dt dd time svg g defs use path circle line rect text
+    html head meta link title style script body header main section h1 h2 h3 h4 p b i a small span
+    label input output div table caption thead tbody tr th td figure figcaption ul li code pre
+    details summary dl dt dd time svg g defs use path circle line rect text
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
 

@@ -91,7 +91,8 @@ def run_count(
     if asked is None:
         return
     if count < asked:
-        remedy = f"give the command again with --runs {asked}: it makes the missing {asked - count}"
+        missing = f"{asked - count} missing run{'s' if asked - count != 1 else ''}"
+        remedy = f"give the command again with --runs {asked}: it makes the {missing}"
         own = remedy if isinstance(benchmark, Task) else ""
         yield Deviation(f"{asked} completed runs", str(count), remedy=own)
     elif count > asked and median_window:
