@@ -91,7 +91,7 @@ def run_count(
     if asked is None:
         return
     if count < asked:
-        missing = f"{asked - count} missing run{'s' if asked - count != 1 else ''}"
+        missing = f"{asked - count} missing runs" if asked - count > 1 else "missing run"
         remedy = f"give the command again with --runs {asked}: it makes the {missing}"
         own = remedy if isinstance(benchmark, Task) else ""
         yield Deviation(f"{asked} completed runs", str(count), remedy=own)
