@@ -5,39 +5,39 @@ from __future__ import annotations
 import json
 import tarfile
 import xml.etree.ElementTree as ET
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.log.package import result_names
+from hybridperf.log.package import Package, result_names
 from hybridperf.rules.check import check_path
+from hybridperf.rules.verdict import RULESET, ResultVerdict
 from hybridperf.score.validity import Judgement
 from tests.packages import edit_manifest, seal, write_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
-    from hybridperf.log.package import Package
     from tests.run.conftest import Finished
 
 ATOM = "{http://www.w3.org/2005/Atom}"
 
 
-def _valid(root: Path, **more: str) -> Package:
-    return write_result(root, **more)
+def _valid(root: Path, system: str = "laptop", org: str = "acme") -> Package:
+    return write_result(root, org=org, system=system)
 
 
-def _missed(root: Path, **more: str) -> Package:
-    return write_result(root, missed=[0, 1, 2], **more)
+def _missed(root: Path, system: str = "laptop", org: str = "acme") -> Package:
+    return write_result(root, missed=[0, 1, 2], org=org, system=system)
 
 
-def _provisional(root: Path, **more: str) -> Package:
-    return write_result(root, times_s=(10.0, 11.0, 12.0), **more)
+def _provisional(root: Path, system: str = "laptop", org: str = "acme") -> Package:
+    return write_result(root, times_s=(10.0, 11.0, 12.0), org=org, system=system)
 
 
-def _broken(root: Path, **more: str) -> Package:
-    package = write_result(root, **more)
+def _broken(root: Path, system: str = "laptop", org: str = "acme") -> Package:
+    package = write_result(root, org=org, system=system)
     edit_manifest(package, 1, seed=3)
     seal(root)
     return package
@@ -85,6 +85,22 @@ def test_one_word_for_one_state_and_a_status_for_each(
         assert "broken" in reported.err
     else:
         assert "invalid" not in (scored.out + compared.out + reported.err).lower()
+
+
+@pytest.mark.parametrize("judgement", Judgement)
+def test_the_table_of_exit_statuses_is_what_check_does(
+    tmp_path: Path, judgement: Judgement
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
+    (row,) = (line for line in page.splitlines() if line.startswith(f"| `{judgement}` |"))
+    _, _, _, check, publish, *_ = (cell.strip() for cell in row.split("|"))
+    package = Package(tmp_path, "acme", "laptop", "resnet-laptop")
+    result = ResultVerdict(package, RULESET, "closed", judgement, "", ())
+
+    said = (str(int(result.status())), str(int(result.status(publish=True))))
+
+    # What cannot be read is not judged, and has a status of its own.
+    assert (check.removesuffix(" or 4"), publish.removesuffix(" or 4")) == said
 
 
 def test_too_few_runs_are_no_error_and_say_how_many_are_missing(
