@@ -72,12 +72,12 @@ TRAINERS = sorted((ROOT / "reference_impls/hybridperf_reference").rglob("*.py"))
 #: folder -> most files with code, most lines; a commit that raises a number says why
 BUDGETS: dict[str, tuple[int, int]] = {
     "hybridperf": (8, 800),
-    "hybridperf/cli": (26, 3500),
+    "hybridperf/cli": (27, 3800),
     "hybridperf/log": (7, 1550),
     "hybridperf/plan": (6, 1550),
     "hybridperf/projection": (13, 4550),
-    "hybridperf/report": (14, 3900),
-    "hybridperf/rules": (17, 6750),
+    "hybridperf/report": (15, 4100),
+    "hybridperf/rules": (18, 6900),
     "hybridperf/run": (29, 7000),
     "hybridperf/score": (15, 4350),
     "hybridperf/system": (12, 2700),

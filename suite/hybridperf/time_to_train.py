@@ -155,7 +155,7 @@ class TimeToTrain:
         if missed := [run.number for run in score.runs if run.completion == "missed"]:
             pytest.fail(f"{task} under {plan}: runs {missed} missed the target", pytrace=False)
         if validity.judgement is Judgement.BROKEN:
-            pytest.fail(f"{task} under {plan} is invalid: {validity.why}", pytrace=False)
+            pytest.fail(f"{task} under {plan} is broken: {validity.why}", pytrace=False)
         return score
 
     def _measure(self, logs: Iterator[Log], runs: int) -> None:

@@ -251,7 +251,7 @@ def test_a_copied_submission_leaves_the_original_its_place(tmp_path: Path) -> No
     write_result(tmp_path)
     shutil.copytree(tmp_path / "acme", tmp_path / "zeta")
 
-    assert _places(tmp_path) == {"acme/laptop": ("ranked", False), "zeta/laptop": ("invalid", True)}
+    assert _places(tmp_path) == {"acme/laptop": ("ranked", False), "zeta/laptop": ("broken", True)}
     scores = judged_scores([entry.result.package for entry in read_entries(tmp_path)])
     assert [each.validity.judgement for each in scores] == [Judgement.VALID, Judgement.BROKEN]
     verdict = check_path(tmp_path)

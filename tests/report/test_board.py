@@ -37,7 +37,7 @@ def test_rows_stand_by_time_and_only_finished_results_are_ranked(
         ("fast", "1", "ranked"),
         ("slow", "2", "ranked"),
         ("early", "None", "provisional"),
-        ("missing", "None", "missed"),
+        ("missing", "None", "did not converge"),
     ]
     assert board.metric == "top-1 accuracy"
     assert board.target == 0.98

@@ -13,10 +13,10 @@ import pytest
 from hybridperf.report.judgement import found_packages, judged_scores
 from hybridperf.report.site import site_files
 from hybridperf.rules.check import check_paths
-from hybridperf.rules.verdict import Outcome
 from hybridperf.score.history import with_context
 from hybridperf.score.metrics import row_of
 from hybridperf.score.ranking import with_places
+from hybridperf.score.validity import Judgement
 from tests.rules.mlperf.published_rounds import published_rounds
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def test_an_odd_package_is_judged_scored_and_shown(package: Path, name: str) -> 
     results = with_context(with_places(judged_scores(found_packages([package]))))
     pages = dict(site_files(results))
 
-    assert sum(result.outcome is Outcome.VALID for result in verdict.results) == valid
+    assert sum(result.judgement is Judgement.VALID for result in verdict.results) == valid
     for finding in (*verdict.findings, *strict.findings):
         assert finding.sentence.isprintable()
     assert [row_of(result)["benchmark"] for result in results]

@@ -408,7 +408,7 @@ def test_logs_that_end_before_they_begin_have_no_score(tmp_path: Path, time_s: f
     alone = dict(site_files([wrong]))
 
     assert wrong.minutes is None
-    assert standing_of(wrong) == ("invalid", "by its logs, it took no time")
+    assert standing_of(wrong) == ("broken", "by its logs, it took no time")
     assert good.minutes == pytest.approx(104.5 / 60)
     assert "by its logs, it took no time" in pages["round-8.0.html"]
     assert "acme" not in pages["benchmark-bert.html"]

@@ -204,11 +204,11 @@ def test_the_json_contract_of_a_verdict(copy: Path) -> None:
     assert set(table) == {
         "version", "valid", "ruleset", "mode", "counts", "results", "logs", "findings",
     }  # fmt: skip
-    assert (table["version"], table["valid"]) == (2, False)
+    assert (table["version"], table["valid"]) == (4, False)
     results = table["results"]
     assert isinstance(results, list)
     result = results[0]
-    assert (result["verdict"], result["logs"], result["valid_logs"]) == ("invalid", 5, 4)
+    assert (result["judgement"], result["logs"], result["valid_logs"]) == ("broken", 5, 4)
     logs = table["logs"]
     assert isinstance(logs, list)
     assert [log["valid"] for log in logs] == [True, True, False, True, True]

@@ -91,7 +91,7 @@ def test_who_has_no_place_is_told_why(tmp_path: Path) -> None:
 
     assert standing_of(few) == ("provisional", "3 of 5 runs")
     assert standing_of(none)[0] == "provisional"
-    assert standing_of(missed) == ("missed", "more than one run missed the target")
+    assert standing_of(missed) == ("did not converge", "more than one run missed the target")
     standing, why = standing_of(fast)
     assert standing == "too fast"
     assert why.startswith("converges faster than the reference allows")

@@ -13,7 +13,8 @@ from hybridperf.errors import ExitCode
 from hybridperf.findings import UNREADABLE, visible
 from hybridperf.report.terminal import wrapped
 from hybridperf.rules.explain import explain, explain_all
-from hybridperf.rules.verdict import RULESET, Outcome
+from hybridperf.rules.verdict import RULESET, Outcome, word_of
+from hybridperf.score.validity import Judgement
 
 if TYPE_CHECKING:
     import argparse
@@ -26,12 +27,16 @@ if TYPE_CHECKING:
 __all__ = ["print_rule", "print_rules", "print_verdict"]
 
 _INDENT: Final = "    "
-_OUTCOMES: Final = (Outcome.INVALID, Outcome.NOT_JUDGED, Outcome.VALID)  #: the worst first
+_WORST_FIRST: Final = (
+    *(Judgement.BROKEN, Judgement.DISPUTED, Judgement.NOT_JUDGED, Judgement.PROVISIONAL),
+    *(Judgement.MISSED, Judgement.WITHDRAWN, Judgement.SUPERSEDED, Judgement.VALID),
+)
+_OUTCOMES: Final = (Outcome.INVALID, Outcome.NOT_JUDGED, Outcome.VALID)
 _MODES: Final = {
     "as-published": "as the checker of the round",
     "package": "as the package checker of the round",
 }
-_MOST_CHARACTERS: Final = 300  #: of why a result is invalid
+_MOST_CHARACTERS: Final = 300  #: of the reason of a judgement
 
 
 def print_verdict(verdict: Verdict, *, verbose: bool) -> None:
@@ -40,45 +45,59 @@ def print_verdict(verdict: Verdict, *, verbose: bool) -> None:
         _print_counts(verdict)
     if verbose:
         for finding in verdict.findings:
-            _print_sentence(f"{finding.severity} {finding.rule} {finding.sentence}")
+            _print_sentence(f"{word_of(finding)} {finding.rule} {finding.sentence}")
     else:
         _print_by_rule(verdict.findings)
-    for outcome in _OUTCOMES:
+    for judgement in _WORST_FIRST:
         for result in verdict.results:
-            if result.outcome is outcome:
+            if result.judgement is judgement:
                 _print_result(result)
     count = len(verdict.logs)
-    word = "INVALID" if not verdict.valid else "not judged" if verdict.unreadable else "valid"
+    word = _word_of_all(verdict)
     logs = f"{count} log{'s' if count != 1 else ''} checked"
     _print_sentence(f"{visible(verdict.path)}: {word} by {verdict.ruleset}, {logs}")
 
 
+def _word_of_all(verdict: Verdict) -> str:
+    """Return the worst judgement; errors outside of results are INVALID, as those of logs are."""
+    said = {result.judgement for result in verdict.results}
+    if not verdict.sound and Judgement.BROKEN not in said:
+        return "INVALID"
+    if verdict.unreadable and said <= {Judgement.VALID, Judgement.NOT_JUDGED}:
+        return Judgement.NOT_JUDGED.value
+    said -= {Judgement.NOT_JUDGED, Judgement.WITHDRAWN, Judgement.SUPERSEDED}
+    return _word(next((each for each in _WORST_FIRST if each in said), Judgement.VALID))
+
+
 def _print_counts(verdict: Verdict) -> None:
     print_line(f"judged by {verdict.ruleset}, {_MODES.get(verdict.mode, 'strictly')}")
-    rows = {
-        "result": [result.outcome for result in verdict.results],
-        "log": [log.outcome for log in verdict.all_logs],
-    }
-    for noun, outcomes in rows.items():
-        name = f"{noun}{'s' if len(outcomes) != 1 else ''}"
-        counts = Counter(outcomes)
-        said = ", ".join(f"{counts[each]} {_word(each)}" for each in reversed(_OUTCOMES))
-        print_line(f"  {len(outcomes):6} {name}: {said}")
-    if Outcome.INVALID not in rows["result"] + rows["log"] and verdict.errors_elsewhere:
+    judgements = Counter(result.judgement for result in verdict.results)
+    said = [f"{judgements[each]} {_word(each)}" for each in _WORST_FIRST if judgements[each]]
+    _print_count("result", len(verdict.results), said[::-1])
+    outcomes = Counter(log.outcome for log in verdict.all_logs)
+    said = [f"{outcomes[each]} {_word(each)}" for each in _OUTCOMES if outcomes[each]]
+    _print_count("log", len(verdict.all_logs), said[::-1])
+    wrong = judgements[Judgement.BROKEN] or outcomes[Outcome.INVALID]
+    if verdict.errors_elsewhere and not wrong:
         count = len(verdict.errors_elsewhere)
         noun = f"error{'s' if count != 1 else ''}"
         print_line(f"  {count:6} {noun} in other files than logs: INVALID as a whole")
 
 
+def _print_count(noun: str, count: int, said: list[str]) -> None:
+    name = f"{noun}{'s' if count != 1 else ''}"
+    print_line(f"  {count:6} {name}: {', '.join(said) or 'none'}")
+
+
 def _print_by_rule(findings: Iterable[Finding]) -> None:
-    """Print the first finding of each rule and severity, and how many more there are."""
+    """Print the first finding of each rule and word, and how many more there are."""
     by_rule: dict[tuple[str, str], list[Finding]] = defaultdict(list)
     for finding in findings:
-        by_rule[finding.severity, finding.rule].append(finding)
-    for (severity, rule), here in sorted(by_rule.items()):
+        by_rule[word_of(finding), finding.rule].append(finding)
+    for (word, rule), here in sorted(by_rule.items()):
         shown = len(here) if rule == UNREADABLE else 1
         for finding in here[:shown]:
-            _print_sentence(f"{severity} {rule} {finding.sentence}")
+            _print_sentence(f"{word} {rule} {finding.sentence}")
         if len(here) > shown:
             places = len({finding.path for finding in here})
             files = f"{places} file{'s' if places != 1 else ''}"
@@ -88,9 +107,9 @@ def _print_by_rule(findings: Iterable[Finding]) -> None:
 def _print_result(result: ResultVerdict) -> None:
     valid = sum(log.outcome is Outcome.VALID for log in result.logs)
     division = f" {result.division}" if result.division else ""
-    judged = result.outcome is not Outcome.NOT_JUDGED
+    judged = result.judgement is not Judgement.NOT_JUDGED
     logs = f"{valid} of {len(result.logs)} logs valid" if judged else f"{len(result.logs)} logs"
-    _print_sentence(f"{_word(result.outcome):10} {result.package.name}{division}, {logs}")
+    _print_sentence(f"{_word(result.judgement):10} {result.package.name}{division}, {logs}")
     if result.why:
         _print_sentence(f"{_INDENT}{visible(result.why)[:_MOST_CHARACTERS]}")
     if result.ruleset == RULESET:
@@ -110,8 +129,8 @@ def _print_sentence(text: str) -> None:
         print_line(f"{indent}{_INDENT if number else ''}{line}")
 
 
-def _word(outcome: Outcome) -> str:
-    return "INVALID" if outcome is Outcome.INVALID else outcome.value
+def _word(said: Judgement | Outcome) -> str:
+    return said.upper() if said in {Judgement.BROKEN, Outcome.INVALID} else said.value
 
 
 def print_rules(options: argparse.Namespace, ruleset: str | Path) -> ExitCode:

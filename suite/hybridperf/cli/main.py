@@ -39,6 +39,7 @@ COMMANDS: Final = {
     "sign": "sign a result with an SSH key",
     "rescore": "recount a result's predictions, and predict again from its weights",
     "rerun": "reproduce a published result, and report whether it is confirmed",
+    "submit": "pack an organisation's publishable results for a leaderboard",
     "report": "write the leaderboard as a page, Markdown, CSV and JSON",
     "system": "describe this machine as results do",
     "doctor": "diagnose what this machine lacks, with remedies",

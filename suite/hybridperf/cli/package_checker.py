@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.cli.printing import print_line
 from hybridperf.findings import Severity, visible
 from hybridperf.rules.verdict import Outcome
+from hybridperf.score.validity import Judgement
 from hybridperf.tasks.mlperf import mlperf_benchmark
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def print_like_package_checker(verdict: Verdict, *, converged: bool) -> None:
 
 def _print_result(result: ResultVerdict, found: dict[str, list[Finding]]) -> None:
     package = result.package
-    if result.outcome is Outcome.NOT_JUDGED:
+    if result.judgement is Judgement.NOT_JUDGED:
         _say("WARNING", f" Skipping benchmark: {package.benchmark}")
         return
     _say("INFO", _BAR)

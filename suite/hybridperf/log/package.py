@@ -46,6 +46,7 @@ __all__ = [
     "edition_of",
     "find_packages",
     "find_results",
+    "folders_without_result",
     "has_manifests",
     "locked_files",
     "only_result",
@@ -184,6 +185,12 @@ def find_results(path: Path, barred: list[Finding] | None = None) -> list[Packag
     found = map(result_at, _folders_of_logs(path, _RESULT, barred))
     packages = [package for package in found if package is not None]
     return sorted(packages, key=lambda each: (each.org, each.system, each.benchmark))
+
+
+def folders_without_result(path: Path) -> list[Path]:
+    """Return the folders at or below ``path`` with logs that lie in no result's folder, sorted."""
+    results = {package.folder for package in find_results(path, [])}
+    return [folder for folder in _folders_of_logs(path, _LOG, []) if folder not in results]
 
 
 def find_packages(path: Path, barred: list[Finding] | None = None) -> list[Package]:

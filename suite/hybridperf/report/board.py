@@ -25,7 +25,7 @@ _PLAIN: Final = re.compile(r"[a-z0-9_]+/[a-z0-9_]+ (closed|open)( [0-9]{1,4})?")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A valid result on a leaderboard."""
+    """A result on a leaderboard that is not broken."""
 
     entry: JudgedResult  #: with its place, if any
     decision: Decision  #: comparison with the first result of the leaderboard
@@ -107,7 +107,7 @@ class Board:
 
     @property
     def entries(self) -> list[JudgedResult]:
-        """Return all results, with invalid ones last."""
+        """Return all results, with broken ones last."""
         return [*(row.entry for row in self.rows), *self.invalid]
 
     @property
@@ -141,7 +141,7 @@ def contents_of(boards: Iterable[Board]) -> dict[str, list[Board]]:
 
 
 def _board(benchmark: str, version: str, division: str, entries: list[JudgedResult]) -> Board:
-    valid = sorted((each for each in entries if each.standing != "invalid"), key=_order)
+    valid = sorted((each for each in entries if each.standing != "broken"), key=_order)
     ranked = [each.official for each in valid if each.standing == "ranked"]
     placed = [
         dataclasses.replace(each, official=official)
@@ -149,7 +149,7 @@ def _board(benchmark: str, version: str, division: str, entries: list[JudgedResu
     ]
     shown = placed + valid[len(placed) :]
     rows = tuple(Row(each, decide(shown[0].official, each.official)) for each in shown)
-    invalid = tuple(each for each in entries if each.standing == "invalid")
+    invalid = tuple(each for each in entries if each.standing == "broken")
     return Board(benchmark, version, division, rows, invalid)
 
 

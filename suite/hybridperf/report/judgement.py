@@ -102,7 +102,7 @@ class JudgedResult:
 
     @property
     def errors(self) -> list[Finding]:
-        """Return the findings that make the result invalid."""
+        """Return the findings of rules that the result breaks."""
         return [finding for finding in self.findings if finding.severity is Severity.ERROR]
 
     @property
@@ -232,12 +232,12 @@ def _scored(
 def _compared(
     scored: Sequence[tuple[Official, check.Judged | None]],
 ) -> list[tuple[Official, check.Judged | None]]:
-    """Add findings on runs that several results of this suite share, and judge those again."""
+    """Judge results of this suite again that are withdrawn, or share a run with another."""
     compared = iter(check.compared(own for _, own in scored if own is not None))
     every = list[tuple[Official, check.Judged | None]]()
     for official, own in scored:
         again = None if own is None else next(compared)
-        if own and again and len(again.findings) > len(own.findings):
+        if own and again and again.verdict != own.verdict:
             official = replace(official, validity=_validity(again.verdict), trust=again.trust)
         every.append((official, again))
     return every

@@ -5,8 +5,10 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, Final
 
+from hybridperf.errors import ExitCode
 from hybridperf.findings import Finding, Severity, visible
 from hybridperf.rules.verdict import Outcome
+from hybridperf.score.validity import Judgement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,28 +17,31 @@ if TYPE_CHECKING:
 
 __all__ = ["junit_xml"]
 
-_MOST_CHARACTERS: Final = 300  #: of the reason why a result is invalid
+_MOST_CHARACTERS: Final = 300  #: of the reason of a judgement
+_WHOLE: Final = "as a whole"  #: the case of findings that are about no log
 
 
 def junit_xml(verdict: Verdict) -> str:
     """Return JUnit XML with one test suite per result and one test case per log.
 
     A test case fails if a finding about its log is an error; warnings are its output. Each other
-    file or folder with findings has its own test case, and so has a result that is invalid as a
-    whole. What was not judged is skipped.
+    file or folder with findings has its own test case, and so has a result that is broken as a
+    whole. What was not judged is skipped, and so are provisional results and results that did not
+    converge, which the exit status tells.
     """
     cases: dict[str, list[Finding]] = {log: [] for log in verdict.logs}
     for finding in verdict.findings:
         cases.setdefault(finding.path, []).append(finding)
     for result in verdict.results:
-        if result.outcome is Outcome.INVALID and not _has_error(cases.get(result.package.name)):
-            cases.setdefault(result.package.name, []).append(_counted(result))
+        name = result.package.name
+        if result.status() is ExitCode.INVALID and not _has_error(cases.get(name)):
+            cases.setdefault(name, []).append(_counted(result))
     logs = set(verdict.logs)
     skipped = _skipped(verdict)
     groups: dict[str, list[tuple[str, list[Finding]]]] = {}
     for path, findings in cases.items():
         folder, _, name = path.rpartition("/")
-        place, case = (folder or ".", name) if path in logs else (path, "as a whole")
+        place, case = (folder or ".", name) if path in logs else (path, _WHOLE)
         groups.setdefault(place, []).append((case, findings))
     name = f"hybridperf check by {verdict.ruleset}, {verdict.mode}"
     root = ET.Element("testsuites", name=visible(name))
@@ -54,7 +59,7 @@ def _has_error(findings: Sequence[Finding] | None) -> bool:
 
 
 def _counted(result: ResultVerdict) -> Finding:
-    """Return a finding with the reason why a result is invalid as a whole."""
+    """Return a finding with the reason why a result is broken as a whole."""
     remedy = "repeat the invalid runs, and make the missing ones"
     found = result.why[:_MOST_CHARACTERS]
     return Finding(
@@ -70,8 +75,12 @@ def _skipped(verdict: Verdict) -> dict[str, str]:
     """Return the reason by log for logs that neither pass nor fail."""
     skipped = {}
     for result in verdict.results:
+        unfinished = result.judgement in {Judgement.MISSED, Judgement.PROVISIONAL}
+        if unfinished and result.status() is not ExitCode.INVALID:
+            why = visible(result.why)[:_MOST_CHARACTERS]
+            skipped[f"{result.package.name}/{_WHOLE}"] = f"{result.judgement}: {why}"
         for log in result.logs:
-            if log.outcome is Outcome.INVALID and result.outcome is Outcome.VALID:
+            if log.outcome is Outcome.INVALID and result.judgement is Judgement.VALID:
                 skipped[log.path] = "counts as the slowest run of a valid result"
     for log in verdict.all_logs:
         if log.outcome is Outcome.NOT_JUDGED:

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from hybridperf.findings import visible
 from hybridperf.plan import plan_chips
-from hybridperf.report import evidence, scaling, svg, tables
+from hybridperf.report import evidence, feed, scaling, svg, tables
 from hybridperf.report.board import boards, contents_of
 from hybridperf.report.comparison import comparison_text, incomparable
 from hybridperf.report.judgement import read_entries
@@ -28,6 +28,7 @@ from hybridperf.score.projection import why_slow
 from hybridperf.score.ranking import means_of
 from hybridperf.score.scaling import SPEED_METRICS, metric_words, plan_ranks
 from hybridperf.score.statistics import MEAN_INTERVAL, RATIO_INTERVAL
+from hybridperf.score.validity import Judgement
 from hybridperf.system.catalog import accelerators_per_node, device_count
 from hybridperf.system.describe import show
 
@@ -51,17 +52,14 @@ __all__ = [
     "page_templates",
     "render_page",
     "write_files",
+    "write_report",
 ]
 
 _TEMPLATES: Final = resources.files("hybridperf.report") / "templates"
 _STANDINGS: Final = {
     "ranked": "",
-    "provisional": "provisional",
-    "missed": "missed the target",
-    "disputed": "disputed",
-    "not judged": "not judged",
+    **{each.value: each.value for each in Judgement},
     "too fast": "too fast",
-    "invalid": "invalid",
 }
 _COMPARISON_WIDTH: Final = 100  #: characters
 _MOST_COMPARED: Final = 30  #: results of a leaderboard, and leaderboards, compared in pairs
@@ -76,22 +74,34 @@ _MOST_CHARACTERS: Final = 500  #: of a value in it
 def build_report(root: Path, out: Path, barred: list[Finding] | None = None) -> list[Path]:
     """Write the report of all results at or below ``root`` to ``out`` and return its files.
 
-    The output is deterministic, and each file is replaced atomically. The page links to logs,
-    manifests and system descriptions if `evidence.may_link`. Findings on unreadable files and
-    folders are appended to ``barred``.
+    Findings on unreadable files and folders are appended to ``barred``.
 
     Raises:
         OSError: if ``out`` cannot be written.
     """
-    leaderboards = boards(read_entries(root, barred))
+    return write_report(read_entries(root, barred), root, out)
+
+
+def write_report(entries: Iterable[JudgedResult], root: Path, out: Path) -> list[Path]:
+    """Write the report of ``entries`` at or below ``root`` to ``out``, and return its files.
+
+    The output is deterministic, and each file is replaced atomically. The page links to logs,
+    manifests and system descriptions if `evidence.may_link`.
+
+    Raises:
+        OSError: if ``out`` cannot be written.
+    """
+    leaderboards = boards(entries)
     linked = out if evidence.may_link(root, out) else None
     writers: dict[str, Callable[[Sequence[Board]], str]] = {
         "index.html": lambda all_boards: leaderboard_page(all_boards, linked),
         "leaderboard.md": leaderboard_markdown,
         "leaderboard.csv": tables.leaderboard_csv,
         "leaderboard.json": tables.leaderboard_json,
+        "feed.xml": feed.leaderboard_feed,
     }
-    return write_files(((name, write(leaderboards)) for name, write in writers.items()), out)
+    texts = {name: write(leaderboards) for name, write in writers.items()}
+    return write_files((texts | feed.badges(leaderboards)).items(), out)
 
 
 def write_files(files: Iterable[tuple[str, str]], out: Path) -> list[Path]:
@@ -176,6 +186,7 @@ def _templates() -> jinja2.Environment:
         draw_timelines=svg.draw_timelines,
         evidence_of=evidence.evidence_of,
         hashes_of=evidence.hashes_of,
+        history=feed.history,
         known_metrics=_known_metrics,
         levels=LEVELS,
         links_of=evidence.links_of,
@@ -308,7 +319,7 @@ def escape_markdown(text: str) -> str:
 
 
 def leaderboard_markdown(boards: Sequence[Board]) -> str:
-    """Return one table per leaderboard, its invalid results and the commands to reproduce it."""
+    """Return one table per leaderboard, its broken results and the commands to reproduce it."""
     lines = ["# HybridPerf leaderboard", ""]
     if not boards:
         lines += ["No results yet. Make one with `hybridperf run resnet/laptop --plan dp=2`.", ""]
@@ -346,7 +357,7 @@ def _board_lines(board: Board) -> Iterator[str]:
     for group in scaling.scaling_groups(board):
         yield from _scaling_lines(group)
     if board.invalid:
-        yield from ("Invalid, and therefore not ranked:", "")
+        yield from ("Broken, and therefore left out:", "")
     yield from _bullets(f"{_name(entry)}: {_errors(entry)}" for entry in board.invalid)
     commands = dict.fromkeys(
         command for row in board.rows for command in evidence.reproduce_commands(row.entry.result)

@@ -250,8 +250,8 @@ def _alike(board: Board) -> Iterator[Sequence[tuple[Side, JudgedResult]]]:
     usable: list[tuple[JudgedResult, DevicesInUse]] = []
     for entry in (row.entry for row in board.rows):
         devices = devices_in_use(entry.score.plan, entry.result.system)
-        judged = entry.standing not in {"disputed", "not judged"}
-        if judged and entry.score.plan and entry.score.mean_s is not None:
+        judged = entry.standing not in {"disputed", "not judged", "superseded", "withdrawn"}
+        if judged and entry.score.plan and entry.score.olympic_mean_s is not None:
             usable += [(entry, devices)] if devices and not devices.oversubscribed else []
     groups: dict[tuple[object, ...], list[tuple[Side, JudgedResult]]] = {}
     for entry, devices in usable if len({one.used for _, one in usable}) > 1 else ():

@@ -6,6 +6,7 @@ checker, ``strict`` that of all rules; the ruleset of this suite has mode ``stri
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
@@ -50,6 +51,8 @@ from hybridperf.rules.verdict import (
     log_verdict,
     result_verdict,
 )
+from hybridperf.rules.withdrawal import Withdrawal, read_withdrawals
+from hybridperf.score.validity import Judgement
 from hybridperf.tasks.registry import find_task, parse_task, task_names
 from hybridperf.tasks.task import Task
 from hybridperf.untrusted import DOCUMENT_CAP_BYTES, read_bounded, reason
@@ -187,7 +190,9 @@ def _check_targets(
             judged_by = [
                 package
                 for (package, its), result in zip(targets.packages, results, strict=True)
-                if its == source and (source == RULESET or result.outcome is not Outcome.NOT_JUDGED)
+                if its == source
+                and (source == RULESET or result.judgement is not Judgement.NOT_JUDGED)
+                and not result.withdrawn
             ]
             yield from check_submissions(judged_by, load_ruleset(source), how)
 
@@ -333,8 +338,17 @@ class _Logs:
 
 
 def compared(judged: Iterable[Judged]) -> list[Judged]:
-    """Add a finding to every result that shares a run with another, and reset its level."""
-    every = list(judged)
+    """Mark withdrawn results, and those that share a run with another result.
+
+    Raises:
+        UserError: as `read_withdrawals`.
+    """
+    withdrawals = functools.cache(read_withdrawals)
+    every = []
+    for each in judged:
+        package = each.verdict.package
+        withdrawal = withdrawals(package.root).get(package.folder)
+        every.append(each if withdrawal is None else _withdrawn(each, withdrawal))
     places = {each.verdict.package: nth for nth, each in enumerate(every)}
     traces = [trace for each in every for trace in each.traces]
     every = [replace(each, traces=()) for each in every]
@@ -345,6 +359,17 @@ def compared(judged: Iterable[Judged]) -> list[Judged]:
         trust = Trust(lacks=f"log-verified requires no error by the rules: {finding.rule}")
         every[places[package]] = Judged(replace(again, trust=trust), findings)
     return every
+
+
+def _withdrawn(judged: Judged, withdrawal: Withdrawal) -> Judged:
+    """Return the judgement on a withdrawn result, which no rule is asked about.
+
+    The runs of a superseded result are still its own; those of a withdrawn one may be a copy.
+    """
+    judgement, why = withdrawal.judgement, withdrawal.words
+    verdict = replace(judged.verdict, judgement=judgement, why=why, trust=Trust())
+    traces = judged.traces if judgement is Judgement.SUPERSEDED else ()
+    return Judged(verdict, (), traces)
 
 
 def check_result(result: Result, ruleset: str | Path = RULESET) -> list[Finding]:

@@ -70,7 +70,7 @@ def _asked_runs(benchmark: Task | Benchmark) -> tuple[int | None, int]:
     "result.run_count",
     scope="result",
     source="MLPerf Training rules, section 12: a stated number of runs makes a result",
-    remedy="repeat the command without --runs: it makes the missing runs",
+    remedy="give the command again, with --runs and the number of runs that the task asks for",
 )
 @rule(
     "mlperf.runs",
@@ -91,7 +91,10 @@ def run_count(
     if asked is None:
         return
     if count < asked:
-        yield Deviation(f"{asked} completed runs", str(count))
+        missing = f"{asked - count} missing runs" if asked - count > 1 else "missing run"
+        remedy = f"give the command again with --runs {asked}: it makes the {missing}"
+        own = remedy if isinstance(benchmark, Task) else ""
+        yield Deviation(f"{asked} completed runs", str(count), remedy=own)
     elif count > asked and median_window:
         expected = f"{asked} runs, or a score from the window closest to the median"
         yield Deviation(expected, f"{count} runs", severity=Severity.WARNING)

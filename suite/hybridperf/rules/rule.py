@@ -50,6 +50,7 @@ class Deviation:
     run: int | None = None  #: number of the attempt, for rules of results
     path: str = ""  #: defaults to the subject's path
     severity: Severity | None = None  #: defaults to the rule's severity
+    remedy: str = ""  #: defaults to the rule's remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ def _apply(
             rule.id,
             deviation.expected,
             deviation.found,
-            rule.remedy,
+            deviation.remedy or rule.remedy,
             place,
             deviation.line,
             deviation.severity or rule.severity,

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from hybridperf.errors import ExitCode
 from hybridperf.findings import UNREADABLE, Finding, Severity
 from hybridperf.rules.evidence import Trust
 from hybridperf.score.validity import Judgement
@@ -20,7 +21,6 @@ __all__ = [
     "COPIES",
     "DISPUTED",
     "RULESET",
-    "UNFINISHED",
     "LogVerdict",
     "Outcome",
     "ResultVerdict",
@@ -28,18 +28,23 @@ __all__ = [
     "log_verdict",
     "most_windows_fail",
     "result_verdict",
+    "word_of",
 ]
 
 RULESET: Final = "hybridperf-1.0"  #: of this suite
-VERSION: Final = 3  #: of the JSON; 2 had rung for level, 1 neither version nor results
+#: of the JSON; 3 had verdict besides judgement, 2 rung for level, 1 neither version nor results
+VERSION: Final = 4
 COPIES: Final = "result.copies"
 DISPUTED: Final = "result.disputed"
-UNFINISHED: Final = frozenset({"result.run_count", "mlperf.runs"})  #: that further runs resolve
-_MISSED: Final = frozenset({"result.missed", "mlperf.missed", "mlperf.target"})
+_UNFINISHED: Final = frozenset({"result.run_count", "mlperf.runs"})  #: that further runs resolve
+_MISSED_BY_RUN: Final = "mlperf.target"  #: of one log; some runs may miss the target
+_MISSED: Final = frozenset({"result.missed", "mlperf.missed", _MISSED_BY_RUN})
+_WITHDRAWN: Final = frozenset({Judgement.SUPERSEDED, Judgement.WITHDRAWN})
+_PUBLISHABLE: Final = frozenset({Judgement.VALID, Judgement.MISSED, *_WITHDRAWN})
 
 
 class Outcome(enum.StrEnum):
-    """What is said of a log or result; what a ruleset has no rules for is not judged."""
+    """What is said of a log; what a ruleset has no rules for is not judged."""
 
     VALID = "valid"
     INVALID = "invalid"
@@ -80,11 +85,26 @@ class ResultVerdict:
     trust: Trust = field(default_factory=Trust)  #: self-reported, but for results of this suite
 
     @property
-    def outcome(self) -> Outcome:
-        """Return the judgement as a log's: what is judged and not valid is invalid."""
-        if self.judgement in {Judgement.VALID, Judgement.NOT_JUDGED}:
-            return Outcome(self.judgement)
-        return Outcome.INVALID
+    def publishable(self) -> bool:
+        """Tell whether the result may stand on a leaderboard, with a place or as it ended."""
+        return self.judgement in _PUBLISHABLE
+
+    def status(self, *, publish: bool = False) -> ExitCode:
+        """Return the exit status of the result; the argument is that of `Verdict.status`."""
+        of_mlperf = self.ruleset != RULESET
+        if publish or of_mlperf:
+            unjudged = self.judgement is Judgement.NOT_JUDGED and not publish
+            passes = unjudged or self.publishable
+            passes = passes and not (of_mlperf and self.judgement is Judgement.MISSED)
+            return ExitCode.OK if passes else ExitCode.INVALID
+        if self.judgement in {Judgement.BROKEN, Judgement.DISPUTED}:
+            return ExitCode.INVALID
+        return ExitCode.MISSED if self.judgement is Judgement.MISSED else ExitCode.OK
+
+    @property
+    def withdrawn(self) -> bool:
+        """Tell whether the publisher withdrew the result, or superseded it by another."""
+        return self.judgement in _WITHDRAWN
 
     def as_json(self) -> dict[str, object]:
         """Return the verdict in the documented JSON schema."""
@@ -95,7 +115,6 @@ class ResultVerdict:
             "benchmark": self.package.benchmark,
             "division": self.division,
             "ruleset": self.ruleset,
-            "verdict": self.outcome.value,
             "judgement": self.judgement.value,
             "why": self.why,
             "level": self.trust.level,
@@ -121,10 +140,28 @@ class Verdict:
 
     @property
     def valid(self) -> bool:
-        """Tell whether no result, no log by itself and nothing outside of them is invalid."""
+        """Tell whether all that was judged is valid, or withdrawn, and nothing else is wrong."""
+        kept = {Judgement.VALID, Judgement.NOT_JUDGED, *_WITHDRAWN}
+        return self.sound and all(result.judgement in kept for result in self.results)
+
+    @property
+    def sound(self) -> bool:
+        """Tell whether no log by itself and nothing outside of results breaks a rule."""
         if not self.all_logs:
             return not any(finding.severity is Severity.ERROR for finding in self.findings)
-        return Outcome.INVALID not in self._outcomes and not self.errors_elsewhere
+        broken = any(log.outcome is Outcome.INVALID for log in self.alone)
+        return not broken and not self.errors_elsewhere
+
+    def status(self, *, publish: bool = False) -> ExitCode:
+        """Return the exit status, by the worst of the judgements (docs/commands.md).
+
+        With ``publish``, only results that may be published pass. By a ruleset of MLPerf only valid
+        results do, as with the checker of the round.
+        """
+        statuses = {result.status(publish=publish) for result in self.results}
+        if ExitCode.INVALID in statuses or not self.sound:
+            return ExitCode.INVALID
+        return ExitCode.MISSED if ExitCode.MISSED in statuses else ExitCode.OK
 
     @property
     def errors_elsewhere(self) -> list[Finding]:
@@ -145,11 +182,8 @@ class Verdict:
     @property
     def judged(self) -> bool:
         """Tell whether anything was judged."""
-        return bool(self._outcomes - {Outcome.NOT_JUDGED})
-
-    @property
-    def _outcomes(self) -> set[Outcome]:
-        return {each.outcome for each in self.results} | {each.outcome for each in self.alone}
+        results = any(each.judgement is not Judgement.NOT_JUDGED for each in self.results)
+        return results or any(each.outcome is not Outcome.NOT_JUDGED for each in self.alone)
 
     @property
     def all_logs(self) -> list[LogVerdict]:
@@ -165,8 +199,8 @@ class Verdict:
             "ruleset": self.ruleset,
             "mode": self.mode,
             "counts": {
-                "results": _counts(result.outcome for result in self.results),
-                "logs": _counts(log.outcome for log in self.all_logs),
+                "results": _counts(Judgement, (result.judgement for result in self.results)),
+                "logs": _counts(Outcome, (log.outcome for log in self.all_logs)),
                 "findings": {each.value: severities[each] for each in Severity},
             },
             "results": [result.as_json() for result in self.results],
@@ -175,9 +209,17 @@ class Verdict:
         }
 
 
-def _counts(outcomes: Iterable[Outcome]) -> dict[str, int]:
-    counts = Counter(outcomes)
-    return {each.value: counts[each] for each in Outcome}
+def _counts(words: type[enum.StrEnum], said: Iterable[enum.StrEnum]) -> dict[str, int]:
+    counts = Counter(said)
+    return {each.value: counts[each] for each in words}
+
+
+def word_of(finding: Finding) -> str:
+    """Return the judgement that a finding leads to, or its severity if that breaks a rule."""
+    if finding.severity is not Severity.ERROR or finding.rule == _MISSED_BY_RUN:
+        return finding.severity.value
+    judgement = _judgement_of({finding.rule})
+    return finding.severity.value if judgement is Judgement.BROKEN else judgement.value
 
 
 def most_windows_fail(missed: Sequence[bool], asked: int, most: int) -> bool:
@@ -271,7 +313,7 @@ def _judged(
 
 def _judgement_of(rules: set[str]) -> Judgement:
     """Return the judgement on a result that breaks ``rules``, one at least."""
-    if rules - {DISPUTED} - _MISSED - UNFINISHED:
+    if rules - {DISPUTED} - _MISSED - _UNFINISHED:
         return Judgement.BROKEN
     if DISPUTED in rules:
         return Judgement.DISPUTED

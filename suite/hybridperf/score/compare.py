@@ -79,7 +79,7 @@ def _notes(a: Official, b: Official) -> list[str]:
             notes.append(f"{name}: computes something else than one process: {fields}")
         notes += [f"{name}: {words}" for words in _bounded(side)]
         standing, why = standing_of(side)
-        if standing not in {"ranked", "provisional", "missed"}:
+        if standing not in {"ranked", "provisional", "did not converge"}:
             notes.append(f"{name}: no official score and no place: {why}")
     if a.division != b.division:
         notes.append(f"other division: {a.division or 'unknown'} and {b.division or 'unknown'}")

@@ -46,11 +46,13 @@ __all__ = [
 Cause = Literal["hardware", "software", "scale", "convergence"]
 Verdict = Literal["faster", "slower", "tie", "undecided"]
 _MOST_CHARACTERS = 120  #: limit on the length of a name in a system description
-#: judgements that leave no time to speak of, and the word for the lack of a score
+#: judgements without an official score, whatever the times
 _WITHOUT_TIME = {
-    Judgement.NOT_JUDGED: "not judged",
-    Judgement.BROKEN: "invalid",
-    Judgement.DISPUTED: "disputed",
+    Judgement.NOT_JUDGED,
+    Judgement.BROKEN,
+    Judgement.DISPUTED,
+    Judgement.SUPERSEDED,
+    Judgement.WITHDRAWN,
 }
 
 
@@ -163,7 +165,7 @@ class Official:
         score, invalid = self.score, [run for run in self.score.window if run.invalid]
         judgement, why = self.validity.judgement, self.validity.why
         if judgement in _WITHOUT_TIME:
-            return _WITHOUT_TIME[judgement], why
+            return judgement.value, why
         if score.olympic_mean_s is None:
             return "too few runs", f"fewer than {fewest_runs(score.drops)} runs"
         if score.olympic_mean_s <= 0:

@@ -57,12 +57,22 @@ _ROUNDING: Final = 1e-12  #: relative, of bounds and critical values
 
 #: the judgement, or too fast: valid, and converged faster than the reference allows
 Standing = Literal[
-    "ranked", "provisional", "missed", "invalid", "disputed", "not judged", "too fast"
+    "ranked",
+    "provisional",
+    "did not converge",
+    "broken",
+    "disputed",
+    "not judged",
+    "superseded",
+    "withdrawn",
+    "too fast",
 ]
 _STANDINGS: Final[dict[Judgement, Standing]] = {
-    Judgement.BROKEN: "invalid",
+    Judgement.BROKEN: "broken",
     Judgement.DISPUTED: "disputed",
     Judgement.NOT_JUDGED: "not judged",
+    Judgement.SUPERSEDED: "superseded",
+    Judgement.WITHDRAWN: "withdrawn",
 }
 
 
@@ -130,11 +140,11 @@ def standing_of(result: Official) -> tuple[Standing, str]:
     if judgement in _STANDINGS:
         return _STANDINGS[judgement], reason
     if mean_s is not None and mean_s <= 0:
-        return "invalid", reason
+        return "broken", reason
     if completed < required:
         return "provisional", f"{completed} of {required} runs"
     if judgement is Judgement.MISSED or (mean_s is not None and math.isinf(mean_s)):
-        return "missed", reason
+        return "did not converge", reason
     if mean_s is None or judgement is not Judgement.VALID:
         return "provisional", reason
     return ("too fast", reason) if result.verdict.passed is False else ("ranked", "")

@@ -23,6 +23,8 @@ class Judgement(enum.StrEnum):
     VALID = "valid"
     MISSED = "did not converge"  #: more runs missed the target than may
     PROVISIONAL = "provisional"  #: fewer runs than required
+    SUPERSEDED = "superseded"  #: withdrawn by its publisher, since a later result replaces it
+    WITHDRAWN = "withdrawn"  #: withdrawn by its publisher
     DISPUTED = "disputed"  #: another result of equal right has the same runs
     BROKEN = "broken"  #: it breaks a rule
     NOT_JUDGED = "not judged"  #: no ruleset knows it, or this machine cannot read it
@@ -50,6 +52,6 @@ class Validity:
         if self.judgement is Judgement.NOT_JUDGED:
             return "not judged"
         if self.judgement in {Judgement.BROKEN, Judgement.DISPUTED} and not self.errors:
-            return "invalid"
+            return self.judgement.value
         wrong = len(self.errors or ())
         return f"{self.logs - wrong} of {self.logs} valid" if wrong else "valid"

@@ -26,6 +26,7 @@ __all__ = ["EXAMPLES", "add_arguments", "execute", "named_ruleset"]
 EXAMPLES: Final = """\
 hybridperf check runs
 hybridperf check runs --format junit > checked.xml
+hybridperf check submissions --publish
 hybridperf check --rules
 hybridperf check --explain log.chain
 hybridperf check training_results_v4.1 --jobs
@@ -65,6 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "modes package and strict test convergence like the package checker",
     )
     parser.add_argument("--verbose", action="store_true", help="print every finding")
+    parser.add_argument(
+        "--publish",
+        action="store_true",
+        help="for a leaderboard: results may be valid or honestly not converge, none provisional",
+    )
     add_format(parser, "text", "json", "junit", "mlperf")
     add_jobs(parser)
     about = parser.add_mutually_exclusive_group()
@@ -73,9 +79,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
-    """Print the findings and a summary, or the rules; exit status 3 if anything is invalid.
+    """Print the findings and a summary, or the rules.
 
-    Exit status 4 if a file or folder cannot be read.
+    The exit status is by the judgements on the results (docs/commands.md); 4 if a file or folder
+    cannot be read.
     """
     ruleset = None if options.ruleset is None else named_ruleset(options.ruleset)
     if options.rules or options.explain is not None:
@@ -97,7 +104,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
     for warning in warnings:
         sys.stderr.write(f"hybridperf: {warning}\n")
     _print(verdict, options)
-    return say_barred(verdict.unreadable) or (ExitCode.OK if verdict.valid else ExitCode.INVALID)
+    return say_barred(verdict.unreadable) or verdict.status(publish=options.publish)
 
 
 def _print(verdict: Verdict, options: argparse.Namespace) -> None:

@@ -14,11 +14,12 @@ from hybridperf.log.package import find_results, only_result
 from hybridperf.plan import ParallelPlan
 from hybridperf.report.judgement import judged_entries
 from hybridperf.rules.evidence import RERUN, attestation_file, sign_file
-from hybridperf.rules.verdict import UNFINISHED
+from hybridperf.rules.verdict import word_of
 from hybridperf.run.files import canonical_json, write_atomically
 from hybridperf.run.provenance import code_facts
 from hybridperf.run.request import RunRequest
 from hybridperf.score.rerun import attest
+from hybridperf.score.validity import Judgement
 from hybridperf.tasks.data.samples import export_data_folder
 from hybridperf.tasks.overrides import hyperparameters
 from hybridperf.tasks.registry import in_suite, read_task
@@ -63,7 +64,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
     _require_same_code(original.result, request)
     (again,) = judged_entries([make_runs(request, quiet=False)])
     for finding in again.errors:
-        if finding.rule not in UNFINISHED:
+        if word_of(finding) != Judgement.PROVISIONAL:
             raise UserError(finding, ExitCode.INVALID)
     found = attest((original.result, original.official), (again.result, again.official))
     path = attestation_file(package, options.org)

@@ -21,7 +21,7 @@ from hybridperf.plan.fields import FIELDS
 from hybridperf.projection.search import Ranking
 from hybridperf.report.judgement import judged_entries
 from hybridperf.report.terminal import scores_text
-from hybridperf.rules.verdict import UNFINISHED
+from hybridperf.rules.verdict import word_of
 from hybridperf.run.consistency import node_facts
 from hybridperf.run.folder import completed_runs, sealed_runs, unsealed_attempts
 from hybridperf.run.nodes import Nodes, NodeServer, gather_nodes, take_part
@@ -198,7 +198,7 @@ def _execute(options: argparse.Namespace, request: RunRequest, peers: NodeServer
     else:
         print_line(scores_text([official], terminal_width()))
         for finding in findings:
-            print_line(f"{finding.severity}: {finding.sentence}")
+            print_line(f"{word_of(finding)}: {finding.sentence}")
         print_line(f"'hybridperf report {request.out}' writes the page.")
     missed = any(run.completion == "missed" for run in official.score.runs)
     return exit_status(findings, missed=missed)
@@ -207,10 +207,9 @@ def _execute(options: argparse.Namespace, request: RunRequest, peers: NodeServer
 def exit_status(findings: Iterable[Finding], *, missed: bool) -> ExitCode:
     """Return the exit status of runs with these ``findings``; ``missed``: one missed its target.
 
-    Errors that additional runs resolve do not count.
+    A provisional result is no error.
     """
-    errors = {finding.rule for finding in findings if finding.severity is Severity.ERROR}
-    if errors - UNFINISHED:
+    if any(word_of(finding) == Severity.ERROR for finding in findings):
         return ExitCode.INVALID
     return ExitCode.MISSED if missed else ExitCode.OK
 

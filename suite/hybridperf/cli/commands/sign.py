@@ -12,7 +12,9 @@ from hybridperf.log.chain import SUMS
 from hybridperf.log.package import find_results, only_result, read_result
 from hybridperf.rules.check import check_result
 from hybridperf.rules.evidence import RESULT, SIGNERS, has_key, sign_file
+from hybridperf.rules.verdict import word_of
 from hybridperf.run.folder import locked, require_unchanged
+from hybridperf.score.validity import Judgement
 
 if TYPE_CHECKING:
     import argparse
@@ -22,8 +24,7 @@ __all__ = ["EXAMPLES", "add_arguments", "execute"]
 EXAMPLES: Final = """\
 hybridperf sign runs/acme/results/laptop/resnet-laptop --key ~/.ssh/id_ed25519"""
 
-#: errors of what may be signed: signing mends the one, and the other is an honest outcome
-_MAY_STAND: Final = frozenset({"result.signature", "result.missed"})
+_SIGNATURE: Final = "result.signature"  #: the rule that signing satisfies
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +42,8 @@ def execute(options: argparse.Namespace) -> ExitCode:
     """Sign SHA256SUMS, if the result keeps the rules and its files are as they were sealed."""
     package = only_result(find_results(options.path), options.path, "sign.path")
     for finding in check_result(read_result(package)):
-        if finding.severity is Severity.ERROR and finding.rule not in _MAY_STAND:
+        word = word_of(finding)
+        if word in {Severity.ERROR, Judgement.PROVISIONAL} and finding.rule != _SIGNATURE:
             raise UserError(finding, ExitCode.INVALID)
     with locked(package):
         require_unchanged(package)
