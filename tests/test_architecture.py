@@ -44,9 +44,23 @@ MAY_IMPORT = {
         "system",
         "run.files",
     },
-    "cli": {"log", "projection", "report", "rules", "run", "score", "system", "tasks"},
+    "regression": {"log", "report", "score", "tasks"},
+    "cli": {
+        "log",
+        "projection",
+        "regression",
+        "report",
+        "rules",
+        "run",
+        "score",
+        "system",
+        "tasks",
+    },
     "pytest_plugin": {"time_to_train"},
-    "time_to_train": {"log", "report", "rules", "run", "score", "system", "tasks"},
+    "time_to_train": {
+        *("cli.progress", "log", "projection.project", "regression", "report", "run", "score"),
+        *("system", "tasks"),
+    },
 }
 TRAINERS_MAY_USE = {
     "hybridperf.errors",

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.cli.options import add_format
 from hybridperf.cli.printing import print_json, print_line, terminal_width
-from hybridperf.errors import ExitCode, UserError
+from hybridperf.errors import ExitCode
 from hybridperf.findings import visible
 from hybridperf.log.package import find_packages, only_result
-from hybridperf.report.judgement import JudgedResult, judged_entries
+from hybridperf.regression import Regression, parse_percentage, require_comparable
+from hybridperf.report.judgement import judged_entries
 from hybridperf.report.terminal import compared_text
 from hybridperf.score.compare import compare
 from hybridperf.score.ranking import MEANS
 from hybridperf.score.statistics import WELCH_TEST
-from hybridperf.tasks.mlperf import lineage
+from hybridperf.score.validity import Judgement
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from hybridperf.report.judgement import JudgedResult
     from hybridperf.score.compare import Comparison
     from hybridperf.score.official import Official
 
@@ -29,7 +30,9 @@ __all__ = ["EXAMPLES", "add_arguments", "execute"]
 
 EXAMPLES: Final = """\
 hybridperf compare runs/local/results/one/resnet-laptop \\
-  runs/local/results/two/resnet-laptop"""
+  runs/local/results/two/resnet-laptop
+hybridperf compare --fail-if-slower 3% base/local/results/one/resnet-laptop \\
+  runs/local/results/one/resnet-laptop"""
 
 _VERDICTS: Final = {
     "faster": "B is faster than A, by Welch's test at 5 %",
@@ -39,80 +42,48 @@ _VERDICTS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A result without its logs, which are large."""
-
-    official: Official
-    task: tuple[object, ...]  #: name, version and hash
-    data_sha256: object
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``hybridperf compare``."""
     parser.add_argument("a", type=Path, metavar="A", help="folder of a result")
     parser.add_argument("b", type=Path, metavar="B", help="folder of the result to compare with it")
+    parser.add_argument(
+        "--fail-if-slower",
+        type=parse_percentage,
+        metavar="PERCENT",
+        help="end with exit status 6 if B is slower than A by more than this, such as 3%%, and "
+        "Welch's test finds a difference",
+    )
     add_format(parser, "text", "json")
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
-    """Print how B differs from A."""
-    a, b = _read(options.a, options.b)
-    if a.task != b.task:
-        raise UserError.of(
-            "compare.benchmark",
-            visible(f"a result of {_task(a, b)}"),
-            visible(f"one of {_task(b, a)}"),
-            "compare results of one benchmark, in one version",
-            path=str(options.b),
-        )
-    if a.data_sha256 != b.data_sha256:
-        raise UserError.of(
-            "compare.data",
-            visible(f"a result on data with SHA-256 {a.data_sha256!s:.12}..."),
-            visible(f"one on {b.data_sha256!s:.12}..."),
-            "compare results on one edition of the data",
-            path=str(options.b),
-        )
-    comparison = compare(a.official, b.official)
+    """Print how B differs from A; the exit status says whether it is slower than a limit."""
+    paths = options.a, options.b
+    packages = [only_result(find_packages(path), path, "compare.path") for path in paths]
+    a, b = judged_entries(packages)
+    require_comparable(a, b, str(options.b))
+    comparison, regression = compare(a.official, b.official), None
+    if options.fail_if_slower is not None:
+        regression = Regression(comparison, options.fail_if_slower)
     if options.format == "json":
-        print_json(comparison.as_json())
+        added = {"regression": regression.as_json()} if regression else {}
+        print_json(comparison.as_json() | added)
     else:
         for line in _lines(comparison):
             print_line(line)
-    return ExitCode.OK
+        if regression:
+            print_line(f"\nB, with the baseline A: {regression.sentence}")
+    return _status(regression, a, b) if regression else ExitCode.OK
 
 
-def _read(*paths: Path) -> list[_Read]:
-    packages = [only_result(find_packages(path), path, "compare.path") for path in paths]
-    return [
-        _facts(entry, path) for entry, path in zip(judged_entries(packages), paths, strict=True)
-    ]
-
-
-def _facts(entry: JudgedResult, path: Path) -> _Read:
-    if not entry.result.runs:
-        expected, remedy = "logs called result_<n>.txt", "rename them"
-        raise UserError.of(
-            "compare.path", expected, "none", remedy, path=str(path), exit_code=ExitCode.ENVIRONMENT
-        )
-    official, first = entry.official, entry.result.runs[0]
-    # Rounds renamed some benchmarks, and gave the name of one to another.
-    name = lineage(official.score.benchmark, official.score.edition)
-    return _Read(
-        official,
-        (name, *(first.fact("task", key) for key in ("version", "sha256"))),
-        first.fact("data_sha256"),
-    )
-
-
-def _task(one: _Read, other: _Read) -> str:
-    """Name the task of ``one``, and of version and hash the first that differs from ``other``."""
-    name, *rest = one.task
-    for word, mine, its in zip(("version", "SHA-256"), rest, other.task[1:], strict=True):
-        if name == other.task[0] and mine != its:
-            return f"{name!r:.80} of {word} {mine!s:.80}"
-    return f"{name!r:.80}"
+def _status(regression: Regression, a: JudgedResult, b: JudgedResult) -> ExitCode:
+    """Return the exit status where a limit is given, which a result that is not valid fails too."""
+    judgements = [each.official.validity.judgement for each in (a, b)]
+    if Judgement.BROKEN in judgements:
+        return ExitCode.INVALID
+    if judgements[1] is Judgement.MISSED:
+        return ExitCode.MISSED
+    return ExitCode.SLOWER if regression.outcome == "slower" else ExitCode.OK
 
 
 def _lines(comparison: Comparison) -> Iterator[str]:

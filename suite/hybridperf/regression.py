@@ -1,0 +1,191 @@
+"""Performance regressions: decide whether a result is slower than its baseline by a limit.
+
+``hybridperf compare --fail-if-slower`` and ``pytest --hp-baseline`` share this decision. A result
+is slower if the ratio of the mean times exceeds the limit and the test finds that the means differ.
+It is not slower if the whole interval of the ratio is within the limit. Else it is undecided.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.findings import visible
+from hybridperf.log.package import find_packages
+from hybridperf.report.judgement import judged_entries
+from hybridperf.score.compare import compare
+from hybridperf.score.validity import Judgement
+from hybridperf.tasks.mlperf import lineage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hybridperf.report.judgement import JudgedResult
+    from hybridperf.score.compare import Comparison
+
+__all__ = ["Baseline", "Regression", "parse_percentage", "require_comparable"]
+
+_PERCENTAGE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?) ?%")
+_UNFIT: Final = frozenset({Judgement.BROKEN, Judgement.DISPUTED})  #: as a baseline
+
+
+def parse_percentage(text: str) -> float:
+    """Return the share that ``text`` states, such as 0.03 for ``3%``.
+
+    Raises:
+        UserError: exit status 2 if it is anything else than a percentage below 1000.
+    """
+    if (match := _PERCENTAGE.fullmatch(text.strip())) is None:
+        raise UserError.of("regression.limit", "a percentage", repr(text), "write it as 3%")
+    return float(match[1]) / 100
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """The decision whether result B of a comparison, with baseline A, is slower than a limit."""
+
+    comparison: Comparison
+    limit: float  #: share of the baseline's time by which B may be slower
+
+    @property
+    def outcome(self) -> Literal["slower", "not slower", "undecided"]:
+        """Return the decision."""
+        decision, interval = self.comparison.decision, self.comparison.interval
+        most = 1 + self.limit
+        if decision.verdict == "slower" and decision.ratio is not None and decision.ratio > most:
+            return "slower"
+        if interval is not None and interval.high <= most:
+            return "not slower"
+        return "undecided"
+
+    @property
+    def sentence(self) -> str:
+        """Return the decision in a sentence, with the ratio, its interval and the p-value."""
+        decision, interval = self.comparison.decision, self.comparison.interval
+        limit = f"by more than {self.limit * 100:.3g} %"
+        undecided = self.outcome == "undecided"
+        head = f"undecided whether slower {limit}" if undecided else f"{self.outcome} {limit}"
+        if decision.ratio is None:
+            return f"{head}: it takes runs of both results that reached the target"
+        text = f"{head}: {decision.ratio:.3f} times the mean time of the baseline"
+        if interval is not None:
+            text += f" (95 % interval {interval.low:.3f} to {interval.high:.3f})"
+        if decision.test is None:
+            return f"{text}; a test takes two runs of each result, with unequal times"
+        more = "; more runs of both results decide" if undecided else ""
+        return f"{text}, p = {decision.test.p_value:.2g}{more}"
+
+    def as_json(self) -> dict[str, object]:
+        """Return the decision as a JSON-serialisable dictionary."""
+        return {"limit": self.limit, "outcome": self.outcome, "sentence": self.sentence}
+
+
+class Baseline:
+    """The results in a folder, which later results are compared with.
+
+    Raises:
+        UserError: exit status 4 if there is none.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._packages = find_packages(folder)
+        if not self._packages:
+            raise UserError.of(
+                "regression.baseline",
+                "results of earlier runs",
+                "none",
+                "name the folder that hybridperf run or pytest --benchmark wrote with --out or "
+                "--hp-out",
+                path=visible(str(folder)),
+                exit_code=ExitCode.ENVIRONMENT,
+            )
+
+    def compared_with(self, result: JudgedResult, limit: float) -> Regression:
+        """Compare ``result`` with the baseline's result of the same benchmark and plan.
+
+        Of several, it is the one of the same system. The plan may differ if the folder is that of
+        one result.
+
+        Raises:
+            UserError: exit status 4 if there is no such result, or it cannot be compared.
+        """
+        package, where = result.result.package, visible(str(self._folder))
+        same = [each for each in self._packages if each.benchmark == package.benchmark]
+        found = judged_entries(same)
+        if [each.folder for each in self._packages] != [self._folder.absolute()]:
+            found = [each for each in found if each.score.plan == result.score.plan]
+        if len(found) > 1:
+            found = [each for each in found if each.score.system == result.score.system] or found
+        if len(found) != 1:
+            raise UserError.of(
+                "regression.baseline",
+                f"one result of {result.benchmark} under {result.score.plan}",
+                str(len(found) or "none"),
+                "name the folder of one result" if found else "make it",
+                path=where,
+                exit_code=ExitCode.ENVIRONMENT,
+            )
+        (base,) = found
+        require_comparable(result, base, where)
+        validity = base.official.validity
+        if validity.judgement in _UNFIT:
+            expected, remedy = "a baseline that complies with the rules", "make another"
+            raise UserError.of(
+                "regression.baseline", expected, validity.why, remedy, path=base.result.package.name
+            )
+        return Regression(compare(base.official, result.official), limit)
+
+
+def require_comparable(a: JudgedResult, b: JudgedResult, path: str) -> None:
+    """Check that ``b``, which is at ``path``, is of the benchmark, version and data of ``a``.
+
+    Raises:
+        UserError: exit status 2 if it is not, and 4 if one of them has no logs.
+    """
+    for each in (a, b):
+        if not each.result.runs:
+            raise UserError.of(
+                "compare.path",
+                "logs called result_<n>.txt",
+                "none",
+                "rename them",
+                path=str(each.result.package.folder),
+                exit_code=ExitCode.ENVIRONMENT,
+            )
+    if _task(a) != _task(b):
+        raise UserError.of(
+            "compare.benchmark",
+            visible(f"a result of {_task_words(a, b)}"),
+            visible(f"one of {_task_words(b, a)}"),
+            "compare results of one benchmark, in one version",
+            path=path,
+        )
+    first, second = (each.result.runs[0].fact("data_sha256") for each in (a, b))
+    if first != second:
+        raise UserError.of(
+            "compare.data",
+            visible(f"a result on data with SHA-256 {first!s:.12}..."),
+            visible(f"one on {second!s:.12}..."),
+            "compare results on one edition of the data",
+            path=path,
+        )
+
+
+def _task(entry: JudgedResult) -> tuple[object, ...]:
+    """Return the name of a result's task, its version and its hash."""
+    first = entry.result.runs[0]
+    # Rounds renamed some benchmarks, and gave the name of one to another.
+    name = lineage(entry.score.benchmark, entry.score.edition)
+    return (name, *(first.fact("task", key) for key in ("version", "sha256")))
+
+
+def _task_words(one: JudgedResult, other: JudgedResult) -> str:
+    """Name the task of ``one``, and of version and hash the first that differs from ``other``."""
+    (name, *mine), (other_name, *its) = _task(one), _task(other)
+    for word, value, other_value in zip(("version", "SHA-256"), mine, its, strict=True):
+        if name == other_name and value != other_value:
+            return f"{name!r:.80} of {word} {value!s:.80}"
+    return f"{name!r:.80}"
