@@ -288,7 +288,7 @@ class TimeToTrain:
         except UserError as error:
             if error.exit_code is ExitCode.INTERRUPTED:
                 pytest.exit(str(error), returncode=int(pytest.ExitCode.INTERRUPTED))
-            pytest.fail(str(error), pytrace=False)
+            raise pytest.fail.Exception(str(error), pytrace=False) from None  # says it once
         (entry,) = judged_entries([package])
         score, validity = entry.score, entry.official.validity
         self._benchmark.extra_info.update(row_of(entry.official))
