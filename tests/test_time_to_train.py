@@ -15,13 +15,14 @@ from hybridperf.plan import ParallelPlan
 from hybridperf.report.judgement import judged_entries
 from hybridperf.run.supervise import RunProgress
 from hybridperf.tasks.registry import read_task, task_path
-from hybridperf.time_to_train import BenchmarkPlugin, TimeToTrain
+from hybridperf.time_to_train import BenchmarkPlugin, TimeToTrain, TrainedScore
 from tests.packages import write_result
 
 if TYPE_CHECKING:
     from hybridperf.run.request import RunRequest
 
 MY_MODEL = Path(__file__).parents[1] / "docs/examples/my_model/task.toml"
+COMMANDS = MY_MODEL.parents[2] / "commands.md"
 OPTIONS = {
     "hp_out": None,
     "hp_runs": 3,
@@ -135,6 +136,26 @@ def test_a_wrong_option_is_refused_before_anything_starts(
 ) -> None:
     with pytest.raises(UserError, match=re.escape(sentence)):
         _plugin(tmp_path, **options)
+
+
+def test_the_documented_limit_on_the_mean_works_with_one_run(tmp_path: Path) -> None:
+    (example,) = re.findall(
+        r"^```python\n(.*?)^```$", COMMANDS.read_text(), re.MULTILINE | re.DOTALL
+    )
+    (entry,) = judged_entries([write_result(tmp_path, times_s=[10.0])])
+    assert entry.score.olympic_mean_s is None
+    calls = []
+
+    def fixture(*task: str, **how: object) -> TrainedScore:
+        calls.append((task, how))
+        return TrainedScore.of(entry.score)
+
+    names: dict[str, Any] = {}
+    exec(example, names)
+    names["test_mine"](fixture)
+
+    assert calls == [(("my_model/task.toml",), {"plan": "dp=2", "set": {"optimizer.lr": 0.05}})]
+    assert TrainedScore.of(entry.score).mean_s == pytest.approx(10.0)
 
 
 def _compared(root: Path, factor: float, **options: Any) -> tuple[BenchmarkPlugin, dict[str, Any]]:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, Self, get_args
 
 import pytest
 
@@ -79,6 +79,12 @@ class TrainedScore(ResultScore):
     """The score of a result whose completed runs reached the target; there is at least one."""
 
     mean_s: float  #: mean time to train over all completed runs
+
+    @classmethod
+    def of(cls, score: ResultScore) -> Self:
+        """Return ``score`` with the mean over its completed runs."""
+        fields = {each.name: getattr(score, each.name) for each in dataclasses.fields(score)}
+        return cls(**fields, mean_s=fmean(run.time_to_train_s for run in score.completed))
 
 
 class _TrainingClock:
@@ -297,9 +303,7 @@ class TimeToTrain:
         if validity.judgement is Judgement.BROKEN:
             pytest.fail(f"{name} is invalid: {validity.why}", pytrace=False)
         self._benchmark.extra_info.update(baseline=self._plugin.compare(entry))
-        fields = {each.name: getattr(score, each.name) for each in dataclasses.fields(score)}
-        mean_s = fmean(run.time_to_train_s for run in score.completed)
-        return TrainedScore(**fields, mean_s=mean_s)
+        return TrainedScore.of(score)
 
     def _measure(self, logs: Iterator[Log], runs: int) -> None:
         """Let each round of the benchmark last as long as the run of one log."""
@@ -323,12 +327,13 @@ class _LineReporter:
     def __init__(self, plugins: pytest.PytestPluginManager, name: str) -> None:
         self._reporter = plugins.get_plugin("terminalreporter")
         self._capture = plugins.get_plugin("capturemanager")
-        self._name, self._head, self._batches = name, name, 0
+        self._name, self._head, self._batches, self._left = name, name, 0, ""
         self._began_s = self._due_s = 0.0
 
     def begin(self, done: int, wanted: int, task: Task) -> None:
         self._head = f"{self._name}, run {done + 1} of {wanted}"
         self._batches = expected_batches(task)
+        self._left = "about" if task.reference else "at most"
         self._began_s = time.monotonic()
         self._due_s = self._began_s + _FIRST_LINE_S
         self._print("starts")
@@ -347,7 +352,7 @@ class _LineReporter:
             text += f", {progress.quality:.2%} after epoch {progress.epoch}"
         if 0 < progress.batches < self._batches:
             left_s = progress.elapsed_s * (self._batches / progress.batches - 1)
-            text += f", about {duration(left_s)} left"
+            text += f", {self._left} {duration(left_s)} left"
         self._print(text)
 
     def sealed(self, sealed: Sealed) -> None:
