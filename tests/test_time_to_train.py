@@ -16,13 +16,13 @@ from hybridperf.report.judgement import judged_entries
 from hybridperf.run.supervise import RunProgress
 from hybridperf.tasks.registry import read_task, task_path
 from hybridperf.time_to_train import BenchmarkPlugin, TimeToTrain, TrainedScore
+from tests.docs.conftest import blocks
 from tests.packages import write_result
 
 if TYPE_CHECKING:
     from hybridperf.run.request import RunRequest
 
 MY_MODEL = Path(__file__).parents[1] / "docs/examples/my_model/task.toml"
-COMMANDS = MY_MODEL.parents[2] / "commands.md"
 OPTIONS = {
     "hp_out": None,
     "hp_runs": 3,
@@ -139,9 +139,7 @@ def test_a_wrong_option_is_refused_before_anything_starts(
 
 
 def test_the_documented_limit_on_the_mean_works_with_one_run(tmp_path: Path) -> None:
-    (example,) = re.findall(
-        r"^```python\n(.*?)^```$", COMMANDS.read_text(), re.MULTILINE | re.DOTALL
-    )
+    (example,) = blocks("commands", "python")
     (entry,) = judged_entries([write_result(tmp_path, times_s=[10.0])])
     assert entry.score.olympic_mean_s is None
     calls = []
