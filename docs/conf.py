@@ -1,4 +1,9 @@
-"""How the documentation is built."""
+"""How the documentation is built: its tables of metrics and commands come from the code."""
+
+# ruff: noqa: SLF001 - argparse has no public way to ask a parser for its arguments
+
+import argparse
+import re
 
 project = "HybridPerf"
 author = "The HybridPerf developers"
@@ -6,13 +11,47 @@ extensions = ["myst_parser"]
 html_theme = "furo"
 exclude_patterns = ["_build"]
 myst_heading_anchors = 2  # pages link to sections of others
+smartquotes = False  # would make dashes of the hyphens of options
+
+_MARKS = re.compile(r"[\\`*_{}\[\]<>#|~$]")
 
 
 def setup(app):
-    """Put the table of metrics where a page asks for it."""
+    """Put the tables of metrics and of commands where a page asks for them."""
     from hybridperf.report.tables import metrics_markdown
 
+    tables = {"<!-- metrics -->": metrics_markdown, "<!-- commands -->": commands_markdown}
+
     def insert(_app, _name, source):
-        source[0] = source[0].replace("<!-- metrics -->", metrics_markdown())
+        for place, table in tables.items():
+            if place in source[0]:
+                source[0] = source[0].replace(place, table())
 
     app.connect("source-read", insert)
+
+
+def commands_markdown():
+    """Return a section for each command: what it does, its arguments, and examples."""
+    from hybridperf.cli.main import COMMANDS, build_parser
+
+    (commands,) = (
+        action
+        for action in build_parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
+    return "\n".join(line for name in COMMANDS for line in _section(commands.choices[name]))
+
+
+def _section(command):
+    examples, _, _ = command.epilog.removeprefix("examples:\n").partition("\n\n")
+    yield from (f"## {command.prog}", "", command.description, "")
+    yield from ("| argument | does |", "|---|---|")
+    command.color = False  # Python 3.14 has escape codes for terminals
+    formatter = command._get_formatter()
+    for action in command._actions:
+        if not isinstance(action, argparse._HelpAction):
+            words = formatter._format_action_invocation(action)
+            text = formatter._expand_help(action) if action.help else ""
+            text = _MARKS.sub(r"\\\g<0>", text)
+            yield f"| `{words}` | {text} |"
+    yield from ("", "```sh", *(line.strip() for line in examples.splitlines()), "```", "")

@@ -5,9 +5,11 @@ Also run by ``tox -e plugin``, where pytest has no plugins but ours, pytest-benc
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -29,8 +31,8 @@ def test_unit():
     assert 1 + 1 == 2
 
 def test_mine(time_to_train):
-    changed = {"optimizer.lr": 0.05}
-    score = time_to_train("mine/task.toml", plan="dp=1", set=changed, division="open")
+    other = {"set": {"optimizer.lr": 0.05}, "division": "open"}
+    score = time_to_train("mine/task.toml", plan="dp=1", runs=7, **other)
     assert score.runs[0].completion == "reached"
     assert score.mean_s < 600
 
@@ -178,7 +180,13 @@ def test_benchmark_shows_times_to_train_and_publishes_them(measured: Path) -> No
     assert "was not used at all" not in shown, "pytest-benchmark does not warn of what was refused"
     for words in ("starts", "reached the target in"):
         assert f"  mine/digits under dp=1, run 2 of 2: {words}" in shown
-    assert "dp=1" in shown.partition("= HybridPerf =")[2], "and scored at the end"
+    _, _, end = shown.partition("= HybridPerf =")
+    assert "dp=1" in end, "and scored at the end"
+    (sentence,) = (line for line in end.splitlines() if line.startswith("mine/digits, open"))
+    assert "no result of a hybrid plan" in sentence
+    assert sentence in html.unescape((measured / "out/report/index.html").read_text())
+    assert re.search(r"^next: +\S*open \S+/out/report/index.html$", end, re.MULTILINE)
+    assert re.search(r"^next: .* --devices 8 ", end, re.MULTILINE)
     (result,) = measured.glob("out/local/results/*/mine-digits")
     times = json.loads((measured / "times.json").read_text())
     (benchmark,) = times["benchmarks"]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MY_MODEL = Path(__file__).parents[1] / "docs/examples/my_model/task.toml"
 OPTIONS = {
     "hp_out": None,
-    "hp_runs": 3,
+    "hp_runs": None,
     "hp_task": None,
     "hp_plan": None,
     "hp_set": (),
@@ -46,8 +46,8 @@ def _plugin(root: Path, **options: Any) -> BenchmarkPlugin:
 
 
 def _request(plugin: BenchmarkPlugin, task: object, **how: Any) -> RunRequest:
-    overrides, plan = how.pop("set", {}), how.pop("plan", "dp=1")
-    return plugin.request(task, plan, overrides, how)  # type: ignore[arg-type]  # wrong ones too
+    plan, runs, overrides = how.pop("plan", "dp=1"), how.pop("runs", 3), how.pop("set", {})
+    return plugin.request(task, plan, runs, overrides, how)  # type: ignore[arg-type]  # wrong ones too
 
 
 @pytest.mark.parametrize("task", [str(MY_MODEL), MY_MODEL])
@@ -75,13 +75,14 @@ def test_a_relative_path_starts_here_or_at_the_root_folder_of_pytest(
 
 def test_the_command_line_replaces_what_tests_name(tmp_path: Path) -> None:
     given = {"hp_task": str(MY_MODEL), "hp_plan": "pp=2", "hp_set": ["optimizer.lr=0.25"]}
-    plugin = _plugin(tmp_path, **given)
+    plugin = _plugin(tmp_path, **given, hp_runs=7)
 
     for task in ("resnet/laptop", None):
         changed = {"optimizer.lr": 0.05, "training.global_batch_size": 16}
-        request = _request(plugin, task, plan="dp=2", set=changed)
+        request = _request(plugin, task, plan="dp=2", runs=2, set=changed)
         assert request.task().name == "mixer/digits"
         assert request.plan == ParallelPlan.parse("pp=2")
+        assert request.runs == 7
         assert request.task().optimizer.lr == 0.25
         assert request.task().training.global_batch_size == 16
 
@@ -97,6 +98,7 @@ def test_the_command_line_replaces_what_tests_name(tmp_path: Path) -> None:
         ({"divison": "open"}, "found 'divison'; did you mean division?"),
         ({"division": "opne"}, "expected division to be closed or open, found 'opne'"),
         ({"plan": 3}, "found '3'"),
+        ({"runs": "3"}, "expected runs to be a whole number from 1, found '3'"),
         ({"set": "optimizer.lr=3"}, "expected set to be a dictionary, found 'optimizer.lr=3'"),
         ({"set": {"optimizer.rl": 3}}, "expected a hyperparameter of resnet/laptop"),
         ({"set": {"optimizer.lr": "fast"}}, "expected a value of type float"),

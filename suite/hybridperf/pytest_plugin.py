@@ -49,7 +49,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="change a hyperparameter, such as optimizer.lr=0.05; may be repeated",
     )
     group.addoption(
-        "--hp-runs", type=int, default=3, metavar="N", help="runs per result (default: %(default)s)"
+        "--hp-runs",
+        type=int,
+        metavar="N",
+        help="runs of each result (default: as the test asks for, else 3)",
     )
     group.addoption(
         "--hp-out",
@@ -87,7 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--benchmark needs pytest-benchmark: {reason}")
     if config.getoption("benchmark_disable") and not config.getoption("benchmark_enable"):
         raise pytest.UsageError("--benchmark and --benchmark-disable exclude each other: drop one")
-    if config.getoption("hp_runs") < 1:
+    if (runs := config.getoption("hp_runs")) is not None and runs < 1:
         raise pytest.UsageError("--hp-runs takes a whole number from 1")
     if config.getoption("dist", "no") != "no":
         # Runs that overlap slow each other; pytest-xdist and pytest-benchmark read this later.

@@ -30,8 +30,10 @@ from hybridperf.log.reader import read_log
 from hybridperf.plan import ParallelPlan
 from hybridperf.projection.project import duration
 from hybridperf.regression import Baseline, parse_percentage
+from hybridperf.report.board import boards
 from hybridperf.report.judgement import judged_entries, read_entries
 from hybridperf.report.page import build_report
+from hybridperf.report.sentences import board_sentence, next_commands
 from hybridperf.report.terminal import scores_text
 from hybridperf.run.projection import is_projectable, project_run
 from hybridperf.run.request import RunRequest, package_of, require_valid
@@ -59,7 +61,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BenchmarkPlugin", "TimeToTrain", "TrainedScore"]
 
-#: keywords of a call besides task, plan and set -> accepted values; empty: any
+#: keywords of a call besides task, plan, runs and set -> accepted values; empty: any
 _KEYWORDS: Final[dict[str, tuple[str, ...]]] = {
     "trainer": (),
     "division": get_args(Division),
@@ -70,6 +72,7 @@ _KEYWORDS: Final[dict[str, tuple[str, ...]]] = {
     "publish_errors": (),
 }
 _DEFAULT_PLAN: Final = "dp=1"
+_DEFAULT_RUNS: Final = 3
 _FIRST_LINE_S: Final = 10.0  #: from the start of a run to the first line on its progress
 _GROWTH: Final = 0.1  #: from one such line to the next, as a share of the time so far
 
@@ -141,6 +144,7 @@ class BenchmarkPlugin:
         self,
         task: str | Path | None,
         plan: str | ParallelPlan,
+        runs: int,
         overrides: object,
         options: Mapping[str, Any],
     ) -> RunRequest:
@@ -149,6 +153,8 @@ class BenchmarkPlugin:
         Raises:
             UserError: exit status 2 if an argument is wrong.
         """
+        if not isinstance(runs, int) or runs < 1:
+            raise _refuse("runs to be a whole number from 1", f"{runs!r:.80}", "correct it")
         path = self._task or self._task_file(task)
         known = read_task(path)
         for word, value in options.items():
@@ -164,7 +170,7 @@ class BenchmarkPlugin:
         return RunRequest(
             task_path=path,
             plan=self._plan or ParallelPlan.parse(str(plan)),
-            runs=self._config.getoption("hp_runs"),
+            runs=self._config.getoption("hp_runs") or runs,
             out=self._out,
             overrides=tuple(changed.items()),
             **options,
@@ -203,20 +209,28 @@ class BenchmarkPlugin:
         machine_info["node"] = ""
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Write the report, and print the scores and where results and leaderboard are."""
+        """Write the report; print scores, what they say, where they are and what to type next."""
         if not self._out.is_dir() or self._config.getoption("collectonly"):
             return
         pages = build_report(self._out, self._out / "report")
-        scores = with_places([entry.official for entry in read_entries(self._out)])
+        entries = read_entries(self._out)
+        leaderboards = boards(entries)
+        scores = with_places([entry.official for entry in entries])
         width = max(140, terminalreporter._tw.fullwidth)  # noqa: SLF001 - pytest has no public way to ask
         terminalreporter.section("HybridPerf")
         terminalreporter.write_line(scores_text(scores, width))
+        terminalreporter.write_line("")
+        for board in leaderboards:
+            terminalreporter.write_line(board_sentence(board))
         for line in self._compared:
             terminalreporter.write_line(line)
+        terminalreporter.write_line("")
         terminalreporter.write_line(f"results:     {self._out}")
         for page in pages:
             if page.name == "index.html":
                 terminalreporter.write_line(f"leaderboard: {page.as_uri()}")
+                for command in next_commands(leaderboards, page):
+                    terminalreporter.write_line(f"next:        {command}")
 
     def _task_file(self, task: str | Path | None) -> Path:
         """Return the file of a task that a name or a path gives.
@@ -237,6 +251,7 @@ class BenchmarkPlugin:
             request = self.request(
                 call.pop("task", None),
                 call.pop("plan", _DEFAULT_PLAN),
+                call.pop("runs", _DEFAULT_RUNS),
                 call.pop("set", None) or {},
                 call,
             )
@@ -249,7 +264,7 @@ class BenchmarkPlugin:
 
 
 class TimeToTrain:
-    """Train a task under a plan ``runs`` times, with the times recorded by pytest-benchmark."""
+    """Train a task under a plan several times, with the times recorded by pytest-benchmark."""
 
     def __init__(
         self,
@@ -267,12 +282,14 @@ class TimeToTrain:
         task: str | Path | None = None,
         *,
         plan: str | ParallelPlan = _DEFAULT_PLAN,
+        runs: int = _DEFAULT_RUNS,
         set: Mapping[str, object] | None = None,  # noqa: A002 - the command line's --set
         **options: Any,
     ) -> TrainedScore:
         """Make the missing runs of ``task`` under ``plan``; return the score of the result.
 
-        ``task`` is a name or the path of a task file, ``set`` has hyperparameters by dotted key.
+        ``task`` is a name or the path of a task file, ``set`` has hyperparameters by dotted key;
+        ``--hp-task``, ``--hp-plan``, ``--hp-runs`` and ``--hp-set`` replace what is given.
         ``options`` are further fields of `hybridperf.run.request.RunRequest`: trainer, division,
         org, system, mode, keep_weights and publish_errors. The test fails if an argument is wrong,
         a run misses its target or cannot be carried out, the result breaks a rule, or it is slower
@@ -280,7 +297,7 @@ class TimeToTrain:
         """
         self.refused = True
         try:
-            request = self._plugin.request(task, plan, set or {}, options)
+            request = self._plugin.request(task, plan, runs, set or {}, options)
             require_valid(request)
             name = f"{request.task().name} under {request.plan}"
             package = package_of(request, describe())
@@ -415,7 +432,7 @@ def _projected(request: RunRequest) -> str:
 
 def _refuse_keyword(word: str, value: object, task: Task) -> UserError:
     """Return the error for a keyword that no call has."""
-    every = ("task", "plan", "set", *_KEYWORDS)
+    every = ("task", "plan", "runs", "set", *_KEYWORDS)
     keys_of_it = [key for key in hyperparameters(task) if word in {key, key.partition(".")[2]}]
     remedy = did_you_mean(word, every, "hyperparameters are given in set")
     if keys_of_it:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hybridperf.run import nodes
 from hybridperf.run.nodes import Nodes
 
 if TYPE_CHECKING:
@@ -18,8 +19,10 @@ HERE = ("--rendezvous", "node0:29500")
 
 
 @pytest.fixture(autouse=True)
-def no_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no other node, and wait for none."""
     monkeypatch.delenv("SLURM_NODEID", raising=False)
+    monkeypatch.setattr(nodes, "_LOST_S", 0)
 
 
 @pytest.mark.parametrize(

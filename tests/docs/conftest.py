@@ -18,6 +18,8 @@ from hybridperf.run.provenance import file_sha256
 
 ROOT: Final = Path(__file__).parents[2]
 EXAMPLES: Final = ROOT / "docs/examples"
+#: pages whose shell blocks are all executed, but the marked ones, by the test of their name
+EXECUTED_PAGES: Final = ("planning", "quick_start", "your_framework", "your_model")
 _BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -51,7 +53,7 @@ class Walk:
 
 
 def blocks(page: str, language: str) -> list[str]:
-    """Return the blocks of code in ``language`` that ``docs/<page>.md`` shows."""
+    """Return the blocks of code in ``language`` that ``docs/<page>.md`` shows without a mark."""
     text = (ROOT / "docs" / f"{page}.md").read_text()
     return [code for found, code in _BLOCK.findall(text) if found == language]
 
@@ -87,7 +89,8 @@ def _programs(folder: Path) -> Path:
     return place
 
 
-def _walk(script: str, home: Path) -> Walk:
+def walk(script: str, home: Path) -> Walk:
+    """Give the commands of ``script`` in the folder ``home``, which has the examples."""
     (home / "bin").mkdir()
     shutil.copytree(
         ROOT / "docs/examples", home / "docs/examples", ignore=shutil.ignore_patterns("__pycache__")
@@ -113,9 +116,9 @@ def model_walk(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     lines = [
         line for line in _MODEL.splitlines(keepends=True) if not {*plans(line)} - {request.param}
     ]
-    return _walk("".join(lines), tmp_path_factory.mktemp("model"))
+    return walk("".join(lines), tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="session")
 def framework_walk(tmp_path_factory: pytest.TempPathFactory) -> Walk:
-    return _walk("".join(blocks("your_framework", "sh")), tmp_path_factory.mktemp("framework"))
+    return walk("".join(blocks("your_framework", "sh")), tmp_path_factory.mktemp("framework"))

@@ -13,6 +13,18 @@ if TYPE_CHECKING:
     import pytest
 
 
+def test_plans_for_other_systems_are_projected_as_shown(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    first, *_ = blocks("planning", "sh")
+
+    done = bash(tmp_path, first)
+
+    assert done.returncode == 0, done.stderr
+    for line in first.splitlines():
+        _, _, task, *_ = line.split()
+        assert f"{task} on 8 devices" in done.stdout
+
+
 def test_a_fit_to_our_results_and_its_plans_are_as_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -516,7 +516,7 @@ def test_a_trainer_does_not_say_how_fast_the_harness_finds_it(server: RankServer
         struct.pack("!IQ", 2, 2**40) + b"{}",
         struct.pack("!IQ", 2, 0) + b"[]",
         struct.pack("!IQ", 3, 0) + b"\xff\xff\xff",
-        struct.pack("!IQ", 23, 0) + b'{"message": "Verdict"}\n',
+        struct.pack("!IQ", 33, 0) + b'{"message": "EvaluationVerdict"}\n',
         struct.pack("!IQ", 29, 0) + b'{"message": "Ready", "x": 1}\n',
     ],
 )

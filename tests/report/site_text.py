@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
 HIDDEN = {"style", "script"}
+AXES = {"tick", "data-size"}  #: numbers of axes and heads, which are no results
 VOID = {"meta", "input", "br", "link"}
 
 
@@ -45,6 +46,8 @@ class _Parser(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if not data.strip() or any(name in HIDDEN for name, _ in self._open):
+            return
+        if any(AXES & {*each, *(each.get("class") or "").split()} for _, each in self._open):
             return
         columns = [each["data-c"] for _, each in self._open if "data-c" in each]
         rows = [each["id"] for name, each in self._open if name == "tr" and "id" in each]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,18 @@ import pytest
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import visible
 from hybridperf.report.judgement import found_packages, judged_scores
-from hybridperf.report.site import anchor, build_site, published_packages, site_files
+from hybridperf.report.site import (
+    anchor,
+    build_site,
+    compared_at_equal_size,
+    placed_by_size,
+    published_packages,
+    site_files,
+)
 from hybridperf.score.history import with_context
 from hybridperf.score.metrics import METRICS
 from hybridperf.score.ranking import decide, standing_of, with_places
+from hybridperf.tasks.mlperf import benchmark_title, lineage
 from tests.packages import write_result
 from tests.report.site_text import read_page
 from tests.score.made_up_round import judge_made_up, log_lines, write_round
@@ -29,47 +38,11 @@ if TYPE_CHECKING:
 
 FIRST_PAGE_BYTES = 300_000
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>&lt;b&gt;\u202eabc'
-MAY_STAND = {"a", "b", "body", "button", "caption", "circle", "code", "div", "fieldset"} | {
-    *(
-        "figcaption",
-        "figure",
-        "h1",
-        "h2",
-        "head",
-        "header",
-        "html",
-        "i",
-        "input",
-        "label",
-        "legend",
-    ),
-    *(
-        "line",
-        "main",
-        "meta",
-        "nav",
-        "output",
-        "p",
-        "path",
-        "polyline",
-        "rect",
-        "script",
-        "section",
-    ),
-    *(
-        "small",
-        "span",
-        "style",
-        "svg",
-        "table",
-        "tbody",
-        "td",
-        "text",
-        "th",
-        "thead",
-        "title",
-        "tr",
-    ),
+MAY_STAND = {
+    *("a", "b", "body", "button", "caption", "circle", "code", "div", "figure", "form", "h1", "h2"),
+    *("head", "header", "html", "i", "input", "label", "line", "main", "meta", "nav", "option"),
+    *("output", "p", "path", "polyline", "rect", "script", "section", "select", "small", "span"),
+    *("style", "svg", "table", "tbody", "td", "text", "th", "thead", "title", "tr"),
 }
 #: numbers that the explanations on every page hold
 EXPLAINED = {"95", "5", "10,000", "20260101"}
@@ -139,15 +112,21 @@ def _names(results: list[Official]) -> list[str]:
     for each in results:
         score = each.score
         found |= {score.org, score.system, score.benchmark, f"v{score.edition}", each.system_name}
-        found |= {each.accelerator, "llama31_405b", "llama31_8b", "dlrm_dcnv2", "gpt3", "unet3d"}
+        latest = lineage(score.benchmark, score.edition)
+        found |= {each.accelerator, latest, benchmark_title(latest)}
+        found |= {benchmark_title(score.benchmark, score.edition)}
+        # Trends leave out the middle of long names.
+        found |= {visible(each.accelerator)[:17], visible(each.accelerator)[-16:]}
         found |= {each.no_score[1], standing_of(each)[1]}
     return sorted(map(visible, found - {""}), key=len, reverse=True)
 
 
 def _assert_all_printed(pages: dict[str, str], results: list[Official]) -> int:
     """Assert that ``score`` prints every number of the pages; return how many there are."""
-    known, names, count = _known_texts(results), _names(results), 0
-    by_anchor = {(each.score.edition, anchor(each)): each for each in results}
+    placed = placed_by_size(results)
+    known = _known_texts([*results, *placed, *compared_at_equal_size(results)])
+    names, count = _names(results), 0
+    by_anchor = {(each.score.edition, anchor(each)): each for each in placed}
     for name, text in pages.items():
         if not name.endswith(".html"):
             continue
@@ -194,19 +173,118 @@ def test_pages_load_nothing_and_lead_to_what_exists(pages: dict[str, str]) -> No
         assert "default-src 'none'" in html.unescape(pages[name])
         assert not {each for each in page.attributes if each[1] in {"src", "srcset", "style"}}
         for link in page.links:
+            if link.startswith("https://github.com/mlcommons/training_results_v"):
+                continue
             file, _, target = link.partition("#")
+            file = file.partition("?")[0]
             assert file in ("", *pages), (name, link)
             assert not target or target in shown[file or name].ids, (name, link)
     assert len(pages["index.html"].encode()) < FIRST_PAGE_BYTES
 
 
-def test_without_scripts_the_choice_of_an_accelerator_is_a_matter_of_style(
-    pages: dict[str, str],
-) -> None:
+def test_filters_list_what_the_page_holds(pages: dict[str, str]) -> None:
     page = pages["round-9.0.html"]
 
-    assert 'body:has(#a0:checked) tr[data-a]:not([data-a="0"])' in page
-    assert page.count('type="radio"') == 3  # any, hostile, H100
+    assert '<form class="filters" hidden>' in page  # until the script shows it
+    names = re.findall(r'<select name="([a-z]+)"', page)
+    assert names == ["round", "accelerators", "accelerator", "submitter"]  # others have one value
+    assert re.findall(r'<option value="([^"]+)" data-c', page) == ["8", "64", "72"]
+    assert '<option value="round-9.0.html" selected>v9.0</option>' in page
+
+
+def test_rounds_are_newest_first(pages: dict[str, str]) -> None:
+    links = read_page(pages["index.html"]).links
+
+    assert links.index("round-9.0.html") < links.index("round-8.0.html")
+    assert pages["index.html"].index("Fastest in") < pages["index.html"].index(">v8.0</a></th>")
+
+
+def test_a_place_is_among_systems_of_equally_many_accelerators(made_up: Path) -> None:
+    placed = placed_by_size(_results(made_up))
+
+    found = {
+        (each.score.edition, each.score.org, each.accelerators): str(each.place or "")
+        for each in placed
+    }
+    assert found == {
+        ("8.0", "acme", 8): "1",
+        ("9.0", "acme", 8): "1",
+        ("9.0", "acme", 64): "1",
+        ("9.0", "late", 64): "",
+        ("9.0", "<b>bold", 72): "1",
+    }
+
+
+def test_systems_without_accelerators_have_no_place(tmp_path: Path) -> None:
+    facts = _facts(4) | {"accelerators_per_node": 0}
+    write_round(tmp_path / "training_results_v8.0", _logs(800.0), facts=facts)
+
+    (result,) = _results(tmp_path)
+    (placed,) = placed_by_size([result])
+
+    assert result.place is not None
+    assert placed.place is None
+
+
+def test_who_got_faster_compares_equal_hardware(made_up: Path, pages: dict[str, str]) -> None:
+    (row,) = re.findall(r"<tr data-benchmark.*?</tr>", pages["faster.html"], re.DOTALL)
+
+    assert "1 nodes of ours" not in row
+    assert 'data-accelerators="8"' in row
+    assert ">one</a>" in row  # and not the submitter's fastest, which has 64
+    assert 'data-verdict="faster"' in row
+
+
+def test_a_result_leads_to_its_public_files_and_states_its_software(tmp_path: Path) -> None:
+    stack = [{"cuda_version": "12.4", "nccl_version": "2.21", "dali_version": "1"}]
+    facts = _facts(1, framework="PyTorch 24.04", other_software_stack=stack)
+    write_round(
+        tmp_path / "training_results_v8.0", _logs(800.0), org="a c", system="x#1", facts=facts
+    )
+
+    pages = dict(site_files(_results(tmp_path)))
+
+    top = "https://github.com/mlcommons/training_results_v8.0"
+    links = read_page(pages["round-8.0.html"]).links
+    assert [each for each in links if each.startswith("https:")] == [
+        f"{top}/tree/main/a%20c/results/x%231/bert",
+        f"{top}/blob/main/a%20c/systems/x%231.json",
+        f"{top}/tree/main/a%20c/benchmarks",
+    ]
+    assert "PyTorch 24.04; CUDA 12.4, NCCL 2.21<" in pages["round-8.0.html"]
+    assert json.loads(pages["scores.json"])[0]["software"] == "PyTorch 24.04; CUDA 12.4, NCCL 2.21"
+
+
+def test_trends_name_their_lines_and_axes(pages: dict[str, str]) -> None:
+    page = pages["benchmark-bert.html"]
+
+    drawn = re.findall(r'<svg class="trend".*?</svg>', page, re.DOTALL)
+    assert len(drawn) == 3  # per accelerator, at 8 and at 64
+    assert all(">NVIDIA H100 SXM</text>" in each for each in drawn)
+    assert [re.findall(r'class="strong"[^>]*>([^<]+)<', each)[0] for each in drawn] == [
+        "accelerator-minutes, min",
+        "official, min",
+        "official, min",
+    ]
+    assert all(each.count('class="tick') > 1 for each in drawn)
+    assert "<h1>BERT</h1>" in page
+
+
+def test_names_of_lines_do_not_overlap(tmp_path: Path) -> None:
+    for number in range(9):  # equally fast, so that all names want the same place
+        facts = _facts(1, f"Device {number}")
+        write_round(tmp_path / "training_results_v8.0", _logs(800.0), org=f"{number}", facts=facts)
+
+    page = dict(site_files(_results(tmp_path)))["benchmark-bert.html"]
+
+    picture = re.search(r'<svg class="trend".*?</svg>', page, re.DOTALL)
+    assert picture is not None
+    names = re.findall(r'class="name [a-z0-9]+" x="([0-9.]+)" y="([0-9.]+)">', picture[0])
+    heights = sorted(float(y) for _, y in names)
+    assert len({x for x, _ in names}) == 1
+    assert len(heights) == 9
+    assert min(high - low for low, high in itertools.pairwise(heights)) >= 12
+    assert 0 < heights[0] < heights[-1] < 290
 
 
 def test_the_same_rounds_make_the_same_site(
@@ -334,7 +412,9 @@ def test_logs_that_end_before_they_begin_have_no_score(tmp_path: Path, time_s: f
     assert good.minutes == pytest.approx(104.5 / 60)
     assert "by its logs, it took no time" in pages["round-8.0.html"]
     assert "acme" not in pages["benchmark-bert.html"]
-    assert set(alone) == {"index.html", "round-8.0.html", "scores.csv", "scores.json"}
+    assert set(alone) == {
+        *("index.html", "faster.html", "round-8.0.html", "scores.csv", "scores.json")
+    }
 
 
 def test_results_of_two_kinds_are_refused(tmp_path: Path) -> None:
@@ -360,5 +440,4 @@ def test_every_number_of_ten_published_rounds(tmp_path_factory: pytest.TempPathF
     assert len(pages["index.html"].encode()) < FIRST_PAGE_BYTES
     assert {f"round-{edition}.html" for edition in EDITIONS} < set(pages)
     # A benchmark that was renamed has one page over the rounds.
-    retinanet = read_page(pages["benchmark-retinanet.html"])
-    assert any("Earlier called ssd" in each for each in retinanet.other)
+    assert "earlier <code>ssd</code>" in pages["benchmark-retinanet.html"]

@@ -1,8 +1,8 @@
 """Commands forked from a process that has imported what they need: it takes most of their time.
 
-``python -m tests.run.command_server DESCRIPTOR [MODULE...]`` is that process. Over the socket
-DESCRIPTOR it gets the arguments, environment and folder of each command with three descriptors:
-standard output, standard error, and one to which it writes the process id and the exit status.
+``python -m tests.run.command_server DESCRIPTOR`` is that process. Over the socket DESCRIPTOR it
+gets the arguments, environment and folder of each command with three descriptors: standard output,
+standard error, and one to which it writes the process id and the exit status.
 """
 
 from __future__ import annotations
@@ -53,10 +53,9 @@ class Command(Protocol):
 
 
 class CommandServer:
-    """A process that has imported ``modules`` and forks commands; it ends with this one."""
+    """A process that forks commands; it ends with this one."""
 
-    def __init__(self, modules: Sequence[str] = ()) -> None:
-        self._modules = modules
+    def __init__(self) -> None:
         self._socket: socket.socket | None = None
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str]) -> ForkedCommand:
@@ -75,12 +74,11 @@ class CommandServer:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(theirs.fileno()), *self._modules],
+                [sys.executable, "-m", __name__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 cwd=_ROOT,
-                # As the harness sets it before it imports torch: no warnings of lost peers.
-                env=os.environ | {"PYTHONPATH": str(_ROOT), "TORCH_CPP_LOG_LEVEL": "ERROR"},
+                env=os.environ | {"PYTHONPATH": str(_ROOT)},
             )
         atexit.register(_end, self._socket, process)
 
@@ -136,7 +134,7 @@ def main() -> None:
     """Fork a command for each packet, and end when the socket closes."""
     control = socket.socket(fileno=int(sys.argv[1]))
     gc.disable()
-    for module in ("tests.run.driver", "numpy.random", *sys.argv[2:]):
+    for module in ("tests.run.driver", "numpy.random"):
         importlib.import_module(module)
     _read_installation()
     gc.enable()

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 FAULTY: Final = "tests.trainers.faulty"
 OPEN: Final = ("--division", "open")  #: which a model that is not the task's belongs to
-FORKS: Final = CommandServer()  #: what a command of one node takes
-FORKS_WITH_TORCH: Final = CommandServer(["torch.distributed"])  #: and one of several nodes
+FORKS: Final = CommandServer()
 LONGEST_S: Final = 1200.0  #: ends a test that hangs; a busy machine must not fail one
 #: Limits of time that no run on a busy machine reaches, unless a test says otherwise.
 GENEROUS: Final = dict.fromkeys(("initialisation_s", "run_s", "silence_s", "ending_s"), 3600.0)

@@ -3,9 +3,9 @@
 ``python -m tests.run.driver <arguments of hybridperf>``. The environment may name a folder of
 tasks (TASKS), a launch of one rank a node without torchrun (QUICK), which takes seconds less, the
 seed of every run (SEED), limits of time that take the place of the task's (LIMITS, as JSON), the
-model of this node's processor (PROCESSOR) and a digit that its code's hash is made of (CODE). A
-node that is gone is missed after eight seconds, a file that does not show after SHARED_S. Faults
-(FAULT and others) reach trainers in the sandbox too, and the files where they note them.
+model of this node's processor (PROCESSOR), a digit that its code's hash is made of (CODE), and how
+long other nodes' files and machines are waited for (SHARED_S, LOST_S). Faults (FAULT and others)
+reach trainers in the sandbox too, and the files where they note them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hybridperf import cli
+from hybridperf.cli.commands import run as command
 from hybridperf.run import (
-    coordinator,
     launcher,
-    participant,
+    nodes,
     provenance,
     request,
     rescore,
@@ -59,12 +59,10 @@ FAULTS: Final = {
 PROCESSOR: Final = "host_processor_model_name"
 
 
-class OneRankPerNode:
-    """Starts the trainer itself, on as many nodes as there are ranks."""
-
-    def rank_command(self, run: RunSpec, node: int) -> RankCommand:
-        ranks = {"RANK": str(node), "WORLD_SIZE": str(run.nodes)}
-        return RankCommand([f"{run.trainer}.train"], rank_environment(0, 1, port=0) | ranks)
+def one_rank_per_node(run: RunSpec, node: int) -> RankCommand:
+    """Return the command that starts the trainer itself, on as many nodes as there are ranks."""
+    ranks = {"RANK": str(node), "WORLD_SIZE": str(run.nodes)}
+    return RankCommand([f"{run.trainer}.train"], rank_environment(0, 1, port=0) | ranks)
 
 
 def with_limits(read_task: Callable[[Path], Task]) -> Callable[[Path], Task]:
@@ -99,21 +97,20 @@ def main() -> None:
     replacements: list[tuple[object, str, object]] = [
         (run_set, "describe_with_torch", describe),
         (provenance, "_folder_sha256", one_hash),
-        (coordinator, "MISSED_LOOKS", 40),
-        (participant, "MISSED_LOOKS", 40),
         (request, "read_task", with_limits(read_task)),
         (spec, "read_task", with_limits(read_task)),
-        (participant, "_SHARED_S", float(os.environ.get("SHARED_S") or participant._SHARED_S)),
+        (nodes, "_SHARED_S", float(os.environ.get("SHARED_S") or nodes._SHARED_S)),
+        (nodes, "_LOST_S", int(os.environ.get("LOST_S") or nodes._LOST_S)),
         (launcher, "policy_of", with_notes(policy_of)),
         (rescore, "policy_of", with_notes(policy_of)),
         (sandbox, "_VARIABLES", sandbox._VARIABLES | FAULTS),
         (registry, "_ROOT", Path(os.environ.get("TASKS") or registry._ROOT)),
     ]
     if os.environ.get("QUICK"):
-        replacements.append((launcher, "launcher_of", lambda _: OneRankPerNode()))
+        replacements.append((launcher, "rank_command", one_rank_per_node))
     if model := os.environ.get("PROCESSOR"):
         replacements.append(
-            (participant, "describe", lambda nodes: describe(nodes=nodes) | {PROCESSOR: model})
+            (command, "describe", lambda nodes: describe(nodes=nodes) | {PROCESSOR: model})
         )
     if os.environ.get("SEED"):
         replacements.append((run_set, "draw_seed", lambda *_: (int(os.environ["SEED"]), {})))

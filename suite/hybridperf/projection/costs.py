@@ -57,7 +57,7 @@ def _stage_hops(
 
 _MIB: Final = 2**20
 # DistributedDataParallel closes a bucket of gradients that has reached 25 MiB, the first one at 1
-# MiB (Li et al. 2020); the engine's own reducer, one that the next gradient would take above 8 MiB.
+# MiB (Li et al. 2020). The engine's own reducer closes a bucket before it exceeds 8 MiB.
 _DDP_BYTES: Final = (1 * _MIB, 25 * _MIB)
 _REDUCER_BYTES: Final = 8 * _MIB
 
@@ -272,10 +272,10 @@ def _update(
 def _small_averages_s(
     plan: ParallelPlan, network: Network, stages: Stages, own: Sequence[int]
 ) -> float:
-    """Return the seconds of averaging, after all passes, what is replicated beside split tensors.
+    """Return the seconds of averages of replicated tensors of the units ``own`` after all passes.
 
-    Those are gradients that sharding replicas do not shard, and those of the parameters of which a
-    tp rank has seen its own tokens only; all of the units ``own`` at once.
+    They are the gradients that sharding leaves whole, and the gradients of parameters that saw only
+    the tokens of a tp rank.
     """
     if not (plan.zero or plan.sp):
         return 0.0
@@ -334,10 +334,10 @@ def _buckets(
 
 
 def _turns(plan: ParallelPlan, network: Network) -> tuple[int, ...]:
-    """Return the node of each rank of a pipeline if those of a node share network adapters.
+    """Return the node of each pipeline rank if the ranks of a node share network adapters.
 
-    They then average one after another, each with what would be the part of all: so the adapters
-    are used by whoever has gradients, however unequal the stages are.
+    These ranks average in turns, each at the full bandwidth of the adapters, so that unequal stages
+    leave no adapter idle.
     """
     if network.group(plan.dp, axis_stride(plan, "dp")).adapters >= 1:
         return ()
@@ -412,10 +412,10 @@ def busiest_s(plan: ParallelPlan, costs: Costs) -> float:
     """Return the seconds that the busiest rank, wire or network adapter works for a step.
 
     A rank computes its passes and its update. Averages of a stage begin in its last backward pass
-    at the earliest, and what they take beyond it comes on top, unless they may take a whole step.
-    The processor time of averages comes on top, too, but may be spent while the rank waits for
-    them, of which then none takes more than its own time. A wire carries one message after another.
-    Ranks that share network adapters average in turns.
+    at the earliest; their exposed part is added, unless they may overlap a whole step. The
+    processor time of averages is added too, up to the duration of an average, since a rank may
+    spend it while it waits. A wire carries one message at a time. Ranks that share network adapters
+    average in turns.
 
     So no step takes less in the long run, though the first ones may: averages that may take a whole
     step let what is behind catch up later.
@@ -441,5 +441,5 @@ def busiest_s(plan: ParallelPlan, costs: Costs) -> float:
 
 
 def _arrives_s(hop: Hop | None) -> float:
-    """Return the seconds from the end of a pass to the start of the one that a message is for."""
+    """Return the seconds from the end of a pass to the start of the pass that waits for it."""
     return 0.0 if hop is None else hop.occupied_s + hop.latency_s

@@ -7,7 +7,7 @@ The forward pass of a unit over b samples takes::
 with F its FLOPs for a sample, E the bytes of the activations that it keeps, A and B the FLOP/s and
 bytes/s that the device achieves. Matrix products and convolutions come first, limited by arithmetic
 or by the memory that they write to, then normalisation and activation functions, which read and
-write memory alone. Each of its n layers takes l beside (kernels too small for the device, their
+write memory alone. Each of its n layers adds a constant l (small kernels and their
 launches), by the device's generation and the precision. A backward pass takes twice as long.
 ``devices.toml`` has the shares of peaks and l, with sources.
 """

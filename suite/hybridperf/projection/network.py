@@ -11,7 +11,7 @@ hierarchical         2 (k - 1) (a + n / (k b)) in the node and        2 (k - 1) 
                      2 (N - 1) (a + n / (k N b)) between nodes        + 2 (N - 1) / N n / k
 ===================  ===============================================  ==========================
 
-Rings are those of Patarasuk and Yuan (2009), at the pace of their slowest link. Trees are pairs of
+Rings follow Patarasuk and Yuan (2009), at the pace of their slowest link. Trees are pairs of
 pipelined binary trees in which each rank is a leaf of one (Sanders, Speck and Träff 2009), as NCCL
 builds them between nodes, above chains in the nodes (Jeaugey 2019). Hierarchical all-reduces
 scatter in the node, add up between nodes in k rings at once, and gather in the node (Jia et al.

@@ -1,7 +1,7 @@
-"""Cut a chain of units into pipeline stages: by what units cost, or where the step is shortest.
+"""Cut a chain of units into pipeline stages: by the cost of units, or for the shortest step.
 
-The latter (``cut=ampa``) is after GroPipe's automatic partition (Liu et al. 2025), which goes by
-projected performance; its text is not public, so how the cuts are searched is ours.
+The second method (``cut=ampa``) follows GroPipe's automatic partition (Liu et al. 2025), which goes
+by projected performance; its text is not public, so the search of cuts is ours.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ Cuts: TypeAlias = tuple[int, ...]  #: the first unit of each stage but the first
 def minimax(costs: Sequence[float], stages: int) -> Cuts:
     """Cut ``costs`` such that the largest sum of a stage is as small as possible.
 
-    Exact. Of all such partitions it is the one that fills early stages first and leaves each later
-    stage at least one unit.
+    Exact. Of all optimal partitions it returns the one with the fullest early stages; each later
+    stage keeps at least one unit.
 
     Raises:
         ValueError: if there are fewer units than stages.
@@ -81,7 +81,7 @@ def prefix_nearest(costs: Sequence[float], stages: int) -> Cuts:
 
 _ALGORITHMS: Final = {"minimax": minimax, "prefix_nearest": prefix_nearest}
 
-#: by the word in a plan's ``cut``: an algorithm, and what it takes as a unit's cost
+#: algorithm, and cost of a unit, by value of a plan's ``cut``
 _METHODS: Final[dict[str, tuple[Algorithm, Callable[[UnitCounts], float]]]] = {
     "minimax": ("minimax", lambda unit: unit.forward_flops),
     "uniform": ("prefix_nearest", lambda _: 1),

@@ -112,7 +112,7 @@ class Profile:
     def network(self, group_ranks: int = 2) -> Network:
         """Return the links between the ranks, for collectives of groups of ``group_ranks``.
 
-        Groups of a size that was not measured get the links of the nearest one that was.
+        A group of an unmeasured size gets the links of the nearest measured size.
 
         Raises:
             ValueError: if the profile is of one rank.

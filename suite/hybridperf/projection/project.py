@@ -202,12 +202,11 @@ def projected_cuts(
     clips: bool = False,
     device_bytes: float = float("inf"),
 ) -> ParallelPlan:
-    """Return ``plan`` with the ``cuts`` by which `project` puts its step lowest.
+    """Return ``plan`` with the ``cuts`` of the shortest projected step.
 
-    They are stated in the plan's text, which so says what was trained without the times of a
-    device. No rank needs more than ``device_bytes``. The search, which is that of `best_cuts`,
-    begins with the best of the plan's own cuts and the exact partitions by FLOPs, by parameters and
-    by times.
+    The plan's text states the cuts, and so the trained stages, without the times of a device. No
+    rank needs more than ``device_bytes``. The search, `best_cuts`, begins with the best of the
+    plan's own cuts and the exact partitions by FLOPs, by parameters and by times.
 
     Raises:
         UserError: exit status 2 if no partition that was tried fits into ``device_bytes``.

@@ -179,8 +179,8 @@ class Candidates:
     def _replicas(self, layout: Layout, pipeline: PassOrder) -> Iterator[dict[str, Any]]:
         """Yield how replicas average gradients and what they shard.
 
-        Where replicas are on several nodes, those of one node may share a copy, since its links are
-        faster; other sizes of groups are between that and all replicas.
+        If replicas are on several nodes, the replicas of a node may shard one copy over its faster
+        links; groups of other sizes perform between that and sharding over all replicas.
         """
         if layout.dp == 1:
             yield {}
@@ -248,7 +248,7 @@ class GroupBounds:
         That is under ``plan`` or, if None, under all plans of the group. A rank computes the passes
         of all its stages for all micro-batches. Of what tensor parallelism splits it computes its
         part, and adds up activations with its group. With a flush, rank r also waits: its first
-        pass needs those of the stages before its first one, which are on other ranks, and these
+        pass needs the passes of earlier stages, which are on other ranks, and these ranks
         compute their backward passes after its last one, before the next step begins. Where
         backward passes are split, others wait for the halves that compute gradients of inputs only.
         Recomputation, updates and all other communication come on top: bounding averages and

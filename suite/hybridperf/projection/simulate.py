@@ -116,9 +116,9 @@ def simulate(programs: Sequence[Sequence[Action]], costs: Costs) -> Timeline:
     """Return when each action of ``programs``, one for each rank of a pipeline, takes place.
 
     Messages arrive in the order in which they are sent, while the rank that sends goes on. Buckets
-    of gradients are averaged one after another beside the passes, from the last backward pass of
-    their stage on, which also takes processor time: a rank spends it while it waits, and what is
-    left makes its next pass or update take longer.
+    of gradients are averaged one after another, overlapped with passes, from the last backward pass
+    of their stage. An average also costs processor time: a rank spends it while it waits, and the
+    rest delays its next pass or update.
 
     Raises:
         ValueError: if the programs deadlock.
@@ -260,7 +260,7 @@ class _Simulation:
 
     def _spend_waiting(self, rank: int, seconds: float) -> None:
         """Have ``rank`` spend processor time on communication while it waits for ``seconds``."""
-        # What is more than the time of an average itself is lost only beside passes.
+        # Processor time beyond the duration of an average is lost only while passes compute.
         self.owed[rank] -= min(self.owed[rank], seconds * max(1.0, self.costs.averaging_work))
 
     def _all_are_ready(self, rank: int, step: int, now: float) -> bool:
@@ -404,9 +404,9 @@ def _is_a_round_before(one: Action, other: Action, plan: ParallelPlan) -> bool:
 
 
 def simulated_steps(plan: ParallelPlan) -> tuple[range, range]:
-    """Return the steps to simulate, and those of them whose mean is the steady state.
+    """Return the steps to simulate, and the steps whose mean is the steady state.
 
-    The first ones fill the pipeline and the versions of the weights; the last one drains it. The
+    The first steps fill the pipeline and the versions of the weights; the last step drains it. The
     first stage may go on for as many steps before it waits for later ones that average longer.
     """
     fill = plan.staleness * (1 + (plan.pp > 1)) + -(-(plan.pp - 1) // plan.microbatches) * (

@@ -207,7 +207,7 @@ def _refuse(path: Path, detail: str) -> NoReturn:
 
 
 def _system(row: _SystemRow, tables: _Tables) -> System:
-    """Return the system of a row; names are those of ``tables``, then those of the catalogue.
+    """Return the system of a row; names refer to ``tables``, then to the catalogue.
 
     Raises:
         LookupError: with a name that neither has.

@@ -1,6 +1,6 @@
-"""What ranks send: where units are, and the bytes of sends and collectives in a step, by kind.
+"""Traffic: places of units, and bytes of sends and collectives in a step, by kind.
 
-Also what compression costs a device whose codecs were not measured: passes over memory, and FLOPs.
+Includes the cost of compression on devices without measured codecs: memory traffic and FLOPs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ __all__ = [
 
 
 class Stages:
-    """The stages of ``plan``, whose first units but that of the first one are ``cuts``.
+    """The stages of ``plan``; ``cuts`` are the first units of all stages after the first.
 
     Raises:
         ValueError: if there are not as many stages as the plan has, each with a unit.
@@ -82,7 +82,7 @@ class Stages:
         return [number for stage in self.plan.stages_of(rank) for number in self.units[stage]]
 
     def replica_groups(self, network: Network) -> tuple[RankGroup, RankGroup]:
-        """Return the group that shares one copy of what is sharded, and that of such copies."""
+        """Return the sharding group, and the group of its replicas."""
         plan, stride = self.plan, axis_stride(self.plan, "dp")
         return (
             network.group(plan.shards, stride),
@@ -96,7 +96,7 @@ def axis_stride(plan: PlanFields, axis: str) -> int:
     return math.prod(getattr(plan, inner) for inner in inwards[inwards.index(axis) + 1 :])
 
 
-FLOAT_BYTES: Final = 4  #: weights, gradients and what stages send are fp32
+FLOAT_BYTES: Final = 4  #: weights, gradients and messages between stages are fp32
 
 
 class PassBytes(NamedTuple):
@@ -135,7 +135,7 @@ _NOTHING: Final = TensorBytes(PassBytes(), PassBytes(), PassBytes())  #: of a un
 
 
 def computed_bytes(plan: PlanFields) -> int:
-    """Return the bytes of a number that a pass computes; those of normalization layers are more."""
+    """Return the bytes of an element that a pass computes, normalization layers excepted."""
     return 2 if plan.precision in {"bf16", "fp16"} else FLOAT_BYTES
 
 
@@ -153,11 +153,11 @@ def tensor_parallel_bytes(
     *,
     begins_stage: bool = False,
 ) -> TensorBytes:
-    """Return what a tp rank hands to collectives for a micro-batch in unit ``number``.
+    """Return the tensor-parallel traffic of a rank for a micro-batch in unit ``number``.
 
     Outputs of row-parallel layers are summed in the forward pass, gradients of the inputs of
-    column-parallel layers in the backward pass. Both become scatters with ``sp``, whose gathers are
-    those of the same inputs and outputs. A unit with row-parallel layers only slices its inputs,
+    column-parallel layers in the backward pass. With ``sp`` both become scatters, and the same
+    inputs and outputs are gathered. A unit with row-parallel layers only slices its inputs,
     and gathers their gradients.
 
     ``begins_stage`` says whether a stage begins with the unit, which then receives fp32.
@@ -211,10 +211,10 @@ def _tensor_parallel_bytes(
     )
 
 
-_KEPT_SHARE: Final = 10  #: ``links=topk`` sends one value in so many, with its index
+_KEPT_SHARE: Final = 10  #: ``links=topk`` sends one value in ten, with its index
 
 
-#: by the plan's ``links``: bytes of a message of so many elements in so many channels
+#: bytes of a message by the plan's ``links``: f(elements, channels)
 _CODED_BYTES: Final[Mapping[str, Callable[[int, int], int]]] = {
     "none": lambda elements, _: FLOAT_BYTES * elements,
     "bf16": lambda elements, _: 2 * elements,
@@ -393,9 +393,9 @@ def sent_bytes(stages: Stages, microbatch: int) -> dict[str, float]:
     """Return the bytes that all ranks hand to sends and collectives in a step, by kind.
 
     ``activations`` and ``activation_gradients`` cross from stage to stage, ``gradients`` are
-    averaged over replicas, ``parameters`` gathered from shards, ``statistics`` are those of
-    BatchNorm over all replicas, and ``tensor_parallel`` is all that ranks of a tp group exchange.
-    What of them a link carries: `hybridperf.projection.network`.
+    averaged over replicas, ``parameters`` gathered from shards, ``statistics`` are BatchNorm's over
+    all replicas, and ``tensor_parallel`` is the traffic of tp groups. The bytes on a link follow
+    from `hybridperf.projection.network`.
     """
     plan, units = stages.plan, stages.table.units
     every = plan.dp * plan.tp

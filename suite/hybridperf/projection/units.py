@@ -73,10 +73,10 @@ class UnitCounts:
     tp_outputs: int = 0  #: elements of the outputs of row-parallel layers
     tp_outputs_again: int = 0  #: elements of `tp_outputs` that recomputation computes again
     tp_inputs: int = 0
-    #: elements that column-parallel layers receive, once for those of one module; of a unit without
-    #: them, that row-parallel layers receive
+    #: inputs of column-parallel layers, in elements, once for layers of one module; inputs of
+    #: row-parallel layers for a unit without column-parallel layers
     tp_narrow_inputs: int = 0
-    #: of them, those in bf16 or fp16 under that precision, unless a stage begins with the unit
+    #: elements of `tp_inputs` that are in bf16 or fp16 under that precision, inside a stage
     tokens: int = 0  #: tokens of a sample, if sequence parallelism splits them here
     begins_stage: bool = True  #: whether a stage may begin here: inputs are floating-point numbers
     buffers: int = 0  #: elements of running statistics: in weights and checkpoints, no gradients

@@ -17,6 +17,7 @@ from hybridperf.plan import plan_chips
 from hybridperf.report import evidence, scaling, svg, tables
 from hybridperf.report.board import boards
 from hybridperf.report.judgement import read_entries
+from hybridperf.report.sentences import board_sentence
 from hybridperf.rules.levels import LEVELS
 from hybridperf.run.files import write_atomically
 from hybridperf.score.metrics import metrics_of
@@ -109,6 +110,7 @@ def leaderboard_page(boards: Sequence[Board]) -> str:
 def _templates() -> jinja2.Environment:
     return page_templates(
         attempts_of=evidence.attempts_of,
+        board_sentence=board_sentence,
         efficiency_words=scaling.efficiency_words,
         curve_axes=svg.curve_axes,
         device_count=device_count,
@@ -123,6 +125,7 @@ def _templates() -> jinja2.Environment:
         evidence_of=evidence.evidence_of,
         hashes_of=evidence.hashes_of,
         levels=LEVELS,
+        busy_sentence=tables.busy_sentence,
         loader_sentence=tables.loader_sentence,
         machine_rows=machine_rows,
         means_of=means_of,
@@ -163,25 +166,24 @@ def render_page(
     template: jinja2.Template,
     values: Mapping[str, object],
     style_files: Sequence[str] = (),
-    more_style: str = "",
+    script_files: Sequence[str] = (),
 ) -> str:
     """Return the page of a ``template`` that extends ``layout.html.j2``.
 
-    Its style is ``page.css``, then ``style_files`` and ``more_style``. The content security policy
-    allows these inline styles, the script ``page.js`` and nothing else.
+    Its style is ``page.css``, then ``style_files``, its script ``page.js``, then ``script_files``.
+    The content security policy allows these inline sources and nothing else.
     """
-    styles = ["".join(map(_source, ("page.css", *style_files))), *filter(None, [more_style])]
-    script = _source("page.js")
-    allowed = " ".join(f"'{_digest(style)}'" for style in styles)
+    style = "".join(map(_source, ("page.css", *style_files)))
+    script = "".join(map(_source, ("page.js", *script_files)))
     policy = (
-        f"default-src 'none'; style-src {allowed}; script-src '{_digest(script)}'; "
+        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
     return template.render(
         values,
         policy=policy,
-        styles=[Markup(style) for style in styles],  # noqa: S704 - our own files
-        script=Markup(script),  # noqa: S704 - our own file
+        style=Markup(style),  # noqa: S704 - our own files
+        script=Markup(script),  # noqa: S704 - our own files
     )
 
 
@@ -278,7 +280,11 @@ def _board_lines(board: Board) -> Iterator[str]:
     yield from _bullets(
         f"{_name(row.entry)}: {sentence}"
         for row in board.rows
-        if (sentence := tables.loader_sentence(row.entry.score))
+        for sentence in (
+            tables.busy_sentence(row.entry.score),
+            tables.loader_sentence(row.entry.score),
+        )
+        if sentence
     )
     for group in scaling.scaling_groups(board):
         yield from _scaling_lines(group)

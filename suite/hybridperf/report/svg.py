@@ -1,4 +1,4 @@
-"""Draw SVG: elements and scales, runs, learning curves, timelines and times over rounds.
+"""Draw SVG: elements and scales, runs, learning curves and timelines.
 
 Coordinates are rounded, so that every machine draws the same bytes; all text is escaped.
 """
@@ -13,10 +13,9 @@ from markupsafe import Markup, escape
 
 from hybridperf.findings import visible
 from hybridperf.report.tables import ratio, run_outcome, seconds, seconds_range
-from hybridperf.score.metrics import METRICS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hybridperf.report.board import Board
     from hybridperf.report.evidence import TimedAction, Timeline
@@ -33,7 +32,6 @@ __all__ = [
     "draw_backdrop",
     "draw_bars",
     "draw_dots",
-    "draw_history",
     "draw_panel",
     "draw_strip",
     "draw_timelines",
@@ -63,9 +61,6 @@ _RANK_PX: Final = 16
 _DOTS_PX: Final = (180, 22)
 _DOTS_MISSED_PX: Final = _DOTS_PX[0] - 5.0  #: position of runs without a time
 _LEAST_RATIO, _MOST_RATIO = 1.02, 2.0  #: ratios to the mean at the ends of the axis
-_HISTORY_PX: Final = (760, 260)
-_HISTORY_LEFT_PX: Final = 40
-_HISTORY_TOP_PX: Final = 28
 
 
 # Elements and scales
@@ -391,7 +386,7 @@ def _timeline_label(name: str, ranks: Timeline) -> Iterator[str]:
     yield f"idle for {1 - busy_s / (span_s * len(ranks)) if span_s else 0:.0%} of it"
 
 
-# MLPerf's rounds: the runs of a result over their mean, and a benchmark's best times
+# MLPerf's rounds: the runs of a result over their mean
 
 
 def dots_scale(results: Iterable[Official]) -> Scale:
@@ -434,61 +429,6 @@ def draw_dots(result: Official, scale: Scale) -> Markup:
         if path:
             parts.append(element("path", class_="counts" if counts else "dropped", d=path))
     return picture("dots", _DOTS_PX, *parts)
-
-
-def draw_history(
-    benchmark: str,
-    best: Mapping[str, Official],
-    submitters: Mapping[str, Mapping[str, Official]],
-) -> Markup:
-    """Return SVG of the fastest official times by round: of all results and of each submitter.
-
-    ``best`` has the fastest result by round, in order; ``submitters`` the same by submitter.
-    """
-    width, height = _HISTORY_PX
-    times = [
-        math.log(each.minutes)
-        for fastest in submitters.values()
-        for each in fastest.values()
-        if each.minutes
-    ]
-    low, high = min(times), max(times)
-    vertical = Scale(low, max(high, low + 0.1), height - 45, _HISTORY_TOP_PX)
-    step = (width - 2 * _HISTORY_LEFT_PX) / max(len(best) - 1, 1)
-    across = {edition: _HISTORY_LEFT_PX + step * nth for nth, edition in enumerate(best)}
-
-    def points_of(fastest: Mapping[str, Official]) -> list[tuple[float, float, Official]]:
-        return [
-            (across[edition], vertical.at(math.log(result.minutes or 1.0)), result)
-            for edition in across
-            if (result := fastest.get(edition)) is not None
-        ]
-
-    def line(kind: str, points: Iterable[tuple[float, float, Official]]) -> Markup:
-        places = " ".join(f"{fixed(x)},{fixed(y)}" for x, y, _ in points)
-        return element("polyline", class_=kind, points=places)
-
-    parts = [
-        element("text", f"v{edition}", class_="label", x=x, y=height - 8)
-        for edition, x in across.items()
-    ]
-    for name, fastest in submitters.items():
-        points = points_of(fastest)
-        parts.append(line("maker", points))
-        parts += [
-            element("circle", element("title", name), class_="maker", cx=x, cy=y, r=3)
-            for x, y, _ in points
-        ]
-    points = points_of(best)
-    parts.append(line("best", points))
-    for x, y, result in points:
-        text = METRICS["official_minutes"].text(result)
-        parts.append(element("circle", class_="best", cx=x, cy=y, r=4))
-        parts.append(
-            element("text", text, class_="value", x=x, y=y + 17, data_c="official_minutes")
-        )
-    label = f"Best times of {benchmark} by round; the table below holds them"
-    return picture("history", _HISTORY_PX, *parts, label=label, fluid=True)
 
 
 def _mean_s(result: Official) -> float | None:

@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "UNKNOWN",
+    "busy_sentence",
     "count",
     "csv_text",
     "leaderboard_csv",
     "leaderboard_json",
     "loader_sentence",
     "metrics_markdown",
+    "p_value",
     "percent",
     "ratio",
     "run_outcome",
@@ -80,6 +82,11 @@ def percent(value: float | None) -> str:
     return f"{_plain(value * 100, 1)}\N{NO-BREAK SPACE}%"
 
 
+def p_value(value: float) -> str:
+    """Format a p-value, as in ``p = 0.034`` and ``p < 0.001``."""
+    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
+
+
 def run_outcome(run: RunScore) -> str:
     """Return the outcome of a run in words; a run with an invalid log did not miss its target."""
     if run.invalid:
@@ -97,6 +104,16 @@ def loader_sentence(score: ResultScore) -> str | None:
         f"the loaders could deliver {_rate(loader)} samples/s, "
         f"training could consume {_rate(compute_rate)}: {verdict}."
     )
+
+
+def busy_sentence(score: ResultScore) -> str | None:
+    """Say in a sentence that the machine was busy, and why; None if it was quiet, or unknown."""
+    busy = [run for run in score.completed if run.busy]
+    if not busy:
+        return None
+    longest = max(busy, key=lambda run: run.elapsed_s)
+    runs = f"{len(busy)} of {len(score.completed)} runs"
+    return f"busy machine in {runs}: in run {longest.number}, {longest.busy}."
 
 
 def _plain(value: float, decimals: int) -> str:

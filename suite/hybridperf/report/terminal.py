@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from rich.cells import cell_len
 
 from hybridperf.findings import visible
-from hybridperf.report.tables import loader_sentence
+from hybridperf.report.tables import busy_sentence, loader_sentence
 from hybridperf.score.metrics import metrics_of
 from hybridperf.score.projection import why_slow
 from hybridperf.score.statistics import OLYMPIC_INTERVAL
@@ -136,10 +136,11 @@ def _cell(metric: Metric, result: Official) -> str:
 
 
 def _of_plans(results: Iterable[Official]) -> Iterator[str]:
-    """Yield loader throughput and the comparison with the projection, result by result."""
+    """Yield noise, loader throughput and the comparison with the projection, result by result."""
     for each in results:
         beside = each.score.beside_projection
         sentences = (
+            busy_sentence(each.score),
             loader_sentence(each.score),
             beside.sentence if beside else None,
             why_slow(beside),

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hybridperf.log.package import Package
-    from hybridperf.run.coordinator import Coordinator
     from hybridperf.run.ending import StopRequest
+    from hybridperf.run.nodes import NodeServer
     from hybridperf.run.rescore import PredictorServer, Rescoring
     from hybridperf.run.supervise import Observer
     from hybridperf.tasks.task import Task
@@ -78,7 +78,7 @@ class Surroundings:
     command: str  #: command that makes the result, for the manifest
     stop: StopRequest
     observer: Observer
-    peers: Coordinator
+    peers: NodeServer
     predictors: PredictorServer
     sealed: dict[str, str] = field(default_factory=dict)  #: hashes of the result's files by name
 
@@ -134,9 +134,12 @@ class Attempt:
             UserError: exit status 4 if a rank failed before the clock started or the predictor was
                 killed, 5 if interrupted while the attempt can be resumed or is being rescored.
         """
+        noise = NoiseMeter()
         Path(self.spec.folder).mkdir()
         self.spec.work.mkdir()
         write_head(self.spec)
+        with LogWriter(self.spec.log, self.spec.clock) as log:
+            log.point(keys.NOISE, noise.read(_NOISE_S).as_table(), interval="before")
         self.spec.write()  # from here on the attempt exists
         return self._end(self._supervised(resumed_at=0))
 
@@ -185,10 +188,7 @@ class Attempt:
         """Run the ranks of all nodes until they end; the log has ``resumed_at`` bytes before."""
         around = self.surroundings
         with self._noting_full_disk(), contextlib.closing(RankServer(self.spec)) as server:
-            if self.spec.nodes > 1:
-                self.spec = dataclasses.replace(self.spec, channel=server.remote_address)
-                self.spec.write()
-            around.peers.start(self.spec)
+            around.peers.start(self.spec, server.remote_address)
             ending = supervise(
                 launch(self.spec, server.address, server.scratch),
                 server,
@@ -302,7 +302,6 @@ def write_head(spec: RunSpec) -> None:
     is part of initialisation.
     """
     task, plan = spec.task(), spec.parallel_plan()
-    noise = NoiseMeter()
     with LogWriter(spec.log, spec.clock) as log:
         if spec.provenance:
             log.point(keys.ATTEMPT, spec.provenance)
@@ -326,7 +325,6 @@ def write_head(spec: RunSpec) -> None:
         log.point(keys.HYPERPARAMETERS, hyperparameters(task))
         if spec.projection:
             log.point(keys.PROJECTION, spec.projection)
-        log.point(keys.NOISE, noise.read(_NOISE_S).as_table(), interval="before")
 
 
 def _mlperf_hyperparameters(task: Task) -> dict[str, object]:

@@ -1,7 +1,8 @@
-"""The channel between the harness and a rank: one table of messages, and how they are sent.
+"""The channels between the harness and ranks, and between nodes: messages, and how they are sent.
 
 A frame is the length of a JSON object and of a payload, the object, and the payload. Whatever comes
-from a rank is untrusted: only messages of `FROM_RANK` within the limits are taken.
+from a rank is untrusted: only messages of `FROM_RANK` within the limits are taken. Between node 0
+and the harnesses of other nodes, too, nothing but the messages of two tables is taken.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import select
 import socket
 import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from hybridperf.errors import UserError
 from hybridperf.tasks.schema import build
@@ -24,26 +26,40 @@ if TYPE_CHECKING:
 __all__ = [
     "CHANNEL_VARIABLE",
     "FROM_HARNESS",
+    "FROM_NODE",
+    "FROM_NODE_0",
     "FROM_RANK",
     "MODULES_CAP_BYTES",
     "Array",
+    "Batches",
     "Channel",
     "ChannelError",
     "Describe",
+    "Dismiss",
     "Evaluate",
+    "EvaluationVerdict",
+    "Greeting",
     "Imported",
     "Join",
+    "JoinNode",
+    "Launch",
+    "Leave",
     "Message",
+    "NodeFacts",
     "Predictions",
+    "RanksEnded",
     "Ready",
     "Refusal",
     "Save",
     "Saved",
     "Start",
+    "StopRanks",
     "Track",
-    "Verdict",
     "Welcome",
+    "accept",
     "connect",
+    "listen",
+    "open_channel",
 ]
 
 CHANNEL_VARIABLE: Final = "HYBRIDPERF_CHANNEL"
@@ -53,14 +69,22 @@ _CREDENTIALS: Final = struct.Struct("3i")  # process, user and group: unix(7)
 _MOST_DESCRIPTORS: Final = 4
 MODULES_CAP_BYTES: Final = 2**23  #: of the payload of `Imported`
 _PART_BYTES: Final = 2**18  #: read at once
+_SEND_TIMEOUT: Final = struct.pack("ll", 5, 0)  #: seconds, microseconds
+Status = Literal[0, 1, 2, 3, 4, 5, 6]  # the values of ExitCode
 
 
 class ChannelError(Exception):
     """Raised when the other side is gone, or sends what is no message."""
 
 
+class Message:
+    """Base class of the messages."""
+
+    __slots__: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Join:
+class Join(Message):
     """The first message of a rank."""
 
     rank: int
@@ -68,7 +92,7 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
-class Describe:
+class Describe(Message):
     """A fact about the trainer's setup, for the log."""
 
     key: str
@@ -77,26 +101,26 @@ class Describe:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(Message):
     """The rank is initialised; the run starts when all ranks are."""
 
 
 @dataclass(frozen=True, slots=True)
-class Track:
+class Track(Message):
     """Statistics of the current block, for the log."""
 
     statistics: dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluate:
+class Evaluate(Message):
     """The rank's training of the current block has ended."""
 
     steps: int  #: batches that the rank has read in the block
 
 
 @dataclass(frozen=True, slots=True)
-class Predictions:
+class Predictions(Message):
     """The rank's part of an evaluation: the payload has the classes, int64, of all ``chunks``."""
 
     chunks: tuple[tuple[int, ...], ...]  #: [chunk]: first sample, and the one after the last
@@ -107,19 +131,19 @@ class Predictions:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(Message):
     """The rank has written its part of the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(Message):
     """The modules that the rank has imported, off the clock: the payload has them as JSON."""
 
     payload: bytes = b""  #: files by names of modules
 
 
 @dataclass(frozen=True, slots=True)
-class Welcome:
+class Welcome(Message):
     """What a rank needs to initialise."""
 
     task_path: str  #: as in `RunSpec`
@@ -139,7 +163,7 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class Start(Message):
     """The clock runs. With arrays, their memory comes as a file descriptor."""
 
     seed: int  #: of the order of samples, and of augmentation
@@ -149,12 +173,12 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Save:
+class Save(Message):
     """Every rank is to write its part of the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class EvaluationVerdict(Message):
     """The quality that the harness counted, and whether the run goes on."""
 
     quality: float
@@ -162,35 +186,90 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Message):
     """The rank sent a message out of turn."""
 
     reason: str
 
 
-Message = (
-    Join
-    | Describe
-    | Ready
-    | Track
-    | Evaluate
-    | Predictions
-    | Saved
-    | Imported
-    | Welcome
-    | Start
-    | Save
-    | Verdict
-    | Refusal
-)
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a node states of itself when it joins, which node 0 compares with its own."""
+
+    configuration: dict[str, object]  #: the request, and the hashes of data and code
+    description: dict[str, object]  #: of the system
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting(Message):
+    """The first message of node 0, to whoever connects to its rendezvous."""
+
+    sha256: str  #: of the token in the file that node 0 has written to the shared folder
+
+
+@dataclass(frozen=True, slots=True)
+class JoinNode(Message):
+    """The first message of another node."""
+
+    node: int
+    token: str  #: as the shared folder holds it; empty if this node does not see it there
+    facts: NodeFacts | None = None  #: None if the node cannot take part, as `Leave` then says
+
+
+@dataclass(frozen=True, slots=True)
+class Launch(Message):
+    """The node is to drop the data from its page cache, and to launch its ranks of a run."""
+
+    run: str  #: folder of the run, relative to ``--out``
+    spec: dict[str, object]  #: the fields of the run's `RunSpec`
+    channel: str  #: value of `CHANNEL_VARIABLE` for the ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Batches(Message):
+    """The progress of the node's ranks."""
+
+    begun: tuple[int, ...]  #: [rank]: batches begun so far; 0 for ranks of other nodes
+
+
+@dataclass(frozen=True, slots=True)
+class StopRanks(Message):
+    """The node is to end its ranks, if any are left."""
+
+
+@dataclass(frozen=True, slots=True)
+class RanksEnded(Message):
+    """No process of the node's ranks is left."""
+
+    status: int  #: exit status if they ended by themselves, else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Leave(Message):
+    """The node ends before node 0 does."""
+
+    reason: str
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Dismiss(Message):
+    """The command ends on all nodes."""
+
+    status: Status
+    reason: str  #: error message, if node 0 failed
+
+
 Table = dict[str, type[Message]]
 FROM_RANK: Final[Table] = {
     each.__name__: each
     for each in (Join, Describe, Ready, Track, Evaluate, Predictions, Saved, Imported)
 }
 FROM_HARNESS: Final[Table] = {
-    each.__name__: each for each in (Welcome, Start, Save, Verdict, Refusal)
+    each.__name__: each for each in (Welcome, Start, Save, EvaluationVerdict, Refusal)
 }
+FROM_NODE: Final[Table] = {each.__name__: each for each in (JoinNode, Batches, RanksEnded, Leave)}
+FROM_NODE_0: Final[Table] = {each.__name__: each for each in (Greeting, Launch, StopRanks, Dismiss)}
 
 
 class Channel:
@@ -222,6 +301,21 @@ class Channel:
         self._socket.close()
         while self._descriptors:
             os.close(self._descriptors.pop())
+
+    def detect_loss(self, after_s: int) -> None:
+        """Have reads and writes fail once the machine at the other end is silent for ``after_s``.
+
+        The kernels ask and answer, whatever their processes do. Source: tcp(7), socket(7).
+        """
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_TIMEOUT)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (
+            (socket.TCP_KEEPIDLE, after_s // 4),
+            (socket.TCP_KEEPINTVL, after_s // 4),
+            (socket.TCP_KEEPCNT, 3),
+            (socket.TCP_USER_TIMEOUT, after_s * 1000),  # of what was sent and is not acknowledged
+        ):
+            self._socket.setsockopt(socket.IPPROTO_TCP, option, value)
 
     def take_descriptor(self) -> int:
         """Return the first file descriptor that came and was not taken, which the caller closes.
@@ -278,6 +372,18 @@ class Channel:
             raise ChannelError("the other end is gone")
         self._buffer += part
 
+    def poll(self, timeout_s: float) -> Message | None:
+        """Return the next message if it arrives within ``timeout_s``, else None.
+
+        Raises:
+            ChannelError: as `read` and `next_message`.
+        """
+        if (message := self.next_message()) is not None:
+            return message
+        if select.select([self], [], [], timeout_s)[0]:
+            self.read()
+        return self.next_message()
+
     def next_message(self) -> Message | None:
         """Return the next message that has arrived whole, or None.
 
@@ -314,6 +420,52 @@ class Channel:
         return message
 
 
+def listen(port: int) -> socket.socket:
+    """Return a socket that listens at ``port`` of all interfaces, at any free port if it is 0.
+
+    Raises:
+        OSError: if this process cannot listen there.
+    """
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    return socket.create_server(("", port), family=family, dualstack_ipv6=both)
+
+
+def accept(listener: socket.socket, expected: Mapping[str, type[Message]]) -> Channel | None:
+    """Return the channel to the next process that has connected; None if it has gone again."""
+    try:
+        connection, _ = listener.accept()
+        connection.setblocking(True)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_TIMEOUT)
+        if connection.family != socket.AF_UNIX:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except OSError:
+        return None
+    return Channel(connection, expected)
+
+
+def open_channel(
+    place: str, expected: Mapping[str, type[Message]], timeout_s: float | None = None
+) -> Channel:
+    """Connect to ``place``, the path of a socket or HOST:PORT.
+
+    Raises:
+        ChannelError: if nothing listens there, or does not accept within ``timeout_s``.
+    """
+    try:
+        if place.startswith("/"):
+            connection = socket.socket(socket.AF_UNIX)
+            connection.connect(place)
+        else:
+            host, _, port = place.rpartition(":")
+            connection = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
+            connection.settimeout(None)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except OSError as error:
+        raise ChannelError(f"nothing listens at {place}: {error.strerror}") from error
+    return Channel(connection, expected)
+
+
 def connect(address: str, rank: int) -> Channel:
     """Join the run at ``address``, the value of `CHANNEL_VARIABLE`, as ``rank``.
 
@@ -321,20 +473,10 @@ def connect(address: str, rank: int) -> Channel:
         ChannelError: if nothing listens there.
     """
     token, _, place = address.partition("@")
-    try:
-        if place.startswith("/"):
-            connection = socket.socket(socket.AF_UNIX)
-            connection.connect(place)
-        else:
-            host, _, port = place.rpartition(":")
-            connection = socket.create_connection((host, int(port)))
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except OSError as error:
-        raise ChannelError(f"nothing listens at {place}: {error.strerror}") from error
-    channel = Channel(connection, FROM_HARNESS)
+    channel = open_channel(place, FROM_HARNESS)
     channel.send(Join(rank, token))
     return channel
 
 
 def _plain(value: object) -> object:
-    return dataclasses.asdict(value) if isinstance(value, Array) else value
+    return dataclasses.asdict(value) if isinstance(value, Array | NodeFacts) else value

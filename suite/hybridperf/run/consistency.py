@@ -1,4 +1,4 @@
-"""Checks that the runs of a result, and the nodes of a run, have the same configuration.
+"""The configuration that the runs of a result, and the nodes of a run, have in common.
 
 A difference is reported as one `UserError` before any rank is launched.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding
+from hybridperf.errors import UserError
+from hybridperf.run.channel import NodeFacts
 from hybridperf.run.files import canonical_json, write_atomically
 from hybridperf.run.folder import completed_runs, sealed_runs
 from hybridperf.run.provenance import code_hashes
@@ -25,23 +25,13 @@ if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
 
 __all__ = [
-    "differences",
-    "first_difference",
-    "hardware",
+    "node_facts",
     "require_same_configuration",
     "require_same_request",
     "settle_system",
     "settle_task",
-    "stated_by_node",
 ]
 
-_HARDWARE: Final = (
-    "accelerators_per_node",
-    "accelerator_model_name",
-    "accelerator_memory_capacity",
-    "host_processor_model_name",
-    "framework",
-)
 _LONGEST: Final = 80  #: characters of a value in a message
 _ABSENT: Final = object()  #: in the place of a field that a description lacks
 
@@ -70,8 +60,7 @@ def settle_system(package: Package, description: dict[str, object], request: Run
             expected = f"{name} {_shown(old)}, as on the system of the earlier runs"
             found = _shown(new)
     remedy = "choose a new entry with --system NAME, or another folder with --out"
-    finding = Finding("run.system", expected, found, remedy, path=str(package.system_file))
-    raise UserError(finding, ExitCode.USAGE)
+    raise UserError.of("run.system", expected, found, remedy, path=str(package.system_file))
 
 
 def _first_field(before: object, now: object, name: str = "") -> tuple[str, object, object] | None:
@@ -159,52 +148,25 @@ def _require_equal(
 ) -> None:
     for key, value in expected.items():
         if value != found[key]:
-            finding = Finding(
+            raise UserError.of(
                 "run.configuration",
                 f"{key} {value}, as in {whose}",
                 f"{key} {found[key]}",
                 "choose a new entry with --system NAME, or another folder with --out",
                 path=path,
             )
-            raise UserError(finding, ExitCode.USAGE)
 
 
-def stated_by_node(request: RunRequest, task: Task) -> dict[str, object]:
-    """Return the request and the hashes of data and code on this node, which all nodes compare.
+def node_facts(request: RunRequest, task: Task, description: dict[str, object]) -> NodeFacts:
+    """Return what this node, a system of the given ``description``, states to the other nodes.
 
     The path of a task of the suite is included, because every rank reads it at node 0's path.
     """
     place = request.task_path.absolute() if in_suite(request.task_path) else ""
-    return {
+    configuration = {
         "nodes": request.nodes.count,
         **_configuration(request, task),
         "task_path": str(place),
         **code_hashes(request.launched),
     }
-
-
-def hardware(description: Mapping[str, object]) -> dict[str, object]:
-    """Return the fields of a system description that must be the same on all nodes."""
-    return {key: description[key] for key in _HARDWARE}
-
-
-def first_difference(
-    ours: tuple[Mapping[str, object], ...], theirs: tuple[Mapping[str, object], ...], node: int
-) -> Finding | None:
-    """Return the first difference between node 0 (``ours``) and ``node`` (``theirs``), if any.
-
-    Both are pairs of what `stated_by_node` and `hardware` return, compared in this order.
-    """
-    remedies = ("give every node the same command and code", "choose nodes of one kind")
-    for remedy, own, others in zip(remedies, ours, theirs, strict=True):
-        for key, value in own.items():
-            if others.get(key) != value:
-                expected = f"{key} {value!s:.{_LONGEST}} on node {node} as on node 0"
-                found = f"{others.get(key)!s:.{_LONGEST}}"
-                return Finding("nodes.same", expected, found or "nothing", remedy)
-    return None
-
-
-def differences(ours: Mapping[str, object], theirs: Mapping[str, object]) -> dict[str, object]:
-    """Return the fields of ``theirs`` whose values differ from those in ``ours``."""
-    return {key: value for key, value in theirs.items() if ours.get(key) != value}
+    return NodeFacts(configuration, description)

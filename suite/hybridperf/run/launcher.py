@@ -1,7 +1,6 @@
 """Start the processes of a run on this machine: its ranks, or its predictor.
 
-No other module knows how ranks are launched. To add a launcher, implement `Launcher` and select it
-in `launcher_of`.
+No other module knows how ranks are launched: `rank_command` selects the launcher.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING
 
 from hybridperf.run import child, local_ranks
 from hybridperf.run.channel import CHANNEL_VARIABLE
@@ -30,17 +29,14 @@ if TYPE_CHECKING:
     from hybridperf.run.spec import RunSpec
 
 __all__ = [
-    "Launcher",
-    "LocalLauncher",
     "RankCommand",
-    "TorchrunLauncher",
     "bytecode_folder",
     "child_environment",
     "launch",
-    "launcher_of",
     "local_command",
     "predictor_environment",
     "python_command",
+    "rank_command",
 ]
 
 
@@ -52,20 +48,20 @@ class RankCommand:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-class Launcher(Protocol):
-    """A way to start the ranks of a run on one node."""
+def rank_command(spec: RunSpec, node: int) -> RankCommand:
+    """Return the command that starts the ranks of the run ``spec`` on ``node``.
 
-    def rank_command(self, spec: RunSpec, node: int) -> RankCommand:
-        """Return the command that starts the ranks of the run ``spec`` on ``node``."""
-
-
-class LocalLauncher:
-    """Start the ranks of one machine without torchrun, which saves an import of torch."""
-
-    def rank_command(self, spec: RunSpec, node: int) -> RankCommand:
-        """Return the command that runs the trainer's ``train`` on all ranks."""
-        del node  # always 0
-        return local_command(spec, f"{spec.trainer}.train", spec.parallel_plan().ranks)
+    Torchrun starts the ranks of several nodes. On one machine `local_ranks` saves an import of
+    torch.
+    """
+    ranks, module = spec.parallel_plan().ranks, f"{spec.trainer}.train"
+    if spec.nodes == 1:
+        return local_command(spec, module, ranks)
+    host, _, port = spec.rendezvous.rpartition(":")  # an IPv6 host is without brackets
+    # The static rendezvous assigns ranks by node rank, so that rank 0 is on node 0.
+    where = [f"--master-addr={host}", f"--master-port={port}", f"--node-rank={node}"]
+    size = [f"--nnodes={spec.nodes}", f"--nproc-per-node={ranks // spec.nodes}"]
+    return RankCommand(["torch.distributed.run", *where, *size, "-m", child.__name__, module])
 
 
 def local_command(spec: RunSpec, module: str, ranks: int, *arguments: str) -> RankCommand:
@@ -79,36 +75,6 @@ def local_command(spec: RunSpec, module: str, ranks: int, *arguments: str) -> Ra
     return RankCommand([local_ranks.__name__, str(ranks), spec.trainer, module, *arguments])
 
 
-class TorchrunLauncher:
-    """Start torchrun, which starts one process per rank of the node: for several machines."""
-
-    def rank_command(self, spec: RunSpec, node: int) -> RankCommand:
-        """Return torchrun's module with its arguments."""
-        ranks = spec.parallel_plan().ranks // spec.nodes
-        arguments = [*self._rendezvous(spec, node), f"--nproc-per-node={ranks}"]
-        trainer = ["-m", child.__name__, f"{spec.trainer}.train"]
-        return RankCommand(["torch.distributed.run", *arguments, *trainer])
-
-    @staticmethod
-    def _rendezvous(spec: RunSpec, node: int) -> list[str]:
-        """Return torchrun's rendezvous options.
-
-        The static rendezvous assigns ranks by node rank, so that rank 0 is on node 0.
-        """
-        host, _, port = spec.rendezvous.rpartition(":")  # an IPv6 host is without brackets
-        where = [f"--master-addr={host}", f"--master-port={port}"]
-        return [f"--nnodes={spec.nodes}", f"--node-rank={node}", *where]
-
-
-_LOCAL: Final = LocalLauncher()
-_TORCHRUN: Final = TorchrunLauncher()
-
-
-def launcher_of(spec: RunSpec) -> Launcher:
-    """Return the launcher for the ranks of the run ``spec``."""
-    return _LOCAL if spec.nodes == 1 else _TORCHRUN
-
-
 def launch(
     spec: RunSpec, channel: str, scratch: Path | None = None, node: int = 0
 ) -> subprocess.Popen[bytes]:
@@ -117,7 +83,7 @@ def launch(
     ``channel`` is where they find the harness, and ``scratch`` the folder for their temporary
     files if they run in a sandbox.
     """
-    command = launcher_of(spec).rank_command(spec, node)
+    command = rank_command(spec, node)
     command = dataclasses.replace(
         command, environment={**command.environment, CHANNEL_VARIABLE: channel}
     )

@@ -1,43 +1,91 @@
-"""The nodes of a run and the store through which they communicate: a TCPStore hosted by node 0.
+"""The nodes of a run: node 0 listens at the rendezvous, and every other node connects to it once.
 
-Node 0 publishes its current `Call` there, every other node its current `Answer`; each message
-replaces the previous one of the same node. Messages are JSON and are validated when read.
+The other nodes follow node 0 from attempt to attempt over that one connection, whose end is how
+each side learns that the other is lost.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
+import hashlib
 import os
 import re
-import socket
-from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+import secrets
+import selectors
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.findings import Finding
-from hybridperf.run.files import canonical_json
+from hybridperf.findings import Finding, visible
+from hybridperf.run.channel import (
+    FROM_NODE,
+    FROM_NODE_0,
+    Batches,
+    ChannelError,
+    Dismiss,
+    Greeting,
+    JoinNode,
+    Launch,
+    Leave,
+    RanksEnded,
+    StopRanks,
+    accept,
+    listen,
+    open_channel,
+)
+from hybridperf.run.ending import RunOutcome, explain_crash, read_output, stop_on_signals
+from hybridperf.run.folder import environment_refusal
+from hybridperf.run.launcher import launch
+from hybridperf.run.local_ranks import reserve_port
+from hybridperf.run.processes import StoppedProcesses, end_processes, end_tree, read_pulse
+from hybridperf.run.spec import RunSpec
+from hybridperf.tasks.data import drop_from_page_cache
 from hybridperf.tasks.schema import build
-from hybridperf.untrusted import parse_object
+from hybridperf.untrusted import LINE_CAP_BYTES, read_bounded
 
 if TYPE_CHECKING:
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public in its docs
+    import socket
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
+    from hybridperf.run.channel import Channel, Message, NodeFacts
+    from hybridperf.run.ending import StopRequest
+    from hybridperf.tasks.task import Task
 
-__all__ = ["AGAIN", "MISSED_LOOKS", "POLL_S", "Answer", "Call", "NodeStore", "Nodes"]
+__all__ = ["NodeServer", "Nodes", "first_difference", "gather_nodes", "take_part"]
 
-POLL_S: Final = 0.2  #: between two reads of the store
-#: Consecutive reads without a new heartbeat after which a node counts as lost, about 20 s. Reads
-#: are counted instead of seconds, so that suspending a machine does not make its peers seem lost.
-MISSED_LOOKS: Final = 100
-AGAIN: Final = "give the same command again on every node to continue"
-_TIMEOUT: Final = timedelta(seconds=30)
-_LOG_LEVEL: Final = "TORCH_CPP_LOG_LEVEL"
-Status = Literal[0, 1, 2, 3, 4, 5]  # the values of ExitCode
+_POLL_S: Final = 0.2
+_LOST_S: Final = 20  #: without a sign of life of its machine, after which a node is lost
+_STOPPING_S: Final = 15  #: time for other nodes to end their ranks, SIGTERM before SIGKILL
+_FAREWELL_S: Final = 10  #: time for other nodes to read that the command has ended
+_SHARED_S: Final = 30  #: time for a file of node 0 to appear on shared storage
+_CONNECTING_S: Final = 2
+_AGAIN: Final = "give the same command again on every node to continue"
 _SLURM_RANK: Final = "SLURM_NODEID"
 _HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}|\[[0-9A-Fa-f:.]{2,45}(?:%\w{1,15})?\]")
 _MOST_PORTS: Final = 2**16
+#: fields of a system description that must be the same on all nodes
+_HARDWARE: Final = (
+    "accelerators_per_node",
+    "accelerator_model_name",
+    "accelerator_memory_capacity",
+    "host_processor_model_name",
+    "framework",
+)
+_LONGEST: Final = 80  #: characters of a value in a message
+_BUSY: Final = {
+    errno.EADDRINUSE: "one that another run or program listens at",
+    errno.EACCES: "one that needs more rights",
+}
+#: answer to a process that joins as a node that has joined already
+_CROWDED: Final = Dismiss(
+    ExitCode.ENVIRONMENT.value,
+    "expected every node once at this rendezvous, found one twice; give every node its own "
+    "--node-rank.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +107,8 @@ class Nodes:
             given = {"--node-rank": rank, "--rendezvous": rendezvous}
             for option, value in given.items():
                 if value is not None:
-                    raise _refuse("--nodes N", f"{option} alone", f"add --nodes or drop {option}")
+                    found, remedy = f"{option} alone", f"add --nodes or drop {option}"
+                    raise UserError.of("request.nodes", "--nodes N", found, remedy)
             return cls()
         number = 0 if count == 1 and rank is None else _rank(count, rank)
         return cls(count, number, "" if count == 1 else _rendezvous(rendezvous))
@@ -74,165 +123,540 @@ class Nodes:
         """Return the port of the rendezvous."""
         return int(self.rendezvous.rpartition(":")[2])
 
-    @property
-    def others(self) -> range:
-        """Return all nodes but node 0."""
-        return range(1, self.count)
-
 
 def _rank(count: int, given: str | None) -> int:
     text = os.environ.get(_SLURM_RANK) if given is None else given
     if text is None:
-        remedy = "name this node with --node-rank K"
-        raise _refuse(f"--node-rank or the variable {_SLURM_RANK}", "neither", remedy)
+        expected, remedy = f"--node-rank or the variable {_SLURM_RANK}", "name this node with"
+        raise UserError.of("request.nodes", expected, "neither", f"{remedy} --node-rank K")
     if not (text.isascii() and text.isdigit() and int(text) < count):
-        option = _SLURM_RANK if given is None else "--node-rank"
+        expected = f"a {_SLURM_RANK if given is None else '--node-rank'} from 0 to {count - 1}"
         remedy = "number the nodes from 0, each once"
-        raise _refuse(f"a {option} from 0 to {count - 1}", repr(text), remedy)
+        raise UserError.of("request.nodes", expected, repr(text), remedy)
     return int(text)
 
 
 def _rendezvous(text: str | None) -> str:
     expected, remedy = "--rendezvous HOST:PORT", "name node 0 and a port that is free there"
     if text is None:
-        raise _refuse(f"{expected} with more than one node", "none", remedy)
+        expected += " with more than one node"
+        raise UserError.of("request.nodes", expected, "none", remedy)
     host, _, port = text.rpartition(":")
     if ":" in host and not host.startswith("["):
         remedy = "write an IPv6 address in brackets, as in [fd00::1]:29500"
     if not (_HOST.fullmatch(host) and port.isascii() and port.isdigit()):
-        raise _refuse(expected, repr(text), remedy)
+        raise UserError.of("request.nodes", expected, repr(text), remedy)
     if not 0 < int(port) < _MOST_PORTS:
-        raise _refuse("a port from 1 to 65535", repr(port), remedy)
+        raise UserError.of("request.nodes", "a port from 1 to 65535", repr(port), remedy)
     return text
 
 
-def _refuse(expected: str, found: str, remedy: str) -> UserError:
-    return UserError(Finding("request.nodes", expected, found, remedy), ExitCode.USAGE)
+def first_difference(ours: NodeFacts, theirs: NodeFacts, node: int) -> Finding | None:
+    """Return the first difference between node 0 (``ours``) and ``node`` (``theirs``), if any."""
+    hardware = {key: ours.description[key] for key in _HARDWARE}
+    for remedy, own, others in (
+        ("give every node the same command and code", ours.configuration, theirs.configuration),
+        ("choose nodes of one kind", hardware, theirs.description),
+    ):
+        for key, value in own.items():
+            if others.get(key) != value:
+                expected = f"{key} {value!s:.{_LONGEST}} on node {node} as on node 0"
+                found = f"{others.get(key)!s:.{_LONGEST}}"
+                return Finding("nodes.same", expected, found or "nothing", remedy)
+    return None
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """The instruction of node 0 to all other nodes."""
-
-    turn: int = 0  #: number of runs prepared so far
-    stage: Literal["preflight", "prepare", "start", "stop"] = "preflight"
-    run: str = ""  #: folder of the run, relative to --out
-    shared: str = ""  #: file written by node 0 to test shared storage, relative to --out
-    token: str = ""  #: content of that file
-    status: Status | None = None  #: exit status, once all runs have ended
-    reason: str = ""  #: error message, if node 0 failed
+def _refusal(rule: str, expected: str, found: str, remedy: str, path: str = "") -> UserError:
+    status = ExitCode.ENVIRONMENT
+    return UserError.of(f"nodes.{rule}", expected, found, remedy, path=path, exit_code=status)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The state of a node other than node 0."""
-
-    beat: int = 0  #: heartbeat: incremented as long as the node's process runs
-    turn: int = 0
-    stage: Literal["joined", "ready", "ended", "left"] = "joined"
-    reason: str = ""  #: why its ranks failed, or why it left
-    status: Status = 0  #: exit status with which it left
-    batches: tuple[int, ...] = ()  #: [rank]: batches begun so far; 0 for ranks of other nodes
-    output: str = ""  #: end of its ranks' output, once they have ended
-    configuration: dict[str, object] = field(default_factory=dict)
-    hardware: dict[str, object] = field(default_factory=dict)
-    description: dict[str, object] = field(default_factory=dict)
+def _not_shared(node: int, out: Path) -> UserError:
+    return _refusal(
+        "storage",
+        "--out on storage that all nodes share",
+        f"nothing of node 0 in it on node {node}",
+        "name a folder that every node sees: weights and checkpoints go there",
+        str(out),
+    )
 
 
-Message = TypeVar("Message", Call, Answer)
+def _token_file(out: Path, nodes: Nodes) -> Path:
+    """Return the file by which nodes prove to each other that they share the folder ``out``."""
+    return out / f".rendezvous_{nodes.port}"
 
 
-class NodeStore:
-    """The store of calls and answers, opened by `host` on node 0 and by `join` elsewhere."""
+@dataclass(slots=True)
+class _Peer:
+    """The connection to another node, and what node 0 last heard over it."""
 
-    def __init__(self, store: TCPStore) -> None:
-        self._store = store
+    channel: Channel
+    node: int = 0  #: number of the node; 0 until it has joined
+    facts: NodeFacts | None = None
+    batches: tuple[int, ...] = ()
+    running: bool = False
+    status: int = 0  #: exit status of its ranks, once they have ended
+    leave: Leave | None = None
+    lost: bool = False
 
-    @classmethod
-    def host(cls, nodes: Nodes) -> NodeStore:
-        """Open the store on this machine, at the port of the rendezvous.
+    def note(self, message: Message) -> None:
+        """Note what the node says of itself."""
+        match message:
+            case Batches():
+                self.batches = message.begun
+            case RanksEnded():
+                self.running, self.status = False, message.status
+            case Leave():
+                self.leave = message
+
+
+class NodeServer:
+    """Node 0's connections to the other nodes; every method is a no-op if there is one node."""
+
+    def __init__(self, nodes: Nodes, out: Path) -> None:
+        self.status = ExitCode.OK  #: exit status of the other nodes once this command ends
+        self.differences: list[dict[str, object]] = []  #: [node]: from node 0's description
+        self._nodes, self._out = nodes, out.absolute()
+        self._peers: list[_Peer] = []
+        self._token = secrets.token_hex(16)
+        self._spec: RunSpec | None = None  # of the current run
+        self._dismissal: Dismiss | None = None
+        self._patience_s = time.monotonic() + _LOST_S
+        self._listener: socket.socket | None = None
+        self._reserved: socket.socket | None = None  # with the port of the current run
+
+    def listen(self) -> None:
+        """Listen at the port of the rendezvous.
 
         Raises:
-            UserError: exit status 4 if this process cannot listen on the port.
+            UserError: exit status 4 if this process cannot.
         """
         try:
-            store = _tcp_store("localhost", nodes.port, is_master=True)
-        except RuntimeError as error:
-            code = re.search(r"name: (E[A-Z]+)", str(error))
-            problem = {
-                "EADDRINUSE": "one that another run or program listens at",
-                "EACCES": "one that needs more rights",
-            }.get(code[1] if code else "", "one that cannot be listened at")
-            finding = Finding(
-                "nodes.rendezvous",
+            self._listener = listen(self._nodes.port)
+        except OSError as error:
+            raise _refusal(
+                "rendezvous",
                 "a free port on node 0 in --rendezvous",
-                f"{nodes.port}, {problem}",
+                f"{self._nodes.port}, {_BUSY.get(error.errno or 0, 'one that cannot be used')}",
                 "wait until that ends, or give every node another port",
-            )
-            raise UserError(finding, ExitCode.ENVIRONMENT) from error
-        hosted = cls(store)
-        hosted.call(Call())
-        return hosted
+            ) from error
+        self._listener.setblocking(False)
+        self._listener.listen(self._nodes.count)  # that may come before this one is ready
 
-    @classmethod
-    def join(cls, nodes: Nodes) -> NodeStore | None:
-        """Connect to the store of node 0; return None if nothing listens there yet."""
-        try:
-            socket.create_connection((nodes.host, nodes.port), timeout=2).close()
-            return cls(_tcp_store(nodes.host, nodes.port, is_master=False))
-        except (OSError, RuntimeError):
-            return None
+    def close(self) -> None:
+        """Close all connections, and give the port of the last run back."""
+        for each in (self._reserved, self._listener, *(peer.channel for peer in self._peers)):
+            if each is not None:
+                each.close()
 
-    def claim(self, rank: int) -> bool:
-        """Register this process as node ``rank``; return False if another process did before."""
-        return int(self._store.add(f"claim/{rank}", 1)) == 1
-
-    def call(self, call: Call) -> None:
-        """Publish the call of node 0."""
-        self._set("call", call)
-
-    def answer(self, rank: int, answer: Answer) -> None:
-        """Publish the answer of node ``rank``."""
-        self._set(f"answer/{rank}", answer)
-
-    def current_call(self) -> Call | None:
-        """Return the current call of node 0, or None between its start and its first call.
+    def preflight(self, facts: NodeFacts, task: Task, stop: StopRequest) -> None:
+        """Wait for all nodes, and check that request, code, data and hardware are the same.
 
         Raises:
-            RuntimeError: if node 0 cannot be reached.
-            UserError: if the value in the store is not a valid call.
+            OSError: if the shared folder cannot be written.
+            UserError: exit status 2 if they differ, 4 if a node does not join in time or does not
+                see the shared folder, 5 if interrupted; a node's own exit status if it cannot take
+                part.
         """
-        return self._get("call", Call)
+        if self._listener is None:
+            return
+        shared = _token_file(self._out, self._nodes)
+        shared.unlink(missing_ok=True)  # of a harness that was killed
+        try:
+            shared.touch(0o600, exist_ok=False)
+            shared.write_text(self._token)
+            self._gather(task.limits.initialisation_s, stop)
+        finally:
+            shared.unlink(missing_ok=True)
+        for peer in self._joined():
+            assert peer.facts is not None, "the node can take part"
+            if difference := first_difference(facts, peer.facts, peer.node):
+                raise UserError(difference, ExitCode.USAGE)
+            theirs = peer.facts.description.items()
+            self.differences.append(
+                {key: value for key, value in theirs if facts.description.get(key) != value}
+            )
 
-    def current_answer(self, rank: int) -> Answer | None:
-        """Return the current answer of node ``rank``, or None if it has not joined."""
-        # Invalid, so not written by a node of this run.
-        with contextlib.suppress(UserError, ValueError):
-            return self._get(f"answer/{rank}", Answer)
+    def _gather(self, limit_s: float, stop: StopRequest) -> None:
+        """Wait until every node has joined.
+
+        Raises:
+            UserError: as `preflight`.
+        """
+        deadline_s = time.monotonic() + limit_s
+        while absent := self._absent() or [
+            peer.node for peer in self._joined() if peer.facts is None
+        ]:
+            if stop.signal is not None:
+                reason = f"stopped by {stop.signal.name} while waiting for node {absent[0]}"
+                raise UserError(f"{reason}; {_AGAIN}.", ExitCode.INTERRUPTED)
+            if time.monotonic() > deadline_s:
+                self._patience_s = 0.0  # it has been long enough
+                missing = ", ".join(map(str, absent[:8])) + (", ..." if absent[8:] else "")
+                raise _refusal(
+                    "gather",
+                    f"{self._nodes.count} nodes within {limit_s:g} s",
+                    f"no answer from node {missing}",
+                    "give the same command on every node, with its own --node-rank",
+                )
+            self._serve(_POLL_S)
+            self._require_able()
+
+    def _require_able(self) -> None:
+        if problem := self._problem():
+            status, reason = problem
+            again = "" if reason.endswith(".") else f"; {_AGAIN}."
+            raise UserError(reason + again, status)
+
+    def rendezvous(self) -> str:
+        """Return HOST:PORT for the ranks of the next run, with a free port of node 0.
+
+        The port stays reserved until the next run, or the end.
+
+        Raises:
+            UserError: exit status 4 if another node was lost; its own if it has left.
+        """
+        if self._listener is None:
+            return ""
+        self._serve(0)
+        for peer in self._joined():
+            peer.batches, peer.status = (), 0
+        self._require_able()
+        if self._reserved is not None:
+            self._reserved.close()
+        self._reserved = reserve_port("")
+        return f"{self._nodes.host}:{self._reserved.getsockname()[1]}"
+
+    def start(self, spec: RunSpec, channel: str) -> None:
+        """Let the other nodes start their ranks of the run ``spec``, which join at ``channel``."""
+        self._spec = spec
+        if self._listener is not None:
+            run = spec.path.parent.relative_to(self._out).as_posix()
+            self._say(Launch(run, dataclasses.asdict(spec), channel))
+        for peer in self._joined():
+            peer.running = True
+
+    def batches(self, ranks: int) -> list[tuple[int, ...]]:
+        """Return the batches begun by each of ``ranks`` ranks, as other nodes last reported."""
+        return [peer.batches for peer in self._peers if len(peer.batches) == ranks]
+
+    def trouble(self) -> tuple[RunOutcome, str] | None:
+        """Return outcome and reason if another node cannot continue, else None."""
+        self._serve(0)
+        if (problem := self._problem()) is None:
+            return None
+        status, reason = problem
+        interrupted = status is ExitCode.INTERRUPTED
+        return RunOutcome.INTERRUPTED if interrupted else RunOutcome.CRASHED, reason.rstrip(".")
+
+    def _problem(self) -> tuple[ExitCode, str] | None:
+        """Return exit status and reason if another node cannot continue, else None."""
+        for peer in self._joined():
+            if (leave := peer.leave) is not None:
+                status, reason = ExitCode(leave.status), visible(leave.reason)
+                if status is ExitCode.INTERRUPTED:
+                    return status, f"{reason} on node {peer.node}"
+                return status, f"node {peer.node}: {reason}"
+            if peer.status and self._spec is not None:
+                output = read_output(self._spec.output_of(peer.node))
+                return ExitCode.ENVIRONMENT, explain_crash(output, peer.status)
+            if peer.lost:
+                return ExitCode.ENVIRONMENT, f"node {peer.node} was lost"
         return None
 
-    def _set(self, key: str, message: Call | Answer) -> None:
-        self._store.set(key, canonical_json(dataclasses.asdict(message)).decode())
+    def call_off(self) -> None:
+        """Let the other nodes end their remaining ranks."""
+        self._say(StopRanks())
 
-    def _get(self, key: str, cls: type[Message]) -> Message | None:
-        if not self._store.check([key]):
-            return None
-        return build(cls, parse_object(self._store.get(key).decode()), path=f"node store: {key}")
+    def collect(self, spec: RunSpec) -> None:
+        """Wait until the other nodes have ended their ranks, and append their output to the run's.
+
+        A node that takes more than 15 s is lost.
+        """
+        deadline_s = time.monotonic() + _STOPPING_S
+        while any(peer.running and not peer.lost for peer in self._joined()):
+            if (left_s := deadline_s - time.monotonic()) <= 0:
+                break
+            self._serve(left_s)
+        for peer in self._joined():
+            peer.lost = peer.lost or peer.running
+            if output := read_output(spec.output_of(peer.node)):
+                with spec.output.open("a", encoding="utf-8") as file:
+                    file.write(f"\n--- node {peer.node} ---\n{output}")
+
+    def dismiss(self, status: ExitCode, reason: str = "", *, patient: bool = False) -> None:
+        """Tell the other nodes to exit with ``status``, and wait until they have read it.
+
+        ``reason`` is the error message if the command failed. If ``patient``, nodes that have not
+        come yet are told too if they do within 20 s of this one.
+        """
+        self._dismissal = Dismiss(status.value, reason)
+        for peer in self._peers:
+            self._tell(peer, self._dismissal)
+        now_s = time.monotonic()
+        farewell_s = now_s + _FAREWELL_S
+        patience_s = self._patience_s if patient else now_s
+        while (now_s < farewell_s and any(not peer.lost for peer in self._joined())) or (
+            now_s < patience_s
+            and sum(peer.node > 0 or peer.leave is not None for peer in self._peers)
+            < self._nodes.count - 1
+        ):
+            self._serve(_POLL_S)
+            now_s = time.monotonic()
+
+    def _joined(self) -> list[_Peer]:
+        return sorted((peer for peer in self._peers if peer.node), key=lambda peer: peer.node)
+
+    def _absent(self) -> list[int]:
+        return sorted(set(range(1, self._nodes.count)) - {peer.node for peer in self._peers})
+
+    def _say(self, message: Message) -> None:
+        for peer in self._joined():
+            self._tell(peer, message)
+
+    def _tell(self, peer: _Peer, message: Message) -> None:
+        with contextlib.suppress(ChannelError):  # it has ended, as the next read says
+            peer.channel.send(message)
+
+    def _serve(self, timeout_s: float) -> None:
+        """Take what other nodes send, if anything does within ``timeout_s``."""
+        if self._listener is None:
+            return
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._listener, selectors.EVENT_READ)
+            for peer in self._peers:
+                if not peer.lost:
+                    selector.register(peer.channel, selectors.EVENT_READ, peer)
+            ready = selector.select(timeout_s)
+        for key, _ in ready:
+            if key.data is not None:
+                self._read(key.data)
+            elif (channel := accept(self._listener, FROM_NODE)) is not None:
+                self._greet(_Peer(channel))
+
+    def _greet(self, peer: _Peer) -> None:
+        peer.channel.detect_loss(_LOST_S)
+        self._peers.append(peer)
+        if self._dismissal is None and self._absent():
+            self._tell(peer, Greeting(hashlib.sha256(self._token.encode()).hexdigest()))
+        else:
+            self._tell(peer, self._dismissal or _CROWDED)
+
+    def _read(self, peer: _Peer) -> None:
+        try:
+            peer.channel.read()
+            while (message := peer.channel.next_message()) is not None:
+                if peer.node or self._dismissal is not None:
+                    peer.note(message)
+                else:
+                    self._join(peer, message)
+        except ChannelError:  # it has ended, or is no node
+            peer.channel.close()
+            peer.lost = True
+            if not peer.node and self._dismissal is None:
+                self._peers.remove(peer)
+
+    def _join(self, peer: _Peer, message: Message) -> None:
+        """Let a node join.
+
+        Raises:
+            ChannelError: if ``message`` is no request to join.
+            UserError: exit status 4 if the node does not see the shared folder.
+        """
+        absent = self._absent()
+        if not isinstance(message, JoinNode) or not absent:
+            raise ChannelError("another message than a request to join")
+        if message.node in absent and not message.token:
+            peer.node = message.node
+            raise _not_shared(message.node, self._out)
+        if not secrets.compare_digest(message.token.encode(), self._token.encode()):
+            raise ChannelError("another token")
+        if message.node in absent:
+            peer.node, peer.facts = message.node, message.facts
+        else:
+            self._tell(peer, _CROWDED)
 
 
-def _tcp_store(host: str, port: int, *, is_master: bool) -> TCPStore:
-    """Open torch's TCPStore with its C++ warnings about lost peers silenced.
+@contextlib.contextmanager
+def gather_nodes(nodes: Nodes, out: Path) -> Iterator[NodeServer]:
+    """Serve the other nodes as node 0, and dismiss them however the body ends.
 
     Raises:
-        RuntimeError: if it cannot be opened or reached.
+        UserError: exit status 4 if the port of the rendezvous is not free.
     """
-    before = os.environ.get(_LOG_LEVEL)
-    os.environ.setdefault(_LOG_LEVEL, "ERROR")
-    try:
-        from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public in its docs
+    with contextlib.closing(NodeServer(nodes, out)) as server:
+        if nodes.count == 1:
+            yield server
+            return
+        server.listen()
+        try:
+            yield server
+        except UserError as error:
+            with contextlib.suppress(KeyboardInterrupt):  # of a user who does not want to wait
+                patient = error.exit_code is not ExitCode.INTERRUPTED
+                server.dismiss(error.exit_code, str(error), patient=patient)
+            raise
+        except BaseException as error:
+            failed = isinstance(error, OSError)
+            status = ExitCode.ENVIRONMENT if failed else ExitCode.INTERRUPTED
+            server.dismiss(status, "it was ended")
+            raise
+        server.dismiss(server.status)
 
-        options: dict[str, Any] = {"timeout": _TIMEOUT, "wait_for_workers": False}
-        return TCPStore(host, port, None, is_master, **options)
-    finally:
-        if before is None:  # the ranks inherit the environment
-            del os.environ[_LOG_LEVEL]
+
+def take_part(nodes: Nodes, out: Path, check: Callable[[], tuple[Task, NodeFacts]]) -> ExitCode:
+    """Take part in the runs of node 0 until it ends; return its exit status.
+
+    ``check`` returns the task and the facts of this node, or raises why the node cannot take part,
+    which node 0 is told too.
+
+    Raises:
+        UserError: as ``check`` and node 0; exit status 4 if node 0 does not appear or is lost, 5 if
+            interrupted.
+    """
+    with (
+        stop_on_signals() as stop,
+        contextlib.closing(_Follower(nodes, out.absolute(), stop)) as follower,
+    ):
+        try:
+            task, facts = check()
+        except UserError as error:
+            with contextlib.suppress(UserError, ChannelError):  # node 0 is not there
+                follower.join(None, _LOST_S)
+                follower.leave(error)
+            raise
+        try:
+            follower.join(facts, task.limits.initialisation_s)
+            return follower.follow(task)
+        except ChannelError as error:
+            raise UserError(f"node 0 was lost; {_AGAIN}.", ExitCode.ENVIRONMENT) from error
+        except UserError as error:
+            follower.leave(error)
+            raise
+        except OSError as error:
+            refusal = environment_refusal(error, out)
+            follower.leave(refusal)
+            raise refusal from error
+
+
+class _Follower:
+    """Another node's connection to node 0, whose runs it follows."""
+
+    def __init__(self, nodes: Nodes, out: Path, stop: StopRequest) -> None:
+        self._nodes, self._out, self._stop = nodes, out, stop
+        self._channel: Channel | None = None
+        self._joined = self._left = False
+
+    def close(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def join(self, facts: NodeFacts | None, patience_s: float) -> None:
+        """Wait for node 0 and join it; ``facts`` are None if this node cannot take part.
+
+        Raises:
+            ChannelError: if node 0 is lost.
+            UserError: as `take_part`; exit status 4 if this node does not see the shared folder.
+        """
+        deadline_s = time.monotonic() + patience_s
+        while not isinstance(greeting := self._first_message(), Greeting):
+            if time.monotonic() > deadline_s:
+                raise _refusal(
+                    "gather",
+                    f"node 0 at {self._nodes.rendezvous} within {patience_s:g} s",
+                    "nothing that answers there",
+                    "give the same command on node 0 too, and a rendezvous that this node can "
+                    "reach",
+                )
+        shared, deadline_s = _token_file(self._out, self._nodes), time.monotonic() + _SHARED_S
+        while hashlib.sha256(token := _content(shared)).hexdigest() != greeting.sha256:
+            if time.monotonic() > deadline_s:
+                self._send(JoinNode(self._nodes.rank, token=""))
+                raise _not_shared(self._nodes.rank, self._out)
+            self._next()
+        self._send(JoinNode(self._nodes.rank, token.decode(), facts))
+        self._joined = True
+
+    def _first_message(self) -> Message | None:
+        """Return the first message of node 0; None after some time without one."""
+        try:
+            if self._channel is None:
+                self._channel = open_channel(self._nodes.rendezvous, FROM_NODE_0, _CONNECTING_S)
+                self._channel.detect_loss(_LOST_S)
+            return self._next()
+        except ChannelError:  # node 0 is not there yet
+            self.close()
+            time.sleep(_POLL_S)
+            return None
+
+    def leave(self, error: UserError) -> None:
+        """Tell node 0 why this node ends, unless it was told so before."""
+        if self._channel is not None and not self._left:
+            self._left = True
+            with contextlib.suppress(ChannelError):
+                self._channel.send(Leave(str(error), error.exit_code.value))
+
+    def follow(self, task: Task) -> ExitCode:
+        """Run this node's ranks in each run of node 0; return the exit status that node 0 states.
+
+        Raises:
+            ChannelError: if node 0 is lost.
+            OSError: if the disk is full.
+            UserError: as `take_part`.
+        """
+        while not isinstance(message := self._next(), Dismiss):
+            if isinstance(message, Launch):
+                drop_from_page_cache(task.data)
+                spec = build(RunSpec, message.spec, path="channel")
+                spec = dataclasses.replace(spec, folder=str(self._out / message.run))
+                self._send(RanksEnded(self._run(spec, message.channel)))
+        return ExitCode(message.status)
+
+    def _run(self, spec: RunSpec, channel: str) -> int:
+        """Run this node's ranks until they end or node 0 ends them; no process remains.
+
+        Return their exit status, 0 if node 0 ended them.
+        """
+        rank, ranks = self._nodes.rank, spec.parallel_plan().ranks
+        end_processes(spec.path, rank)  # of an earlier process of this node
+        process, begun = launch(spec, channel, node=rank), tuple[int, ...]()
+        stopped = StoppedProcesses(process.pid)
+        try:
+            while process.poll() is None and self._next() is None:
+                if (now := tuple(read_pulse(spec.pulse_of(rank), ranks))) != begun:
+                    self._send(Batches(now))
+                begun = now
+                stopped.look(begun)
+            return process.poll() or 0
+        finally:
+            end_tree(process, spec.path, rank)
+
+    def _next(self) -> Message | None:
+        """Return the next message of node 0; None after some time without one.
+
+        Raises:
+            ChannelError: if node 0 is lost.
+            UserError: exit status 5 if this node is interrupted; node 0's if it has failed.
+        """
+        if self._stop.signal is not None:
+            reason = f"stopped by {self._stop.signal.name}"
+            where = f"on node {self._nodes.rank}" if self._joined else "while waiting for node 0"
+            self.leave(UserError(reason, ExitCode.INTERRUPTED))  # before the ranks end here
+            raise UserError(f"{reason} {where}; {_AGAIN}.", ExitCode.INTERRUPTED)
+        assert self._channel is not None, "node 0 was reached"
+        message = self._channel.poll(_POLL_S)
+        if isinstance(message, Dismiss) and message.reason:
+            raise UserError(f"node 0: {visible(message.reason)}", ExitCode(message.status))
+        return message
+
+    def _send(self, message: Message) -> None:
+        assert self._channel is not None, "node 0 was reached"
+        self._channel.send(message)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return read_bounded(path, LINE_CAP_BYTES)
+    except (OSError, ValueError):  # it does not show yet
+        return b""

@@ -11,9 +11,8 @@ import os
 import secrets
 import selectors
 import socket
-import struct
 import time
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from hybridperf.log import keys
 from hybridperf.log.writer import LogWriter
@@ -25,6 +24,7 @@ from hybridperf.run.channel import (
     ChannelError,
     Describe,
     Evaluate,
+    EvaluationVerdict,
     Imported,
     Join,
     Predictions,
@@ -34,8 +34,9 @@ from hybridperf.run.channel import (
     Saved,
     Start,
     Track,
-    Verdict,
     Welcome,
+    accept,
+    listen,
 )
 from hybridperf.run.evaluation import Evaluation, Shuffle, save_predictions
 from hybridperf.run.files import Scratch
@@ -64,7 +65,6 @@ _RESERVED: Final = {"self", "key", "value"}  #: no names of metadata
 _STATISTICS_OF_HARNESS: Final = {"throughput", "processor_s"}
 _MOST_LINES: Final = 100_000  #: of the log, written for a trainer
 _CHANNEL: Final = "channel"  #: name of the socket
-_SEND_TIMEOUT: Final = struct.pack("ll", 5, 0)  #: seconds, microseconds
 
 
 class RankServer:
@@ -107,11 +107,7 @@ class RankServer:
         self._listeners = [socket.socket(socket.AF_UNIX)]
         self._listeners[0].bind(str(self._folder / _CHANNEL))
         if spec.nodes > 1:
-            both = socket.has_dualstack_ipv6()
-            family = socket.AF_INET6 if both else socket.AF_INET
-            self._listeners.append(
-                socket.create_server(("", 0), family=family, dualstack_ipv6=both)
-            )
+            self._listeners.append(listen(0))
         for listener in self._listeners:
             listener.listen(self._ranks)
             listener.setblocking(False)
@@ -168,19 +164,10 @@ class RankServer:
             for key, _ in ready:
                 if isinstance(key.fileobj, Channel):
                     self._read(key.fileobj, key.data)
-                else:
-                    self._accept(key.fileobj)
+                elif (channel := accept(key.fileobj, FROM_RANK)) is not None:  # type: ignore[arg-type]  # a socket
+                    self._selector.register(channel, selectors.EVENT_READ)
             if self.problem or not (ready if timeout_s == 0 else left_s):
                 return
-
-    def _accept(self, listener: Any) -> None:
-        with contextlib.suppress(OSError):  # it has gone again
-            connection, _ = listener.accept()
-            connection.setblocking(True)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_TIMEOUT)
-            if connection.family != socket.AF_UNIX:
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._selector.register(Channel(connection, FROM_RANK), selectors.EVENT_READ)
 
     def _read(self, channel: Channel, rank: int | None) -> None:
         """Read from ``channel``, which is of ``rank`` once that has joined."""
@@ -413,7 +400,7 @@ class RankServer:
             if self._noise:
                 log.point(keys.NOISE, self._noise.read().as_table(), interval="run")
             save_predictions(self._spec.timed_predictions, self._evaluation.predictions())
-        self._answer_all(Verdict(self._quality, goes_on))
+        self._answer_all(EvaluationVerdict(self._quality, goes_on))
 
 
 def _files_in(payload: bytes) -> dict[str, str]:

@@ -9,12 +9,12 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.log.writer import LogClock
 from hybridperf.run.attempt import Attempt, Surroundings, disagreement
 from hybridperf.run.consistency import (
+    node_facts,
     require_same_configuration,
     require_same_request,
     settle_system,
     settle_task,
 )
-from hybridperf.run.coordinator import Coordinator
 from hybridperf.run.ending import RunOutcome, machine_start, stop_on_signals
 from hybridperf.run.files import remove_folder
 from hybridperf.run.folder import (
@@ -28,6 +28,7 @@ from hybridperf.run.folder import (
     sweep,
     unsealed_attempts,
 )
+from hybridperf.run.nodes import NodeServer
 from hybridperf.run.projection import project_run
 from hybridperf.run.provenance import code_hashes
 from hybridperf.run.request import package_of
@@ -64,7 +65,7 @@ class RunSetObserver(Observer, Protocol):
 
 
 def make_run_set(
-    request: RunRequest, observer: RunSetObserver, peers: Coordinator | None = None
+    request: RunRequest, observer: RunSetObserver, peers: NodeServer | None = None
 ) -> Iterator[Sealed]:
     """Yield each attempt when it is sealed, until the result has the requested number of runs.
 
@@ -78,12 +79,12 @@ def make_run_set(
     """
     task, description = request.task(), describe_with_torch(nodes=request.nodes.count)
     package = package_of(request, description)
-    peers = peers or Coordinator(request.nodes, request.out)
+    peers = peers or NodeServer(request.nodes, request.out)
     predictors = PredictorServer()
     with locked(package), stop_on_signals() as stop, contextlib.closing(predictors):
         around = Surroundings(package, request.command, stop, observer, peers, predictors)
         try:
-            peers.preflight(request, task, description, stop)
+            peers.preflight(node_facts(request, task, description), task, stop)
             yield from _carry_out(request, task, description, around, observer)
         except OSError as error:
             raise environment_refusal(error, package.folder) from error
@@ -154,7 +155,6 @@ def _carry_out(
             sandbox=sandbox_facts(request.mode, request.nodes.count),
             projection=projection,
         )
-        peers.prepare(package, task, stop)
         sealed = Attempt(spec, around).run()
         observer.sealed(sealed)
         yield sealed
@@ -182,7 +182,6 @@ def _settle(
     if unended and (epoch := resumable_epoch(spec)) is not None:
         done = len(completed_runs(sealed_runs(around.package)))
         observer.begin(done, request.runs, task)
-        around.peers.prepare(around.package, task, around.stop)
         return attempt.resume(epoch, around.peers.rendezvous())
     return attempt.finish(number)
 

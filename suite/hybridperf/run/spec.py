@@ -78,7 +78,6 @@ class RunSpec:
     mode: Mode = "open"
     sandbox: dict[str, object] = field(default_factory=lambda: {"kind": "none"})
     projection: dict[str, object] = field(default_factory=dict)  #: a step's; empty if unknown
-    channel: str = ""  #: address of the harness for ranks of other nodes: TOKEN@HOST:PORT
     epoch: int | None = None  #: epoch of the evaluation whose model is scored; None: the last
 
     @classmethod

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hybridperf.log.log import Entry
-    from hybridperf.run.coordinator import Coordinator
     from hybridperf.run.ending import StopRequest
+    from hybridperf.run.nodes import NodeServer
     from hybridperf.run.rank_server import RankServer
     from hybridperf.run.spec import RunSpec
     from hybridperf.tasks.task import Limits
@@ -78,7 +78,7 @@ class _Watch:
         self,
         spec: RunSpec,
         ranks: int,
-        peers: Coordinator | None = None,
+        peers: NodeServer | None = None,
         written_s: Mapping[str, float] | None = None,
     ) -> None:
         """Read new entries and progress; ``written_s`` has the times of the harness's entries."""
@@ -152,13 +152,13 @@ def supervise(
     spec: RunSpec,
     stop: StopRequest,
     observer: Observer,
-    peers: Coordinator | None = None,
+    peers: NodeServer | None = None,
     resumed_at: int = 0,
 ) -> Ending:
     """Wait until the run has ended, or end it; in both cases no process of it remains.
 
     Meanwhile ``server`` answers the ranks. The log of a resumed run already has ``resumed_at``
-    bytes; its clock has not stopped since run_start. ``peers`` coordinates the other nodes, if
+    bytes; its clock has not stopped since run_start. ``peers`` serves the other nodes, if
     there are any.
     """
     watch = _Watch(launched_s=time.monotonic(), offset=resumed_at)
@@ -196,7 +196,7 @@ def _await_end(
     watch: _Watch,
     stop: StopRequest,
     observer: Observer,
-    peers: Coordinator | None,
+    peers: NodeServer | None,
 ) -> tuple[RunOutcome, str] | None:
     """Wait for the ranks to end; return outcome and reason if the harness must end the run."""
     limits, ranks = spec.task().limits, spec.parallel_plan().ranks

@@ -24,6 +24,7 @@ from hybridperf.run.channel import (
     ChannelError,
     Describe,
     Evaluate,
+    EvaluationVerdict,
     Imported,
     Predictions,
     Ready,
@@ -32,7 +33,6 @@ from hybridperf.run.channel import (
     Saved,
     Start,
     Track,
-    Verdict,
     Welcome,
     connect,
 )
@@ -241,7 +241,7 @@ class TimedRun:
         if isinstance(answer, Save):
             self._save_checkpoint(self._block.last_epoch, save)
             answer = self._receive()
-        assert isinstance(answer, Verdict), f"{answer} is no verdict"
+        assert isinstance(answer, EvaluationVerdict), f"{answer} is no verdict"
         self._goes_on = answer.goes_on
         self._block = self._evaluation = None
         return answer.quality

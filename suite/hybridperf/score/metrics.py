@@ -120,6 +120,17 @@ def _official(result: Official) -> str:
     return f"{result.minutes * 60:,.2f} s" if result.own else f"{result.minutes:.4f}"
 
 
+def _busy(result: Official) -> str:
+    """Return how many completed runs met a busy machine; "" if none did."""
+    completed = result.score.completed
+    busy = sum(bool(run.busy) for run in completed)
+    return f"{busy} of {len(completed)} runs" if busy else ""
+
+
+def _busy_why(result: Official) -> str:
+    return "; ".join(f"run {run.number}: {run.busy}" for run in result.score.completed if run.busy)
+
+
 def _dropped(result: Official) -> str:
     """Return the numbers of the unscored runs, with the reason unless it is speed."""
     words = {"fastest": "", "slowest": "", "slowest: did not reach the target": " missed"}
@@ -440,6 +451,21 @@ _ALL: Final = (
         keep=5,
     ),
     Metric(
+        "busy",
+        "busy machine: completed runs during which, or right before which, others used the machine",
+        _busy,
+        kind="text",
+        heading="busy machine",
+        tables=("ours",),
+        keep=6,
+    ),
+    Metric(
+        "busy_why",
+        "what made the machine busy, by run",
+        _busy_why,
+        kind="text",
+    ),
+    Metric(
         "required_runs",
         "runs that the task asks for",
         _known("score.required_runs"),
@@ -571,6 +597,14 @@ _ALL: Final = (
         lambda result: result.accelerator or None,
         kind="text",
         heading="accelerator",
+        tables=("site",),
+    ),
+    Metric(
+        "software",
+        "framework and its stack, as the description states",
+        lambda result: result.software or None,
+        kind="text",
+        heading="software",
         tables=("site",),
     ),
     Metric(

@@ -16,7 +16,7 @@ from hybridperf.score.score import score_result
 from hybridperf.score.statistics import fewest_runs, too_many_missed
 from hybridperf.score.validity import Judgement
 from hybridperf.system.catalog import accelerator_count, find_accelerator
-from hybridperf.tasks.mlperf import availability
+from hybridperf.tasks.mlperf import availability, software
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -121,6 +121,7 @@ class Official:
         str  #: name in the catalogue, else in the description; the processor if there is none
     )
     accelerators: int | None
+    software: str  #: framework and stack, as the description states
     evaluations: float | None  #: mean over the scored runs
     counted_by: str  #: measure of convergence: metadata of evaluations, or a log key
     batch_size: int | None  #: global; None if the runs that reached the target differ
@@ -263,6 +264,7 @@ def official_score(
         availability=availability(system.get("status")),
         accelerator=_accelerator(system),
         accelerators=accelerator_count(result.system),
+        software=software(system),
         evaluations=known_mean(evaluations),
         counted_by=key,
         batch_size=agreed_batch(reached),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from hybridperf.log import keys
 from hybridperf.score.convergence import samples_at, samples_of
 from hybridperf.score.projection import StepComparison, compare_steps
+from hybridperf.system.noise import Noise
 from hybridperf.untrusted import COUNT_CAP, NUMBER_CAP, number, whole
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class RunScore(Measurements):
     samples_to_target: int
     curve: tuple[CurvePoint, ...]
     beside_projection: StepComparison | None  #: its steps compared with the projected step
+    busy: str = ""  #: why the machine was busy before or during the run; "" if it was not
     retries: int = 0  #: earlier attempts whose logs old harnesses did not keep
     in_window: bool = False  #: whether the run is in the scoring window
     counts: bool = False  #: whether the run is in the olympic mean
@@ -133,6 +135,7 @@ def score_run(
         loader_samples_per_s=_tracked_rate(log, "loader_samples_per_s", curve),
         compute_samples_per_s=_tracked_rate(log, "compute_samples_per_s", curve),
         beside_projection=compare_steps(log, steady),
+        busy=", ".join(_busy_reasons(log)),
         retries=whole(run.fact("retries"), 0, COUNT_CAP) or 0,
     )
 
@@ -162,6 +165,16 @@ def _curve(log: Log, start: Entry, benchmark: str, key: str, edition: str) -> It
         if epoch is not None and quality is not None and samples is not None:
             time_s = (entry.time_ms - start.time_ms) / 1000
             yield CurvePoint(time_s, epoch, samples, float(quality))
+
+
+def _busy_reasons(log: Log) -> list[str]:
+    """Return why the machine was busy during the run, or else right before it."""
+    noises = {
+        str(entry.metadata.get("interval")): Noise.from_table(entry.value)
+        for entry in log.all(keys.NOISE)
+    }
+    reasons = (noises[name].reasons() for name in ("run", "before") if name in noises)
+    return next(filter(None, reasons), [])
 
 
 def _tracked_rate(log: Log, name: str, curve: Sequence[CurvePoint]) -> float | None:

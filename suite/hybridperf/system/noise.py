@@ -12,8 +12,9 @@ import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeAlias
 
+import msgspec
 import psutil
 
 from hybridperf.system import files
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BUSY_SHARE", "GpuNoise", "Noise", "NoiseMeter"]
 
+Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
 #: share of the usable processors from which others make a machine busy; two quiet cores show 0.01
 BUSY_SHARE: Final = 0.1
 #: bits of nvmlClocksThrottleReasons, by software and by hardware
@@ -48,10 +50,17 @@ class GpuNoise:
 class Noise:
     """Noise of an interval; None: unknown."""
 
-    others: float  #: share of the usable processors' time used by other processes
-    steal: float  #: share of that time that a hypervisor gave to other machines
+    others: Share  #: share of the usable processors' time used by other processes
+    steal: Share  #: share of that time that a hypervisor gave to other machines
     clock: float | None = None  #: mean clock of the usable processors over their maximum clock
     gpus: tuple[GpuNoise, ...] = ()
+
+    @classmethod
+    def from_table(cls, table: object) -> Noise:
+        """Return the noise that a log states as ``table``; what is not a noise is quiet."""
+        with contextlib.suppress(msgspec.ValidationError):
+            return msgspec.convert({"others": 0.0, "steal": 0.0} | _object(table), cls)
+        return cls(0.0, 0.0)
 
     def as_table(self) -> dict[str, object]:
         """Return the known values, for the log."""
@@ -71,6 +80,10 @@ class Noise:
                 yield f"{gpu.others} other processes on GPU {number}"
             if "temperature" in gpu.slowed_by:
                 yield f"GPU {number} lowered its clock at {gpu.temperature_c} degrees Celsius"
+
+
+def _object(table: object) -> dict[str, object]:
+    return table if isinstance(table, dict) else {}
 
 
 class _Times(NamedTuple):

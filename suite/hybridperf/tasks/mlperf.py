@@ -19,14 +19,16 @@ __all__ = [
     "OfficialTool",
     "Unit",
     "availability",
+    "benchmark_title",
     "lineage",
     "mlperf_benchmark",
     "official_tool",
+    "software",
 ]
 
 _FILE: Final = Path(__file__).with_suffix(".toml")
 _OTHER: Final = "other"  #: row for benchmarks that are not listed
-_MOST_CHARACTERS: Final = 80  #: longest availability
+_MOST_CHARACTERS: Final = 120  #: longest text of a system description
 
 #: unit of progress; batches: epochs that end with the last whole batch
 Unit = Literal["samples", "epochs", "batches", "steps"]
@@ -45,6 +47,7 @@ class MlperfBenchmark:
     """The facts about a benchmark of MLPerf Training that scores need."""
 
     drops: int  #: runs that the olympic mean drops at each end
+    title: str = ""  #: name that people read; "" if it is the name in logs
     runs: int | None = None  #: number of runs of a result; None if unknown
     #: unit of progress by metadata name of an evaluation, the preferred name first
     progress: dict[str, Unit] = field(default_factory=lambda: {"epoch_num": "batches"})
@@ -99,6 +102,12 @@ def lineage(name: str, edition: str) -> str:
     return renamed.to if renamed is not None and _has_reached(edition, renamed.since) else name
 
 
+def benchmark_title(name: str, edition: str = "") -> str:
+    """Return the name by which people know the benchmark ``name`` of logs of round ``edition``."""
+    row = _catalogue(edition).get(name)
+    return row.title or name if row else name
+
+
 def availability(status: object) -> str:
     """Return the availability of a system from its description's status; "" if unknown."""
     if not isinstance(status, str):
@@ -106,6 +115,21 @@ def availability(status: object) -> str:
     words = re.sub(r"[^a-z0-9]+", " ", status[:_MOST_CHARACTERS].casefold()).split()
     text = " ".join(word for word in words if word != "available")
     return str(_table()["availability"].get(text, ""))
+
+
+def software(system: Mapping[str, object]) -> str:
+    """Return the framework and the stack below it, as a system description states them."""
+    stack = system.get("other_software_stack")
+    if isinstance(stack, list) and len(stack) == 1:
+        stack = stack[0]
+    if isinstance(stack, dict):
+        versions = ((name, _words(stack.get(key))) for key, name in _table()["stack"].items())
+        stack = ", ".join(f"{name} {version}" for name, version in versions if version)
+    return "; ".join(filter(None, (_words(system.get("framework")), _words(stack))))
+
+
+def _words(stated: object) -> str:
+    return stated.strip()[:_MOST_CHARACTERS] if isinstance(stated, str) else ""
 
 
 def _has_reached(edition: str, since: str) -> bool:

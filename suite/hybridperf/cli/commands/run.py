@@ -22,16 +22,16 @@ from hybridperf.projection.search import Ranking
 from hybridperf.report.judgement import judged_entries
 from hybridperf.report.terminal import scores_text
 from hybridperf.rules.verdict import UNFINISHED
-from hybridperf.run.coordinator import Coordinator, coordinating
+from hybridperf.run.consistency import node_facts
 from hybridperf.run.folder import completed_runs, sealed_runs, unsealed_attempts
-from hybridperf.run.nodes import Nodes
-from hybridperf.run.participant import participate
+from hybridperf.run.nodes import Nodes, NodeServer, gather_nodes, take_part
 from hybridperf.run.projection import is_projectable, projection_source, with_projected_cuts
 from hybridperf.run.request import RunRequest, package_of, require_valid
 from hybridperf.run.run_set import make_run_set
 from hybridperf.run.sandbox import sandbox_facts
 from hybridperf.score.metrics import row_of
 from hybridperf.system.describe import describe
+from hybridperf.system.noise import NoiseMeter
 from hybridperf.tasks.data.samples import export_data_folder
 from hybridperf.tasks.overrides import apply_overrides, parse_overrides
 from hybridperf.tasks.registry import in_suite, read_task, resolve_task
@@ -42,9 +42,12 @@ if TYPE_CHECKING:
 
     from hybridperf.log.package import Package
     from hybridperf.projection.units import UnitCounts
+    from hybridperf.run.channel import NodeFacts
+    from hybridperf.tasks.task import Task
 
 __all__ = ["EXAMPLES", "add_arguments", "execute", "exit_status", "make_runs", "request_of"]
 
+_NOISE_S: Final = 0.5  #: interval before the runs in which noise is measured
 EXAMPLES: Final = """\
 hybridperf run resnet/laptop
 hybridperf run resnet/laptop --plan dp=2,pp=2 --runs 5
@@ -108,31 +111,49 @@ def execute(options: argparse.Namespace) -> ExitCode:
             f"--plan {AUTO}",
             "name a plan, such as hybridperf plan recommends",
         )
+    if nodes.count > 1 and options.dry_run:
+        expected = "one node with --dry-run, which projects from measurements of this machine"
+        remedy = "use hybridperf plan with the --system of the nodes"
+        raise UserError.of("run.dry_run", expected, f"--nodes {nodes.count}", remedy)
+    if nodes.rank > 0:
+        return take_part(nodes, options.out, lambda: _check_node(options, nodes))
+    # Before anything is refused: the other nodes are told why.
+    with gather_nodes(nodes, options.out) as peers:
+        request = _request_on(nodes, options)
+        if options.dry_run:
+            return _project(options, request)
+        peers.status = _execute(options, request, peers)
+        return peers.status
+
+
+def _request_on(nodes: Nodes, options: argparse.Namespace) -> RunRequest:
+    """Return the request that the options describe on this node."""
     asked = dataclasses.replace(request_of(options), nodes=nodes, mode=options.mode)
     request = with_projected_cuts(asked)
     if request != asked and options.format != "json":
         print_line(f"{asked.plan}: its step is projected to be shortest under {request.plan}")
-    if options.dry_run:
-        return _project(options, request)
-    if nodes.rank > 0:
-        if options.format != "json":
-            where = f"node {nodes.rank} of {nodes.count} at {nodes.rendezvous}"
-            print_line(f"{request.task().name} under {request.plan}: {where} joins node 0")
-        return participate(request)
-    with coordinating(request) as coordinator:
-        coordinator.status = _execute(options, request, coordinator)
-        return coordinator.status
+    return request
+
+
+def _check_node(options: argparse.Namespace, nodes: Nodes) -> tuple[Task, NodeFacts]:
+    """Return the task, and what this node states to node 0.
+
+    Raises:
+        UserError: as `request_of` and `require_valid`.
+    """
+    request = _request_on(nodes, options)
+    task = request.task()
+    if options.format != "json":
+        where = f"node {nodes.rank} of {nodes.count} at {nodes.rendezvous}"
+        print_line(f"{task.name} under {request.plan}: {where} joins node 0")
+    require_valid(request)
+    return task, node_facts(request, task, describe(nodes=nodes.count))
 
 
 def _project(options: argparse.Namespace, request: RunRequest) -> ExitCode:
     """Print the projection of the plan of ``request`` on this machine."""
     require_valid(request)
     task, plan = request.task(), request.plan
-    if request.nodes.count > 1:
-        expected = "one node with --dry-run, which projects from measurements of this machine"
-        found = f"--nodes {request.nodes.count}"
-        remedy = "use hybridperf plan with the --system of the nodes"
-        raise UserError.of("run.dry_run", expected, found, remedy)
     _warn_of_trainer(request, quiet=options.format == "json")
     setting = setting_of(
         request.task_path, task, system=HERE, devices=plan.ranks, precision=plan.precision
@@ -158,10 +179,8 @@ def _stages(units: Sequence[UnitCounts], cuts: tuple[int, ...]) -> str:
     )
 
 
-def _execute(
-    options: argparse.Namespace, request: RunRequest, coordinator: Coordinator
-) -> ExitCode:
-    package = make_runs(request, quiet=options.format == "json", coordinator=coordinator)
+def _execute(options: argparse.Namespace, request: RunRequest, peers: NodeServer) -> ExitCode:
+    package = make_runs(request, quiet=options.format == "json", peers=peers)
     (entry,) = judged_entries([package])
     official, findings = entry.official, entry.findings
     if options.format == "json":
@@ -196,9 +215,7 @@ def exit_status(findings: Iterable[Finding], *, missed: bool) -> ExitCode:
     return ExitCode.MISSED if missed else ExitCode.OK
 
 
-def make_runs(
-    request: RunRequest, *, quiet: bool, coordinator: Coordinator | None = None
-) -> Package:
+def make_runs(request: RunRequest, *, quiet: bool, peers: NodeServer | None = None) -> Package:
     """Make the missing runs of ``request``; return the location of the result."""
     require_valid(request)
     package = package_of(request, describe(nodes=request.nodes.count))
@@ -209,8 +226,9 @@ def make_runs(
         if hint := _projection_hint(package, request):
             print_line(hint)
     _warn_of_trainer(request, quiet=quiet)
+    _warn_of_noise(quiet=quiet)
     with ProgressReporter(quiet=quiet) as progress:
-        for _ in make_run_set(request, progress, coordinator):
+        for _ in make_run_set(request, progress, peers):
             pass
     return package
 
@@ -222,6 +240,13 @@ def _warn_of_trainer(request: RunRequest, *, quiet: bool) -> None:
         whose = "the trainer runs with your permissions, so run only a trainer that you trust"
         stream = sys.stderr if quiet else sys.stdout
         stream.write(f"no sandbox, since {facts['reason']}: {whose}\n")
+
+
+def _warn_of_noise(*, quiet: bool) -> None:
+    """Print one line if others use this machine, which makes runs slower."""
+    if reasons := NoiseMeter().read(_NOISE_S).reasons():
+        stream = sys.stderr if quiet else sys.stdout
+        stream.write(f"busy machine: {', '.join(reasons)}; runs will take longer than without\n")
 
 
 def request_of(options: argparse.Namespace) -> RunRequest:
