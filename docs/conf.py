@@ -17,13 +17,20 @@ _MARKS = re.compile(r"[\\`*_{}\[\]<>#|~$]")
 
 
 def setup(app):
-    """Put the tables of metrics and of commands where a page asks for them."""
+    """Put the tables of columns and of commands where a page asks for them."""
+    from hybridperf.report.frames import CURVE_COLUMNS, RUN_COLUMNS, columns_markdown
     from hybridperf.report.tables import metrics_markdown
 
-    tables = {"<!-- metrics -->": metrics_markdown, "<!-- commands -->": commands_markdown}
+    tables = {
+        "commands": commands_markdown,
+        "metrics": metrics_markdown,
+        "columns of runs": lambda: columns_markdown(RUN_COLUMNS),
+        "columns of evaluations": lambda: columns_markdown(CURVE_COLUMNS),
+    }
 
     def insert(_app, _name, source):
-        for place, table in tables.items():
+        for name, table in tables.items():
+            place = f"<!-- {name} -->"
             if place in source[0]:
                 source[0] = source[0].replace(place, table())
 

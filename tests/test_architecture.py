@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 FOR_ALL = {"findings", "errors", "plan", "parallel_map", "spelling", "untrusted"}
 # Each part of the harness, and the parts that it may import; a longer name is one module of a part.
 MAY_IMPORT = {
+    "__init__": {"report.frames"},
     "findings": set[str](),
     "errors": set[str](),
     "plan": set[str](),
@@ -84,12 +85,12 @@ TRAINERS = sorted((ROOT / "reference_impls/hybridperf_reference").rglob("*.py"))
 
 #: folder -> most files with code, most lines; a commit that raises a number says why
 BUDGETS: dict[str, tuple[int, int]] = {
-    "hybridperf": (8, 750),
-    "hybridperf/cli": (26, 3550),
+    "hybridperf": (8, 800),
+    "hybridperf/cli": (26, 3600),
     "hybridperf/log": (7, 1550),
     "hybridperf/plan": (6, 1550),
     "hybridperf/projection": (13, 4550),
-    "hybridperf/report": (12, 3200),
+    "hybridperf/report": (13, 3500),
     "hybridperf/rules": (17, 6750),
     "hybridperf/run": (29, 7000),
     "hybridperf/score": (15, 4400),
@@ -145,7 +146,7 @@ def _may_import(path: Path, module: str) -> bool:
     part = _part(path)
     if module in {"hybridperf", "hybridperf.__version__"}:
         return True  # "import hybridperf" alone reads its version and place
-    allowed = set[str]() if part == "__init__" else MAY_IMPORT[part] | FOR_ALL | {part}
+    allowed = MAY_IMPORT[part] | (set[str]() if part == "__init__" else FOR_ALL | {part})
     return any(_is_under(module, f"hybridperf.{tree}") for tree in allowed)
 
 
@@ -212,7 +213,7 @@ def test_cycles_are_found() -> None:
 
 
 def test_every_part_has_its_imports_stated() -> None:
-    parts = {_part(path) for path in HARNESS} - {"__init__"}
+    parts = {_part(path) for path in HARNESS}
 
     assert parts == set(MAY_IMPORT)
 

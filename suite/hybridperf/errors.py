@@ -9,7 +9,7 @@ from hybridperf.findings import Finding, visible
 
 __all__ = ["ExitCode", "UserError", "missing_package"]
 
-_TABLES_EXTRA = frozenset({"pyarrow"})  #: packages of the extra ``tables``
+_TABLES_EXTRA = frozenset({"pandas", "pyarrow"})  #: packages of the extra ``tables``
 
 
 class ExitCode(enum.IntEnum):

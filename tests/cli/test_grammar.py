@@ -10,14 +10,18 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 from hybridperf import __version__
 from hybridperf.cli import main
+from hybridperf.cli.commands import list as list_command
 from hybridperf.cli.main import COMMANDS
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.run import profiles
 from hybridperf.system.describe import describe
+from hybridperf.system.doctor import examine_packages
 from hybridperf.tasks.data.digits import Digits
 from hybridperf.tasks.registry import task_names
 
@@ -53,6 +57,88 @@ def test_help_of_the_whole_names_every_command(hybridperf: Callable[..., Finishe
     assert "exit status: 0 ok" in done.out
 
 
+@pytest.mark.parametrize("arguments", ["", "help"])
+def test_a_bare_command_and_help_are_the_help_of_the_whole(
+    hybridperf: Callable[..., Finished], arguments: str
+) -> None:
+    assert hybridperf(*arguments.split()) == hybridperf("--help")
+
+
+def test_help_of_a_command_is_its_help(hybridperf: Callable[..., Finished]) -> None:
+    done = hybridperf("help", "run")
+    assert done == hybridperf("run", "--help")
+    assert done.code == 0
+    assert "docs/plans.md has its keys" in " ".join(done.out.split())
+
+
+def test_list_says_how_long_a_run_takes_and_whether_it_can_run_here(
+    hybridperf: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HYBRIDPERF_DATA", raising=False)
+    monkeypatch.setattr(list_command, "project_run", lambda _: {"step_s": 0.01})
+    tasks = {task["name"]: task for task in json.loads(hybridperf("list", "--json").out)}
+
+    rows = {line.split()[0]: line for line in hybridperf("list").out.splitlines() if line}
+
+    assert tasks["resnet/laptop"]["missing"] is None
+    assert tasks["resnet/laptop"]["projected_run_s"] == pytest.approx(2.9, abs=0.5)
+    assert rows["resnet/laptop"].rstrip().endswith("s   scikit-learn        yes")
+    assert "name it with --data-dir" in tasks["vit/cluster"]["missing"]
+    assert rows["vit/cluster"].rstrip().endswith("≤ 10 d   ImageNet-1k         no")
+
+
+def test_list_says_no_where_packages_are_missing(
+    hybridperf: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(list_command, "torch_folder", lambda: None)
+
+    (task, *_) = json.loads(hybridperf("list", "--json").out)
+
+    assert "expected the package torch" in task["missing"]
+
+
+@pytest.mark.parametrize("width", ["80", "400"])
+def test_the_system_fits_the_terminal_and_a_hundred_columns(
+    hybridperf: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch, width: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+
+    lines = hybridperf("system").out.splitlines()
+
+    assert max(map(len, lines)) <= min(100, int(width))
+    # A rule is no longer than a line of the table.
+    assert len(lines[1]) <= max(len(line) for line in (lines[0], *lines[2:]))
+
+
+@pytest.mark.parametrize(
+    "command", ["plan resnet/laptop --devices 1", "run resnet/laptop --dry-run"]
+)
+def test_what_is_measured_is_said_before(
+    hybridperf: Callable[..., Finished],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    command: str,
+) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise UserError("stopped.", ExitCode.ENVIRONMENT)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(profiles, "_measure", refuse)
+
+    done = hybridperf(*command.split())
+
+    assert done.err.splitlines() == [
+        "hybridperf: resnet/laptop: measuring units and links on 1 ranks, for up to minutes",
+        "hybridperf: stopped.",
+    ]
+
+
+def test_doctor_lists_a_package_once() -> None:
+    names = [each.name for each in examine_packages()]
+    assert len(names) == len(set(names))
+    assert "pyarrow" in names
+
+
 def test_help_comes_at_once_with_an_example() -> None:
     commands = [[], *([name] for name in COMMANDS)]
     done = subprocess.run(
@@ -75,13 +161,20 @@ def test_help_comes_at_once_with_an_example() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        ("", 2, "required: command; see 'hybridperf --help'."),
         ("frob", 2, "expected a command, found 'frob'; 'hybridperf --help' lists them."),
         ("chekc runs", 2, "expected a command, found 'chekc'; did you mean check?"),
         ("compare a b --format csv", 2, "invalid choice: 'csv'"),
         ("run", 2, "required: task; see 'hybridperf run --help'."),
         ("run resnet/laptop --frob", 2, "unrecognized arguments: --frob"),
         ("run resnet/laptop --pla dp=1", 2, "unrecognized arguments: --pla dp=1"),
+        (
+            "run resnet/laptop --run 3",
+            2,
+            "--run 3; did you mean --runs? See 'hybridperf run --help'.",
+        ),
+        ("run resnet/laptop --plam=dp=1", 2, "did you mean --plan? See 'hybridperf run --help'."),
+        ("run resnet/laptop surplus", 2, "arguments: surplus; see 'hybridperf run --help'."),
+        ("help chekc", 2, "expected a command, found 'chekc'; did you mean check?"),
         ("run resnet/laptop --runs 0", 2, "expected a whole number from 1 to 1000, found '0'"),
         ("run resnet/laptop --runs ٣", 2, "expected a whole number from 1 to 1000"),
         ("run resnet/laptpo", 2, "did you mean resnet/laptop"),
@@ -93,6 +186,9 @@ def test_help_comes_at_once_with_an_example() -> None:
         ("run resnet/laptop --plan pp=2,microbatches=5", 2, "choose dp and microbatches from its"),
         ("run resnet/laptop --plan dp=2,schedule=1f1b", 2, "no schedule where pp=1"),
         ("run resnet/laptop --set optimizer.lrr=1", 2, "did you mean optimizer.lr?"),
+        ("run resnet/laptop --set lr=1", 2, "did you mean optimizer.lr? 'hybridperf list --json'"),
+        ("run resnet/laptop --set training.lr=1", 2, "did you mean optimizer.lr?"),
+        ("run resnet/laptop --set zzz=1", 2, "'zzz'; 'hybridperf list --json' shows the keys."),
         ("run resnet/laptop --set optimizer.lr", 2, "expected key=value"),
         ("run resnet/laptop --set optimizer.lr=much", 2, "expected a value of type float"),
         ("run resnet/laptop --set optimizer.lr=nan", 2, "expected a finite number"),
@@ -109,6 +205,7 @@ def test_help_comes_at_once_with_an_example() -> None:
         ("check /dev/zero", 4, "found no results"),
         ("score /nowhere", 4, "make some with 'hybridperf run'"),
         ("report /nowhere", 4, "make one with 'hybridperf run'"),
+        ("compare /nowhere /elsewhere", 4, "/nowhere: expected the folder of a result, found no"),
         ("rcp", 2, "required: action, task; see 'hybridperf rcp --help'."),
         ("rcp break resnet/laptop", 2, "invalid choice: 'break'"),
         ("completion tcsh", 2, "invalid choice: 'tcsh'"),

@@ -76,7 +76,7 @@ def test_what_makes_no_point_is_refused(
         (("resnet/laptop", "--from", str(few.folder)), 3, "expected 10 completed runs or more"),
         (("resnet/laptop", "--from", str(edited.folder)), 3, "result_4.txt"),
         (("resnet/laptop", "--from", str(tmp_path / "edited")), 2, "found 2 results"),
-        (("resnet/laptop", "--from", str(tmp_path / "nowhere")), 4, "found none"),
+        (("resnet/laptop", "--from", str(tmp_path / "nowhere")), 4, "found no such folder"),
         (("resnet/laptpo", "--from", str(few.folder)), 2, "did you mean resnet/laptop"),
         (("resnet/laptop", "--plan", "pp=7"), 2, "at most 6 stages"),
         ((), 2, "required: task"),

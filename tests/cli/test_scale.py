@@ -96,7 +96,7 @@ def test_command_lines_that_make_no_scaling_are_refused(
         ((task, "--from", pair), 2, "found --from and a task"),
         (("--from", pair, "--set", "optimizer.lr=0.1"), 2, "found --from and --set"),
         (("--from", pair.split(",")[0]), 2, "on two numbers of devices or more, found 1"),
-        (("--from", f"{pair},{tmp_path / 'nowhere'}"), 4, "found none; name the folder of one"),
+        (("--from", f"{pair},{tmp_path / 'nowhere'}"), 4, "found no such folder; name one"),
         (("--from", str(tmp_path / "pair")), 2, "found 2 results"),
         (("--from", pair, "--weak"), 2, "expected one batch for each device, as --weak asks for"),
         (("--from", pair, "--strong", "--weak"), 2, "not allowed with argument"),

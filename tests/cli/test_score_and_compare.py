@@ -219,7 +219,7 @@ def test_what_cannot_be_compared_is_refused(
     (tmp_path / "empty").mkdir()
     for arguments, code, sentence in [
         ((bert, str(tmp_path / "empty")), 4, "found none; name the folder of one result"),
-        ((str(tmp_path / "nowhere"), bert), 4, "found none; name the folder of one result"),
+        ((str(tmp_path / "nowhere"), bert), 4, "found no such folder; name one that exists"),
         ((bert, str(published)), 2, "found 2 results; name the folder of one result"),
         ((bert, ours), 2, "compare results of one benchmark"),
         ((bert,), 2, "required: B"),

@@ -11,6 +11,7 @@ import pytest
 
 from hybridperf.log.package import read_result
 from hybridperf.report.board import boards
+from hybridperf.report.frames import write_scores
 from hybridperf.report.judgement import read_entries
 from hybridperf.report.page import leaderboard_markdown, leaderboard_page
 from hybridperf.report.tables import (
@@ -18,7 +19,6 @@ from hybridperf.report.tables import (
     leaderboard_json,
     metrics_markdown,
     score_rows,
-    write_scores,
 )
 from hybridperf.report.terminal import compared_text, scores_text
 from hybridperf.score.compare import compare

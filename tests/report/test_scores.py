@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hybridperf.log.package import read_result
-from hybridperf.report.tables import score_rows, scores_csv, write_scores
+from hybridperf.report.frames import write_scores
+from hybridperf.report.tables import score_rows, scores_csv
 from hybridperf.score.metrics import METRICS
 from hybridperf.score.official import Official, official_of
 from hybridperf.score.ranking import with_places
@@ -83,6 +84,20 @@ def _types(rows: Sequence[dict[str, object]], folder: Path) -> object:
     return parquet.read_schema(write_scores(rows, folder)[-1])
 
 
+def test_csv_and_json_have_the_same_bytes_without_pandas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pandas")
+    rows = score_rows(_results(tmp_path))
+    full = write_scores(rows, tmp_path / "full")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+
+    base = write_scores(rows, tmp_path / "base")
+
+    assert [path.name for path in base] == ["scores.csv", "scores.json"]
+    assert [path.read_bytes() for path in base] == [path.read_bytes() for path in full[:2]]
+
+
 def test_types_do_not_depend_on_what_is_known(tmp_path: Path) -> None:
     full = _types(score_rows(_results(tmp_path)), tmp_path / "1")
     none = _types([], tmp_path / "2")
@@ -143,6 +158,7 @@ def test_judging_and_reporting_need_neither_torch_nor_pandas(tmp_path: Path) -> 
     done = _without_packages("score", str(tmp_path / "in"), "--out", str(out))
     assert done.returncode == 0
     assert done.stderr == (
-        "hybridperf: no scores.parquet, which needs pyarrow: pip install 'hybridperf[tables]'\n"
+        "hybridperf: no scores.parquet, which needs pandas and pyarrow: "
+        "pip install 'hybridperf[tables]'\n"
     )
     assert sorted(path.name for path in out.iterdir()) == ["scores.csv", "scores.json"]

@@ -80,6 +80,28 @@ def test_scores_fit_the_width(tmp_path: Path, width: int) -> None:
     assert ("samples/s" in text.splitlines()[0]) == (width >= 170)
 
 
+def test_eighty_columns_keep_the_runs_sorted_by_task_and_time(tmp_path: Path) -> None:
+    packages = [
+        write_result(tmp_path / "1", task="vit/laptop", plan="dp=4"),
+        write_result(tmp_path / "2", times_s=[20.0] * 3, plan="dp=2"),
+        write_result(tmp_path / "3", times_s=[10.0] * 5, plan="dp=1"),
+    ]
+    results = with_places([official_of(read_result(each), VALID) for each in packages])
+
+    lines = scores_text(results, 80).splitlines()
+
+    assert "runs" in lines[0].split()
+    plans = [line.split("dp=")[1].split()[0] for line in lines if line.count("dp=") == 1][:3]
+    assert plans == ["1", "2", "4"]
+    assert "3 of 5" in "\n".join(lines)
+
+
+def test_a_rule_is_as_long_as_the_wrapped_text() -> None:
+    text = table_text(("name", "words"), [["x", "abcdefgh " * 6]], 40)
+
+    assert text.splitlines()[1] == f"────   {'─' * 26}"
+
+
 def test_columns_of_which_nothing_is_known_are_left_out(tmp_path: Path) -> None:
     (alone,) = [official_of(read_result(write_result(tmp_path)), VALID)]
 

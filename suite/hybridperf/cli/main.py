@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import hybridperf
 from hybridperf.errors import ExitCode, UserError, missing_package
-from hybridperf.spelling import did_you_mean
+from hybridperf.findings import visible
+from hybridperf.spelling import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -51,6 +52,23 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(ExitCode.USAGE, f"hybridperf: {message}; see '{self.prog} --help'.\n")
+
+    def parse_known_args(  # type: ignore[override]  # argparse overloads it by the namespace
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Refuse unknown arguments here, in the parser of the command, which knows its options."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            known = {option.lstrip("-"): option for option in self._option_string_actions}
+            words = (each.partition("=")[0].lstrip("-") for each in unknown if each[:1] == "-")
+            likely = [known[name] for word in words for name in nearest(word, known)]
+            hint = f"did you mean {' and '.join(likely)}? S" if likely else "s"
+            self.exit(
+                ExitCode.USAGE,
+                f"hybridperf: unrecognized arguments: {visible(' '.join(unknown))}; {hint}ee "
+                f"'{self.prog} --help'.\n",
+            )
+        return options, unknown
 
 
 def build_parser(given: Collection[str] = COMMANDS.keys()) -> argparse.ArgumentParser:
@@ -116,7 +134,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _execute(arguments: Sequence[str]) -> int:
     """Import the module of the command in ``arguments``, and no other command's, and execute it."""
-    first = next(iter(arguments), "-")
+    if not arguments or arguments[0] == "help":
+        arguments = [*arguments[1:], "--help"]
+    first = arguments[0]
     if not first.startswith("-") and first not in COMMANDS:
         hint = did_you_mean(first, COMMANDS, "'hybridperf --help' lists them.")
         raise UserError(f"expected a command, found {first!r:.80}; {hint}", ExitCode.USAGE)

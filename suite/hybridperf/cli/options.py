@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from typing import Final
 
-from hybridperf.plan.fields import FIELDS
-
 __all__ = [
     "PLAN_HELP",
     "add_data_dir",
@@ -19,10 +17,9 @@ __all__ = [
     "whole_number",
 ]
 
-_KEYS: Final = "; ".join(f"{key}: {', '.join(field.values)}" for key, field in FIELDS.items())
 PLAN_HELP: Final = (
-    "parallel plan, such as dp=2,pp=2,schedule=1f1b,microbatches=4 (default: dp=1). "
-    f"Its keys and their values: {_KEYS}"
+    "parallel plan, such as dp=2,pp=2,schedule=1f1b,microbatches=4 (default: dp=1); docs/plans.md "
+    "has its keys and their values"
 )
 
 

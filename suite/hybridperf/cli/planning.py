@@ -146,7 +146,7 @@ def setting_of(
         UserError: exit status 2 if the system is not known, 4 if the units of a task of one's own
             cannot be counted, or units cannot be measured.
     """
-    units = units_of(path)
+    units = units_of(path, print_stage)
     timing: UnitTiming
     if system == HERE:
         profile = measure_profile(
@@ -199,7 +199,7 @@ def fastest_here(path: Path, task: Task) -> ParallelPlan:
         UserError: as `setting_of` and `Setting.ranking`.
     """
     here = usable_devices()
-    config = _config(task, units_of(path), here.count, here.kind)
+    config = _config(task, units_of(path, print_stage), here.count, here.kind)
     count = _most_divided(config, here.count)
     setting = setting_of(path, task, system=HERE, devices=count)
     return setting.ranking("equivalent", 1).best[0].plan

@@ -151,6 +151,15 @@ def only_result(found: Sequence[Package], path: Path, rule: str) -> Package:
     Raises:
         UserError: a finding of ``rule``; exit status 2 if there are several, 4 if there is none.
     """
+    if not found and not path.exists():
+        raise UserError.of(
+            rule,
+            "the folder of a result",
+            "no such folder",
+            "name one that exists",
+            path=str(path),
+            exit_code=ExitCode.ENVIRONMENT,
+        )
     if len(found) != 1:
         raise UserError.of(
             rule,

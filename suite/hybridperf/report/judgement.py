@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import UNREADABLE, Severity, visible
 from hybridperf.log import keys
 from hybridperf.log.log import Log
@@ -45,7 +46,14 @@ if TYPE_CHECKING:
     from hybridperf.score.rcp import Mode, RcpSets
     from hybridperf.score.score import ResultScore
 
-__all__ = ["JudgedResult", "found_packages", "judged_entries", "judged_scores", "read_entries"]
+__all__ = [
+    "JudgedResult",
+    "found_packages",
+    "judged_entries",
+    "judged_scores",
+    "no_results",
+    "read_entries",
+]
 
 _MOST_CHARACTERS: Final = 300  #: of an error
 #: keys of the manifest that pages show
@@ -65,6 +73,18 @@ def found_packages(paths: Iterable[Path], barred: list[Finding] | None = None) -
     """
     found = (package for path in paths for package in find_packages(path, barred))
     return list({package.folder: package for package in found}.values())
+
+
+def no_results(paths: Iterable[Path]) -> UserError:
+    """Return the error, of exit status 4, that there are no results at ``paths``."""
+    return UserError.of(
+        "score.path",
+        "results in <org>/results/<system>/<benchmark>",
+        "none",
+        "make some with 'hybridperf run'",
+        path=", ".join(map(str, paths)),
+        exit_code=ExitCode.ENVIRONMENT,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +158,16 @@ def judged_scores(
     jobs: int = 1,
     barred: list[Finding] | None = None,
     ruleset: str | Path | None = None,
+    *,
+    curves: bool = False,
 ) -> list[Official]:
-    """Read, judge and score results, without the logs and curves, which no table shows.
+    """Read, judge and score results, without the logs, and without the curves of runs by default.
 
     ``references`` and ``mode`` are arguments of `official_of`. Findings on unreadable files are
     appended to ``barred``. ``ruleset`` judges MLPerf results whose folder names no round.
     """
-    score, pairs = partial(_scored, references=references, mode=mode, ruleset=ruleset), []
+    pairs = []
+    score = partial(_scored, references=references, mode=mode, ruleset=ruleset, curves=curves)
     for official, own, locked in parallel_map(score, packages, jobs):
         pairs.append((official, own))
         if barred is not None:
@@ -190,13 +213,19 @@ def _entries(
 
 
 def _scored(
-    package: Package, references: RcpSets | None, mode: Mode | None, ruleset: str | Path | None
+    package: Package,
+    references: RcpSets | None,
+    mode: Mode | None,
+    ruleset: str | Path | None,
+    *,
+    curves: bool,
 ) -> tuple[Official, check.Judged | None, list[Finding]]:
     found = _judged(package, ruleset)
     points = None if references is None else points_of(references, edition_of(package))
     official = official_of(found.result, found.validity, points, mode)
-    bare = tuple(replace(run, curve=()) for run in official.score.runs)
-    official = replace(official, score=replace(official.score, runs=bare))
+    if not curves:
+        bare = tuple(replace(run, curve=()) for run in official.score.runs)
+        official = replace(official, score=replace(official.score, runs=bare))
     return official, found.own, [each for each in found.findings if each.rule == UNREADABLE]
 
 

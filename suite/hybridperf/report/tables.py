@@ -1,4 +1,4 @@
-"""Format figures, and write scores and leaderboards as CSV, JSON and Parquet, a column a metric."""
+"""Format figures, and scores and leaderboards as CSV and JSON with one column per metric."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import csv
 import io
 import json
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from hybridperf.findings import visible
-from hybridperf.run.files import write_atomically
 from hybridperf.score.metrics import METRICS, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from hybridperf.report.board import Board
     from hybridperf.report.judgement import JudgedResult
@@ -27,6 +25,7 @@ __all__ = [
     "busy_sentence",
     "count",
     "csv_text",
+    "flat_value",
     "leaderboard_csv",
     "leaderboard_json",
     "loader_sentence",
@@ -40,7 +39,6 @@ __all__ = [
     "scores_json",
     "seconds",
     "seconds_range",
-    "write_scores",
 ]
 
 UNKNOWN: Final = "\N{EN DASH}"
@@ -157,29 +155,6 @@ def scores_csv(rows: Iterable[Mapping[str, object]]) -> str:
     return csv_text(tuple(METRICS), rows)
 
 
-def write_scores(rows: Sequence[dict[str, object]], folder: Path) -> list[Path]:
-    """Write ``scores.csv``, ``scores.json`` and ``scores.parquet`` to ``folder``.
-
-    Returns their paths, in this order; without pyarrow, ``scores.parquet`` is omitted.
-
-    Raises:
-        OSError: if ``folder`` cannot be written.
-    """
-    contents = {
-        "scores.csv": scores_csv(rows).encode(),
-        "scores.json": scores_json(rows).encode(),
-    }
-    try:
-        contents["scores.parquet"] = _parquet(rows)
-    except ModuleNotFoundError as error:
-        if error.name != "pyarrow":
-            raise
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in contents.items():
-        write_atomically(folder / name, content)
-    return [folder / name for name in contents]
-
-
 def metrics_markdown() -> str:
     """Return a Markdown table that documents every column."""
     lines = ["| column | | unit | better |", "|---|---|---|---|"]
@@ -206,31 +181,10 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> st
 def _csv_cell(value: object) -> object:
     if isinstance(value, bool):
         return str(value).lower()
-    value = _flat(value)
+    value = flat_value(value)
     if isinstance(value, str):
         return f"{chr(39) * value.startswith(_FORMULA)}{visible(value)}"
     return value
-
-
-def _parquet(rows: Sequence[Mapping[str, object]]) -> bytes:
-    """Return the rows as Parquet, with column types that do not depend on missing values."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    types: dict[str, Any] = {
-        "text": pa.string(),
-        "whole": pa.int64(),
-        "number": pa.float64(),
-        "truth": pa.bool_(),
-        "list": pa.string(),
-    }
-    columns = {
-        name: pa.array([_flat(row[name]) for row in rows], type=types[metric.kind])
-        for name, metric in METRICS.items()
-    }
-    sink = io.BytesIO()
-    parquet.write_table(pa.table(columns), sink)
-    return sink.getvalue()
 
 
 def _entries(boards: Sequence[Board]) -> Iterator[JudgedResult]:
@@ -253,7 +207,7 @@ def _leaderboard_row(entry: JudgedResult, findings: object) -> dict[str, object]
     }
 
 
-def _flat(value: object) -> object:
+def flat_value(value: object) -> object:
     """Return a list of dropped runs as a string, such as ``result_3.txt: fastest``."""
     if not isinstance(value, list):
         return value

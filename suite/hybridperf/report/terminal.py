@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from typing import TYPE_CHECKING, Final
@@ -38,13 +39,21 @@ def scores_text(results: Sequence[Official], width: int) -> str:
     """Return tables of at most ``width`` characters, one for this suite and one for MLPerf.
 
     Notes below each table state how its figures are computed and why results lack an official
-    score. Empty columns are omitted, as are the least important ones if ``width`` is too small.
+    score. Rows are sorted by task and time. Empty columns are omitted, as are the least important
+    ones if ``width`` is too small.
     """
+    results = sorted(results, key=_by_task_and_time)
     ours = [each for each in results if each.own]
     mlperfs = [each for each in results if not each.own]
     parts = [_scores("ours", ours, width)] if ours else []
     parts += [_scores("mlperf", mlperfs, width)] if mlperfs else []
     return "\n\n".join(parts)
+
+
+def _by_task_and_time(result: Official) -> tuple[str, str, float]:
+    score = result.score
+    time_s = math.inf if score.olympic_mean_s is None else score.olympic_mean_s
+    return score.edition, score.benchmark, time_s
 
 
 def compared_text(a: Official, b: Official, width: int) -> str:
@@ -93,6 +102,9 @@ def table_text(
                 break
             columns.remove(last)
     narrow = _narrowed([widths[each] for each in columns], [least[each] for each in columns], width)
+    for place, index in enumerate(columns):  # wrapped text may leave space
+        wraps = (line for cell in cells[index] for line in _lines(cell, narrow[place]))
+        narrow[place] = min(narrow[place], max(map(cell_len, wraps)))
     right = [numeric[index] for index in columns]
     lines = [
         *_laid_out([heads[index] for index in columns], narrow, right),
@@ -135,8 +147,9 @@ def _cell(metric: Metric, result: Official) -> str:
     return visible(text) or "-"
 
 
-def _of_plans(results: Iterable[Official]) -> Iterator[str]:
+def _of_plans(results: Sequence[Official]) -> Iterator[str]:
     """Yield noise, loader throughput and the comparison with the projection, result by result."""
+    several = len({each.score.benchmark for each in results}) > 1
     for each in results:
         beside = each.score.beside_projection
         sentences = (
@@ -146,7 +159,8 @@ def _of_plans(results: Iterable[Official]) -> Iterator[str]:
             why_slow(beside),
         )
         for sentence in filter(None, sentences):
-            yield f"{visible(each.score.plan or each.score.system)}: {sentence}"
+            plan = each.score.plan or each.score.system
+            yield f"{visible(f'{each.score.benchmark}, {plan}' if several else plan)}: {sentence}"
 
 
 def _without_score(results: Sequence[Official]) -> list[str]:

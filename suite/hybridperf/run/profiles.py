@@ -60,11 +60,11 @@ _MOST_TEXT: Final = 600  #: characters of such output to show
 _EXCEPTION: Final = re.compile(r"[\w.]*(?:Error|Exception)\b")  #: begins a traceback's last line
 
 
-def units_of(path: Path) -> UnitTable:
+def units_of(path: Path, say: Callable[[str], None] = lambda _: None) -> UnitTable:
     """Return the unit table of the task at ``path``.
 
     The trainer of a user's own task counts it, which takes seconds, unless the cache has the table
-    of the same task, PyTorch and code.
+    of the same task, PyTorch and code. ``say`` is told of it in a line.
 
     Raises:
         UserError: exit status 4 if the trainer cannot count the units.
@@ -72,6 +72,7 @@ def units_of(path: Path) -> UnitTable:
     if table := cached_units(path):
         return table
     task = read_task(path)
+    say(f"{task.name}: counting the work of its units, once, for seconds")
     answer = ask_trainer(task, _UNITS, path)
     try:
         table = _unit_table(answer, task)

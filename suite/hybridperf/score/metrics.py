@@ -448,7 +448,7 @@ _ALL: Final = (
         heading="runs",
         show=_runs,
         tables=_ALL_RESULTS,
-        keep=5,
+        keep=9,
     ),
     Metric(
         "busy",

@@ -39,6 +39,7 @@ __all__ = [
     "examine_graphics",
     "examine_packages",
     "examine_resources",
+    "require_data",
 ]
 
 _NEEDED: Final = "laptop"  #: tier of the tasks that run on any machine
@@ -54,7 +55,7 @@ def _tasks() -> Iterator[Diagnosis]:
         needed = name.endswith(f"/{_NEEDED}")
         try:
             data = find_task(name).data
-            _check(data)
+            require_data(data)
         except UserError as error:
             detail, remedy = str(error), "reinstall hybridperf"
             if finding := error.finding:
@@ -69,7 +70,12 @@ def _tasks() -> Iterator[Diagnosis]:
             yield Diagnosis(f"data of {name}", "ok", data.source)
 
 
-def _check(data: Data) -> None:
+def require_data(data: Data) -> None:
+    """Verify that the samples of ``data`` are on this machine.
+
+    Raises:
+        UserError: exit status 4 if they, or a package that reads them, are missing or damaged.
+    """
     try:
         check_data(data)
     except ModuleNotFoundError as error:  # installed with an extra
@@ -160,11 +166,14 @@ def _requirements() -> list[_Requirement]:
         lines = importlib.metadata.requires(_PROJECT)
     except importlib.metadata.PackageNotFoundError:  # run from a source tree
         lines = _from_source_tree(Path(__file__).parents[3] / "pyproject.toml")
-    return [
+    wanted = [
         requirement
         for requirement in map(_parse, lines or [])
         if requirement.extra in _EXTRAS and requirement.name != _PROJECT
     ]
+    # Metadata repeats the extra tables in the extra train, which includes it.
+    wanted.sort(key=lambda each: _EXTRAS.index(each.extra))
+    return list({each.name: each for each in wanted}.values())
 
 
 def _from_source_tree(path: Path) -> list[str]:

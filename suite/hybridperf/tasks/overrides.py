@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybridperf.errors import UserError
 from hybridperf.findings import Finding
-from hybridperf.spelling import did_you_mean
+from hybridperf.spelling import nearest
 from hybridperf.tasks.schema import build
 from hybridperf.tasks.task import Division, Optimizer, Task, Training, out_of_bounds
 
@@ -59,7 +59,10 @@ def parse_overrides(task: Task, texts: Iterable[str]) -> dict[str, object]:
         if not equals:
             raise _refuse(text, "key=value", repr(text), "write --set optimizer.lr=0.1")
         if key not in known:
-            hint = did_you_mean(key, known, "'hybridperf list --json' shows the keys")
+            names = {each.rpartition(".")[2]: each for each in known}
+            likely = [names[name] for name in nearest(key.rpartition(".")[2], names)]
+            hint = f"did you mean {likely[0]}? " if likely else ""
+            hint += "'hybridperf list --json' shows the keys"
             raise _refuse(text, f"a hyperparameter of {task.name}", repr(key), hint)
         try:
             overrides[key] = tomllib.loads(f"value = {value}")["value"]

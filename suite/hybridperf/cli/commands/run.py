@@ -226,7 +226,8 @@ def make_runs(request: RunRequest, *, quiet: bool, peers: NodeServer | None = No
         if hint := _projection_hint(package, request):
             print_line(hint)
     _warn_of_trainer(request, quiet=quiet)
-    _warn_of_noise(quiet=quiet)
+    if not quiet:
+        _warn_of_noise()
     with ProgressReporter(quiet=quiet) as progress:
         for _ in make_run_set(request, progress, peers):
             pass
@@ -242,11 +243,10 @@ def _warn_of_trainer(request: RunRequest, *, quiet: bool) -> None:
         stream.write(f"no sandbox, since {facts['reason']}: {whose}\n")
 
 
-def _warn_of_noise(*, quiet: bool) -> None:
+def _warn_of_noise() -> None:
     """Print one line if others use this machine, which makes runs slower."""
     if reasons := NoiseMeter().read(_NOISE_S).reasons():
-        stream = sys.stderr if quiet else sys.stdout
-        stream.write(f"busy machine: {', '.join(reasons)}; runs will take longer than without\n")
+        print_line(f"busy machine: {', '.join(reasons)}; runs will take longer than without")
 
 
 def request_of(options: argparse.Namespace) -> RunRequest:

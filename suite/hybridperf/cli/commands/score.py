@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.cli.commands.check import named_ruleset
 from hybridperf.cli.options import add_format, add_jobs
 from hybridperf.cli.printing import print_json, print_line, say_barred, terminal_width
-from hybridperf.errors import ExitCode, UserError
-from hybridperf.report.judgement import found_packages, judged_scores
-from hybridperf.report.tables import metrics_markdown, score_rows, scores_csv, write_scores
+from hybridperf.errors import ExitCode
+from hybridperf.report.frames import write_scores
+from hybridperf.report.judgement import found_packages, judged_scores, no_results
+from hybridperf.report.tables import metrics_markdown, score_rows, scores_csv
 from hybridperf.report.terminal import scores_text
 from hybridperf.run.folder import environment_refusal
 from hybridperf.score.history import with_context
@@ -89,14 +90,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
     scores = judged_scores(packages, references, options.rcp, options.jobs, barred, named)
     results = with_context(with_places(scores))
     if not results and not barred:
-        raise UserError.of(
-            "score.path",
-            "results in <org>/results/<system>/<benchmark>",
-            "none",
-            "make some with 'hybridperf run'",
-            path=", ".join(map(str, options.paths)),
-            exit_code=ExitCode.ENVIRONMENT,
-        )
+        raise no_results(options.paths)
     written = _write(results, options.out) if options.out else []
     if options.format == "json":
         print_json(score_rows(results))
@@ -116,5 +110,7 @@ def _write(results: list[Official], folder: Path) -> list[Path]:
         raise environment_refusal(error, folder) from error
     if not any(path.suffix == ".parquet" for path in written):
         remedy = "pip install 'hybridperf[tables]'"
-        sys.stderr.write(f"hybridperf: no scores.parquet, which needs pyarrow: {remedy}\n")
+        sys.stderr.write(
+            f"hybridperf: no scores.parquet, which needs pandas and pyarrow: {remedy}\n"
+        )
     return written

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.cli.options import add_format
-from hybridperf.cli.printing import print_json, print_table
+from hybridperf.cli.printing import print_json, print_line, terminal_width
 from hybridperf.errors import ExitCode
+from hybridperf.report.terminal import table_text
 from hybridperf.system.describe import describe_with_torch, show, system_name
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["EXAMPLES", "add_arguments", "execute"]
 
 EXAMPLES: Final = "hybridperf system"
+_WIDEST: Final = 100  #: a list of packages is easier to read in short lines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,5 +30,6 @@ def execute(options: argparse.Namespace) -> ExitCode:
     if options.format == "json":
         print_json(description)
     else:
-        print_table(("system", system_name(description)), show(description))
+        heads = ("system", system_name(description))
+        print_line(table_text(heads, show(description), min(terminal_width(), _WIDEST)))
     return ExitCode.OK
