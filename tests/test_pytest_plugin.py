@@ -182,7 +182,7 @@ def test_benchmark_shows_times_to_train_and_publishes_them(measured: Path) -> No
         assert f"  mine/digits under dp=1, run 2 of 2: {words}" in shown
     _, _, end = shown.partition("= HybridPerf =")
     assert "dp=1" in end, "and scored at the end"
-    (sentence,) = (line for line in end.splitlines() if line.startswith("mine/digits, open"))
+    (sentence,) = (line for line in end.splitlines() if line.startswith("mine/digits, version 1"))
     assert "no result of a hybrid plan" in sentence
     assert sentence in html.unescape((measured / "out/report/index.html").read_text())
     assert re.search(r"^next: +\S*open \S+/out/report/index.html$", end, re.MULTILINE)
