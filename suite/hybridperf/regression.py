@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from hybridperf.report.judgement import JudgedResult
     from hybridperf.score.compare import Comparison
+    from hybridperf.score.statistics import Interval
 
 __all__ = ["Baseline", "Regression", "parse_percentage", "require_comparable"]
 
@@ -50,9 +51,13 @@ class Regression:
     limit: float  #: share of the baseline's time by which B may be slower
 
     @property
+    def _interval(self) -> Interval | None:
+        return self.comparison.interval
+
+    @property
     def outcome(self) -> Literal["slower", "not slower", "undecided"]:
         """Return the decision."""
-        decision, interval = self.comparison.decision, self.comparison.interval
+        decision, interval = self.comparison.decision, self._interval
         most = 1 + self.limit
         if decision.verdict == "slower" and decision.ratio is not None and decision.ratio > most:
             return "slower"
@@ -63,7 +68,7 @@ class Regression:
     @property
     def sentence(self) -> str:
         """Return the decision in a sentence, with the ratio, its interval and the p-value."""
-        decision, interval = self.comparison.decision, self.comparison.interval
+        decision, interval = self.comparison.decision, self._interval
         limit = f"by more than {self.limit * 100:.3g} %"
         undecided = self.outcome == "undecided"
         head = f"undecided whether slower {limit}" if undecided else f"{self.outcome} {limit}"

@@ -87,7 +87,8 @@ class TrainedScore(ResultScore):
     def of(cls, score: ResultScore) -> Self:
         """Return ``score`` with the mean over its completed runs."""
         fields = {each.name: getattr(score, each.name) for each in dataclasses.fields(score)}
-        return cls(**fields, mean_s=fmean(run.time_to_train_s for run in score.completed))
+        fields["mean_s"] = fmean(run.time_to_train_s for run in score.completed)
+        return cls(**fields)
 
 
 class _TrainingClock:
