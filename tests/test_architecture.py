@@ -46,7 +46,7 @@ MAY_IMPORT = {
         "system",
         "run.files",
     },
-    "regression": {"log", "report", "score", "tasks"},
+    "regression": {"log", "report", "score"},
     "cli": {
         "log",
         "projection",
@@ -86,11 +86,11 @@ TRAINERS = sorted((ROOT / "reference_impls/hybridperf_reference").rglob("*.py"))
 #: folder -> most files with code, most lines; a commit that raises a number says why
 BUDGETS: dict[str, tuple[int, int]] = {
     "hybridperf": (8, 800),
-    "hybridperf/cli": (26, 3600),
+    "hybridperf/cli": (26, 3500),
     "hybridperf/log": (7, 1550),
     "hybridperf/plan": (6, 1550),
     "hybridperf/projection": (13, 4550),
-    "hybridperf/report": (13, 3500),
+    "hybridperf/report": (14, 3900),
     "hybridperf/rules": (17, 6750),
     "hybridperf/run": (29, 7000),
     "hybridperf/score": (15, 4400),

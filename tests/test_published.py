@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from hybridperf.log.chain import SUMS
 from hybridperf.log.package import find_results, read_result
 from hybridperf.report.board import boards
@@ -50,10 +52,17 @@ def test_every_published_result_has_all_its_runs() -> None:
         assert len(score.completed) >= find_task(score.benchmark).runs.count
 
 
-def test_reports_are_what_submissions_make(tmp_path: Path) -> None:
-    build_report(SUBMISSIONS, tmp_path)
+@pytest.fixture
+def reports(tmp_path: Path) -> Path:
+    """A folder that lies to a folder ``submissions`` as ``reports`` does: links are the same."""
+    (tmp_path / SUBMISSIONS.name).symlink_to(SUBMISSIONS)
+    return tmp_path / "reports"
 
-    _assert_as_published(tmp_path)
+
+def test_reports_are_what_submissions_make(reports: Path) -> None:
+    build_report(reports.with_name(SUBMISSIONS.name), reports)
+
+    _assert_as_published(reports)
 
 
 # Stands for a base install on a machine without OpenSSH.
@@ -70,11 +79,12 @@ build_report(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
 
-def test_reports_do_not_depend_on_what_is_installed(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", _BARE, str(SUBMISSIONS), str(tmp_path)]
-    subprocess.run(command, env=os.environ | {"PATH": str(tmp_path)}, check=True)
+def test_reports_do_not_depend_on_what_is_installed(reports: Path) -> None:
+    root = reports.with_name(SUBMISSIONS.name)
+    command = [sys.executable, "-c", _BARE, str(root), str(reports)]
+    subprocess.run(command, env=os.environ | {"PATH": str(reports)}, check=True)
 
-    _assert_as_published(tmp_path)
+    _assert_as_published(reports)
 
 
 def _assert_as_published(folder: Path) -> None:

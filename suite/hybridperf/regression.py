@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, Literal
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import visible
 from hybridperf.log.package import find_packages
+from hybridperf.report.comparison import incomparable
 from hybridperf.report.judgement import judged_entries
 from hybridperf.score.compare import compare
 from hybridperf.score.validity import Judgement
-from hybridperf.tasks.mlperf import lineage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hybridperf.score.compare import Comparison
     from hybridperf.score.statistics import Interval
 
-__all__ = ["Baseline", "Regression", "parse_percentage", "require_comparable"]
+__all__ = ["Baseline", "Regression", "parse_percentage"]
 
 _PERCENTAGE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?) ?%")
 _UNFIT: Final = frozenset({Judgement.BROKEN, Judgement.DISPUTED})  #: as a baseline
@@ -115,7 +115,8 @@ class Baseline:
         one result.
 
         Raises:
-            UserError: exit status 4 if there is no such result, or it cannot be compared.
+            UserError: exit status 4 if there is no such result or it breaks a rule, 2 if it is of another
+                version of the task or other data.
         """
         package, where = result.result.package, visible(str(self._folder))
         same = [each for each in self._packages if each.benchmark == package.benchmark]
@@ -134,7 +135,8 @@ class Baseline:
                 exit_code=ExitCode.ENVIRONMENT,
             )
         (base,) = found
-        require_comparable(result, base, where)
+        if finding := incomparable(result, base, where):
+            raise UserError(finding, ExitCode.USAGE)
         validity = base.official.validity
         if validity.judgement in _UNFIT:
             expected, remedy = "a baseline that complies with the rules", "make another"
@@ -142,55 +144,3 @@ class Baseline:
                 "regression.baseline", expected, validity.why, remedy, path=base.result.package.name
             )
         return Regression(compare(base.official, result.official), limit)
-
-
-def require_comparable(a: JudgedResult, b: JudgedResult, path: str) -> None:
-    """Check that ``b``, which is at ``path``, is of the benchmark, version and data of ``a``.
-
-    Raises:
-        UserError: exit status 2 if it is not, and 4 if one of them has no logs.
-    """
-    for each in (a, b):
-        if not each.result.runs:
-            raise UserError.of(
-                "compare.path",
-                "logs called result_<n>.txt",
-                "none",
-                "rename them",
-                path=str(each.result.package.folder),
-                exit_code=ExitCode.ENVIRONMENT,
-            )
-    if _task(a) != _task(b):
-        raise UserError.of(
-            "compare.benchmark",
-            visible(f"a result of {_task_words(a, b)}"),
-            visible(f"one of {_task_words(b, a)}"),
-            "compare results of one benchmark, in one version",
-            path=path,
-        )
-    first, second = (each.result.runs[0].fact("data_sha256") for each in (a, b))
-    if first != second:
-        raise UserError.of(
-            "compare.data",
-            visible(f"a result on data with SHA-256 {first!s:.12}..."),
-            visible(f"one on {second!s:.12}..."),
-            "compare results on one edition of the data",
-            path=path,
-        )
-
-
-def _task(entry: JudgedResult) -> tuple[object, ...]:
-    """Return the name of a result's task, its version and its hash."""
-    first = entry.result.runs[0]
-    # Rounds renamed some benchmarks, and gave the name of one to another.
-    name = lineage(entry.score.benchmark, entry.score.edition)
-    return (name, *(first.fact("task", key) for key in ("version", "sha256")))
-
-
-def _task_words(one: JudgedResult, other: JudgedResult) -> str:
-    """Name the task of ``one``, and of version and hash the first that differs from ``other``."""
-    (name, *mine), (other_name, *its) = _task(one), _task(other)
-    for word, value, other_value in zip(("version", "SHA-256"), mine, its, strict=True):
-        if name == other_name and value != other_value:
-            return f"{name!r:.80} of {word} {value!s:.80}"
-    return f"{name!r:.80}"

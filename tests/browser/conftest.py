@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 #: folder of the screenshots that tests leave to be looked at
 ARTEFACTS = ROOT / ".pytest_artefacts"
-_FLAGS = (
+FLAGS = (
     "--no-sandbox",  # root has no other way
     "--disable-gpu",
     "--disable-quic",
@@ -34,7 +34,7 @@ def browser() -> Iterator[Browser]:
     if not (program := shutil.which("chromium")):
         pytest.skip("there is no chromium: install it with 'apt-get install chromium'")
     with api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=program, args=_FLAGS)
+        chromium = playwright.chromium.launch(executable_path=program, args=FLAGS)
         yield chromium
         chromium.close()
 

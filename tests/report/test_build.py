@@ -48,13 +48,12 @@ def test_the_report_is_four_files_and_nothing_else(
 
 def test_equal_submissions_make_equal_bytes(submissions: Submissions, tmp_path: Path) -> None:
     _fill(submissions)
-    moved = tmp_path / "moved" / "elsewhere"
-    shutil.copytree(submissions.root, moved)
     build_report(submissions.root, tmp_path / "one")
     build_report(submissions.root, tmp_path / "one")
 
     for seed in ("1", "2"):
-        out = tmp_path / seed
+        moved, out = tmp_path / seed / submissions.root.name, tmp_path / seed / "one"
+        shutil.copytree(submissions.root, moved)
         environment = os.environ | {"PYTHONHASHSEED": seed, "LC_ALL": "C", "TZ": "Asia/Kathmandu"}
         subprocess.run(
             [sys.executable, "-c", ELSEWHERE, str(moved), str(out)],

@@ -64,7 +64,9 @@ def test_runs_on_a_busy_machine_say_so_in_table_and_page(tmp_path: Path) -> None
     assert "busy machine" in table.splitlines()[0]
     assert "3 of 5 runs" in table
     assert f"dp=2: {sentence}" in table.splitlines()
-    assert f">laptop: {sentence}<" in leaderboard_page(boards([entry]))
+    page = leaderboard_page(boards([entry]))
+    assert f">laptop: {sentence}<" in page
+    assert f'title="{sentence}">busy machine</small>' in page
     assert f"- acme, laptop: {sentence}" in leaderboard_markdown(boards([entry]))
     assert row_of(entry.official)["busy_why"] == (
         "run 0: other processes used 48% of the processors; "

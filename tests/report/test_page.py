@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ TAGS = set(
     """
     html head meta title style script body header main section h1 h2 h3 h4 p b i a small span label
     input output div table caption thead tbody tr th td figure figcaption ul li code pre details
-    summary dl dt dd svg g defs use path circle line rect text
+    summary dl dt dd svg g defs use path circle line rect text nav ul aside abbr button
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
 
@@ -36,14 +37,15 @@ class Dom(HTMLParser):
     def __init__(self, page: str) -> None:
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.raw: dict[str, list[str]] = {"script": [], "style": []}
+        self.raw: dict[str, list[str]] = {"script": [], "style": [], "data": []}
         self.text = ""
         self._inside = ""
         self.feed(page)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._inside = tag
+        data = tag == "script" and dict(attrs).get("type") == "application/json"
+        self._inside = "data" if data else tag
         self.elements.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:  # noqa: ARG002 - the signature is given
@@ -70,13 +72,16 @@ def _assert_harmless(dom: Dom) -> None:
         if name == "href"
     }
 
-    assert (tags.count("script"), tags.count("style")) == (1, 1)
+    assert (tags.count("script"), tags.count("style")) == (1 + len(dom.raw["data"]), 1)
+    for text in dom.raw["data"]:
+        assert "<" not in text
+        json.loads(text)
     assert set(tags) <= TAGS
     assert not {name for name in names if name.startswith("on")} | (
         names & {"src", "style", "action"}
     )
     assert all(
-        re.fullmatch(r"#[a-z0-9-]+|leaderboard\.(csv|json|md)", link or "") for link in links
+        re.fullmatch(r"#[a-z0-9_-]+|leaderboard\.(csv|json|md)", link or "") for link in links
     )
 
 

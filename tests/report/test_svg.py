@@ -12,8 +12,8 @@ from hybridperf.report.judgement import read_entries
 from hybridperf.report.svg import (
     Scale,
     curve_axes,
-    draw_backdrop,
     draw_bars,
+    draw_curves,
     draw_panel,
     draw_strip,
     element,
@@ -102,17 +102,22 @@ def test_bars_begin_at_one() -> None:
     assert two_width == pytest.approx(2 * one_width, abs=0.2)
 
 
-def test_a_panel_draws_every_run_and_the_target(submissions: Submissions) -> None:
+def test_a_panel_shows_every_run_and_the_target(submissions: Submissions) -> None:
     submissions.add([10, 11, 12, 13, 14, 15], outcomes={2: "interrupted"})
     submissions.add([20, 21, 22, 23, 24], system="slow")
     (board,) = boards(read_entries(submissions.root))
-    axes = curve_axes(board)
+    entry = board.rows[0].entry
 
-    panel = draw_panel(board.rows[0].entry.score, axes, backdrop="all")
+    axes = curve_axes(board, board.rows, "axes")
+    curves = draw_curves(board.rows, axes)
+    panel = draw_panel(entry, axes)
 
-    assert panel.count("<path") == 6
-    assert panel.count('class="run ended"') == 1
-    assert "target 0.98" in panel
-    assert "top-1 accuracy" in panel
-    assert 'href="#all"' in panel
-    assert draw_backdrop(board, axes, name="all").count("<path") == 11
+    own = curves.split(f'id="curves-{entry.anchor}"')[1].split('id="curves-')[0]
+    assert own.count("<path") == 6
+    assert own.count('class="run ended"') == 1
+    assert curves.count("<path") == 11
+    assert "target 0.98" in curves
+    assert "top-1 accuracy" in curves
+    used = re.findall('href="#([^"]+)"', panel)
+    assert used == ["axes", "axes-curves", f"curves-{entry.anchor}"]
+    assert all(f'id="{name}"' in curves for name in used)

@@ -5,9 +5,12 @@ Both are untrusted: a fact of another type than its function returns is treated 
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import quote
 
 from hybridperf.log import keys
 from hybridperf.log.package import result_names
@@ -25,13 +28,17 @@ if TYPE_CHECKING:
 __all__ = [
     "AttemptRow",
     "EvidenceCounts",
+    "ResultLinks",
     "TimedAction",
     "Timeline",
     "attempts_of",
     "evidence_of",
     "hashes_of",
+    "links_of",
+    "may_link",
     "read_timeline",
     "reproduce_commands",
+    "reproduce_steps",
     "timelines_of",
 ]
 
@@ -52,6 +59,8 @@ _SHARED: Final = {
 # Users copy this text from an untrusted manifest to a shell: no shell metacharacters.
 _RUNS: Final = re.compile(r" --runs ([0-9]{1,9})(?![^ ])")
 _HARMLESS: Final = re.compile(r"hybridperf run [a-z0-9][A-Za-z0-9 =,._/+-]{0,500}")
+_COMMIT: Final = re.compile(r"([0-9a-f]{40,64})(-dirty)?")
+_VERSION: Final = re.compile(r"[0-9][0-9a-z.+]{0,30}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +137,70 @@ def reproduce_commands(result: Result) -> list[str]:
         kind = _RUNS.sub("", command)
         most[kind] = max(most.get(kind, (0, "")), (runs, command))
     return [command for _, command in most.values()]
+
+
+def reproduce_steps(result: Result) -> list[str]:
+    """Return `reproduce_commands` after those that install the code, by its commit or version.
+
+    The commit is of a clone of this suite. Without a harmless command there are no steps.
+    """
+    commands = reproduce_commands(result)
+    commits = [
+        f"git checkout {found[1]}{'  # and changes that no commit has' if found[2] else ''}"
+        for text in _texts_of(result.runs, "code", "commit")
+        if (found := _COMMIT.fullmatch(text))
+    ]
+    versions = filter(_VERSION.fullmatch, _texts_of(result.runs, "code", "version"))
+    if commits:
+        install = [*commits, "pip install -c constraints.txt -e '.[train]'"]
+    else:
+        install = [f"pip install 'hybridperf[train]=={version}'" for version in versions]
+    return [*install, *commands] if commands else []
+
+
+@dataclass(frozen=True, slots=True)
+class ResultLinks:
+    """Relative addresses of a result's files; "" for a file that there is not."""
+
+    system: str
+    logs: dict[int, str]  #: run number -> address
+    manifests: dict[int, str]
+
+
+def may_link(root: Path, out: Path) -> bool:
+    """Tell whether a report in ``out`` links to files of ``root``.
+
+    It does if one folder is in the other or both are in one folder, so that they can be moved and
+    published together.
+    """
+    steps = Path(os.path.relpath(root, out)).parts
+    report_in_root, root_in_report = set(steps) <= {".."}, ".." not in steps
+    return report_in_root or root_in_report or (len(steps) == 2 and steps[1] != "..")
+
+
+def links_of(result: Result, out: Path | None) -> ResultLinks:
+    """Return the addresses of a result's files, from a page in the folder ``out``.
+
+    Without ``out`` all are "".
+    """
+    package = result.package
+
+    def link(path: Path, there: object) -> str:
+        if out is None or there is None:
+            return ""
+        # Untrusted names: quoted, and not taken for a scheme since a path begins with a dot.
+        relative = Path(os.path.relpath(path, out))
+        return f"{'' if relative.parts[0] == '..' else './'}{quote(os.fsencode(relative))}"
+
+    names = {run.number: result_names(run.number) for run in result.runs}
+    return ResultLinks(
+        system=link(package.system_file, result.system),
+        logs={run: link(package.folder / log, log) for run, (log, _) in names.items()},
+        manifests={
+            run.number: link(package.folder / names[run.number][1], run.manifest)
+            for run in result.runs
+        },
+    )
 
 
 class TimedAction(NamedTuple):

@@ -59,7 +59,7 @@ _MOST_CHARACTERS: Final = 300  #: of an error
 #: keys of the manifest that pages show
 _SHOWN: Final = (
     *("outcome", "reason", "task", "code", "data_sha256", "system", "log", "rescoring"),
-    "command",
+    *("command", "overrides"),
 )
 
 

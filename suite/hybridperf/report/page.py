@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import itertools
 import re
 from importlib import resources
 from typing import TYPE_CHECKING, Final
@@ -15,11 +16,13 @@ from markupsafe import Markup
 from hybridperf.findings import visible
 from hybridperf.plan import plan_chips
 from hybridperf.report import evidence, scaling, svg, tables
-from hybridperf.report.board import boards
+from hybridperf.report.board import boards, contents_of
+from hybridperf.report.comparison import comparison_text, incomparable
 from hybridperf.report.judgement import read_entries
 from hybridperf.report.sentences import board_sentence
 from hybridperf.rules.levels import LEVELS
 from hybridperf.run.files import write_atomically
+from hybridperf.score.compare import compare
 from hybridperf.score.metrics import metrics_of
 from hybridperf.score.projection import why_slow
 from hybridperf.score.ranking import means_of
@@ -30,13 +33,14 @@ from hybridperf.system.catalog import accelerators_per_node, device_count
 from hybridperf.system.describe import show
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from hybridperf.findings import Finding
     from hybridperf.report.board import Board, Row
     from hybridperf.report.judgement import JudgedResult
     from hybridperf.report.scaling import ScalingGroup
+    from hybridperf.score.metrics import Metric
 
 __all__ = [
     "build_report",
@@ -60,6 +64,12 @@ _STANDINGS: Final = {
     "too fast": "too fast",
     "invalid": "invalid",
 }
+_COMPARISON_WIDTH: Final = 100  #: characters
+_MOST_COMPARED: Final = 30  #: results of a leaderboard, and leaderboards, compared in pairs
+_OTHERWISE: Final = (
+    f"This page compares the first {_MOST_COMPARED} results of one leaderboard; "
+    "'hybridperf compare' compares any two of one task."
+)
 _MOST_ROWS: Final = 60  #: of a system's description
 _MOST_CHARACTERS: Final = 500  #: of a value in it
 
@@ -67,15 +77,17 @@ _MOST_CHARACTERS: Final = 500  #: of a value in it
 def build_report(root: Path, out: Path, barred: list[Finding] | None = None) -> list[Path]:
     """Write the report of all results at or below ``root`` to ``out`` and return its files.
 
-    The output is deterministic, and each file is replaced atomically. Findings on unreadable files
-    and folders are appended to ``barred``.
+    The output is deterministic, and each file is replaced atomically. The page links to logs,
+    manifests and system descriptions if `evidence.may_link`. Findings on unreadable files and
+    folders are appended to ``barred``.
 
     Raises:
         OSError: if ``out`` cannot be written.
     """
     leaderboards = boards(read_entries(root, barred))
-    writers = {
-        "index.html": leaderboard_page,
+    linked = out if evidence.may_link(root, out) else None
+    writers: dict[str, Callable[[Sequence[Board]], str]] = {
+        "index.html": lambda all_boards: leaderboard_page(all_boards, linked),
         "leaderboard.md": leaderboard_markdown,
         "leaderboard.csv": tables.leaderboard_csv,
         "leaderboard.json": tables.leaderboard_json,
@@ -100,10 +112,49 @@ def write_files(files: Iterable[tuple[str, str]], out: Path) -> list[Path]:
 # HTML
 
 
-def leaderboard_page(boards: Sequence[Board]) -> str:
-    """Return the HTML page of ``boards``."""
-    values = {"boards": boards, "metrics": metrics_of("page")}
-    return render_page(_templates().get_template("index.html.j2"), values)
+def leaderboard_page(boards: Sequence[Board], out: Path | None = None) -> str:
+    """Return the HTML page of ``boards``; in the folder ``out``, it links to files of results."""
+    values = {
+        "boards": boards,
+        "comparisons": _comparisons(boards),
+        "facts": [metric for metric in metrics_of("page") if metric.kind == "text"],
+        "out": out,
+    }
+    template = _templates().get_template("index.html.j2")
+    return render_page(template, values, ["board.css"], script_files=["board.js"])
+
+
+def _known_metrics(rows: Sequence[Row]) -> list[Metric]:
+    """Return the metrics with a number for any of ``rows``."""
+    return [
+        metric
+        for metric in metrics_of("page")
+        if metric.kind != "text" and any(metric.text(row.entry.official) for row in rows)
+    ]
+
+
+def _comparisons(boards: Sequence[Board]) -> dict[str, object]:
+    """Return the text of every comparison that the page shows.
+
+    ``results``: of two results of a leaderboard, by their anchors. ``boards``: why results of two
+    leaderboards are not compared, by the anchors of the leaderboards. ``otherwise``: for the rest.
+    """
+    results, between = dict[str, dict[str, str]](), dict[str, dict[str, str]]()
+    for board in boards:
+        entries = [row.entry for row in board.rows[:_MOST_COMPARED]]
+        for a, b in itertools.combinations(entries, 2):
+            results.setdefault(a.anchor, {})[b.anchor] = _compared(a, b)
+    firsts = [(board.anchor, board.rows[0].entry) for board in boards if board.rows]
+    for (name, one), (other_name, other) in itertools.combinations(firsts[:_MOST_COMPARED], 2):
+        if why := incomparable(one, other):
+            between.setdefault(name, {})[other_name] = why.sentence
+    return {"results": results, "boards": between, "otherwise": _OTHERWISE}
+
+
+def _compared(a: JudgedResult, b: JudgedResult) -> str:
+    if why := incomparable(a, b):
+        return why.sentence
+    return comparison_text(a, b, compare(a.official, b.official), _COMPARISON_WIDTH)
 
 
 @functools.cache
@@ -111,34 +162,39 @@ def _templates() -> jinja2.Environment:
     return page_templates(
         attempts_of=evidence.attempts_of,
         board_sentence=board_sentence,
+        busy_sentence=tables.busy_sentence,
+        contents_of=contents_of,
         efficiency_words=scaling.efficiency_words,
         curve_axes=svg.curve_axes,
         device_count=device_count,
         devices=devices,
         draw_axis=svg.draw_axis,
-        draw_backdrop=svg.draw_backdrop,
         draw_bars=svg.draw_bars,
+        draw_curves=svg.draw_curves,
         draw_panel=svg.draw_panel,
         draw_scaling=scaling.draw_scaling,
         draw_strip=svg.draw_strip,
         draw_timelines=svg.draw_timelines,
         evidence_of=evidence.evidence_of,
         hashes_of=evidence.hashes_of,
+        known_metrics=_known_metrics,
         levels=LEVELS,
-        busy_sentence=tables.busy_sentence,
+        links_of=evidence.links_of,
         loader_sentence=tables.loader_sentence,
         machine_rows=machine_rows,
         means_of=means_of,
         method=OLYMPIC_INTERVAL,
         metric_words=metric_words,
+        p_value=tables.p_value,
         plan_chips=plan_chips,
         plan_ranks=plan_ranks,
-        reproduce_commands=evidence.reproduce_commands,
+        reproduce_steps=evidence.reproduce_steps,
         scaling_groups=scaling.scaling_groups,
         scaling_method=SCALING_METHOD,
         scaling_metrics=SPEED_METRICS,
         seconds_range=tables.seconds_range,
         standing_words=_STANDINGS,
+        strip_marks=svg.strip_marks,
         strip_scale=svg.strip_scale,
         timelines_of=evidence.timelines_of,
         why_scale=svg.why_scale,
@@ -157,6 +213,7 @@ def page_templates(**names: object) -> jinja2.Environment:
         loader=jinja2.PackageLoader("hybridperf.report"),
         finalize=_finalize,
     )
+    templates.policies["json.dumps_kwargs"] = {"ensure_ascii": False}
     templates.filters |= {"count": tables.count, "ratio": tables.ratio, "seconds": tables.seconds}
     templates.globals |= {"unknown": tables.UNKNOWN, **names}
     return templates

@@ -17,8 +17,9 @@ from hybridperf.report.tables import ratio, run_outcome, seconds, seconds_range
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hybridperf.report.board import Board
+    from hybridperf.report.board import Board, Row
     from hybridperf.report.evidence import TimedAction, Timeline
+    from hybridperf.report.judgement import JudgedResult
     from hybridperf.score.official import Official, Why
     from hybridperf.score.run_score import RunScore
     from hybridperf.score.score import ResultScore
@@ -29,8 +30,8 @@ __all__ = [
     "curve_axes",
     "dots_scale",
     "draw_axis",
-    "draw_backdrop",
     "draw_bars",
+    "draw_curves",
     "draw_dots",
     "draw_panel",
     "draw_strip",
@@ -38,18 +39,19 @@ __all__ = [
     "element",
     "fixed",
     "picture",
+    "strip_marks",
     "strip_scale",
     "tick_text",
     "why_scale",
 ]
 
 _MOST: Final = 1e15  #: larger values are drawn at the edge
-_TICKS: Final = 7  #: of a strip or timeline
+_TICKS: Final = 6  #: of a strip or timeline
 
-_STRIP_PX: Final = (300, 34)
+_STRIP_PX: Final = (260, 34)
 _STRIP_AXIS_PX: Final = 20
 _STRIP_MISSED_PX: Final = _STRIP_PX[0] - 8.0  #: position of runs without a time
-_BARS_PX: Final = (150, 26)
+_BARS_PX: Final = (110, 26)
 
 _PANEL_PX: Final = (300, 190)
 _LEFT, _RIGHT, _TOP, _BOTTOM = 38.0, _PANEL_PX[0] - 12.0, 22.0, _PANEL_PX[1] - 34.0
@@ -189,14 +191,27 @@ def draw_strip(score: ResultScore, scale: Scale) -> Markup:
     return picture("strip", _STRIP_PX, *parts, label=_strip_label(score))
 
 
+def strip_marks(scores: Iterable[ResultScore]) -> set[str]:
+    """Return the CSS classes of the marks in the strips of ``scores``."""
+    marks = set[str]()
+    for score in scores:
+        marks |= {kind for run in score.completed for kind in _dot_kinds(run)}
+        marks |= {"band"} if score.interval_s is not None else set()
+    return marks
+
+
+def _dot_kinds(run: RunScore) -> tuple[str, ...]:
+    reached = math.isfinite(run.time_to_train_s)
+    return "counts" if run.counts else "dropped", *(() if reached else ("missed",))
+
+
 def _dot(run: RunScore, scale: Scale) -> Markup:
     reached = math.isfinite(run.time_to_train_s)
     outcome = f"{seconds(run.time_to_train_s)} s" if reached else run_outcome(run)
-    kinds = ("dot", "counts" if run.counts else "dropped", *([] if reached else ["missed"]))
     return element(
         "circle",
         element("title", f"run {run.number}: {outcome}"),
-        class_=" ".join(kinds),
+        class_=" ".join(("dot", *_dot_kinds(run))),
         cx=scale.at(run.time_to_train_s) if reached else _STRIP_MISSED_PX,
         cy=_STRIP_PX[1] / 2,
         r=4,
@@ -249,21 +264,28 @@ def draw_bars(why: Why, scale: Scale) -> Markup:
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """The axes shared by all panels of a leaderboard."""
+    """The axes shared by all panels of some results of a leaderboard."""
 
+    name: str  #: id of their definition
     time: Scale
     quality: Scale
     target: float | None
     metric: str
 
+    @property
+    def curves(self) -> str:
+        """Return the id of the definition of all curves."""
+        return f"{self.name}-curves"
 
-def curve_axes(board: Board) -> Axes:
-    """Return axes that cover every evaluation of every valid result."""
-    points = [point for run in _runs_of(board) for point in run.curve]
+
+def curve_axes(board: Board, rows: Sequence[Row], name: str) -> Axes:
+    """Return the axes ``name``, which cover every evaluation of ``rows`` of ``board``."""
+    points = [point for row in rows for run in row.entry.score.runs for point in run.curve]
     goal = [] if board.target is None else [board.target]
     times = [0.0, *(point.time_s for point in points)]
     qualities = [*(point.quality for point in points), *goal]
     return Axes(
+        name=name,
         time=Scale.around(times, start=_LEFT, stop=_RIGHT, most_ticks=10),
         quality=Scale.around(qualities, start=_BOTTOM, stop=_TOP, most_ticks=10),
         target=board.target,
@@ -271,23 +293,33 @@ def curve_axes(board: Board) -> Axes:
     )
 
 
-def draw_backdrop(board: Board, axes: Axes, *, name: str) -> Markup:
-    """Return an SVG definition of all curves of the leaderboard, with the id ``name``."""
-    curves = [_path(run, axes) for run in _runs_of(board)]
-    group = element("g", *curves, id=name, class_="backdrop")
-    return element("svg", element("defs", group), class_="definitions", aria_hidden="true")
+def draw_curves(rows: Sequence[Row], axes: Axes) -> Markup:
+    """Return SVG definitions of ``axes`` and of the curves of ``rows``, for `draw_panel`.
+
+    The curves of a result have the id ``curves-`` and its anchor.
+    """
+    results = [
+        element(
+            "g",
+            *(_curve(run, axes) for run in row.entry.score.runs),
+            id=f"curves-{row.entry.anchor}",
+        )
+        for row in rows
+    ]
+    frame = element("g", *_frame(axes), *_target(axes), id=axes.name)
+    definitions = element("defs", frame, element("g", *results, id=axes.curves))
+    return element("svg", definitions, class_="definitions", aria_hidden="true")
 
 
-def draw_panel(score: ResultScore, axes: Axes, *, backdrop: str) -> Markup:
-    """Return the panel of one result as SVG, in front of the curves with the id ``backdrop``."""
-    parts = [*_frame(axes), element("use", href=f"#{backdrop}"), *_target(axes)]
-    parts += [_curve(run, axes) for run in score.runs]
-    label = f"{axes.metric} over seconds since run_start, {len(score.runs)} runs"
+def draw_panel(entry: JudgedResult, axes: Axes) -> Markup:
+    """Return the panel of one result as SVG, in front of the curves of all results."""
+    parts = [
+        element("use", href=f"#{axes.name}"),
+        element("use", href=f"#{axes.curves}", class_="others"),
+        element("use", href=f"#curves-{entry.anchor}", class_="own"),
+    ]
+    label = f"{axes.metric} over seconds since run_start, {len(entry.score.runs)} runs"
     return picture("panel", _PANEL_PX, *parts, label=label, fluid=True)
-
-
-def _runs_of(board: Board) -> list[RunScore]:
-    return [run for row in board.rows for run in row.entry.score.runs]
 
 
 def _curve(run: RunScore, axes: Axes) -> Markup:

@@ -45,10 +45,3 @@ if (filter) {
     filter.querySelector("output").textContent = `${shown} shown`;
   });
 }
-
-function reveal() {
-  const result = document.getElementById(location.hash.slice(1));
-  if (result?.matches("details")) result.open = true;
-}
-addEventListener("hashchange", reveal);
-reveal();
