@@ -115,8 +115,8 @@ class Baseline:
         one result.
 
         Raises:
-            UserError: exit status 4 if there is no such result or it breaks a rule, 2 if it is of another
-                version of the task or other data.
+            UserError: exit status 4 if there is no such result or it breaks a rule, 2 if it is of
+                another version of the task or other data.
         """
         package, where = result.result.package, visible(str(self._folder))
         same = [each for each in self._packages if each.benchmark == package.benchmark]
