@@ -46,9 +46,23 @@ MAY_IMPORT = {
         "system",
         "run.files",
     },
-    "cli": {"log", "projection", "report", "rules", "run", "score", "system", "tasks"},
+    "regression": {"log", "report", "score"},
+    "cli": {
+        "log",
+        "projection",
+        "regression",
+        "report",
+        "rules",
+        "run",
+        "score",
+        "system",
+        "tasks",
+    },
     "pytest_plugin": {"time_to_train"},
-    "time_to_train": {"log", "report", "rules", "run", "score", "system", "tasks"},
+    "time_to_train": {
+        *("cli.progress", "log", "projection.project", "regression", "report", "run", "score"),
+        *("system", "tasks"),
+    },
 }
 TRAINERS_MAY_USE = {
     "hybridperf.errors",
@@ -71,7 +85,7 @@ TRAINERS = sorted((ROOT / "reference_impls/hybridperf_reference").rglob("*.py"))
 
 #: folder -> most files with code, most lines; a commit that raises a number says why
 BUDGETS: dict[str, tuple[int, int]] = {
-    "hybridperf": (8, 800),
+    "hybridperf": (9, 1250),
     "hybridperf/cli": (27, 3800),
     "hybridperf/log": (7, 1550),
     "hybridperf/plan": (6, 1550),

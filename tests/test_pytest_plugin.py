@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -30,9 +31,10 @@ def test_unit():
     assert 1 + 1 == 2
 
 def test_mine(time_to_train):
-    other = {"trainer": "tests.trainers.nearest", "division": "open"}
-    score = time_to_train("resnet/laptop", plan="dp=1", runs=7, **other)
+    other = {"set": {"optimizer.lr": 0.05}, "division": "open"}
+    score = time_to_train("mine/task.toml", plan="dp=1", runs=7, **other)
     assert score.runs[0].completion == "reached"
+    assert score.mean_s < 600
 
 def test_wrong_plan(time_to_train):
     time_to_train("resnet/laptop", plan="pp=9")
@@ -41,10 +43,22 @@ STRICT = ("-p", "no:timeout", "--strict-markers", "--strict-config", "-W", "erro
 
 
 def make_project(folder: Path) -> Path:
-    """Return a folder with a unit test, a benchmark, and one whose plan is wrong."""
+    """Return a folder with a task of its own, a unit test, a benchmark, and one with a wrong plan.
+
+    Its trainer is over in a second.
+    """
     (folder / "conftest.py").write_text(CONFTEST, encoding="utf-8")
     (folder / "test_user.py").write_text(TESTS, encoding="utf-8")
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    mine = folder / "mine"
+    mine.mkdir()
+    for path in (ROOT / "tests/trainers/nearest").glob("*.py"):
+        text = path.read_text(encoding="utf-8").replace("tests.trainers.nearest", "mine")
+        (mine / path.name).write_text(text, encoding="utf-8")
+    text = (ROOT / "suite/hybridperf/tasks/resnet/laptop.toml").read_text(encoding="utf-8")
+    text = text.replace('"resnet/laptop"', '"mine/digits"', 1)
+    text = text.replace('"hybridperf_reference"', '"mine"', 1)
+    (mine / "task.toml").write_text(text, encoding="utf-8")
     return folder
 
 
@@ -55,7 +69,7 @@ def project(tmp_path: Path) -> Path:
 
 def run_pytest(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     own = {key: value for key, value in os.environ.items() if "XDIST" not in key}
-    environment = own | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+    environment = own | {"COLUMNS": "200"}
     command = [sys.executable, "-m", "pytest", *map(str, arguments)]
     return subprocess.run(
         command,
@@ -117,9 +131,10 @@ def test_benchmarks_that_are_not_ours_are_reported_as_ever(project: Path) -> Non
     ("arguments", "sentence"),
     [
         (("-p", "no:benchmark"), "--benchmark needs pytest-benchmark: drop -p no:benchmark"),
-        (("-n", "2"), "--benchmark trains one result at a time: give -n 0"),
+        (("--hp-plan", "dp"), "dp"),
         (("--benchmark-disable",), "--benchmark and --benchmark-disable exclude each other"),
         (("--hp-runs", "0"), "--hp-runs takes a whole number from 1"),
+        (("--hp-fail-if-slower", "3%"), "expected --hp-baseline with --hp-fail-if-slower"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_anything_starts(
@@ -145,13 +160,14 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--benchmark",
         "--hp-runs=2",
         f"--hp-out={folder / 'out'}",
+        *("-q", "-n", "2"),
         f"--benchmark-json={folder / 'times.json'}",
         f"--benchmark-storage={folder / 'saved'}",
         "--benchmark-save=base",
         *STRICT,
     )
     assert done.returncode == 1, done.stdout + done.stderr
-    (folder / "stdout.txt").write_text(done.stdout, encoding="utf-8")
+    (folder / "stdout.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
     return folder
 
 
@@ -161,17 +177,17 @@ def test_benchmark_shows_times_to_train_and_publishes_them(measured: Path) -> No
     assert "1 failed, 1 passed, 1 deselected" in shown
     assert "expected at most" in shown, "the plan that does not fit is refused in a sentence"
     assert "Traceback" not in shown
-    assert "resnet/laptop under dp=1, run 2 of 2: reached the target in" in shown, (
-        "runs are reported as they end"
-    )
+    assert "was not used at all" not in shown, "pytest-benchmark does not warn of what was refused"
+    for words in ("starts", "reached the target in"):
+        assert f"  mine/digits under dp=1, run 2 of 2: {words}" in shown
     _, _, end = shown.partition("= HybridPerf =")
     assert "dp=1" in end, "and scored at the end"
-    (sentence,) = (line for line in end.splitlines() if line.startswith("resnet/laptop, open"))
+    (sentence,) = (line for line in end.splitlines() if line.startswith("mine/digits, version 1"))
     assert "no result of a hybrid plan" in sentence
     assert sentence in html.unescape((measured / "out/report/index.html").read_text())
     assert re.search(r"^next: +\S*open \S+/out/report/index.html$", end, re.MULTILINE)
     assert re.search(r"^next: .* --devices 8 ", end, re.MULTILINE)
-    (result,) = measured.glob("out/local/results/*/resnet-laptop")
+    (result,) = measured.glob("out/local/results/*/mine-digits")
     times = json.loads((measured / "times.json").read_text())
     (benchmark,) = times["benchmarks"]
     logged = [_time_to_train_s(result / f"result_{number}.txt") for number in range(2)]
@@ -182,6 +198,32 @@ def test_benchmark_shows_times_to_train_and_publishes_them(measured: Path) -> No
     assert platform.node() not in times["machine_info"].values()
     assert (measured / "out" / "report" / "index.html").is_file()
     assert "leaderboard: file://" in shown
+
+
+def test_a_result_is_compared_with_its_baseline_by_a_test(measured: Path) -> None:
+    shutil.copytree(measured / "out", measured / "base")
+    gate = ("--hp-baseline=base", "--hp-fail-if-slower=3%")
+    own = ("--benchmark", "--hp-runs=2", "--hp-out=out")  # complete: they are read again
+
+    done = run_pytest(measured, "test_user.py::test_mine", *own, *gate, *STRICT)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    # Not slower where the two runs happen to take equally long.
+    decision = (
+        r"mine/digits under dp=1: (undecided whether|not) slower by more than 3 %: 1\.000 times"
+    )
+    assert re.search(decision, done.stdout)
+
+
+def test_what_would_be_trained_is_printed_and_nothing_trained(project: Path) -> None:
+    own = ("--benchmark", "--collect-only", "-q", "--hp-out=out", "--hp-runs=5")
+
+    done = run_pytest(project, *own, "--hp-set=optimizer.lr=0.1", *STRICT)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    line = "test_user.py::test_mine: mine/digits under dp=1, 5 runs, not projected: "
+    assert f"{line}mine has no modules units and profile" in done.stdout
+    assert not (project / "out").exists()
 
 
 @pytest.mark.parametrize(

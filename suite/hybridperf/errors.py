@@ -21,6 +21,7 @@ class ExitCode(enum.IntEnum):
     INVALID = 3  #: a log, a result or a submission breaks a rule
     ENVIRONMENT = 4  #: this machine lacks something: data, ranks, space, permission
     INTERRUPTED = 5  #: stopped on request; the same command resumes
+    SLOWER = 6  #: a result is slower than its baseline by more than the limit that was given
 
 
 class UserError(Exception):

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hybridperf.time_to_train import BenchmarkPlugin, TimeToTrain
 
 __all__ = ["time_to_train"]
@@ -21,12 +23,30 @@ _SKIP: Final = "trains for minutes: run with --benchmark"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options ``--benchmark``, ``--hp-runs`` and ``--hp-out``."""
+    """Add the option ``--benchmark`` and the options of benchmarks."""
     group = parser.getgroup("hybridperf", "HybridPerf: times to train")
     group.addoption(
         "--benchmark",
         action="store_true",
-        help="run the benchmarks that train to a target, and only those",
+        help="run the benchmarks that train to a target, and only those; with --collect-only "
+        "print task, plan, runs and projected time of each",
+    )
+    group.addoption(
+        "--hp-task",
+        metavar="TASK",
+        help="train this task, or the task in this TOML file, instead of the tests' own",
+    )
+    group.addoption(
+        "--hp-plan",
+        metavar="PLAN",
+        help="train under this plan, such as dp=2, instead of the tests' own",
+    )
+    group.addoption(
+        "--hp-set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change a hyperparameter, such as optimizer.lr=0.05; may be repeated",
     )
     group.addoption(
         "--hp-runs",
@@ -40,13 +60,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="folder of results and leaderboard (default: runs/<date and time>)",
     )
+    group.addoption(
+        "--hp-baseline",
+        type=Path,
+        metavar="FOLDER",
+        help="compare each result with the result of the same task and plan in this folder",
+    )
+    group.addoption(
+        "--hp-fail-if-slower",
+        metavar="PERCENT",
+        help="fail a test whose result is slower than its baseline by more than this, such as 3%%, "
+        "if Welch's test finds a difference",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the plugin that runs benchmarks if ``--benchmark`` is given.
 
     Raises:
-        pytest.UsageError: if pytest-benchmark is missing, or an option contradicts the benchmarks.
+        pytest.UsageError: if pytest-benchmark is missing, or an option is wrong or contradicts the
+            benchmarks.
     """
     if not config.getoption("benchmark"):
         return
@@ -55,15 +88,21 @@ def pytest_configure(config: pytest.Config) -> None:
         if config.pluginmanager.is_blocked("benchmark"):
             reason = "drop -p no:benchmark"
         raise pytest.UsageError(f"--benchmark needs pytest-benchmark: {reason}")
-    if config.getoption("dist", "no") != "no":
-        raise pytest.UsageError("--benchmark trains one result at a time: give -n 0")
     if config.getoption("benchmark_disable") and not config.getoption("benchmark_enable"):
         raise pytest.UsageError("--benchmark and --benchmark-disable exclude each other: drop one")
     if (runs := config.getoption("hp_runs")) is not None and runs < 1:
         raise pytest.UsageError("--hp-runs takes a whole number from 1")
+    if config.getoption("dist", "no") != "no":
+        # Runs that overlap slow each other; pytest-xdist and pytest-benchmark read this later.
+        config.option.dist, config.option.tx, config.option.numprocesses = "no", [], 0
+    from hybridperf.errors import UserError
     from hybridperf.time_to_train import BenchmarkPlugin
 
-    config.pluginmanager.register(BenchmarkPlugin(config), _NAME)
+    try:
+        plugin = BenchmarkPlugin(config)
+    except UserError as error:
+        raise pytest.UsageError(str(error)) from error
+    config.pluginmanager.register(plugin, _NAME)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -84,9 +123,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture
-def time_to_train(benchmark: Any, request: pytest.FixtureRequest) -> TimeToTrain:
+def time_to_train(benchmark: Any, request: pytest.FixtureRequest) -> Iterator[TimeToTrain]:
     """Measure times to train: ``time_to_train("resnet/laptop", plan="dp=2")``."""
     plugin: BenchmarkPlugin | None = request.config.pluginmanager.get_plugin(_NAME)
     if plugin is None:  # the test requested the fixture by name at run time
         pytest.skip(_SKIP)
-    return plugin.time_to_train(benchmark, request.node)
+    measured = plugin.time_to_train(benchmark, request.node)
+    yield measured
+    if measured.refused:
+        benchmark.skipped = True  # else pytest-benchmark warns that it was not used

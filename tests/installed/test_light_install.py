@@ -85,6 +85,16 @@ def test_compare_sets_two_results_side_by_side() -> None:
     assert "B / A" in done.stdout
 
 
+def test_compare_ends_with_a_status_of_its_own_if_slower_than_the_baseline() -> None:
+    results = SUBMISSIONS / "hybridperf/results"
+    a, b = (results / f"2c-amd-epyc-{plan}/resnet-laptop" for plan in ("dp1", "dp2-pp2-1f1b-m2"))
+
+    done = hybridperf("compare", a, b, "--fail-if-slower", "3%")
+
+    assert (done.returncode, done.stderr) == (6, "")
+    assert "slower by more than 3 %" in done.stdout
+
+
 def test_report_writes_the_pages(tmp_path: Path) -> None:
     done = hybridperf("report", SUBMISSIONS, "--out", tmp_path)
 

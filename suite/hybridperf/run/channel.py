@@ -70,7 +70,7 @@ _MOST_DESCRIPTORS: Final = 4
 MODULES_CAP_BYTES: Final = 2**23  #: of the payload of `Imported`
 _PART_BYTES: Final = 2**18  #: read at once
 _SEND_TIMEOUT: Final = struct.pack("ll", 5, 0)  #: seconds, microseconds
-Status = Literal[0, 1, 2, 3, 4, 5]  # the values of ExitCode
+Status = Literal[0, 1, 2, 3, 4, 5, 6]  # the values of ExitCode
 
 
 class ChannelError(Exception):
