@@ -86,7 +86,7 @@ TRAINERS = sorted((ROOT / "reference_impls/hybridperf_reference").rglob("*.py"))
 #: folder -> most files with code, most lines; a commit that raises a number says why
 BUDGETS: dict[str, tuple[int, int]] = {
     "hybridperf": (9, 1250),
-    "hybridperf/cli": (27, 3800),
+    "hybridperf/cli": (25, 3800),
     "hybridperf/log": (7, 1550),
     "hybridperf/plan": (6, 1550),
     "hybridperf/projection": (13, 4550),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from hybridperf.cli.plan_screen import Shown, plans_json, print_plans
+from hybridperf.cli.planning import Shown, plans_json, print_plans
 from hybridperf.projection.memory import Memory
 from hybridperf.projection.search import Ranking
 from hybridperf.projection.systems import Accuracy

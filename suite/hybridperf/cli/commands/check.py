@@ -115,7 +115,7 @@ def _print(verdict: Verdict, options: argparse.Namespace) -> None:
 
         print_line(junit_xml(verdict))
     elif options.format == "mlperf":
-        from hybridperf.cli.package_checker import print_like_package_checker
+        from hybridperf.cli.check_screen import print_like_package_checker
 
         print_like_package_checker(verdict, converged=options.rcp_set is not None)
     else:

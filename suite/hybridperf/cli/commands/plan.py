@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.cli.options import add_format, add_overrides, whole_number
-from hybridperf.cli.plan_screen import plans_json, print_plans
-from hybridperf.cli.planning import HERE, setting_of
+from hybridperf.cli.planning import HERE, plans_json, print_plans, setting_of
 from hybridperf.cli.printing import print_json, print_stage
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.plan import ParallelPlan

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.cli.options import PLAN_HELP, add_format, add_run_arguments, whole_number
-from hybridperf.cli.plan_screen import plans_json, print_plans
-from hybridperf.cli.planning import AUTO, HERE, fastest_here, setting_of
+from hybridperf.cli.planning import AUTO, HERE, fastest_here, plans_json, print_plans, setting_of
 from hybridperf.cli.printing import print_json, print_line, terminal_width
 from hybridperf.cli.progress import ProgressReporter
 from hybridperf.errors import ExitCode, UserError
