@@ -118,4 +118,5 @@ def test_exit_statuses_are_the_published_ones() -> None:
         "INVALID": 3,
         "ENVIRONMENT": 4,
         "INTERRUPTED": 5,
+        "SLOWER": 6,
     }

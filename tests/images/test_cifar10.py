@@ -198,7 +198,7 @@ def _shrunk(content: bytes) -> bytes:
         (_cut, "image file is truncated|Truncated File Read"),
         (lambda content: content[:2], "neither JPEG nor PNG"),
         (lambda _: b"not an image\n", "neither JPEG nor PNG"),
-        (_shrunk, "one of 1 x 1"),
+        (_shrunk, "an image of 1 x 1"),
     ],
 )
 def test_an_image_of_cifar_10_that_is_damaged_is_named_in_one_sentence(

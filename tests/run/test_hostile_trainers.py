@@ -187,7 +187,11 @@ def test_a_run_whose_predictor_was_killed_is_scored_by_the_next_command(bench: B
     process = bench.start(FAULT="predict hangs")
     wait_until(lambda: find(bench.out, "ending.json") and bench.processes_left())
     trained = next(bench.out.rglob("log.txt")).read_bytes()
-    wait_until(lambda: any("predict" in " ".join(p.cmdline()) for p in bench.processes_left()))
+    wait_until(
+        lambda: any(
+            "hybridperf.run.rescore" in " ".join(p.cmdline()) for p in bench.processes_left()
+        )
+    )
     for predictor in bench.processes_left():
         os.kill(predictor.pid, signal.SIGKILL)
 

@@ -21,7 +21,7 @@ def running(bench: Bench, kind: str) -> list[psutil.Process]:
     found = []
     for process in bench.processes_left():
         with contextlib.suppress(psutil.Error):
-            scores = any("predictor_server" in word for word in process.cmdline())
+            scores = any("hybridperf.run.rescore" in word for word in process.cmdline())
             starts = bool(process.children())
             # The server starts a predictor, and a predictor is its fork.
             own = {"agent": not scores and starts, "rank": not scores and not starts}

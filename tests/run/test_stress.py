@@ -97,7 +97,7 @@ def _strike(bench: Bench, process: Command, kind: str, whole_s: float) -> str:
 def _predicts(process: psutil.Process) -> bool:
     """Return whether a process is the predictor server or a predictor, which is its fork."""
     with contextlib.suppress(psutil.Error):
-        return any("predictor_server" in word for word in process.cmdline())
+        return any("hybridperf.run.rescore" in word for word in process.cmdline())
     return False
 
 

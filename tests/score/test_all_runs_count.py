@@ -11,6 +11,7 @@ import pytest
 
 from hybridperf.log.package import find_packages
 from hybridperf.report.judgement import judged_scores
+from hybridperf.report.tables import p_value
 from hybridperf.score.compare import compare
 from hybridperf.score.ranking import decide, standing_of, with_places
 from hybridperf.score.statistics import estimate, median_window, welch
@@ -127,7 +128,8 @@ def test_compare_board_and_methods_page_give_one_ratio_and_one_p(
         first = next(each for each in _on_board(published, one) if each.place)
         shown = decide(first, other)
         assert shown.test is not None
-        cell = rf"{shown.ratio:.2f}<small>{shown.verdict}, p = {shown.test.p_value:.3f}</small>"
+        p = re.escape(p_value(shown.test.p_value)).replace("<", "&lt;")
+        cell = rf"{shown.ratio:.2f}<small>{shown.verdict}, {p}</small>"
         assert re.search(cell, page)
 
 

@@ -208,7 +208,7 @@ def test_no_result_makes_a_strict_rule_raise(
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("", "not JSON"),
+        ("", "invalid JSON"),
         ("[1.1]", "object"),
         ("{}", "a scaling_factor of None"),
         ('{"scaling_factor": "1.1"}', "a scaling_factor of '1.1'"),
