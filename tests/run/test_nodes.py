@@ -147,6 +147,13 @@ def test_two_nodes_make_one_result_whichever_comes_first(pair: Pair, first: int)
     assert pair.bench.package.system.startswith("2nodes-")
     (system,) = pair.bench.out.rglob("systems/*.json")
     assert '"number_of_nodes": "2"' in system.read_text()
+    for path in pair.bench.out.rglob("result_*.txt"):
+        log = read_log(path)
+        epochs = [entry.metadata["epoch_num"] for entry in log.all(keys.EVAL_ACCURACY)]
+        logged = [entry.metadata for entry in log.all(keys.ENERGY)]
+        assert [(each["node"], each["nodes"], each["epoch_num"]) for each in logged] == [
+            (node, 2, epoch) for node in (0, 1) for epoch in epochs
+        ]
     for manifest in pair.bench.manifests():
         assert manifest["command"] == f"hybridperf run resnet/laptop {options}"
         assert manifest["nodes"] == [{}]  # the other node differs in nothing

@@ -36,6 +36,7 @@ __all__ = [
     "ChannelError",
     "Describe",
     "Dismiss",
+    "EnergyRead",
     "Evaluate",
     "EvaluationVerdict",
     "Greeting",
@@ -48,6 +49,7 @@ __all__ = [
     "NodeFacts",
     "Predictions",
     "RanksEnded",
+    "ReadEnergy",
     "Ready",
     "Refusal",
     "Save",
@@ -233,6 +235,23 @@ class Batches(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class ReadEnergy(Message):
+    """The node is to read its counters of energy: an interval ends and another begins."""
+
+    attempt: int
+    epoch: int  #: last epoch of the block that ends; 0 at the start of the run
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyRead(Message):
+    """The energy of the node in the interval that has ended."""
+
+    attempt: int
+    epoch: int
+    energy: dict[str, object]  #: table of an `Energy`
+
+
+@dataclass(frozen=True, slots=True)
 class StopRanks(Message):
     """The node is to end its ranks, if any are left."""
 
@@ -268,8 +287,12 @@ FROM_RANK: Final[Table] = {
 FROM_HARNESS: Final[Table] = {
     each.__name__: each for each in (Welcome, Start, Save, EvaluationVerdict, Refusal)
 }
-FROM_NODE: Final[Table] = {each.__name__: each for each in (JoinNode, Batches, RanksEnded, Leave)}
-FROM_NODE_0: Final[Table] = {each.__name__: each for each in (Greeting, Launch, StopRanks, Dismiss)}
+FROM_NODE: Final[Table] = {
+    each.__name__: each for each in (JoinNode, Batches, EnergyRead, RanksEnded, Leave)
+}
+FROM_NODE_0: Final[Table] = {
+    each.__name__: each for each in (Greeting, Launch, ReadEnergy, StopRanks, Dismiss)
+}
 
 
 class Channel:
