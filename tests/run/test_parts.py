@@ -193,7 +193,7 @@ def test_the_command_that_a_remedy_names_makes_the_missing_runs(bench: Bench) ->
     assert f"expected 2 completed runs, found 1; {remedy}" in done.out
 
     trainer = ("--trainer", FAULTY, *OPEN, "--out", str(bench.out))
-    command = bench.command("run", "resnet/laptop", *trainer, "--runs", "2", QUICK="1")
+    command = bench.command("run", "resnet/laptop", *trainer, "--runs", "2")
     assert finished(command).code == 0
 
     assert bench.outcomes() == ["success", "success"]

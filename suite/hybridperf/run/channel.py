@@ -70,6 +70,7 @@ _LENGTHS: Final = struct.Struct("!IQ")  # of the JSON object and of the payload,
 _CREDENTIALS: Final = struct.Struct("3i")  # process, user and group: unix(7)
 _MOST_DESCRIPTORS: Final = 4
 MODULES_CAP_BYTES: Final = 2**23  #: of the payload of `Imported`
+_SAMPLES_CAP_BYTES: Final = 2**36  #: of the payload of `Start`
 _PART_BYTES: Final = 2**18  #: read at once
 _SEND_TIMEOUT: Final = struct.pack("ll", 5, 0)  #: seconds, microseconds
 Status = Literal[0, 1, 2, 3, 4, 5, 6]  # the values of ExitCode
@@ -123,13 +124,16 @@ class Evaluate(Message):
 
 @dataclass(frozen=True, slots=True)
 class Predictions(Message):
-    """The rank's part of an evaluation: the payload has the classes, int64, of all ``chunks``."""
+    """The rank's part of an evaluation: the payload has the classes, int64, of all ``chunks``.
+
+    From another machine, the weights follow them.
+    """
 
     chunks: tuple[tuple[int, ...], ...]  #: [chunk]: first sample, and the one after the last
     payload: bytes = b""
     weights: int | None = None
-    #: bytes of the weights that predicted, in sealed memory that comes as a file descriptor; None
-    #: if the rank holds none, or does not hand them over
+    #: bytes of the weights that predicted, in sealed memory that comes as a file descriptor where
+    #: both ends are on one machine; None if the rank holds none, or does not hand them over
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +170,13 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Start(Message):
-    """The clock runs. With arrays, their memory comes as a file descriptor."""
+    """The clock runs. With arrays, their memory comes as a file descriptor, or as the payload."""
 
     seed: int  #: of the order of samples, and of augmentation
     train_inputs: Array | None = None  #: None if the rank reads the data set itself
     train_labels: Array | None = None
     evaluation_inputs: Array | None = None
+    payload: bytes | memoryview = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,10 +366,11 @@ class Channel:
         }
         payload = getattr(message, "payload", b"")
         text = json.dumps({"message": type(message).__name__, **fields}, allow_nan=False).encode()
-        frame = _LENGTHS.pack(len(text), len(payload)) + text + payload
+        head = _LENGTHS.pack(len(text), len(payload)) + text
         try:
-            sent = 0 if descriptor is None else socket.send_fds(self._socket, [frame], [descriptor])
-            self._socket.sendall(memoryview(frame)[sent:])
+            sent = 0 if descriptor is None else socket.send_fds(self._socket, [head], [descriptor])
+            self._socket.sendall(memoryview(head)[sent:])
+            self._socket.sendall(payload)
         except OSError as error:
             raise ChannelError(f"the other end is gone: {error.strerror}") from error
 
@@ -436,7 +442,7 @@ class Channel:
         if kind is None:
             raise ValueError(f"its name is {name!r:.40}")
         message = build(kind, fields, path="channel")
-        if isinstance(message, Predictions | Imported):
+        if isinstance(message, Predictions | Imported | Start):
             return dataclasses.replace(message, payload=payload)
         if payload:
             raise ValueError(f"{name} with a payload")
@@ -497,6 +503,7 @@ def connect(address: str, rank: int) -> Channel:
     """
     token, _, place = address.partition("@")
     channel = open_channel(place, FROM_HARNESS)
+    channel.most_payload_bytes = _SAMPLES_CAP_BYTES
     channel.send(Join(rank, token))
     return channel
 

@@ -39,6 +39,7 @@ from hybridperf.run.channel import (
     open_channel,
 )
 from hybridperf.run.ending import RunOutcome, explain_crash, read_output, stop_on_signals
+from hybridperf.run.files import Scratch
 from hybridperf.run.folder import environment_refusal
 from hybridperf.run.launcher import launch
 from hybridperf.run.local_ranks import reserve_port
@@ -51,6 +52,7 @@ from hybridperf.untrusted import LINE_CAP_BYTES, read_bounded
 
 if TYPE_CHECKING:
     import socket
+    import subprocess
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -157,8 +159,9 @@ def _rendezvous(text: str | None) -> str:
 def first_difference(ours: NodeFacts, theirs: NodeFacts, node: int) -> Finding | None:
     """Return the first difference between node 0 (``ours``) and ``node`` (``theirs``), if any."""
     hardware = {key: ours.description[key] for key in _HARDWARE}
+    same = "give every node the same command, code and kernel"
     for remedy, own, others in (
-        ("give every node the same command and code", ours.configuration, theirs.configuration),
+        (same, ours.configuration, theirs.configuration),
         ("choose nodes of one kind", hardware, theirs.description),
     ):
         for key, value in own.items():
@@ -639,9 +642,17 @@ class _Follower:
 
         Return their exit status, 0 if node 0 ended them.
         """
-        rank, ranks = self._nodes.rank, spec.parallel_plan().ranks
+        rank = self._nodes.rank
         end_processes(spec.path, rank)  # of an earlier process of this node
-        process, begun = launch(spec, channel, node=rank), tuple[int, ...]()
+        with contextlib.closing(Scratch()) as temporary:
+            scratch = temporary.path / "scratch"
+            scratch.mkdir()
+            return self._follow_ranks(spec, launch(spec, channel, scratch, rank))
+
+    def _follow_ranks(self, spec: RunSpec, process: subprocess.Popen[bytes]) -> int:
+        """Report the progress of this node's ranks until they end; return as `_run`."""
+        rank, ranks = self._nodes.rank, spec.parallel_plan().ranks
+        begun = tuple[int, ...]()
         stopped = StoppedProcesses(process.pid)
         try:
             while process.poll() is None and self._next() is None:

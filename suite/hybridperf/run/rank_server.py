@@ -7,6 +7,7 @@ What is out of turn is refused. Only this process writes the log.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import secrets
 import selectors
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from hybridperf.log import keys
 from hybridperf.log.writer import LogWriter
-from hybridperf.run.access import seal_arrays
+from hybridperf.run.access import map_memory, seal_arrays, seal_bytes
 from hybridperf.run.channel import (
     FROM_RANK,
     MODULES_CAP_BYTES,
@@ -40,7 +41,7 @@ from hybridperf.run.channel import (
 )
 from hybridperf.run.evaluation import Evaluation, Shuffle, save_predictions
 from hybridperf.run.files import Scratch
-from hybridperf.run.models import Models
+from hybridperf.run.models import Models, most_weights_bytes
 from hybridperf.run.processes import processor_seconds
 from hybridperf.system.energy import EnergyMeter
 from hybridperf.system.noise import NoiseMeter
@@ -99,9 +100,9 @@ class RankServer:
         self._noise: NoiseMeter | None = None  # of the run, from the start of its clock
         self._energy, self._peers = EnergyMeter(), peers
         self._evaluation: Evaluation | None = None
-        # Only this machine's ranks can share memory. Others read the samples themselves; listing
-        # them may take long, so it is done before the clock starts.
-        self._hands_over = in_memory(self._task.data) and spec.nodes == 1
+        # Ranks read other samples themselves; listing them may take long, so it is done before the
+        # clock starts.
+        self._hands_over = in_memory(self._task.data)
         self._splits = None if self._hands_over else load(self._task.data)
         import_packages(self._task.data)
         self._token = secrets.token_hex(16)
@@ -248,9 +249,9 @@ class RankServer:
         with contextlib.suppress(ChannelError):  # it has ended, which is the supervisor's business
             self._channels[rank].send(message, descriptor)
 
-    def _answer_all(self, message: Message, descriptor: int | None = None) -> None:
+    def _answer_all(self, message: Message) -> None:
         for rank in self._channels:
-            self._answer(rank, message, descriptor)
+            self._answer(rank, message)
 
     def _await_all(self, rank: int, proceed: Callable[[], None]) -> None:
         """Note that ``rank`` has done its part of a step, and ``proceed`` when all have."""
@@ -298,8 +299,9 @@ class RankServer:
         self._read_energy(0)
         splits = self._splits or load(self._task.data)
         labels = splits.evaluation.labels
+        weights, _ = most_weights_bytes(self._spec, self._ranks)
         for channel in self._channels.values():
-            channel.most_payload_bytes = labels.nbytes
+            channel.most_payload_bytes = labels.nbytes + (0 if channel.local else weights)
         if self._hands_over:
             self._hand_over(splits)
         else:
@@ -318,7 +320,19 @@ class RankServer:
                 "evaluation_inputs": shuffle.apply(splits.evaluation.inputs),
             }
         )
-        self._answer_all(Start(self._spec.seed, **places), descriptor)
+        here = Start(
+            self._spec.seed,
+            train_inputs=places["train_inputs"],
+            train_labels=places["train_labels"],
+            evaluation_inputs=places["evaluation_inputs"],
+        )
+        with memoryview(map_memory(descriptor)) as content:
+            elsewhere = dataclasses.replace(here, payload=content)
+            for rank, channel in self._channels.items():
+                if channel.local:
+                    self._answer(rank, here, descriptor)
+                else:
+                    self._answer(rank, elsewhere)
         os.close(descriptor)
 
     def _begin_block(self) -> None:
@@ -360,14 +374,23 @@ class RankServer:
             raise ChannelError("its part of a step twice")
         if not self._waiting:
             self._evaluation.begin()
-        if problem := self._evaluation.take(message.chunks, message.payload):
+        payload, channel = memoryview(message.payload), self._channels[rank]
+        if (size := message.weights) is None:
+            memory = None
+        elif channel.local:
+            memory = channel.take_descriptor()
+        elif 0 <= size <= len(payload):
+            memory = seal_bytes(payload[len(payload) - size :])
+            payload = payload[: len(payload) - size]
+        else:
+            raise ChannelError(f"{size} bytes of weights in {len(payload)}")
+        try:
+            if memory is not None and size is not None:
+                self._models.take(rank, memory, size)
+        except ValueError as error:
+            raise ChannelError(str(error)) from error
+        if problem := self._evaluation.take(message.chunks, payload):
             raise ChannelError(problem)
-        if message.weights is not None:
-            memory = self._channels[rank].take_descriptor()
-            try:
-                self._models.take(rank, memory, message.weights)
-            except ValueError as error:
-                raise ChannelError(str(error)) from error
 
     def _conclude(self) -> None:
         """Count the predictions of all ranks, and let them save a checkpoint if one is due."""
