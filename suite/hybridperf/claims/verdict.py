@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import enum
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
+
+from hybridperf.claims.claim import CompareCheck, ProjectCheck
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
-__all__ = ["Evidence", "Reading"]
+    from hybridperf.claims.claim import Claim, ClaimedValue
+
+__all__ = [
+    "CheckedClaim",
+    "ClaimVerdict",
+    "Evidence",
+    "Reading",
+    "figure",
+    "figures",
+    "found_words",
+    "interval_words",
+    "judge_claim",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +40,7 @@ class Reading:
     high: float | None = None
     distinguishable: bool | None = None  #: whether a difference was decided; None: none is claimed
     command: str = ""  #: command that prints this value alone
+    advantage: float | None = None  #: how much better than the base, as a share; None: no base
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +51,358 @@ class Evidence:
     strongest: tuple[Reading, ...] = ()  #: readings over the strongest bases at hand
     notes: tuple[str, ...] = ()
     lacks: str = ""  #: why there are no readings
+
+
+class ClaimVerdict(enum.StrEnum):
+    """The verdict on a claim."""
+
+    CONFIRMED = "confirmed"  #: what was found rounds to what was stated
+    NOT_DISTINGUISHABLE = "not distinguishable"  #: a difference is claimed, and none was decided
+    HOLDS_WHERE = "holds where"  #: for a part of what the source leaves open; the part is named
+    CONTRADICTED = "contradicted"
+    CANNOT_BE_CHECKED = "cannot be checked"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedClaim:
+    """A claim with its evidence and the verdict that follows from it."""
+
+    claim: Claim
+    evidence: Evidence
+    verdict: ClaimVerdict
+    part: str  #: what the claim holds for; "" unless the verdict is `HOLDS_WHERE`
+    sentence: str
+
+    @property
+    def words(self) -> str:
+        """Return the verdict with the part that it names."""
+        return f"{self.verdict} {self.part}" if self.part else str(self.verdict)
+
+
+#: how a reading relates to the value that is stated: it rounds to it; a difference, or the
+#: difference from the stated value, is not decided; or it is another value
+Fit = Literal["fits", "undecided", "misses"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fits:
+    """The readings of a claim by their fit."""
+
+    claim: Claim
+    stated: ClaimedValue | None
+    readings: tuple[Reading, ...]
+    fits: tuple[Reading, ...]
+    undecided: tuple[Reading, ...]
+    misses: tuple[Reading, ...]
+
+    @property
+    def superlative(self) -> bool:
+        """Tell whether no base may be better."""
+        return isinstance(self.claim.check, CompareCheck) and self.claim.check.best
+
+    @property
+    def on_grid(self) -> bool:
+        """Tell whether the readings are projections on a grid."""
+        one_sided = self.stated is not None and self.stated.bound in {"over", "at least"}
+        return isinstance(self.claim.check, ProjectCheck) and len(self.readings) > 1 and not one_sided
+
+    @property
+    def better(self) -> list[Reading]:
+        """Return the readings whose base is better than the result."""
+        return [each for each in self.readings if each.advantage is not None and each.advantage < 0]
+
+    @property
+    def others(self) -> tuple[Reading, ...]:
+        """Return the readings that a part for which the claim holds leaves out."""
+        return self.misses or self.undecided
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A row of the table of verdicts: the first whose condition holds gives the verdict."""
+
+    verdict: ClaimVerdict
+    applies: Callable[[_Fits], bool]
+    sentence: Callable[[_Fits], str]
+
+
+def judge_claim(claim: Claim, evidence: Evidence) -> CheckedClaim:
+    """Return the verdict on ``claim`` that follows from ``evidence`` by `RULES`."""
+    sorted_readings = _fits_of(claim, evidence.readings)
+    rule = next(rule for rule in RULES if rule.applies(sorted_readings))
+    part = ""
+    if rule.verdict is ClaimVerdict.HOLDS_WHERE:
+        part = _part(sorted_readings.fits, sorted_readings.others)
+    sentence = rule.sentence(sorted_readings)
+    if rule.verdict is ClaimVerdict.CANNOT_BE_CHECKED and evidence.lacks:
+        sentence = f"{evidence.lacks[:1].upper()}{evidence.lacks[1:]}."
+    return CheckedClaim(claim, evidence, rule.verdict, part, sentence)
+
+
+def _fits_of(claim: Claim, readings: tuple[Reading, ...]) -> _Fits:
+    stated = claim.stated
+    groups: dict[Fit, list[Reading]] = {"fits": [], "undecided": [], "misses": []}
+    if stated is not None:
+        bracketed: Callable[[Reading], bool] | None = None
+        if isinstance(claim.check, ProjectCheck) and len(readings) > 1:
+            bracketed = _bracketed(stated, readings)
+        for each in readings:
+            one: Fit = _fit(stated, each)
+            if bracketed is not None and stated.bound not in {"over", "at least"}:
+                one = "fits" if bracketed(each) else "misses"
+            groups[one].append(each)
+        if stated.bound == "up to" and groups["fits"]:
+            # Smaller values do not contradict a largest one.
+            larger = [each for each in groups["misses"] if each.value > stated.most]
+            groups["misses"] = larger
+    fits, undecided, misses = (tuple(groups[each]) for each in ("fits", "undecided", "misses"))
+    return _Fits(claim, stated, readings, fits, undecided, misses)
+
+
+def _fit(stated: ClaimedValue, reading: Reading) -> Fit:
+    if stated.bound == "no worse":
+        if not reading.distinguishable:
+            return "undecided"
+        return "misses" if (reading.advantage or 0.0) < 0 else "fits"
+    inside = stated.accepts(reading.value)
+    if inside and reading.distinguishable is not False:
+        return "fits"
+    return "undecided" if inside or _may_be(stated, reading) else "misses"
+
+
+def _may_be(stated: ClaimedValue, reading: Reading) -> bool:
+    """Tell whether the interval of a reading contains a value that rounds to what is stated."""
+    if reading.low is None or reading.high is None:
+        return False
+    return reading.low <= stated.most and stated.least <= reading.high
+
+
+def _bracketed(
+    stated: ClaimedValue, readings: Sequence[Reading]
+) -> Callable[[Reading], bool]:
+    """Return the test whether a point is in the part of a grid whose range has the stated value.
+
+    The part is made of the values of each condition for which readings lie on both sides of what
+    is stated; a single point hardly rounds to it, since a grid does not identify the point that
+    was measured.
+    """
+
+    def has(some: Sequence[Reading]) -> bool:
+        ends = [end for each in some for end in (each.value, each.low, each.high) if end is not None]
+        low, high = (stated.least, stated.most) if math.isfinite(stated.low) else (-math.inf, stated.most)
+        return bool(ends) and min(ends) <= high and low <= max(ends)
+
+    able = {
+        (name, value)
+        for name, values in _values_of(readings).items()
+        for value in values
+        if has([each for each in readings if each.conditions.get(name) == value])
+    }
+    inside = [each for each in readings if set(each.conditions.items()) <= able]
+    if has(inside):
+        return lambda each: set(each.conditions.items()) <= able
+    # The conditions exclude each other: only points that have the value themselves are named.
+    return lambda each: has([each])
+
+
+def _values_of(readings: Iterable[Reading]) -> dict[str, list[str]]:
+    """Return the values of each condition, in order."""
+    values: dict[str, dict[str, None]] = {}
+    for each in readings:
+        for name, value in each.conditions.items():
+            values.setdefault(name, {})[value] = None
+    return {name: list(each) for name, each in values.items()}
+
+
+# The part of the readings for which a claim holds
+
+_MOST_VALUES: Final = 6  #: of a condition that are named
+
+
+def _part(fits: Sequence[Reading], others: Sequence[Reading]) -> str:
+    """Name what ``fits`` have in common and ``others`` have not.
+
+    The fewest conditions that exclude all of ``others``, each with its values; if none do, the
+    conditions that exclude some of them and how many points are left.
+    """
+    every = _values_of((*fits, *others))
+    mine = _values_of(fits)
+    narrower = [name for name in every if len(mine.get(name, ())) < len(every[name])]
+
+    def left(names: Sequence[str]) -> list[Reading]:
+        return [
+            each
+            for each in others
+            if all(each.conditions.get(name) in mine.get(name, ()) for name in names)
+        ]
+
+    narrower.sort(key=lambda name: (len(left([name])), len(mine.get(name, ()))))
+    chosen: list[str] = []
+    for name in narrower:
+        if len(left([*chosen, name])) < len(left(chosen)):
+            chosen.append(name)
+    for name in list(chosen):
+        if len(left([each for each in chosen if each != name])) == len(left(chosen)):
+            chosen.remove(name)
+    words = " and ".join(f"{name} is {_listed(mine.get(name, ['unknown']))}" for name in chosen)
+    if not others:
+        return "the grid has it: consistent, not identified"
+    if rest := left(chosen):
+        some = f"{len(fits)} of {len(fits) + len(rest)} points"
+        return f"{some} with {words} have it" if words else f"{some} have it"
+    return words
+
+
+def _listed(values: Sequence[str]) -> str:
+    *most, last = values[:_MOST_VALUES]
+    if len(values) > _MOST_VALUES:
+        return f"one of {len(values)}, such as {', '.join((*most, last))}"
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+# Figures and sentences
+
+
+def figure(value: float, stated: ClaimedValue | None) -> str:
+    """Format ``value`` with more digits than ``stated`` has, without the unit."""
+    if not math.isfinite(value):
+        return "more" if value > 0 else "less"
+    whole = value == round(value) and abs(value) < 1e15  # noqa: PLR2004 - floats count so far
+    decimals = max(2, stated.decimals + 1) if stated else 2
+    if stated is not None and not stated.unit and whole:
+        decimals = 0
+    if abs(value) >= 1e4:  # noqa: PLR2004 - further digits are noise
+        decimals = 0
+    return f"{value:,.{decimals}f}" if abs(value) < 1e12 else f"{value:.4g}"  # noqa: PLR2004
+
+
+def _unit(stated: ClaimedValue | None) -> str:
+    if stated is None or not stated.unit:
+        return ""
+    return stated.unit if stated.unit == "x" else f" {stated.unit}"
+
+
+def figures(readings: Sequence[Reading], stated: ClaimedValue | None) -> str:
+    """Return the range of the values of ``readings``, with the unit; "" for none."""
+    if not readings:
+        return ""
+    ends = {figure(pick(each.value for each in readings), stated): None for pick in (min, max)}
+    return f"{' to '.join(ends)}{_unit(stated)}"
+
+
+def found_words(checked: CheckedClaim) -> str:
+    """Return what was found, such as ``148.55 s`` or ``1.03 to 25.79 %``; "" for nothing."""
+    return figures(checked.evidence.readings, checked.claim.stated)
+
+
+def interval_words(reading: Reading, stated: ClaimedValue | None) -> str:
+    """Return the interval of a reading, such as ``92.70 to 95.40 %``; "" for none."""
+    if reading.low is None and reading.high is None:
+        return ""
+    low, high = reading.low, reading.high
+    if high is None or math.isinf(high):
+        return f"{figure(low or 0.0, stated)}{_unit(stated)} or more"
+    if low is None or math.isinf(low):
+        return f"{figure(high, stated)}{_unit(stated)} or less"
+    return f"{figure(low, stated)} to {figure(high, stated)}{_unit(stated)}"
+
+
+def _one(reading: Reading, stated: ClaimedValue | None) -> str:
+    """Return a value with its interval and its conditions."""
+    interval = interval_words(reading, stated)
+    where = ", ".join(reading.conditions.values())
+    words = f"{figure(reading.value, stated)}{_unit(stated)}"
+    if interval:
+        words += f" ({interval})"
+    return f"{words} for {where}" if where else words
+
+
+_MOST_SHOWN: Final = 8  #: readings that a sentence lists
+
+
+def _some(readings: Sequence[Reading], stated: ClaimedValue | None) -> str:
+    """Return the readings one by one, or their range if there are many."""
+    if len(readings) > _MOST_SHOWN:
+        return f"{figures(readings, stated)} in {len(readings)} readings"
+    return ", ".join(_one(each, stated) for each in readings)
+
+
+def _text(sorted_readings: _Fits) -> str:
+    return sorted_readings.stated.text if sorted_readings.stated else ""
+
+
+def _confirmed(them: _Fits) -> str:
+    found = _some(them.fits, them.stated)
+    if them.stated is not None and them.stated.bound in {"equal", "about"}:
+        return f"{found}: rounds to {_text(them)}."
+    return f"{found}: as stated, {_text(them)}."
+
+
+def _better_bases(them: _Fits) -> str:
+    decided = [each for each in them.better if each.distinguishable]
+    note = "" if decided else "; by the runs, the difference is not distinguishable"
+    return f"Another is better: {_some(them.better, them.stated)}{note}."
+
+
+def _not_distinguishable(them: _Fits) -> str:
+    found = _some(them.undecided, them.stated)
+    if any(each.distinguishable is False for each in them.undecided):
+        return f"{found}: the runs do not decide whether there is a difference."
+    return f"{found}: the interval has {_text(them)}, the value does not round to it."
+
+
+def _holds_where(them: _Fits) -> str:
+    if them.on_grid:
+        words = f"Projected: {figures(them.fits, them.stated)} at {len(them.fits)} points"
+        if them.misses:
+            words += f", {figures(them.misses, them.stated)} at the other {len(them.misses)}"
+        return f"{words}; consistent with {_text(them)}, which does not identify the point."
+    words = f"It holds for {_some(them.fits, them.stated)}"
+    if them.undecided:
+        words += f"; not distinguishable: {_some(them.undecided, them.stated)}"
+    if them.misses:
+        words += f"; not for {_some(them.misses, them.stated)}"
+    return f"{words}."
+
+
+def _contradicted(them: _Fits) -> str:
+    if them.stated is not None and them.stated.bound == "no worse":
+        words = f"Worse: {_some(them.misses, them.stated)}"
+        if them.undecided:
+            words += f"; not distinguishable: {_some(them.undecided, them.stated)}"
+        return f"{words}."
+    return f"{_some(them.misses, them.stated)}, not {_text(them)}."
+
+
+def _universal(them: _Fits) -> bool:
+    """Tell whether one exception contradicts the claim."""
+    return them.stated is not None and them.stated.bound == "no worse"
+
+
+#: the first row that applies gives the verdict
+RULES: Final = (
+    Rule(
+        ClaimVerdict.CANNOT_BE_CHECKED,
+        lambda them: not them.readings,
+        lambda _: "Nothing was found to check it by.",
+    ),
+    Rule(
+        ClaimVerdict.CONTRADICTED, lambda them: them.superlative and bool(them.better), _better_bases
+    ),
+    Rule(
+        ClaimVerdict.CONTRADICTED, lambda them: _universal(them) and bool(them.misses), _contradicted
+    ),
+    Rule(
+        ClaimVerdict.NOT_DISTINGUISHABLE,
+        lambda them: (them.superlative or _universal(them)) and bool(them.undecided),
+        _not_distinguishable,
+    ),
+    Rule(
+        ClaimVerdict.CONFIRMED,
+        lambda them: bool(them.fits) and not them.others and not them.on_grid,
+        _confirmed,
+    ),
+    Rule(ClaimVerdict.HOLDS_WHERE, lambda them: bool(them.fits), _holds_where),
+    Rule(ClaimVerdict.NOT_DISTINGUISHABLE, lambda them: bool(them.undecided), _not_distinguishable),
+    Rule(ClaimVerdict.CONTRADICTED, lambda them: bool(them.misses), _contradicted),
+)
