@@ -30,6 +30,7 @@ from hybridperf.score.metrics import METRICS
 from hybridperf.score.ranking import standing_of, with_places
 from hybridperf.score.scaling import metric_words, scale, side_of, speed_ratio
 from hybridperf.score.statistics import Interval, estimate, ratio_interval
+from hybridperf.untrusted import exists
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -67,7 +68,7 @@ class Archive:
             UserError: if no root has it, or if it is not one result.
         """
         for root in self.roots:
-            if (root / name).is_dir():
+            if exists(root / name):
                 return only_result(find_packages(root / name), root / name, "claims.result")
         below = " and ".join(map(str, self.roots))
         raise UserError.of(

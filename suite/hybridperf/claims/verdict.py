@@ -188,9 +188,13 @@ def _bracketed(
     """
 
     def has(some: Sequence[Reading]) -> bool:
-        ends = [end for each in some for end in (each.value, each.low, each.high) if end is not None]
-        low, high = (stated.least, stated.most) if math.isfinite(stated.low) else (-math.inf, stated.most)
-        return bool(ends) and min(ends) <= high and low <= max(ends)
+        ends = [
+            end
+            for each in some
+            for end in (each.value, each.low, each.high)
+            if end is not None
+        ]
+        return bool(ends) and min(ends) <= stated.most and stated.least <= max(ends)
 
     able = {
         (name, value)
