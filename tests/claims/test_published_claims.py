@@ -102,7 +102,9 @@ def test_two_results_of_the_round_before_were_faster(checked: dict[str, CheckedC
     assert best.verdict is ClaimVerdict.CONTRADICTED
     assert sum(each.value < 0 for each in best.evidence.readings) == 2
     notes = "\n".join(best.evidence.notes)
-    assert "NVIDIA dgxa100_ngc22.04_pytorch and of the result: 1106.55 s and 995.93 s, +11.1" in notes
+    assert (
+        "NVIDIA dgxa100_ngc22.04_pytorch and of the result: 1106.55 s and 995.93 s, +11.1" in notes
+    )
     assert "Inspur nf5688m6_pytorch and of the result: 952.15 s and 995.93 s, -4.4 %" in notes
     assert "Inspur nf5488a5_pytorch and of the result: 970.96 s and 995.93 s, -2.5 %" in notes
 
@@ -112,9 +114,7 @@ def test_savings_hold_for_entries_of_80_gb(checked: dict[str, CheckedClaim]) -> 
     saving = checked["B05"]
 
     assert _values(saving, "base") == {}
-    assert saving.words == (
-        "holds where accelerator of the base is NVIDIA A100 SXM 80 GB"
-    )
+    assert saving.words == ("holds where accelerator of the base is NVIDIA A100 SXM 80 GB")
 
 
 @NEEDS_DATA

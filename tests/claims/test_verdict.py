@@ -72,9 +72,14 @@ def test_a_difference_that_the_runs_do_not_decide_is_not_distinguishable() -> No
     assert "1.03 % (-3.50 to 5.50 %) for NVIDIA" in checked.sentence
 
 
-def test_an_interval_around_what_is_stated_does_not_contradict_it() -> None:
-    assert judged("20 %", over("a", 17.0, 12.0, 22.0)).verdict == "not distinguishable"
-    assert judged("20 %", over("a", 17.0, 15.0, 19.0)).verdict == "contradicted"
+def test_another_value_is_contradicted_and_the_sentence_tells_of_an_interval_around_it() -> None:
+    wide, narrow = (
+        judged("20 %", over("a", 17.0, low, high)) for low, high in ((12.0, 22.0), (15.0, 19.0))
+    )
+
+    assert (wide.verdict, narrow.verdict) == ("contradicted", "contradicted")
+    assert "other runs may round to it" in wide.sentence
+    assert "other runs" not in narrow.sentence
 
 
 def test_the_part_is_what_the_readings_have_in_common_that_the_others_have_not() -> None:

@@ -23,9 +23,7 @@ NONE = 'kind = "none"\nmissing = "logs"'
 def test_the_table_and_a_sentence_with_the_command_of_each(
     hybridperf: Callable[..., Finished], tmp_path: Path
 ) -> None:
-    path = write_claims_file(
-        tmp_path, claim_text(COUNT, "2"), claim_text(NONE, "94 %", name="A2")
-    )
+    path = write_claims_file(tmp_path, claim_text(COUNT, "2"), claim_text(NONE, "94 %", name="A2"))
 
     done = hybridperf("claims", str(path), "--root", str(tmp_path))
 

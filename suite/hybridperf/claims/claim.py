@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
+    "SECONDS",
     "Check",
     "Claim",
     "ClaimedMetric",
     "ClaimedValue",
-    "SECONDS",
     "CompareCheck",
     "CountCheck",
     "ExpressionCheck",
@@ -47,9 +47,7 @@ __all__ = [
 ]
 
 #: what a result is compared by: ``saving`` is 1 less the ratio of times
-ClaimedMetric = Literal[
-    "time", "saving", "end_to_end_throughput", "steady_throughput", "samples"
-]
+ClaimedMetric = Literal["time", "saving", "end_to_end_throughput", "steady_throughput", "samples"]
 #: a metric of `hybridperf scale`
 EfficiencyMetric = Literal["time_to_train", "end_to_end_throughput", "steady_throughput"]
 
@@ -228,7 +226,7 @@ _VALUE: Final = re.compile(
     r"(?:(?P<word>about|around|approximately|at least|at most|over|more than|above|under|"
     r"less than|below|up to) )?"
     rf"(?P<low>{_NUMBER})(?: ?%)?(?: ?(?:-|to|\u2013) ?(?P<high>{_NUMBER}))?"
-    r" ?(?P<unit>[^0-9,.-]?.{0,40})"
+    r"(?: ?(?P<unit>[^0-9,.\s-].{0,40}))?"
 )
 _WORDS: Final = {
     "around": "about",
@@ -259,7 +257,7 @@ def parse_value(text: str) -> ClaimedValue:
         return ClaimedValue(text, _NO_WORSE, *everything, *everything, "", 0)
     match = _VALUE.fullmatch(text)
     if match is None or (match["word"] and match["high"]):
-        raise ValueError(text)
+        raise ValueError(f"{text!r}, which is no value")
     word = _WORDS.get(match["word"] or "", match["word"] or "equal")
     about = word == "about"
     low, least, _, decimals = _rounded(match["low"], about=about)
@@ -267,10 +265,12 @@ def parse_value(text: str) -> ClaimedValue:
     if match["high"]:
         word = "range"
         if high <= low:
-            raise ValueError(text)
-    unit = match["unit"].strip()
+            raise ValueError(f"{text!r}, which is no range")
+    unit = (match["unit"] or "").strip()
     if text.partition(match["low"])[2].lstrip().startswith("%"):
-        unit = "%" if unit in {"", "%"} else unit
+        if unit not in {"", "%"}:
+            raise ValueError(f"{text!r}, which has two units")
+        unit = "%"
     if word in {"at least", "over"}:
         high = most = math.inf
     if word in {"at most", "under"}:
@@ -282,7 +282,7 @@ def _rounded(text: str, *, about: bool) -> tuple[float, float, float, int]:
     """Return a number, the bounds of what rounds to it, and its digits after the decimal point."""
     number = Decimal(text.replace(",", ""))
     if abs(number) > NUMBER_CAP:
-        raise ValueError(text)
+        raise ValueError(f"{text!r}, which is out of range")
     exponent = number.as_tuple().exponent
     if about and number and "." not in text:
         exponent = number.normalize().as_tuple().exponent

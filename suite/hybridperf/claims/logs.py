@@ -121,11 +121,7 @@ class Archive:
         systems, or of the same organisation and hardware of this suite's.
         """
         mine = self.officials([package])[0]
-        near = [
-            each
-            for each in find_packages(package.root)
-            if each.benchmark == package.benchmark
-        ]
+        near = [each for each in find_packages(package.root) if each.benchmark == package.benchmark]
         return [
             (each, official)
             for each, official in zip(near, self.officials(near), strict=True)
@@ -294,7 +290,9 @@ def _ratio(
         low, high = (None if end is None else -end for end in (reading.high, reading.low))
         saved = -reading.value
         return Reading(saved, {}, low, high, reading.distinguishable, command, reading.advantage)
-    inverse = interval and Interval(1 / interval.high, 1 / interval.low if interval.low else math.inf)
+    inverse = interval and Interval(
+        1 / interval.high, 1 / interval.low if interval.low else math.inf
+    )
     return _gain(1 / ratio, inverse, stated, 1 / ratio - 1, command)
 
 

@@ -79,9 +79,7 @@ def _evidence_kind(claim: Claim) -> str:
     return "from logs"
 
 
-def _links(
-    claim: Claim, anchors: Mapping[tuple[str, str, str], str]
-) -> list[tuple[str, str]]:
+def _links(claim: Claim, anchors: Mapping[tuple[str, str, str], str]) -> list[tuple[str, str]]:
     """Return the results that a claim names, with their addresses; "" if there is none."""
     return [(name, _address(name, anchors)) for name in claim.results]
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from hybridperf.claims.claim import CompareCheck, ProjectCheck
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hybridperf.claims.claim import Claim, ClaimedValue
 
@@ -30,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One value that a check computes, in the unit of the claim, and the conditions it holds under."""
+    """One value that a check computes, in the unit of the claim, and what it holds for."""
 
     value: float
     conditions: Mapping[str, str] = field(default_factory=dict)
@@ -104,7 +103,9 @@ class _Fits:
     def on_grid(self) -> bool:
         """Tell whether the readings are projections on a grid."""
         one_sided = self.stated is not None and self.stated.bound in {"over", "at least"}
-        return isinstance(self.claim.check, ProjectCheck) and len(self.readings) > 1 and not one_sided
+        return (
+            isinstance(self.claim.check, ProjectCheck) and len(self.readings) > 1 and not one_sided
+        )
 
     @property
     def better(self) -> list[Reading]:
@@ -167,7 +168,8 @@ def _fit(stated: ClaimedValue, reading: Reading) -> Fit:
     inside = stated.accepts(reading.value)
     if inside and reading.distinguishable is not False:
         return "fits"
-    return "undecided" if inside or _may_be(stated, reading) else "misses"
+    tied = reading.distinguishable is False and (inside or _may_be(stated, reading))
+    return "undecided" if tied else "misses"
 
 
 def _may_be(stated: ClaimedValue, reading: Reading) -> bool:
@@ -177,31 +179,28 @@ def _may_be(stated: ClaimedValue, reading: Reading) -> bool:
     return reading.low <= stated.most and stated.least <= reading.high
 
 
-def _bracketed(
-    stated: ClaimedValue, readings: Sequence[Reading]
-) -> Callable[[Reading], bool]:
+def _bracketed(stated: ClaimedValue, readings: Sequence[Reading]) -> Callable[[Reading], bool]:
     """Return the test whether a point is in the part of a grid whose range has the stated value.
 
     The part is made of the values of each condition for which readings lie on both sides of what
-    is stated; a single point hardly rounds to it, since a grid does not identify the point that
-    was measured.
+    is stated, and of all values of a condition of which none has both; a single point hardly rounds
+    to it, since a grid does not identify the point that was measured.
     """
 
     def has(some: Sequence[Reading]) -> bool:
         ends = [
-            end
-            for each in some
-            for end in (each.value, each.low, each.high)
-            if end is not None
+            end for each in some for end in (each.value, each.low, each.high) if end is not None
         ]
         return bool(ends) and min(ends) <= stated.most and stated.least <= max(ends)
 
-    able = {
-        (name, value)
-        for name, values in _values_of(readings).items()
-        for value in values
-        if has([each for each in readings if each.conditions.get(name) == value])
-    }
+    able = set[tuple[str, str]]()
+    for name, values in _values_of(readings).items():
+        some = [
+            value
+            for value in values
+            if has([each for each in readings if each.conditions.get(name) == value])
+        ]
+        able |= {(name, value) for value in some or values}
     inside = [each for each in readings if set(each.conditions.items()) <= able]
     if has(inside):
         return lambda each: set(each.conditions.items()) <= able
@@ -271,13 +270,13 @@ def figure(value: float, stated: ClaimedValue | None) -> str:
     """Format ``value`` with more digits than ``stated`` has, without the unit."""
     if not math.isfinite(value):
         return "more" if value > 0 else "less"
-    whole = value == round(value) and abs(value) < 1e15  # noqa: PLR2004 - floats count so far
+    whole = value == round(value) and abs(value) < 1e15
     decimals = max(2, stated.decimals + 1) if stated else 2
     if stated is not None and not stated.unit and whole:
         decimals = 0
-    if abs(value) >= 1e4:  # noqa: PLR2004 - further digits are noise
+    if abs(value) >= 1e4:
         decimals = 0
-    return f"{value:,.{decimals}f}" if abs(value) < 1e12 else f"{value:.4g}"  # noqa: PLR2004
+    return f"{value:,.{decimals}f}" if abs(value) < 1e12 else f"{value:.4g}"
 
 
 def _unit(stated: ClaimedValue | None) -> str:
@@ -352,7 +351,7 @@ def _not_distinguishable(them: _Fits) -> str:
     found = _some(them.undecided, them.stated)
     if any(each.distinguishable is False for each in them.undecided):
         return f"{found}: the runs do not decide whether there is a difference."
-    return f"{found}: the interval has {_text(them)}, the value does not round to it."
+    return f"{found}: not decided."
 
 
 def _holds_where(them: _Fits) -> str:
@@ -375,7 +374,11 @@ def _contradicted(them: _Fits) -> str:
         if them.undecided:
             words += f"; not distinguishable: {_some(them.undecided, them.stated)}"
         return f"{words}."
-    return f"{_some(them.misses, them.stated)}, not {_text(them)}."
+    words = f"{_some(them.misses, them.stated)}, not {_text(them)}"
+    stated = them.stated
+    if stated is not None and any(_may_be(stated, each) for each in them.misses):
+        words += "; the interval has what is stated, so other runs may round to it"
+    return f"{words}."
 
 
 def _universal(them: _Fits) -> bool:
@@ -391,10 +394,14 @@ RULES: Final = (
         lambda _: "Nothing was found to check it by.",
     ),
     Rule(
-        ClaimVerdict.CONTRADICTED, lambda them: them.superlative and bool(them.better), _better_bases
+        ClaimVerdict.CONTRADICTED,
+        lambda them: them.superlative and bool(them.better),
+        _better_bases,
     ),
     Rule(
-        ClaimVerdict.CONTRADICTED, lambda them: _universal(them) and bool(them.misses), _contradicted
+        ClaimVerdict.CONTRADICTED,
+        lambda them: _universal(them) and bool(them.misses),
+        _contradicted,
     ),
     Rule(
         ClaimVerdict.NOT_DISTINGUISHABLE,
