@@ -97,7 +97,7 @@ def test_the_strongest_base_is_the_fastest_of_the_board(round_of: Path) -> None:
 
     (strongest,) = checked(round_of, check, "9 %").evidence.strongest
 
-    assert strongest.conditions == {"strongest base": "first eight"}
+    assert strongest.conditions == {"base": "first eight"}
     assert strongest.value == pytest.approx(100 * (1 / 1.4 - 1))
 
 

@@ -113,18 +113,38 @@ def test_two_results_of_the_round_before_were_faster(checked: dict[str, CheckedC
 def test_savings_hold_for_entries_of_80_gb(checked: dict[str, CheckedClaim]) -> None:
     saving = checked["B05"]
 
-    assert _values(saving, "base") == {}
-    assert saving.words == ("holds where accelerator of the base is NVIDIA A100 SXM 80 GB")
+    # By the arithmetic means; by the olympic means 0.9, 8.0, 19.7 and 25.8 %. By the official
+    # scores it is 8.2 % over Azure-HazyResearch, whose score has a factor of 1.0026.
+    found = _values(saving, "base")
+    assert found == {"NVIDIA": 1.03, "Azure-HazyResearch": 7.88, "HPE": 19.78, "Dell": 26.22}
+    assert not _by(saving, "base")["NVIDIA"].distinguishable
+    notes = [each.rpartition(", ")[2] for each in saving.evidence.notes if "scores" in each]
+    assert notes == ["8.2 % less", "25.8 % less", "19.7 % less", "0.9 % less"]
+    assert saving.words == "holds where accelerator of the base is NVIDIA A100 SXM 80 GB"
 
 
 @NEEDS_DATA
 def test_throughput_holds_for_entries_of_80_gb(checked: dict[str, CheckedClaim]) -> None:
-    assert checked["B06"].words == ""
+    rates = checked["B06"]
+
+    end_to_end = {
+        each.conditions["base"].split()[0]: round(each.value, 2)
+        for each in rates.evidence.readings
+        if each.conditions["metric"] == "end-to-end throughput"
+    }
+    assert end_to_end == {"NVIDIA": 1.65, "Azure-HazyResearch": 12.26, "HPE": 10.41, "Dell": 37.98}
+    assert rates.words == (
+        "holds where metric is end-to-end throughput and accelerator of the base is NVIDIA A100 "
+        "SXM 80 GB"
+    )
 
 
 @NEEDS_DATA
 def test_the_lead_over_nvidia_is_one_of_throughput(checked: dict[str, CheckedClaim]) -> None:
-    assert checked["B07"].words == ""
+    lead = checked["B07"]
+
+    assert _values(lead, "metric") == {"time": 1.04, "end-to-end": 1.65, "steady": 1.8}
+    assert lead.words == "holds where metric is end-to-end throughput or steady throughput"
 
 
 @NEEDS_DATA
@@ -134,9 +154,11 @@ def test_the_efficiency_is_one_of_throughput(checked: dict[str, CheckedClaim]) -
     found = {
         name: (each.value, each.low, each.high) for name, each in _by(scaling, "metric").items()
     }
-    assert found["end-to-end"] == pytest.approx((94.0, 92.7, 95.4), abs=0.06)
-    assert found["steady"] == pytest.approx((95.6, 94.4, 96.9), abs=0.06)
-    assert found["time"] == pytest.approx((83.8, 77.5, float("inf")), abs=0.06)
+    # Intervals were 92.7 to 95.4, 94.4 to 96.9 and 77.5 or more by Yuen's test and before the
+    # variances of rates were those of all runs, of which fewer are in the mean.
+    assert found["end-to-end"] == pytest.approx((94.04, 92.46, 95.67), abs=0.01)
+    assert found["steady"] == pytest.approx((95.59, 94.08, 97.15), abs=0.01)
+    assert found["time"] == pytest.approx((83.80, 76.90, float("inf")), abs=0.01)
     assert scaling.words == "holds where metric is end-to-end throughput"
 
 
@@ -175,11 +197,14 @@ def test_every_claim_is_of_a_source_and_has_a_verdict_without_rounds(tmp_path: P
 
 @pytest.mark.parametrize(
     ("name", "claim", "verdict"),
-    [("gropipe", "G13", "contradicted"), ("lv", "L03", "")],
+    [("gropipe", "G13", "contradicted"), ("lv", "L03", "contradicted")],
 )
 def test_convergence_is_checked_by_the_published_results(
     name: str, claim: str, verdict: str
 ) -> None:
     (found,) = check_claims([ROOT / f"claims/{name}_convergence.toml"], [ROOT], claim)
 
+    # Two weight versions need more samples on VGG and ViT. Links in int8 need as many as full ones
+    # on three tasks, and on BERT 1.08 times as many, which the test by means decides.
     assert found.verdict == verdict
+    assert all(each.low is not None for each in found.evidence.readings)

@@ -69,7 +69,7 @@ def test_a_difference_that_the_runs_do_not_decide_is_not_distinguishable() -> No
     checked = judged("1 %", over("NVIDIA", 1.03, -3.5, 5.5))
 
     assert checked.verdict is ClaimVerdict.NOT_DISTINGUISHABLE
-    assert "1.03 % (-3.50 to 5.50 %) for NVIDIA" in checked.sentence
+    assert "1.03 % (-3.50 to 5.50 %); the runs do not decide" in checked.sentence
 
 
 def test_another_value_is_contradicted_and_the_sentence_tells_of_an_interval_around_it() -> None:
@@ -92,8 +92,8 @@ def test_the_part_is_what_the_readings_have_in_common_that_the_others_have_not()
     )
 
     assert checked.words == "holds where accelerator is 80 GB"
-    assert "not distinguishable: 1.03 %" in checked.sentence
-    assert "not for 25.80 %" in checked.sentence
+    assert "not distinguishable: NVIDIA: 1.03 %" in checked.sentence
+    assert "not for Dell: 25.80 %" in checked.sentence
 
 
 def test_a_part_of_two_conditions_names_both() -> None:
@@ -125,7 +125,7 @@ def test_a_superlative_is_contradicted_by_any_better_base_decided_or_not() -> No
 
     assert judged("5-11 %", ahead, behind, check=BEST).verdict == "contradicted"
     assert judged("5-11 %", ahead, check=BEST).verdict == "confirmed"
-    assert "not distinguishable" in judged("5-11 %", ahead, behind, check=BEST).sentence
+    assert "do not decide the difference" in judged("5-11 %", ahead, behind, check=BEST).sentence
 
 
 def test_a_superlative_needs_every_lead_decided() -> None:

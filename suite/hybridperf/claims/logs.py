@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections import Counter
 from dataclasses import replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.claims.claim import (
@@ -27,13 +29,13 @@ from hybridperf.report.comparison import incomparable
 from hybridperf.report.judgement import found_packages, judged_entries, judged_scores
 from hybridperf.score.compare import compare
 from hybridperf.score.metrics import METRICS
-from hybridperf.score.ranking import standing_of, with_places
+from hybridperf.score.ranking import means_of, standing_of, with_places
 from hybridperf.score.scaling import metric_words, scale, side_of, speed_ratio
 from hybridperf.score.statistics import Interval, estimate, ratio_interval
 from hybridperf.untrusted import exists
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from hybridperf.claims.claim import ClaimedMetric, ClaimedValue
@@ -47,7 +49,10 @@ __all__ = ["Archive", "LogCheck", "evidence_of_logs"]
 LogCheck = ScoreCheck | CompareCheck | ScaleCheck | PlaceCheck | CountCheck
 
 #: columns of which the folder of a result tells the value
-_OF_FOLDERS: Final = {"round": edition_of, "submitter": lambda package: package.org}
+_OF_FOLDERS: Final[Mapping[str, Callable[[Package], str]]] = {
+    "round": edition_of,
+    "submitter": lambda package: package.org,
+}
 _PERCENT: Final = 100.0
 
 
@@ -225,7 +230,7 @@ def _compare(check: CompareCheck, stated: ClaimedValue, archive: Archive) -> Evi
             else:
                 conditions = _conditions(archive, check, (base, result), metric, len(results))
                 readings.append(replace(reading, conditions=conditions))
-        notes += _scores(archive, base, result)
+        notes += _scores(archive, base, result, saved="saving" in check.metrics)
     lacks = "" if readings else next(iter(notes))
     strongest = tuple(_strongest(archive, results, bases, check.metrics[0], stated))
     return Evidence(tuple(readings), strongest, tuple(dict.fromkeys(notes)), lacks)
@@ -278,10 +283,12 @@ def _ratio(
     a, b = archive.entry(base).official, archive.entry(result).official
     decision = compare(a, b).decision
     if metric == "samples":
-        if decision.why is None:
+        # Of a result that never reached the target, too: lower bounds, which show that it is worse.
+        samples = [[run.least_samples for run in each.score.compared] for each in (a, b)]
+        if means_of(a) is None or not all(map(fmean, filter(None, samples))) or not all(samples):
             return None
-        ratio, interval = decision.why.samples_ratio, _samples_interval(a, b)
-        return _gain(ratio, interval, stated, 1 / ratio - 1, command)
+        ratio = fmean(samples[1]) / fmean(samples[0])
+        return _gain(ratio, _samples_interval(a, b), stated, 1 / ratio - 1, command)
     if not decision.ratio:
         return None
     ratio, interval = decision.ratio, decision.interval
@@ -320,15 +327,17 @@ def _gain(
     return Reading(shown(ratio), {}, low, high, decided, command, advantage)
 
 
-def _scores(archive: Archive, base: Package, result: Package) -> Iterator[str]:
+def _scores(archive: Archive, base: Package, result: Package, *, saved: bool) -> Iterator[str]:
     """Yield MLPerf's scores of a pair, where `compare` is by other means, and runs that missed."""
     pair = [archive.entry(each).official for each in (base, result)]
     minutes = [each.minutes for each in pair]
     name = visible(f"{base.org} {base.system}")
     if not any(each.own for each in pair) and minutes[0] and minutes[1]:
         times = " and ".join(f"{each * 60:.2f} s" for each in minutes if each)
-        gain = _PERCENT * (minutes[0] / minutes[1] - 1)
-        yield f"official scores of {name} and of the result: {times}, {gain:+.1f} %"
+        gain = f"{_PERCENT * (minutes[0] / minutes[1] - 1):+.1f} %"
+        if saved:
+            gain = f"{_PERCENT * (1 - minutes[1] / minutes[0]):.1f} % less"
+        yield f"official scores of {name} and of the result: {times}, {gain}"
     for each in pair:
         if each.score.missed:
             who = visible(f"{each.score.org} {each.score.system}, {each.score.benchmark}")
@@ -353,9 +362,10 @@ def _strongest(
         if times and (first := min(times, key=lambda each: times[each] or 0.0)) not in bases:
             reading = _ratio(archive, first, result, metric, stated)
             if reading is not None:
-                conditions = {"strongest base": visible(f"{first.org} {first.system}")}
+                conditions = {"base": visible(f"{first.org} {first.system}")}
                 if len(results) > 1:
                     conditions["task"] = visible(archive.entry(result).benchmark)
+                    conditions["result"] = visible(f"{result.org} {result.system}")
                 yield replace(reading, conditions=conditions)
 
 
@@ -410,8 +420,11 @@ def _place(check: PlaceCheck, archive: Archive) -> Evidence:
     position = 1 + sum(time_s < times[at] for time_s in times)
     low, high = (place.best, place.worst) if place else (None, None)
     order = sorted(range(len(times)), key=lambda nth: times[nth])
+    orgs = Counter(each.org for each, _ in ranked)
     listed = [
-        f"{visible(ranked[nth][0].org)} {times[nth]:.2f} s" for nth in order[: max(5, position)]
+        f"{visible(who.org if orgs[who.org] == 1 else f'{who.org} {who.system}')} {time_s:.2f} s"
+        for nth in order[: max(5, position)]
+        for who, time_s in [(ranked[nth][0], times[nth])]
     ]
     reading = Reading(
         *(position, {}, low, high, low == high),

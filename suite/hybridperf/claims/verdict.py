@@ -223,14 +223,32 @@ _MOST_VALUES: Final = 6  #: of a condition that are named
 
 
 def _part(fits: Sequence[Reading], others: Sequence[Reading]) -> str:
-    """Name what ``fits`` have in common and ``others`` have not.
+    """Name a part in which a claim holds: the fewest conditions that exclude all of ``others``.
 
-    The fewest conditions that exclude all of ``others``, each with its values; if none do, the
-    conditions that exclude some of them and how many points are left.
+    The part has all of ``fits`` if conditions tell them from ``others``, else as many as one more
+    value of a condition leaves.
     """
-    every = _values_of((*fits, *others))
-    mine = _values_of(fits)
-    narrower = [name for name in every if len(mine.get(name, ())) < len(every[name])]
+    if not others:
+        return "the grid has it: consistent, not identified"
+    names, left = _apart(fits, others)
+    if not left:
+        return _part_words(names, fits)
+    most: tuple[int, str] = 0, f"{len(fits)} of {len(fits) + len(others)} readings have it"
+    for name, values in _values_of(fits).items():
+        for value in values:
+            some, rest = (
+                [each for each in group if each.conditions.get(name) == value]
+                for group in (fits, others)
+            )
+            names, left = _apart(some, rest)
+            if not left and len(some) > most[0]:
+                most = len(some), _part_words([name, *names], some)
+    return most[1]
+
+
+def _apart(fits: Sequence[Reading], others: Sequence[Reading]) -> tuple[list[str], list[Reading]]:
+    """Return the fewest conditions whose values in ``fits`` exclude others, and who is left."""
+    mine, every = _values_of(fits), _values_of((*fits, *others))
 
     def left(names: Sequence[str]) -> list[Reading]:
         return [
@@ -239,21 +257,22 @@ def _part(fits: Sequence[Reading], others: Sequence[Reading]) -> str:
             if all(each.conditions.get(name) in mine.get(name, ()) for name in names)
         ]
 
+    narrower = [name for name in every if len(mine.get(name, ())) < len(every[name])]
     narrower.sort(key=lambda name: (len(left([name])), len(mine.get(name, ()))))
     chosen: list[str] = []
     for name in narrower:
         if len(left([*chosen, name])) < len(left(chosen)):
             chosen.append(name)
     for name in list(chosen):
-        if len(left([each for each in chosen if each != name])) == len(left(chosen)):
-            chosen.remove(name)
-    words = " and ".join(f"{name} is {_listed(mine.get(name, ['unknown']))}" for name in chosen)
-    if not others:
-        return "the grid has it: consistent, not identified"
-    if rest := left(chosen):
-        some = f"{len(fits)} of {len(fits) + len(rest)} points"
-        return f"{some} with {words} have it" if words else f"{some} have it"
-    return words
+        fewer = [each for each in chosen if each != name]
+        if len(left(fewer)) == len(left(chosen)):
+            chosen = fewer
+    return chosen, left(chosen)
+
+
+def _part_words(names: Sequence[str], fits: Sequence[Reading]) -> str:
+    mine = _values_of(fits)
+    return " and ".join(f"{name} is {_listed(mine.get(name, ['unknown']))}" for name in names)
 
 
 def _listed(values: Sequence[str]) -> str:
@@ -310,48 +329,60 @@ def interval_words(reading: Reading, stated: ClaimedValue | None) -> str:
     return f"{figure(low, stated)} to {figure(high, stated)}{_unit(stated)}"
 
 
-def _one(reading: Reading, stated: ClaimedValue | None) -> str:
-    """Return a value with its interval and its conditions."""
-    interval = interval_words(reading, stated)
-    where = ", ".join(reading.conditions.values())
-    words = f"{figure(reading.value, stated)}{_unit(stated)}"
-    if interval:
+def _one(reading: Reading, stated: ClaimedValue | None, names: Sequence[str] = ()) -> str:
+    """Return a value with its interval, after the values of the conditions ``names``."""
+    words = figures([reading], stated)
+    if (interval := interval_words(reading, stated)) and (reading.low, reading.high) != (
+        reading.value,
+        reading.value,
+    ):
         words += f" ({interval})"
-    return f"{words} for {where}" if where else words
+    where = ", ".join(reading.conditions[name] for name in names if name in reading.conditions)
+    return f"{where}: {words}" if where else words
+
+
+def _telling(readings: Sequence[Reading]) -> list[str]:
+    """Return the first conditions that tell ``readings`` apart, as far as conditions do."""
+    names: list[str] = []
+    apart = 1
+    for name in _values_of(readings):
+        several = {tuple(each.conditions.get(one) for one in (*names, name)) for each in readings}
+        if len(several) > apart:
+            names.append(name)
+            apart = len(several)
+    return names
 
 
 _MOST_SHOWN: Final = 8  #: readings that a sentence lists
 
 
-def _some(readings: Sequence[Reading], stated: ClaimedValue | None) -> str:
-    """Return the readings one by one, or their range if there are many."""
+def _some(readings: Sequence[Reading], them: _Fits) -> str:
+    """Return ``readings`` one by one, or their range if there are many."""
     if len(readings) > _MOST_SHOWN:
-        return f"{figures(readings, stated)} in {len(readings)} readings"
-    return ", ".join(_one(each, stated) for each in readings)
+        return f"{figures(readings, them.stated)} in {len(readings)} readings"
+    names = _telling(them.readings)
+    return ", ".join(_one(each, them.stated, names) for each in readings)
 
 
-def _text(sorted_readings: _Fits) -> str:
-    return sorted_readings.stated.text if sorted_readings.stated else ""
+def _text(them: _Fits) -> str:
+    return them.stated.text if them.stated else ""
 
 
 def _confirmed(them: _Fits) -> str:
-    found = _some(them.fits, them.stated)
-    if them.stated is not None and them.stated.bound in {"equal", "about"}:
-        return f"{found}: rounds to {_text(them)}."
-    return f"{found}: as stated, {_text(them)}."
+    rounds = them.stated is not None and them.stated.bound in {"equal", "about"}
+    words = "it rounds to" if rounds else "as stated:"
+    return f"{_some(them.fits, them)}; {words} {_text(them)}."
 
 
 def _better_bases(them: _Fits) -> str:
-    decided = [each for each in them.better if each.distinguishable]
-    note = "" if decided else "; by the runs, the difference is not distinguishable"
-    return f"Another is better: {_some(them.better, them.stated)}{note}."
+    decided = any(each.distinguishable for each in them.better)
+    note = "" if decided else "; the runs do not decide the difference"
+    return f"Better: {_some(them.better, them)}{note}."
 
 
 def _not_distinguishable(them: _Fits) -> str:
-    found = _some(them.undecided, them.stated)
-    if any(each.distinguishable is False for each in them.undecided):
-        return f"{found}: the runs do not decide whether there is a difference."
-    return f"{found}: not decided."
+    found = _some(them.undecided, them)
+    return f"{found}; the runs do not decide whether there is a difference."
 
 
 def _holds_where(them: _Fits) -> str:
@@ -360,21 +391,21 @@ def _holds_where(them: _Fits) -> str:
         if them.misses:
             words += f", {figures(them.misses, them.stated)} at the other {len(them.misses)}"
         return f"{words}; consistent with {_text(them)}, which does not identify the point."
-    words = f"It holds for {_some(them.fits, them.stated)}"
+    words = f"It holds for {_some(them.fits, them)}"
     if them.undecided:
-        words += f"; not distinguishable: {_some(them.undecided, them.stated)}"
+        words += f"; not distinguishable: {_some(them.undecided, them)}"
     if them.misses:
-        words += f"; not for {_some(them.misses, them.stated)}"
+        words += f"; not for {_some(them.misses, them)}"
     return f"{words}."
 
 
 def _contradicted(them: _Fits) -> str:
     if them.stated is not None and them.stated.bound == "no worse":
-        words = f"Worse: {_some(them.misses, them.stated)}"
+        words = f"Worse: {_some(them.misses, them)}"
         if them.undecided:
-            words += f"; not distinguishable: {_some(them.undecided, them.stated)}"
+            words += f"; not distinguishable: {_some(them.undecided, them)}"
         return f"{words}."
-    words = f"{_some(them.misses, them.stated)}, not {_text(them)}"
+    words = f"{_some(them.misses, them)}; not {_text(them)}"
     stated = them.stated
     if stated is not None and any(_may_be(stated, each) for each in them.misses):
         words += "; the interval has what is stated, so other runs may round to it"

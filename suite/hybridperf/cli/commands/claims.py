@@ -99,9 +99,11 @@ def _lines(each: CheckedClaim, roots: Sequence[Path]) -> Iterator[str]:
     yield f"{each.words[:1].upper()}{each.words[1:]}. {each.sentence}"
     if claim.note:
         yield claim.note
-    for reading in evidence.strongest[:_MOST_NOTES]:
-        named = ", ".join(f"{name} {value}" for name, value in reading.conditions.items())
-        yield f"over the strongest base, {named}: {figures([reading], claim.stated)}"
+    by_base: dict[str, list[Reading]] = {}
+    for reading in evidence.strongest:
+        by_base.setdefault(reading.conditions.get("base", "the strongest base"), []).append(reading)
+    for base, over in by_base.items():
+        yield f"over {base}: {figures(over, claim.stated)}"
     for note in evidence.notes[:_MOST_NOTES]:
         yield f"note: {note}"
     if (more := len(evidence.notes) - _MOST_NOTES) > 0:
