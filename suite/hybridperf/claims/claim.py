@@ -76,8 +76,13 @@ class ProjectCheck:
     systems: tuple[str, ...]
     batches: tuple[int, ...]  #: samples on a device
     precisions: tuple[str, ...]
-    metric: Literal["speedup", "gain"] = "gain"  #: ratio of throughputs, or ratio less 1
+    metric: Literal["speedup", "gain", "memory_saving"] = "gain"
+    #: ratio of throughputs, the ratio less 1, or the share by which the largest memory is smaller
     strongest: tuple[str, ...] = ()  #: bases to show besides, such as overlapped data parallelism
+    base_systems: tuple[str, ...] = ()  #: systems of the bases; (): the system of the plan
+    alternatives: tuple[str, ...] = ()  #: plans to show besides, such as a delay without a pipeline
+    mean_of_tasks: bool = False  #: whether the claim is a mean over the tasks: a series of models
+    note: str = ""  #: what the tasks, plans and systems stand for, where the source names others
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,10 @@ class ExpressionCheck:
     formula: str
     constants: dict[str, float] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)  #: constant -> where it is published
+    cases: dict[str, dict[str, float]] = field(default_factory=dict)
+    #: further constants by the name of a case: what the source leaves open
+    varies: str = "case"  #: what the names of the cases say
+    implies: dict[str, str] = field(default_factory=dict)  #: further figures, by formula
 
 
 @dataclass(frozen=True, slots=True)
