@@ -66,7 +66,8 @@ def project_grid(check: ProjectCheck) -> Evidence:
         UserError: exit status 2 if a task, a system or a plan is not known.
     """
     left_out: Counter[str] = Counter()
-    points = list(_possible(check, _points(check, check.plans, check.bases), left_out))
+    grid = list(_points(check, check.plans, check.bases))
+    points = list(_possible(check, grid, left_out))
     over_strongest = dict.fromkeys(
         replace(point, base=replace(point.base, plan=base))
         for point in points
@@ -74,7 +75,9 @@ def project_grid(check: ProjectCheck) -> Evidence:
     )
     notes = [check.note] if check.note else []
     notes += _ranges(check, points)
-    notes += [f"{count} points left out: {reason}" for reason, count in left_out.items()]
+    notes += [
+        f"left out, {count} of {len(grid)} points: {reason}" for reason, count in left_out.items()
+    ]
     return Evidence(
         readings=tuple(each for point in points for each in _readings(check, point)),
         strongest=tuple(
