@@ -19,7 +19,6 @@ __all__ = [
     "ClaimVerdict",
     "Evidence",
     "Reading",
-    "figure",
     "figures",
     "found_words",
     "interval_words",
@@ -93,6 +92,7 @@ class _Fits:
     fits: tuple[Reading, ...]
     undecided: tuple[Reading, ...]
     misses: tuple[Reading, ...]
+    by_errors: bool  #: whether only the intervals of projections have what is stated
 
     @property
     def superlative(self) -> bool:
@@ -102,10 +102,7 @@ class _Fits:
     @property
     def on_grid(self) -> bool:
         """Tell whether the readings are projections on a grid."""
-        one_sided = self.stated is not None and self.stated.bound in {"over", "at least"}
-        return (
-            isinstance(self.claim.check, ProjectCheck) and len(self.readings) > 1 and not one_sided
-        )
+        return _on_grid(self.claim, self.readings)
 
     @property
     def better(self) -> list[Reading]:
@@ -143,21 +140,26 @@ def judge_claim(claim: Claim, evidence: Evidence) -> CheckedClaim:
 def _fits_of(claim: Claim, readings: tuple[Reading, ...]) -> _Fits:
     stated = claim.stated
     groups: dict[Fit, list[Reading]] = {"fits": [], "undecided": [], "misses": []}
-    if stated is not None:
-        bracketed: Callable[[Reading], bool] | None = None
-        if isinstance(claim.check, ProjectCheck) and len(readings) > 1:
-            bracketed = _bracketed(stated, readings)
+    by_errors = False
+    if stated is not None and _on_grid(claim, readings):
+        by_errors = not _has(stated, readings, errors=False)
+        inside = _bracketed(stated, readings, errors=by_errors)
         for each in readings:
-            one: Fit = _fit(stated, each)
-            if bracketed is not None and stated.bound not in {"over", "at least"}:
-                one = "fits" if bracketed(each) else "misses"
-            groups[one].append(each)
+            groups["fits" if inside(each) else "misses"].append(each)
+    elif stated is not None:
+        for each in readings:
+            groups[_fit(stated, each)].append(each)
         if stated.bound == "up to" and groups["fits"]:
             # Smaller values do not contradict a largest one.
-            larger = [each for each in groups["misses"] if each.value > stated.most]
-            groups["misses"] = larger
+            groups["misses"] = [each for each in groups["misses"] if each.value > stated.most]
     fits, undecided, misses = (tuple(groups[each]) for each in ("fits", "undecided", "misses"))
-    return _Fits(claim, stated, readings, fits, undecided, misses)
+    return _Fits(claim, stated, readings, fits, undecided, misses, by_errors)
+
+
+def _on_grid(claim: Claim, readings: Sequence[Reading]) -> bool:
+    """Tell whether a claim of one value, or a largest one, is compared with projections."""
+    one_sided = claim.stated is not None and claim.stated.bound in {"over", "at least"}
+    return isinstance(claim.check, ProjectCheck) and len(readings) > 1 and not one_sided
 
 
 def _fit(stated: ClaimedValue, reading: Reading) -> Fit:
@@ -179,33 +181,41 @@ def _may_be(stated: ClaimedValue, reading: Reading) -> bool:
     return reading.low <= stated.most and stated.least <= reading.high
 
 
-def _bracketed(stated: ClaimedValue, readings: Sequence[Reading]) -> Callable[[Reading], bool]:
+def _has(stated: ClaimedValue, readings: Sequence[Reading], *, errors: bool) -> bool:
+    """Tell whether the range of ``readings``, or of their intervals, has what is stated."""
+    ends = [each.value for each in readings]
+    if errors:
+        ends += [end for each in readings for end in (each.low, each.high) if end is not None]
+    return bool(ends) and min(ends) <= stated.most and stated.least <= max(ends)
+
+
+def _bracketed(
+    stated: ClaimedValue, readings: Sequence[Reading], *, errors: bool
+) -> Callable[[Reading], bool]:
     """Return the test whether a point is in the part of a grid whose range has the stated value.
 
-    The part is made of the values of each condition for which readings lie on both sides of what
-    is stated, and of all values of a condition of which none has both; a single point hardly rounds
-    to it, since a grid does not identify the point that was measured.
+    A single point hardly rounds to a value, since a grid does not identify the point that was
+    measured. The part is made of the values of each condition for which readings lie on both sides
+    of what is stated, and of all values of a condition of which none has both. With ``errors``,
+    the intervals of readings count: nine of ten errors of projections.
     """
-
-    def has(some: Sequence[Reading]) -> bool:
-        ends = [
-            end for each in some for end in (each.value, each.low, each.high) if end is not None
-        ]
-        return bool(ends) and min(ends) <= stated.most and stated.least <= max(ends)
-
     able = set[tuple[str, str]]()
     for name, values in _values_of(readings).items():
         some = [
             value
             for value in values
-            if has([each for each in readings if each.conditions.get(name) == value])
+            if _has(
+                stated,
+                [each for each in readings if each.conditions.get(name) == value],
+                errors=errors,
+            )
         ]
         able |= {(name, value) for value in some or values}
     inside = [each for each in readings if set(each.conditions.items()) <= able]
-    if has(inside):
+    if _has(stated, inside, errors=errors):
         return lambda each: set(each.conditions.items()) <= able
     # The conditions exclude each other: only points that have the value themselves are named.
-    return lambda each: has([each])
+    return lambda each: _has(stated, [each], errors=True)
 
 
 def _values_of(readings: Iterable[Reading]) -> dict[str, list[str]]:
@@ -267,7 +277,7 @@ def _apart(fits: Sequence[Reading], others: Sequence[Reading]) -> tuple[list[str
         fewer = [each for each in chosen if each != name]
         if len(left(fewer)) == len(left(chosen)):
             chosen = fewer
-    return chosen, left(chosen)
+    return [name for name in every if name in chosen], left(chosen)
 
 
 def _part_words(names: Sequence[str], fits: Sequence[Reading]) -> str:
@@ -285,31 +295,21 @@ def _listed(values: Sequence[str]) -> str:
 # Figures and sentences
 
 
-def figure(value: float, stated: ClaimedValue | None) -> str:
-    """Format ``value`` with more digits than ``stated`` has, without the unit."""
-    if not math.isfinite(value):
-        return "more" if value > 0 else "less"
-    whole = value == round(value) and abs(value) < 1e15
-    decimals = max(2, stated.decimals + 1) if stated else 2
-    if stated is not None and not stated.unit and whole:
-        decimals = 0
-    if abs(value) >= 1e4:
-        decimals = 0
-    return f"{value:,.{decimals}f}" if abs(value) < 1e12 else f"{value:.4g}"
-
-
-def _unit(stated: ClaimedValue | None) -> str:
-    if stated is None or not stated.unit:
-        return ""
-    return stated.unit if stated.unit == "x" else f" {stated.unit}"
-
-
 def figures(readings: Sequence[Reading], stated: ClaimedValue | None) -> str:
     """Return the range of the values of ``readings``, with the unit; "" for none."""
-    if not readings:
+    return _range([each.value for each in readings], stated)
+
+
+def _range(values: Sequence[float], stated: ClaimedValue | None) -> str:
+    """Return the range of ``values`` with more digits than ``stated`` has, and with its unit."""
+    if not values:
         return ""
-    ends = {figure(pick(each.value for each in readings), stated): None for pick in (min, max)}
-    return f"{' to '.join(ends)}{_unit(stated)}"
+    decimals = stated.decimals if stated else 0
+    whole = decimals == 0 and all(value == round(value) for value in values)
+    decimals = 0 if whole or max(map(abs, values)) >= _LARGE else max(2, decimals + 1)
+    unit = stated.unit if stated else ""
+    ends = dict.fromkeys(f"{pick(values):,.{decimals}f}" for pick in (min, max))
+    return f"{' to '.join(ends)}{unit if unit in {'x', ''} else f' {unit}'}"
 
 
 def found_words(checked: CheckedClaim) -> str:
@@ -319,14 +319,12 @@ def found_words(checked: CheckedClaim) -> str:
 
 def interval_words(reading: Reading, stated: ClaimedValue | None) -> str:
     """Return the interval of a reading, such as ``92.70 to 95.40 %``; "" for none."""
-    if reading.low is None and reading.high is None:
-        return ""
     low, high = reading.low, reading.high
-    if high is None or math.isinf(high):
-        return f"{figure(low or 0.0, stated)}{_unit(stated)} or more"
-    if low is None or math.isinf(low):
-        return f"{figure(high, stated)}{_unit(stated)} or less"
-    return f"{figure(low, stated)} to {figure(high, stated)}{_unit(stated)}"
+    ends = [each for each in (low, high) if each is not None and math.isfinite(each)]
+    words = _range(ends, stated)
+    if len(ends) == 1:
+        words += " or more" if ends[0] == low else " or less"
+    return words
 
 
 def _one(reading: Reading, stated: ClaimedValue | None, names: Sequence[str] = ()) -> str:
@@ -353,6 +351,7 @@ def _telling(readings: Sequence[Reading]) -> list[str]:
     return names
 
 
+_LARGE: Final = 1e4  #: from which decimals are insignificant
 _MOST_SHOWN: Final = 8  #: readings that a sentence lists
 
 
@@ -390,7 +389,8 @@ def _holds_where(them: _Fits) -> str:
         words = f"Projected: {figures(them.fits, them.stated)} at {len(them.fits)} points"
         if them.misses:
             words += f", {figures(them.misses, them.stated)} at the other {len(them.misses)}"
-        return f"{words}; consistent with {_text(them)}, which does not identify the point."
+        errors = ", by nine of ten errors of projections" if them.by_errors else ""
+        return f"{words}: consistent with {_text(them)}{errors}, not identified."
     words = f"It holds for {_some(them.fits, them)}"
     if them.undecided:
         words += f"; not distinguishable: {_some(them.undecided, them)}"
