@@ -157,7 +157,10 @@ def test_a_grid_has_a_value_where_its_range_has_it_and_identifies_no_point() -> 
     checked = judged("42.2 %", *points, check=GRID)
 
     assert checked.words == "holds where base is blocking"
-    assert checked.sentence.endswith("consistent with 42.2 %, not identified.")
+    assert checked.sentence == (
+        "Projected 20.00 to 60.00 % at 2 points, 1.00 % at the other 1; consistent with 42.2 %, "
+        "not identified; nearest 60.00 % with batch 128."
+    )
     assert judged("90 %", *points, check=GRID).verdict == "contradicted"
 
 
@@ -171,6 +174,8 @@ def test_a_grid_that_has_the_value_everywhere_is_consistent_not_confirmed() -> N
 def test_one_point_changed_changes_the_verdict() -> None:
     points = grid((20.0, "blocking", "32"), (60.0, "blocking", "128"))
     lower = grid((20.0, "blocking", "32"), (38.0, "blocking", "128"))
+    near = grid((20.0, "blocking", "32"), (41.0, "blocking", "128"))
 
     assert judged("42.2 %", *points, check=GRID).verdict == "holds where"
     assert judged("42.2 %", *lower, check=GRID).verdict == "contradicted"
+    assert "by nine of ten errors of projections" in judged("42.2 %", *near, check=GRID).sentence

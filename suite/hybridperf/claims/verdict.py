@@ -142,10 +142,7 @@ def _fits_of(claim: Claim, readings: tuple[Reading, ...]) -> _Fits:
     groups: dict[Fit, list[Reading]] = {"fits": [], "undecided": [], "misses": []}
     by_errors = False
     if stated is not None and _on_grid(claim, readings):
-        by_errors = not _has(stated, readings, errors=False)
-        inside = _bracketed(stated, readings, errors=by_errors)
-        for each in readings:
-            groups["fits" if inside(each) else "misses"].append(each)
+        groups["fits"], groups["misses"], by_errors = _by_cells(stated, readings)
     elif stated is not None:
         for each in readings:
             groups[_fit(stated, each)].append(each)
@@ -189,33 +186,29 @@ def _has(stated: ClaimedValue, readings: Sequence[Reading], *, errors: bool) -> 
     return bool(ends) and min(ends) <= stated.most and stated.least <= max(ends)
 
 
-def _bracketed(
-    stated: ClaimedValue, readings: Sequence[Reading], *, errors: bool
-) -> Callable[[Reading], bool]:
-    """Return the test whether a point is in the part of a grid whose range has the stated value.
+#: conditions that a source could have stated of what it measured; it chose the others of its plan
+_CONDITIONS: Final = frozenset({"task", "system", "system of the base", "precision", "base"})
 
-    A single point hardly rounds to a value, since a grid does not identify the point that was
-    measured. The part is made of the values of each condition for which readings lie on both sides
-    of what is stated, and of all values of a condition of which none has both. With ``errors``,
-    the intervals of readings count: nine of ten errors of projections.
+
+def _by_cells(
+    stated: ClaimedValue, readings: Sequence[Reading]
+) -> tuple[list[Reading], list[Reading], bool]:
+    """Return the readings of the cells of a grid that have what is stated, and the others.
+
+    A cell has the points of equal `_CONDITIONS`. It has a value that lies between its readings: a
+    single point hardly rounds to it, since a grid does not identify the point that was measured.
+    If no cell has, the intervals of readings count, as the last element says: nine of ten errors
+    of projections.
     """
-    able = set[tuple[str, str]]()
-    for name, values in _values_of(readings).items():
-        some = [
-            value
-            for value in values
-            if _has(
-                stated,
-                [each for each in readings if each.conditions.get(name) == value],
-                errors=errors,
-            )
-        ]
-        able |= {(name, value) for value in some or values}
-    inside = [each for each in readings if set(each.conditions.items()) <= able]
-    if _has(stated, inside, errors=errors):
-        return lambda each: set(each.conditions.items()) <= able
-    # The conditions exclude each other: only points that have the value themselves are named.
-    return lambda each: _has(stated, [each], errors=True)
+    cells: dict[tuple[tuple[str, str], ...], list[Reading]] = {}
+    for each in readings:
+        key = tuple(pair for pair in each.conditions.items() if pair[0] in _CONDITIONS)
+        cells.setdefault(key, []).append(each)
+    by_errors = not any(_has(stated, cell, errors=False) for cell in cells.values())
+    fits, others = list[Reading](), list[Reading]()
+    for cell in cells.values():
+        (fits if _has(stated, cell, errors=by_errors) else others).extend(cell)
+    return fits, others, by_errors
 
 
 def _values_of(readings: Iterable[Reading]) -> dict[str, list[str]]:
@@ -386,17 +379,27 @@ def _not_distinguishable(them: _Fits) -> str:
 
 def _holds_where(them: _Fits) -> str:
     if them.on_grid:
-        words = f"Projected: {figures(them.fits, them.stated)} at {len(them.fits)} points"
+        words = f"Projected {figures(them.fits, them.stated)} at {len(them.fits)} points"
         if them.misses:
             words += f", {figures(them.misses, them.stated)} at the other {len(them.misses)}"
-        errors = ", by nine of ten errors of projections" if them.by_errors else ""
-        return f"{words}: consistent with {_text(them)}{errors}, not identified."
+        errors = " by nine of ten errors of projections" if them.by_errors else ""
+        words += f"; consistent with {_text(them)}{errors}, not identified"
+        nearest = _nearest(them)
+        facts = [f"{name} {nearest.conditions.get(name)}" for name in _telling(them.fits)]
+        return f"{words}; nearest {figures([nearest], them.stated)} with {', '.join(facts)}."
     words = f"It holds for {_some(them.fits, them)}"
     if them.undecided:
         words += f"; not distinguishable: {_some(them.undecided, them)}"
     if them.misses:
         words += f"; not for {_some(them.misses, them)}"
     return f"{words}."
+
+
+def _nearest(them: _Fits) -> Reading:
+    """Return the reading of the part that is nearest to what is stated."""
+    stated = them.stated
+    middle = (stated.least + stated.most) / 2 if stated is not None else 0.0
+    return min(them.fits, key=lambda each: abs(each.value - middle))
 
 
 def _contradicted(them: _Fits) -> str:
