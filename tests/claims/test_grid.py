@@ -235,7 +235,7 @@ def test_unknown_names_are_refused_in_a_sentence(changes: dict[str, Any], senten
 
 @pytest.mark.parametrize(
     ("identifier", "points"),
-    [("G01", 72), ("G03", 24), ("G07", 16), ("G08", 36)],
+    [("G01", 144), ("G03", 24), ("G07", 16), ("G08", 36)],
 )
 def test_published_claims_have_readings_at_each_point(identifier: str, points: int) -> None:
     evidence = project_grid(_published(identifier))
