@@ -78,6 +78,18 @@ def test_gropipe_on_links_of_pcie(
     assert f"| `{plan}` | {cells} |\n" in page
 
 
+def test_over_a_pipeline_alone_more_is_projected_than_is_claimed() -> None:
+    """The claims are 1.140 and 1.439."""
+    found = [
+        round(each.value, 2)
+        for each in _readings(tasks=TASKS, bases=("pp=8,microbatches=8,staleness=1,flush=off",))
+    ]
+
+    assert found == [2.15, 1.42, 1.82]
+    page = (ROOT / "docs/projection.md").read_text(encoding="utf-8")
+    assert "2.15 (ResNet-50), 1.42 (ResNet-152) and 1.82 (VGG-16)" in page
+
+
 def test_a_claim_on_a_series_is_read_as_the_mean_of_its_models() -> None:
     (reading,) = _readings(tasks=TASKS[:2], mean_of_tasks=True, metric="gain")
 
@@ -288,3 +300,18 @@ def _published(identifier: str) -> ProjectCheck:
     (table,) = (row["check"] for row in rows if row["id"] == identifier)
     assert table.pop("kind") == "project"
     return build(ProjectCheck, table, path=identifier)
+
+
+def test_the_files_have_the_claims_of_their_sources() -> None:
+    found = {
+        path.stem: [row["id"] for row in tomllib.loads(path.read_text(encoding="utf-8"))["claim"]]
+        for path in (ROOT / "claims").glob("*.toml")
+    }
+
+    for name, letter, count in (
+        ("gropipe", "G", 12),
+        ("colossal_ai_vit", "C", 8),
+        ("colossal_ai_launch", "K", 9),
+        ("lv", "L", 2),
+    ):
+        assert found[name] == [f"{letter}{number:02}" for number in range(1, count + 1)]
