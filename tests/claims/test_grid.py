@@ -148,9 +148,12 @@ def test_ranges_over_what_is_open_and_what_stands_beside_them_are_noted() -> Non
     note, *ranges, last = evidence.notes
     assert note == "VGG-16 stands for the series"
     assert ranges == [
-        f"{RESNET} on rtx-2080ti: 0.91 to 1.54 at 18 points; {beside}: 1.12 to 1.92",
-        f"{RESNET_152} on rtx-2080ti: 1.01 to 1.62 at 18 points; {beside}: 1.10 to 1.83",
-        f"{VGG} on rtx-2080ti: 1.03 to 1.82 at 18 points; {beside}: 1.21 to 1.94",
+        f"{task} on rtx-2080ti: {low_to_high} times the base at 18 points; {beside}: {delayed}"
+        for task, low_to_high, delayed in (
+            (RESNET, "0.91 to 1.54", "1.12 to 1.92"),
+            (RESNET_152, "1.01 to 1.62", "1.10 to 1.83"),
+            (VGG, "1.03 to 1.82", "1.21 to 1.94"),
+        )
     ]
     assert "does not identify" in last
     assert {each.conditions["micro-batches"] for each in evidence.readings} == {"1", "2", "4"}

@@ -232,7 +232,7 @@ def _ranges(check: ProjectCheck, points: list[_Point]) -> Iterator[str]:
         here = [each for each in points if each.plan.system == system]
         if not here:
             continue
-        parts = [f"{_range(check, tasks, here)} at {len(here)} points"]
+        parts = [f"{_range(check, tasks, here)} times the base at {len(here)} points"]
         for plan, base in product(check.alternatives, first):
             beside = [
                 each for each in others if (each.plan.system, each.plan.plan) == (system, plan)
