@@ -16,9 +16,9 @@ from hybridperf.tasks.schema import build
 
 CLAIMS: Final = Path(__file__).parents[2] / "claims"
 DEVICES: Final = (
-    "20 (of 100 billion parameters)",
-    "35 (of 175 billion parameters)",
-    "200 (of 1,000 billion parameters)",
+    "20 (100 billion parameters)",
+    "35 (175 billion parameters)",
+    "200 (1,000 billion parameters)",
 )
 
 
@@ -58,8 +58,8 @@ def test_claims_by_arithmetic(identifier: str, values: list[float]) -> None:
 def test_gpt_3_takes_a_century_where_a_device_reaches_at_most_a_third_of_its_peak() -> None:
     readings = evaluate(_check("C01")).readings
 
-    over = [each.conditions["device"] for each in readings if each.value > 100]
-    assert over == ["at 31.9 % of its peak", "at 25 % of its peak"]
+    over = [each.conditions["speed of a device"] for each in readings if each.value > 100]
+    assert over == ["31.9 % of its peak", "25 % of its peak"]
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from hybridperf.claims.claim import ExpressionCheck
 
-__all__ = ["evaluate", "facts"]
+__all__ = ["evaluate"]
 
 _FORWARD_AND_BACKWARD: Final = 3  #: FLOPs of both passes over those of the forward pass
 _PRECISIONS: Final = ("bf16", "fp16", "tf32", "fp32")
@@ -70,7 +70,7 @@ def _implied(check: ExpressionCheck, name: str, formula: str) -> str:
 
 
 def _number(formula: str, constants: Mapping[str, float]) -> float:
-    values = {**facts(), **constants}
+    values = {**_facts(), **constants}
     try:
         unknown = sorted(names_in(formula) - set(values))
     except FormulaError as error:
@@ -99,7 +99,7 @@ def _number(formula: str, constants: Mapping[str, float]) -> float:
 
 
 @functools.cache
-def facts() -> Mapping[str, object]:
+def _facts() -> Mapping[str, object]:
     """Return the facts of the suite by the names that formulas have for them."""
     tasks = {_name(task): load_units(task) for task in task_names()}
     devices = {_name(system.name): system.device for system in known_systems()}

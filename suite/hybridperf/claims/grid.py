@@ -224,21 +224,20 @@ def _command(task: str, side: _Side) -> str:
 
 
 def _ranges(check: ProjectCheck, points: list[_Point]) -> Iterator[str]:
-    """Yield the ranges of readings by system and task, those of the alternatives among them."""
+    """Yield the ranges of readings by system and task, and of alternatives over the first base."""
     groups = [check.tasks] if check.mean_of_tasks else [(task,) for task in check.tasks]
-    others = list(_possible(check, _points(check, check.alternatives, check.bases), Counter()))
+    first = check.bases[:1]
+    others = list(_possible(check, _points(check, check.alternatives, first), Counter()))
     for tasks, system in product(groups, check.systems):
         here = [each for each in points if each.plan.system == system]
         if not here:
             continue
-        parts = [f"{_range(check, tasks, here)} at {len(here)} points"]
-        for plan, base in product(check.alternatives, check.bases):
+        parts = [f"{_range(check, tasks, here)} times the base at {len(here)} points"]
+        for plan, base in product(check.alternatives, first):
             beside = [
-                each
-                for each in others
-                if (each.plan.system, each.plan.plan, each.base.plan) == (system, plan, base)
+                each for each in others if (each.plan.system, each.plan.plan) == (system, plan)
             ]
-            if beside and plan != base:
+            if beside:
                 parts.append(f"{plan} over {base}: {_range(check, tasks, beside)}")
         yield f"{' and '.join(tasks)} on {system}: {'; '.join(parts)}"
     if len(points) > 1:
