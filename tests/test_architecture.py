@@ -46,8 +46,10 @@ MAY_IMPORT = {
         "system",
         "run.files",
     },
+    "claims": {"log", "projection", "report", "rules", "score", "system", "tasks"},
     "regression": {"log", "report", "score"},
     "cli": {
+        "claims",
         "log",
         "projection",
         "regression",

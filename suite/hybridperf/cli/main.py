@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "score": "compute times to train with confidence intervals",
     "compare": "test whether two results differ, by how much, and why",
     "scale": "measure scaling efficiency, and explain losses",
+    "claims": "check published claims, from logs, by projection or by arithmetic",
     "rcp": "make reference convergence points of a task",
     "sign": "sign a result with an SSH key",
     "rescore": "recount a result's predictions, and predict again from its weights",
