@@ -70,6 +70,7 @@ PLAN: Final = "hybridperf_plan"  #: the parallel plan's canonical text
 TASK: Final = "hybridperf_task"  #: name, version and SHA-256 of the task
 MODE: Final = "hybridperf_mode"  #: whether the data set is within the trainer's reach
 NOISE: Final = "hybridperf_noise"  #: use of the machine by others, before launch or in the run
+ENERGY: Final = "hybridperf_energy"  #: joules by source and device of a block, and what is missing
 SANDBOX: Final = "hybridperf_sandbox"  #: kind and version of the sandbox of ranks
 HYPERPARAMETERS: Final = "hybridperf_hyperparameters"  #: all, by dotted key
 FLOAT32_MATH: Final = "hybridperf_float32_math"  #: whether float32 matmuls use TF32

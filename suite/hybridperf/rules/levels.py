@@ -202,7 +202,10 @@ def _sandbox(run: SealedRun) -> str:
         return ""
     abi = run.fact("sandbox", "abi")
     name = f"{kind} ABI {abi}" if isinstance(abi, int) else kind
-    return f"{name} with namespaces" if run.fact("sandbox", "namespaces") is True else name
+    if run.fact("sandbox", "namespaces") is not True:
+        return name
+    shared = run.fact("sandbox", "ports") is not None  # of several nodes
+    return f"{name} with namespaces{' except of the network' if shared else ''}"
 
 
 def _sandbox_names(checked: CheckedResult) -> str:

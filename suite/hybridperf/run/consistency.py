@@ -12,6 +12,7 @@ from hybridperf.run.channel import NodeFacts
 from hybridperf.run.files import canonical_json, write_atomically
 from hybridperf.run.folder import completed_runs, sealed_runs
 from hybridperf.run.provenance import code_hashes
+from hybridperf.run.sandbox import sandbox_facts
 from hybridperf.tasks.data import check_data
 from hybridperf.tasks.registry import in_suite
 from hybridperf.untrusted import parse_object, read_object, reason
@@ -163,10 +164,12 @@ def node_facts(request: RunRequest, task: Task, description: dict[str, object]) 
     The path of a task of the suite is included, because every rank reads it at node 0's path.
     """
     place = request.task_path.absolute() if in_suite(request.task_path) else ""
+    sandbox = sandbox_facts(request.mode, request.nodes.count)
     configuration = {
         "nodes": request.nodes.count,
         **_configuration(request, task),
         "task_path": str(place),
+        **{f"sandbox.{key}": value for key, value in sandbox.items()},
         **code_hashes(request.launched),
     }
     return NodeFacts(configuration, description)

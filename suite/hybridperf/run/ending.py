@@ -40,11 +40,8 @@ __all__ = [
     "strip_exception_text",
 ]
 
-# What torchrun prints, and `first_failure`.
-_ROOT_CAUSE: Final = re.compile(
-    r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)"
-    r"|^First failure: rank (\d+), exit status (-?\d+)$",
-    re.DOTALL | re.MULTILINE,
+_FIRST_FAILURE: Final = re.compile(
+    r"^First failure: rank (\d+), exit status (-?\d+)$", re.MULTILINE
 )
 # The first line of a traceback that is not indented. Tracebacks of several ranks may interleave
 # line by line, and torch prefixes each line with the rank.
@@ -184,13 +181,12 @@ def first_failure(rank: int, status: int) -> str:
 def explain_crash(output: str, status: int) -> str:
     """Return the cause of a crash, from the ranks' output and exit status, as one clause."""
     who, code = "the trainer", status
-    if found := _ROOT_CAUSE.search(output):
-        who, code = f"rank {found[1] or found[3]}", int(found[2] or found[4])
+    if found := _FIRST_FAILURE.search(output):
+        who, code = f"rank {found[1]}", int(found[2])
     if code < 0:
         return f"{who} was killed by {_signal_name(-code)}"
     # The root cause raises first; errors of other ranks about the lost peer come later.
-    errors = [line for line in _ERROR.findall(output) if "ChildFailedError" not in line]
-    if errors:
+    if errors := _ERROR.findall(output):
         return f"{who}{_FAILED}{visible(errors[0].strip())[:300].rstrip('.')}"
     return f"{who} ended before its run did" if code == 0 else f"{who}{_FAILED}exit status {code}"
 

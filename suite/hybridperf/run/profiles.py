@@ -23,7 +23,7 @@ from hybridperf.projection.profile import Profile
 from hybridperf.projection.units import UnitTable, load_units
 from hybridperf.run import child
 from hybridperf.run.files import Scratch, canonical_json, write_atomically
-from hybridperf.run.launcher import child_environment, local_command, python_command
+from hybridperf.run.launcher import child_environment, python_command, rank_command
 from hybridperf.run.provenance import code_hashes, has_module
 from hybridperf.run.sandbox import sandbox_facts
 from hybridperf.run.spec import RunSpec
@@ -216,7 +216,9 @@ def ask_trainer(
         scratch.mkdir()
         out = scratch / "answer.json"
         spec = _sandbox_spec(task, path, temporary.path / module)
-        command = local_command(spec, name, ranks, str(path.absolute()), str(out), *arguments)
+        command = rank_command(
+            spec.trainer, [name, str(path.absolute()), str(out), *arguments], ranks
+        )
         done = subprocess.run(
             python_command(spec, child.__name__, *command.module),
             stdin=subprocess.DEVNULL,

@@ -7,6 +7,7 @@ What is out of turn is refused. Only this process writes the log.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import secrets
 import selectors
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from hybridperf.log import keys
 from hybridperf.log.writer import LogWriter
-from hybridperf.run.access import seal_arrays
+from hybridperf.run.access import map_memory, seal_arrays, seal_bytes
 from hybridperf.run.channel import (
     FROM_RANK,
     MODULES_CAP_BYTES,
@@ -40,8 +41,9 @@ from hybridperf.run.channel import (
 )
 from hybridperf.run.evaluation import Evaluation, Shuffle, save_predictions
 from hybridperf.run.files import Scratch
-from hybridperf.run.models import Models
+from hybridperf.run.models import Models, most_weights_bytes
 from hybridperf.run.processes import processor_seconds
+from hybridperf.system.energy import EnergyMeter
 from hybridperf.system.noise import NoiseMeter
 from hybridperf.tasks.data import import_packages, in_memory, load
 from hybridperf.untrusted import parse_object
@@ -51,7 +53,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hybridperf.run.channel import Message
+    from hybridperf.run.nodes import NodeServer
     from hybridperf.run.spec import RunSpec
+    from hybridperf.system.energy import Energy
     from hybridperf.tasks.data import Splits
 
 __all__ = ["RankServer"]
@@ -70,10 +74,11 @@ _CHANNEL: Final = "channel"  #: name of the socket
 class RankServer:
     """Listens for the ranks of the run ``spec``, and answers them whenever `serve` is called.
 
-    A rank that breaks the protocol ends the run: `problem` then says why.
+    A rank that breaks the protocol ends the run: `problem` then says why. ``peers`` serves the
+    other nodes, if there are any.
     """
 
-    def __init__(self, spec: RunSpec) -> None:
+    def __init__(self, spec: RunSpec, peers: NodeServer | None = None) -> None:
         self.problem = ""
         self.imported: dict[str, str] = {}  #: files by names of modules, as ranks state them
         self.written_s: dict[str, float] = {}  #: by key of the log, of `time.monotonic`
@@ -93,10 +98,11 @@ class RankServer:
         self._block_start_s = self._save_start_s = self._quality = 0.0
         self._processor_start_s: float | None = None  # at the start of the block
         self._noise: NoiseMeter | None = None  # of the run, from the start of its clock
+        self._energy, self._peers = EnergyMeter(), peers
         self._evaluation: Evaluation | None = None
-        # Only this machine's ranks can share memory. Others read the samples themselves; listing
-        # them may take long, so it is done before the clock starts.
-        self._hands_over = in_memory(self._task.data) and spec.nodes == 1
+        # Ranks read other samples themselves; listing them may take long, so it is done before the
+        # clock starts.
+        self._hands_over = in_memory(self._task.data)
         self._splits = None if self._hands_over else load(self._task.data)
         import_packages(self._task.data)
         self._token = secrets.token_hex(16)
@@ -143,6 +149,7 @@ class RankServer:
         self._selector.close()
         self._temporary.close()
         self._models.close()
+        self._energy.close()
         if self._log is not None:
             self._log.close()
 
@@ -155,8 +162,15 @@ class RankServer:
         if self._phase == "stopped":
             self._models.save()
 
+    def log_peers_energy(self) -> None:
+        """Log what the other nodes have read, once the run has stopped and no rank is left."""
+        if self._phase == "stopped" and self._peers is not None:
+            for node, epoch, energy in self._peers.energy():
+                self._log_energy(epoch, energy, node)
+
     def serve(self, timeout_s: float) -> None:
         """Answer the messages that come within ``timeout_s``."""
+        self._energy.keep_up()
         deadline_s = time.monotonic() + timeout_s
         while True:
             left_s = max(0.0, deadline_s - time.monotonic())
@@ -235,9 +249,9 @@ class RankServer:
         with contextlib.suppress(ChannelError):  # it has ended, which is the supervisor's business
             self._channels[rank].send(message, descriptor)
 
-    def _answer_all(self, message: Message, descriptor: int | None = None) -> None:
+    def _answer_all(self, message: Message) -> None:
         for rank in self._channels:
-            self._answer(rank, message, descriptor)
+            self._answer(rank, message)
 
     def _await_all(self, rank: int, proceed: Callable[[], None]) -> None:
         """Note that ``rank`` has done its part of a step, and ``proceed`` when all have."""
@@ -282,10 +296,12 @@ class RankServer:
             self._logged.stop(keys.INIT_STOP)
             self.written_s[keys.RUN_START] = time.monotonic()
             self._logged.start(keys.RUN_START)
+        self._read_energy(0)
         splits = self._splits or load(self._task.data)
         labels = splits.evaluation.labels
+        weights, _ = most_weights_bytes(self._spec, self._ranks)
         for channel in self._channels.values():
-            channel.most_payload_bytes = labels.nbytes
+            channel.most_payload_bytes = labels.nbytes + (0 if channel.local else weights)
         if self._hands_over:
             self._hand_over(splits)
         else:
@@ -304,7 +320,19 @@ class RankServer:
                 "evaluation_inputs": shuffle.apply(splits.evaluation.inputs),
             }
         )
-        self._answer_all(Start(self._spec.seed, **places), descriptor)
+        here = Start(
+            self._spec.seed,
+            train_inputs=places["train_inputs"],
+            train_labels=places["train_labels"],
+            evaluation_inputs=places["evaluation_inputs"],
+        )
+        with memoryview(map_memory(descriptor)) as content:
+            elsewhere = dataclasses.replace(here, payload=content)
+            for rank, channel in self._channels.items():
+                if channel.local:
+                    self._answer(rank, here, descriptor)
+                else:
+                    self._answer(rank, elsewhere)
         os.close(descriptor)
 
     def _begin_block(self) -> None:
@@ -346,14 +374,23 @@ class RankServer:
             raise ChannelError("its part of a step twice")
         if not self._waiting:
             self._evaluation.begin()
-        if problem := self._evaluation.take(message.chunks, message.payload):
+        payload, channel = memoryview(message.payload), self._channels[rank]
+        if (size := message.weights) is None:
+            memory = None
+        elif channel.local:
+            memory = channel.take_descriptor()
+        elif 0 <= size <= len(payload):
+            memory = seal_bytes(payload[len(payload) - size :])
+            payload = payload[: len(payload) - size]
+        else:
+            raise ChannelError(f"{size} bytes of weights in {len(payload)}")
+        try:
+            if memory is not None and size is not None:
+                self._models.take(rank, memory, size)
+        except ValueError as error:
+            raise ChannelError(str(error)) from error
+        if problem := self._evaluation.take(message.chunks, payload):
             raise ChannelError(problem)
-        if message.weights is not None:
-            memory = self._channels[rank].take_descriptor()
-            try:
-                self._models.take(rank, memory, message.weights)
-            except ValueError as error:
-                raise ChannelError(str(error)) from error
 
     def _conclude(self) -> None:
         """Count the predictions of all ranks, and let them save a checkpoint if one is due."""
@@ -390,6 +427,7 @@ class RankServer:
         first = block.first_epoch
         log.stop(keys.BLOCK_STOP, first_epoch_num=first, steps=steps, samples=samples)
         if goes_on:
+            self._log_energy(block.last_epoch, self._read_energy(block.last_epoch))
             self._begin_block()
         else:
             self._phase = "stopped"
@@ -397,10 +435,22 @@ class RankServer:
                 channel.most_payload_bytes = MODULES_CAP_BYTES
             self.written_s[keys.RUN_STOP] = time.monotonic()
             log.stop(keys.RUN_STOP, status="success" if reached else "aborted")
+            self._log_energy(block.last_epoch, self._read_energy(block.last_epoch))
             if self._noise:
                 log.point(keys.NOISE, self._noise.read().as_table(), interval="run")
             save_predictions(self._spec.timed_predictions, self._evaluation.predictions())
         self._answer_all(EvaluationVerdict(self._quality, goes_on))
+
+    def _read_energy(self, epoch: int) -> Energy:
+        """Return this node's energy since the last reading; the other nodes read theirs too."""
+        if self._peers is not None:
+            self._peers.read_energy(epoch)
+        return self._energy.read()
+
+    def _log_energy(self, epoch: int, energy: Energy, node: int = 0) -> None:
+        """Log the energy of ``node`` in the block that ends with ``epoch``."""
+        where = {"node": node, "nodes": self._spec.nodes, "epoch_num": epoch}
+        self._logged.point(keys.ENERGY, energy.as_table(), **where)
 
 
 def _files_in(payload: bytes) -> dict[str, str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 import numpy as np
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.run.access import EvaluationData, TrainingData, map_array, seal_bytes
+from hybridperf.run.access import EvaluationData, TrainingData, map_array, map_memory, seal_bytes
 from hybridperf.run.channel import (
     CHANNEL_VARIABLE,
     ChannelError,
@@ -43,8 +43,6 @@ from hybridperf.run.spec import (
     checkpoints_folder,
     pulse_file,
     this_node,
-    weights_folder,
-    weights_part,
     work_folder,
 )
 from hybridperf.tasks.data import Samples, load
@@ -52,6 +50,7 @@ from hybridperf.tasks.overrides import apply_overrides
 from hybridperf.tasks.registry import read_task
 
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
 
@@ -150,16 +149,24 @@ class TimedRun:
         self._start = self._train = self._held_out = None
 
     def _read(self, start: Start) -> None:
-        """Take the samples from shared memory, or read the data set."""
+        """Take the samples that the harness handed over, or read the data set."""
         if start.train_inputs and start.train_labels and start.evaluation_inputs:
-            memory = self._channel.take_descriptor()
+            memory = self._samples(start)
             places = (start.train_inputs, start.train_labels, start.evaluation_inputs)
             inputs, labels, self._held_out = (map_array(place, memory) for place in places)
             self._train = Samples(inputs, labels)
-            os.close(memory)
         else:
             splits = load(self.task.data)
             self._train, self._held_out = splits.train, splits.evaluation.inputs
+
+    def _samples(self, start: Start) -> mmap.mmap | bytearray:
+        """Return the memory of the samples, which came as a file descriptor or over the network."""
+        if not self._channel.local:
+            return bytearray(start.payload)  # writable, as the other is
+        descriptor = self._channel.take_descriptor()
+        memory = map_memory(descriptor)
+        os.close(descriptor)
+        return memory
 
     def blocks(self) -> Iterator[Block]:
         """Yield the blocks of epochs to train, until the target or the limit of epochs is reached.
@@ -260,19 +267,15 @@ class TimedRun:
         self._pulse.beat()
 
     def _hand_over(self, weights: Mapping[str, Tensor], predictions: Predictions) -> None:
-        """Send ``predictions`` with ``weights``.
-
-        A harness on another machine cannot map this one's memory: it reads the file instead.
-        """
+        """Send ``predictions`` with ``weights``, over the network as bytes, else as memory."""
         if self._channel.local:
             memory, size = seal_weights(weights)
             self._channel.send(dataclasses.replace(predictions, weights=size), memory)
             os.close(memory)
             return
-        folder = weights_folder(self.work)
-        folder.mkdir(exist_ok=True)
-        weights_part(folder, self._rank).write_bytes(_content_of(weights))
-        self._channel.send(predictions)
+        content = _content_of(weights)
+        payload = predictions.payload + content
+        self._channel.send(dataclasses.replace(predictions, payload=payload, weights=len(content)))
 
     def _await(self, kind: type[Answer]) -> Answer:
         answer = self._receive()
