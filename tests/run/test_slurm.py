@@ -1,0 +1,297 @@
+"""``--launcher slurm``: the sbatch file, what is refused, and a job as Slurm's commands state it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hybridperf.errors import ExitCode, UserError
+from hybridperf.run.slurm import SlurmJob, sbatch_options
+from tests.cli.conftest import hybridperf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.run.conftest import Finished
+
+__all__ = ["hybridperf"]
+
+GOLDEN = Path(__file__).with_name("slurm.sbatch")
+PROGRAM = ["/opt/venv/bin/hybridperf"]
+RUN = ["run", "resnet50/cluster", "--plan", "dp=16", "--out", "/shared/runs"]
+SLURM = ["--launcher", "slurm"]
+
+
+@pytest.fixture
+def printed(
+    hybridperf: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Finished]:
+    """``printed(*arguments)``: what ``hybridperf run --launcher slurm --print`` prints."""
+    monkeypatch.setattr(sys, "executable", "/opt/venv/bin/python")
+
+    def carry_out(*arguments: str) -> Finished:
+        words = [*RUN, *SLURM, "--print", *arguments]
+        monkeypatch.setattr(sys, "argv", PROGRAM + words)
+        return hybridperf(*words)
+
+    return carry_out
+
+
+def options_of(text: str) -> dict[str, str]:
+    """Return the options of sbatch in its file."""
+    lines = [line for line in text.splitlines() if line.startswith("#SBATCH --")]
+    return {name: value for name, _, value in (line[10:].partition("=") for line in lines)}
+
+
+def test_the_file_is_as_it_is_documented(printed: Callable[..., Finished]) -> None:
+    done = printed("--nodes", "2", "--slurm", "time=8:00:00", "--slurm=partition=long")
+
+    assert done.code == 0
+    assert done.out == GOLDEN.read_text()
+
+
+def test_one_node_has_no_rendezvous(printed: Callable[..., Finished]) -> None:
+    text = printed("--keep-weights").out
+
+    assert options_of(text)["nodes"] == "1"
+    assert "rendezvous" not in text
+    assert text.endswith("hybridperf run resnet50/cluster --plan dp=16 --out /shared/runs "
+                         "--keep-weights\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "without", "changed"),
+    [
+        (["gpus-per-node=0"], {"gpus-per-node"}, {}),
+        (["gres=gpu:h100:8"], {"gpus-per-node"}, {"gres": "gpu:h100:8"}),
+        (["cpus-per-task=64"], {"exclusive", "mem"}, {"cpus-per-task": "64"}),
+        (["no-requeue"], {"requeue"}, {"no-requeue": ""}),
+        (["signal=TERM@300", "mem=64G"], set(), {"signal": "TERM@300", "mem": "64G"}),
+    ],
+)
+def test_an_option_takes_the_place_of_the_launchers(
+    printed: Callable[..., Finished], given: list[str], without: set[str], changed: dict[str, str]
+) -> None:
+    plain = options_of(printed().out)
+
+    options = options_of(printed(*(f"--slurm={each}" for each in given)).out)
+
+    assert without <= plain.keys()
+    kept = {name: value for name, value in plain.items() if name not in without}
+    assert options == kept | changed
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "time=1\n#SBATCH --wrap=id",
+        "partition=a\nid",
+        "comment=#SBATCH",
+        "comment=$(id)",
+        "comment=`id`",
+        "comment=a;id",
+        "comment=a|id",
+        "comment=a&id",
+        "comment=a>b",
+        "comment='a'",
+        'comment="a"',
+        "comment=a b",
+        "comment=a\\b",
+        "comment=a*",
+        "comment=\N{GREEK SMALL LETTER ALPHA}",
+        "comment=\x1b[2J",
+        "comment=",
+        "Time=1",
+        "p=long",
+        "time 1",
+        "$(id)=1",
+        "time\n=1",
+        "",
+    ],
+)
+def test_nothing_but_an_option_gets_into_the_file(
+    printed: Callable[..., Finished], given: str
+) -> None:
+    done = printed("--slurm", given)
+
+    assert (done.code, done.out) == (2, "")
+    assert done.sentence.startswith("hybridperf: expected --slurm with a long option of sbatch, and")
+    assert done.err.count("\n") == 1
+    assert done.err.removesuffix("\n").isprintable()
+
+
+@pytest.mark.parametrize("name", ["nodes=4", "wrap=id", "array=0-3", "output=/etc/passwd"])
+def test_an_option_that_the_launcher_needs_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match="with an option that 'hybridperf run' does not set itself"):
+        sbatch_options([name])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--rendezvous", "a:1"), "expected options that hold on any node, with --launcher slurm"),
+        (("--node-rank", "0"), "found --node-rank; drop it"),
+        (("--dry-run",), "found --dry-run; drop it"),
+        (("--plan", "auto"), "found --plan auto; drop it"),
+        (("--nodes", "3"), "expected a plan whose ranks 3 nodes share equally"),
+        (("--plan", "dp=16,staleness=1"), "staleness"),
+        (("--out", "/a folder"), "expected --out whose path has letters, digits and _@+=:,./- only"),
+        (("--out", "/a\n#SBATCH --wrap=id"), "expected --out whose path has"),
+    ],
+)
+def test_what_no_job_could_carry_out_is_refused_before_it_waits(
+    printed: Callable[..., Finished], arguments: tuple[str, ...], sentence: str
+) -> None:
+    done = printed(*arguments)
+
+    assert (done.code, done.out) == (2, "")
+    assert sentence in done.sentence
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("alone", [("--print",), ("--slurm", "time=1")])
+def test_options_of_the_launcher_need_it(
+    hybridperf: Callable[..., Finished], alone: tuple[str, ...]
+) -> None:
+    done = hybridperf("run", "resnet/laptop", *alone)
+
+    assert done.code == 2
+    assert f"expected --launcher slurm, found {alone[0]} alone" in done.sentence
+
+
+def test_arguments_are_words_of_the_shell(printed: Callable[..., Finished]) -> None:
+    text = printed("--trainer", "hybridperf_reference", "--data-dir", "/a\n#SBATCH --wrap=id;$(id)").out
+
+    assert "wrap" not in options_of(text.partition("\nexport")[0])
+    assert text.endswith("--data-dir '/a\n#SBATCH --wrap=id;$(id)'\n")
+
+
+def test_a_machine_without_slurm_says_so(
+    hybridperf: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    words = ["run", "resnet/laptop", "--out", str(tmp_path), *SLURM]
+    monkeypatch.setattr(sys, "argv", PROGRAM + words)
+
+    done = hybridperf(*words)
+
+    assert done.code == 4
+    assert "expected Slurm's sbatch on this machine, found no such command" in done.sentence
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "code"),
+    [
+        ("COMPLETED", 0, 0),
+        ("FAILED", 1, 1),
+        ("FAILED", 5, 5),
+        ("FAILED", 127, "job 7 to end with the command, found FAILED with exit status 127"),
+        ("OUT_OF_MEMORY", 0, "found OUT_OF_MEMORY"),
+        ("TIMEOUT", 0, "job 7 was ended by Slurm: TIMEOUT; give the same command again"),
+        ("CANCELLED", 0, "CANCELLED"),
+        ("NODE_FAIL", 1, "NODE_FAIL"),
+    ],
+)
+def test_a_job_ends_as_its_command_or_says_why_not(
+    state: str, status: int, code: int | str
+) -> None:
+    job = SlurmJob(7, state, "None", status, "/runs/a.sbatch")
+
+    assert job.ended
+    if isinstance(code, int):
+        assert job.ending() is ExitCode(code)
+    else:
+        with pytest.raises(UserError, match=code) as refused:
+            job.ending()
+        assert refused.value.exit_code in {ExitCode.ENVIRONMENT, ExitCode.INTERRUPTED}
+
+
+def test_a_requeued_job_has_not_ended() -> None:
+    states = "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "SUSPENDED"
+    assert not any(SlurmJob(7, state, "BeginTime", 0, "").ended for state in states)
+
+
+def write_command(folder: Path, name: str, script: str) -> None:
+    """Write a command in place of one of Slurm's."""
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+JOB = "echo JobId=7 JobName=x JobState={} Reason={} ExitCode={}:0 Command={}"
+
+
+@pytest.fixture
+def slurm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hybridperf: Callable[..., Finished]
+) -> Callable[..., Finished]:
+    """``slurm(script)``: submit a job of which ``script`` is scontrol."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr("hybridperf.run.slurm._SHORTEST_POLL_S", 0.01)
+    out = tmp_path / "out"
+    prefix = out / "resnet-laptop_dp1"
+    words = ["run", "resnet/laptop", "--out", str(out), *SLURM]
+    monkeypatch.setattr(sys, "argv", PROGRAM + words)
+    submitted = tmp_path / "submitted"
+    write_command(tmp_path, "sbatch", f"echo 1 >> {submitted}; echo 7; echo done > {prefix}.7.out")
+
+    def carry_out(script: str, *arguments: str) -> Finished:
+        write_command(tmp_path, "scontrol", script.replace("FILE", f"{prefix}.sbatch"))
+        return hybridperf(*words, *arguments)
+
+    return carry_out
+
+
+def test_the_command_ends_as_its_job_and_prints_what_the_job_prints(
+    slurm: Callable[..., Finished], tmp_path: Path
+) -> None:
+    steps = [("PENDING", "Resources", 0), ("RUNNING", "None", 0), ("FAILED", "NonZeroExitCode", 1)]
+    cases = " ;; ".join(
+        f"{number}) {JOB.format(state, reason, status, 'FILE')}"
+        for number, (state, reason, status) in enumerate(steps, 1)
+    )
+    count = f"echo >> {tmp_path}/asked; n=$(wc -l < {tmp_path}/asked)"
+
+    done = slurm(f"{count}; case $n in {cases} ;; *) {JOB.format('FAILED', 'x', 1, 'FILE')};; esac")
+
+    assert (done.code, done.out) == (1, "done\n")
+    said = [line.removeprefix("hybridperf: job 7: ") for line in done.err.splitlines()]
+    assert said == ["SUBMITTED", "PENDING (Resources)", "RUNNING", "FAILED (NonZeroExitCode)"]
+
+
+def test_a_job_that_has_not_ended_is_followed_and_not_submitted_twice(
+    slurm: Callable[..., Finished], tmp_path: Path
+) -> None:
+    gone = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+    ended = JOB.format("COMPLETED", "None", 0, "FILE")
+    first = slurm(gone)
+    assert first.code == 4
+    assert "expected job 7 among Slurm's jobs, found no such job" in first.err
+    script = f"test -e {tmp_path}/begun && {ended} || {JOB.format('RUNNING', 'None', 0, 'FILE')}"
+
+    done = slurm(f"{script}; touch {tmp_path}/begun")
+
+    assert done.code == 0
+    assert (tmp_path / "submitted").read_text() == "1\n"  # the first job was still running
+    (tmp_path / "begun").unlink()
+    with (tmp_path / "out/resnet-laptop_dp1.sbatch").open("a") as file:
+        file.write("# another command's\n")
+    refused = slurm(script)
+    assert refused.code == 2
+    assert "expected the command of job 7, which has not ended, found another" in refused.sentence
+    assert slurm(ended).code == 0
+    assert (tmp_path / "submitted").read_text() == "1\n1\n"
+
+
+def test_a_job_that_slurm_refuses_is_refused_in_its_words(
+    slurm: Callable[..., Finished], tmp_path: Path
+) -> None:
+    said = "sbatch: error: Batch job submission failed: Invalid generic resource (gres) specification"
+    write_command(tmp_path, "sbatch", f"echo '{said}' >&2; exit 1")
+
+    done = slurm("exit 1")
+
+    assert done.code == 4
+    assert "expected a job that Slurm accepts, found 'Invalid generic resource" in done.sentence
