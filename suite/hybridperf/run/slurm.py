@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import math
 import re
 import shlex
 import subprocess
@@ -132,7 +133,7 @@ class SbatchFile:
 
     def _devices(self) -> Devices:
         """Return the devices of a node that the job asks for."""
-        count = self.request.plan.ranks // self.request.nodes.count or 1
+        count = math.ceil(self.request.plan.ranks / self.request.nodes.count)
         has_gpus = self.options.get("gpus-per-node") != "0"
         return Devices("gpu" if has_gpus else "cpu", count, "")
 
@@ -187,7 +188,9 @@ class SbatchFile:
                     return earlier
                 remedy = f"wait until it ends, or end it with: scancel {earlier.number}"
                 expected = f"the command of job {earlier.number}, which has not ended"
-                raise UserError.of("slurm.job", expected, "another command", remedy, path=str(noted))
+                raise UserError.of(
+                    "slurm.job", expected, "another command", remedy, path=str(noted)
+                )
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.path, text.encode())
         done = _call("sbatch", "--parsable", str(self.path))

@@ -95,7 +95,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--launcher",
         choices=("slurm",),
-        help="slurm: have Slurm give this command on --nodes machines: write an sbatch file to --out, submit it, and show the job until it ends",
+        help="slurm: have Slurm give this command on --nodes machines: write an sbatch file to "
+        "--out, submit it, and show its job until it ends",
     )
     parser.add_argument(
         "--slurm",
