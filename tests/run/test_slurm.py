@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,13 +13,15 @@ import pytest
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.run.slurm import SlurmJob, sbatch_options
 from tests.cli.conftest import hybridperf
+from tests.run.test_nodes import ended, pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.run.conftest import Finished
+    from tests.run.test_nodes import Pair
 
-__all__ = ["hybridperf"]
+__all__ = ["hybridperf", "pair"]
 
 GOLDEN = Path(__file__).with_name("slurm.sbatch")
 PROGRAM = ["/opt/venv/bin/hybridperf"]
@@ -220,6 +224,24 @@ def test_a_job_ends_as_its_command_or_says_why_not(
 def test_a_requeued_job_has_not_ended() -> None:
     states = "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "SUSPENDED"
     assert not any(SlurmJob(7, state, "BeginTime", 0, "").ended for state in states)
+
+
+@pytest.mark.parametrize("nodes", [(0,), (1,), (0, 1)])
+def test_a_signal_to_all_processes_of_a_job_step_interrupts_the_run(
+    pair: Pair, nodes: tuple[int, ...]
+) -> None:
+    started = pair.hang()
+
+    for node in nodes:  # ranks act on it at once, and harnesses when they look
+        for process in pair.ranks_of(node):
+            process.terminate()
+    time.sleep(0.3)
+    for node in nodes:
+        started[node].send_signal(signal.SIGTERM)
+
+    done = ended(*started)
+    assert [each.code for each in done] == [5, 5], done
+    pair.assert_settled("interrupted")
 
 
 def write_command(folder: Path, name: str, script: str) -> None:

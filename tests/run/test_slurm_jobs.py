@@ -49,13 +49,15 @@ JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
+SchedulerParameters=sched_interval=1
 MpiDefault=none
 ReturnToService=2
 KillWait=30
 SlurmdTimeout=10
 SlurmdParameters=config_overrides
 GresTypes=gpu
-NodeName={names} NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]},{ports[2]}] CPUs=2 Gres=gpu:1
+NodeName=DEFAULT CPUs=2 Gres=gpu:1
+NodeName={names} NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]},{ports[2]}]
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 NODES = "127.0.0.1", "127.0.0.2"  # names that any machine resolves

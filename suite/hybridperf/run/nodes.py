@@ -628,7 +628,12 @@ class _Follower:
                     self._send(Batches(now))
                 begun = now
                 stopped.look(begun)
-            return process.poll() or 0
+            status = process.poll() or 0
+            if status and self._stop.explains(
+                explain_crash(read_output(spec.output_of(rank)), status)
+            ):
+                self._next()  # which tells node 0
+            return status
         finally:
             end_tree(process, spec.path, rank)
 
