@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["hybridperf", "pair"]
 
-GOLDEN = Path(__file__).with_name("slurm.sbatch")
+PAGE = Path(__file__).parents[2] / "docs/clusters.md"
 PROGRAM = ["/opt/venv/bin/hybridperf"]
-RUN = ["run", "resnet50/cluster", "--plan", "dp=16", "--out", "/shared/runs"]
+RUN = ["run", "resnet50/cluster", "--data-dir", "/data/imagenet", "--plan", "dp=16"]
 SLURM = ["--launcher", "slurm"]
 
 
@@ -37,7 +37,8 @@ def printed(
     monkeypatch.setattr(sys, "executable", "/opt/venv/bin/python")
 
     def carry_out(*arguments: str) -> Finished:
-        words = [*RUN, *SLURM, "--print", *arguments]
+        out = () if "--out" in arguments else ("--out", "/shared/runs")
+        words = [*RUN, *arguments, *out, *SLURM, "--print"]
         monkeypatch.setattr(sys, "argv", PROGRAM + words)
         return hybridperf(*words)
 
@@ -51,10 +52,10 @@ def options_of(text: str) -> dict[str, str]:
 
 
 def test_the_file_is_as_it_is_documented(printed: Callable[..., Finished]) -> None:
-    done = printed("--nodes", "2", "--slurm", "time=8:00:00", "--slurm=partition=long")
+    done = printed("--nodes", "2", "--slurm", "time=8:00:00", "--slurm=partition=gpu")
 
     assert done.code == 0
-    assert done.out == GOLDEN.read_text()
+    assert f"```bash needs-nodes\n{done.out}```\n" in PAGE.read_text(encoding="utf-8")
 
 
 def test_one_node_has_no_rendezvous(printed: Callable[..., Finished]) -> None:
@@ -63,7 +64,8 @@ def test_one_node_has_no_rendezvous(printed: Callable[..., Finished]) -> None:
     assert options_of(text)["nodes"] == "1"
     assert "rendezvous" not in text
     assert text.endswith(
-        "hybridperf run resnet50/cluster --plan dp=16 --out /shared/runs --keep-weights\n"
+        "hybridperf run resnet50/cluster --data-dir /data/imagenet --plan dp=16 --keep-weights "
+        "--out /shared/runs\n"
     )
 
 
@@ -173,12 +175,10 @@ def test_options_of_the_launcher_need_it(
 
 
 def test_arguments_are_words_of_the_shell(printed: Callable[..., Finished]) -> None:
-    text = printed(
-        "--trainer", "hybridperf_reference", "--data-dir", "/a\n#SBATCH --wrap=id;$(id)"
-    ).out
+    text = printed("--data-dir", "/a\n#SBATCH --wrap=id;$(id)").out
 
     assert "wrap" not in options_of(text.partition("\nexport")[0])
-    assert text.endswith("--data-dir '/a\n#SBATCH --wrap=id;$(id)'\n")
+    assert "--data-dir '/a\n#SBATCH --wrap=id;$(id)' --out /shared/runs\n" in text
 
 
 def test_a_machine_without_slurm_says_so(

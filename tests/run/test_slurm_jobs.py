@@ -10,7 +10,7 @@ import socket
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -182,9 +182,10 @@ class Queue:
 
     def submit(self, *arguments: str, **variables: str) -> Command:
         """Start a command that submits a job of two nodes and follows it."""
-        own = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+        own: dict[str, Any] = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+        own |= self.cluster.variables | variables
         words = ["--plan", "dp=2", "--nodes", "2", "--launcher", "slurm", *arguments]
-        return self.bench.start(*words, **self.cluster.variables, **own, **variables)
+        return self.bench.start(*words, **own)
 
     def hang(self, *arguments: str) -> Command:
         """Start a command whose job hangs in the second epoch of its first start."""
@@ -247,6 +248,7 @@ def test_a_job_of_two_nodes_trains_to_its_target(queue: Queue) -> None:
     assert "slurm" not in manifest["command"]
 
 
+@pytest.mark.exhaustive
 def test_a_requeued_job_has_the_same_seed(queue: Queue) -> None:
     command = queue.hang()
 
@@ -301,6 +303,7 @@ def test_a_job_that_is_cancelled_is_interrupted_and_can_be_continued(queue: Queu
     assert f"job {queue.job} was ended by Slurm: CANCELLED; give the same command again" in done.err
 
 
+@pytest.mark.exhaustive
 def test_a_job_out_of_time_is_interrupted_before_its_limit(queue: Queue) -> None:
     command = queue.hang("--slurm", "time=1", "--slurm", "signal=TERM@20")
 
