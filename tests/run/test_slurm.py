@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import sys
 import time
@@ -11,14 +12,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.run.slurm import SlurmJob, sbatch_options
+from hybridperf.plan import ParallelPlan
+from hybridperf.run.request import RunRequest
+from hybridperf.run.slurm import SlurmJob, _attempt_progress, sbatch_options
 from tests.cli.conftest import hybridperf
+from tests.run.conftest import FAULTY
 from tests.run.test_nodes import ended, pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.run.conftest import Finished
+    from tests.run.conftest import Bench, Finished
     from tests.run.test_nodes import Pair
 
 __all__ = ["hybridperf", "pair"]
@@ -244,6 +248,25 @@ def test_a_signal_to_all_processes_of_a_job_step_interrupts_the_run(
     pair.assert_settled("interrupted")
 
 
+def test_progress_is_read_from_the_folder_of_results(bench: Bench) -> None:
+    task = bench.tasks / "resnet/laptop.toml"
+    request = RunRequest(task, ParallelPlan(), 1, bench.out, trainer=FAULTY, division="open")
+    assert _attempt_progress(request) is None
+    command = bench.start(FAULT="hang")
+    bench.await_batches(42)
+
+    found = _attempt_progress(request)
+
+    assert found is not None
+    done, attempt, progress = found
+    assert (done, attempt, progress.epoch) == (0, 0, 1)
+    assert progress.running
+    assert progress.batches >= 42
+    assert progress.quality is not None
+    assert _attempt_progress(dataclasses.replace(request, plan=ParallelPlan(dp=2))) is None
+    command.kill()
+
+
 def write_command(folder: Path, name: str, script: str) -> None:
     """Write a command in place of one of Slurm's."""
     (folder / name).write_text(f"#!/bin/sh\n{script}\n")
@@ -277,18 +300,23 @@ def slurm(
 def test_the_command_ends_as_its_job_and_prints_what_the_job_prints(
     slurm: Callable[..., Finished], tmp_path: Path
 ) -> None:
-    steps = [("PENDING", "Resources", 0), ("RUNNING", "None", 0), ("FAILED", "NonZeroExitCode", 1)]
-    cases = " ;; ".join(
-        f"{number}) {JOB.format(state, reason, status, 'FILE')}"
-        for number, (state, reason, status) in enumerate(steps, 1)
-    )
+    answers = [
+        JOB.format("PENDING", "Resources", 0, "FILE"),
+        JOB.format("RUNNING", "None", 0, "FILE"),
+        "exit 1",  # as while slurmctld starts again
+        JOB.format("FAILED", "NonZeroExitCode", 1, "FILE"),
+    ]
+    cases = " ".join(f"{number}) {answer} ;;" for number, answer in enumerate(answers, 1))
     count = f"echo >> {tmp_path}/asked; n=$(wc -l < {tmp_path}/asked)"
 
-    done = slurm(f"{count}; case $n in {cases} ;; *) {JOB.format('FAILED', 'x', 1, 'FILE')};; esac")
+    done = slurm(f"{count}; case $n in {cases} esac")
 
     assert (done.code, done.out) == (1, "done\n")
     said = [line.removeprefix("hybridperf: job 7: ") for line in done.err.splitlines()]
-    assert said == ["SUBMITTED", "PENDING (Resources)", "RUNNING", "FAILED (NonZeroExitCode)"]
+    assert said == [
+        *("SUBMITTED", "PENDING (Resources)", "RUNNING", "RUNNING (Slurm does not answer)"),
+        "FAILED (NonZeroExitCode)",
+    ]
 
 
 def test_a_job_that_has_not_ended_is_followed_and_not_submitted_twice(

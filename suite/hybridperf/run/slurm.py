@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import dataclasses
 import math
 import re
 import shlex
@@ -342,16 +343,19 @@ def follow(
                     observer.begin(done, file.request.runs, file.request.task())
                     attempt = current
                 observer.progress(progress)
-            with contextlib.suppress(TimeoutError):  # Slurm is busy, or starts again
-                if (now := SlurmJob.read(job.number)) is None:
-                    raise UserError.of(
-                        "slurm.ended",
-                        f"job {job.number} among Slurm's jobs",
-                        "no such job",
-                        f"read {file.output(job.number, 'err')}, and give the command again",
-                        exit_code=ExitCode.ENVIRONMENT,
-                    )
-                job = now
+            try:
+                now = SlurmJob.read(job.number)
+            except TimeoutError:
+                now = dataclasses.replace(job, reason="Slurm does not answer")
+            if now is None:
+                raise UserError.of(
+                    "slurm.ended",
+                    f"job {job.number} among Slurm's jobs",
+                    "no such job",
+                    f"read {file.output(job.number, 'err')}, and give the command again",
+                    exit_code=ExitCode.ENVIRONMENT,
+                )
+            job = now
     except KeyboardInterrupt:
         end = f"'scancel {job.number}' ends it"
         again = "the same command follows it again"
