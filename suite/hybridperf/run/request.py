@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from hybridperf.plan import ParallelPlan
     from hybridperf.run.spec import Mode
+    from hybridperf.system.accelerators import Devices
     from hybridperf.tasks.task import Division, Task
 
 __all__ = ["RunRequest", "check_request", "package_of"]
@@ -80,16 +81,18 @@ class RunRequest:
         return shlex.join(parts)
 
 
-def check_request(request: RunRequest) -> list[Finding]:
+def check_request(request: RunRequest, elsewhere: Devices | None = None) -> list[Finding]:
     """Validate ``request`` as far as possible without launching it; return the problems found.
+
+    ``elsewhere`` are the devices of each node if this machine is not one of them.
 
     Raises:
         UserError: exit status 4 if PyTorch or the task's data is missing on this machine.
     """
-    if torch_folder() is None:
+    if elsewhere is None and torch_folder() is None:
         raise missing_package("torch")
     task = request.task()
-    devices = usable_devices()
+    devices = elsewhere or usable_devices()
     config = TrainingConfig(
         units=len(task.units),
         global_batch_size=task.training.global_batch_size,
@@ -100,7 +103,9 @@ def check_request(request: RunRequest) -> list[Finding]:
         tokens=task.parallel.tokens,
         batch_norm=task.parallel.batch_norm,
         tied=task.parallel.tied,
-        compiler=devices.kind != "cpu" or shutil.which(os.environ.get("CXX", "g++")) is not None,
+        compiler=elsewhere is not None
+        or devices.kind != "cpu"
+        or shutil.which(os.environ.get("CXX", "g++")) is not None,
     )
     findings = judge_division(task, read_task(request.task_path), request.division)
     findings += [*request.plan.check(config), *_judge_plan(request)]
@@ -126,7 +131,7 @@ def check_request(request: RunRequest) -> list[Finding]:
             "request.trainer", expected, repr(request.launched), "name one with --trainer"
         )
         findings.append(finding)
-    if not findings:
+    if not findings and elsewhere is None:
         require_readable(task.data)
     return findings
 
