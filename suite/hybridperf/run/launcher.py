@@ -101,7 +101,10 @@ def launch(
                 scratch,
                 node=node,
                 writable=(spec.work,),
-                readable=(Path(channel.partition("@")[2]),),
+                readable=(
+                    Path(channel.partition("@")[2]),
+                    *((Path(spec.initial.real_path),) if spec.initial else ()),
+                ),
             ),
             cwd=scratch if spec.sandboxed else None,  # the harness's may not be readable
             start_new_session=True,  # Ctrl-C reaches only the harness, which ends all ranks
