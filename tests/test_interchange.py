@@ -49,7 +49,7 @@ def tied(task: Task) -> Chain:
     """Build a BERT whose decoder is the word embedding."""
     chain = bert_chain(task)
     words = chain.units[0].module.get_parameter("words.weight")
-    chain.units[-1].module.get_submodule("decoder").weight = words  # type: ignore[assignment]  # mypy knows it as a module's buffer
+    chain.units[-1].module.get_submodule("decoder").weight = words
     return chain
 
 

@@ -47,6 +47,7 @@ def test_a_run_begins_where_an_exported_one_has_ended(bench: Bench, tmp_path: Pa
     finished(bench.command(*begin, "--division", "open", "--plan", "pp=2"))
     (second,) = find_results(tmp_path / "second")
     entry = read_log(second.folder / "result_0.txt").value(keys.INITIAL)
+    assert isinstance(entry, dict)
     facts = json.loads((second.folder / "result_0.json").read_text())
     assert facts["initial"] == {key: entry[key] for key in ("file", "sha256")}
     assert entry["quality"] == json.loads(manifest)["rescoring"]["quality"]

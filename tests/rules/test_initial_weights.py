@@ -11,9 +11,11 @@ import pytest
 from hybridperf.log import keys
 from hybridperf.log.package import read_result
 from hybridperf.rules.check import check_path
+from hybridperf.rules.levels import trust_of
 from hybridperf.rules.run_rules import initial_weights
 from hybridperf.tasks.registry import find_task
 from hybridperf.tasks.task import Initial
+from tests.evidence import chain, describe_as_found, keep_models
 from tests.packages import edit_log, place, seal, write_result
 
 if TYPE_CHECKING:
@@ -61,6 +63,18 @@ def test_given_weights_are_the_tasks(
     assert found == ([expected] if expected else [])
     (missing,) = initial_weights(runs[1], TASK)
     assert missing.expected == "an evaluation of weights abababababab... first"
+
+
+def test_the_level_re_scored_requires_the_evaluation(tmp_path: Path) -> None:
+    package = write_result(tmp_path)
+    keep_models(package)
+    describe_as_found(package)
+    chain(package)
+
+    trust = trust_of(read_result(package), TASK, [])
+    assert trust.level == "chained"
+    assert trust.lacks.startswith("re-scored requires an evaluation of the given weights before")
+    assert trust_of(read_result(package), find_task("resnet/laptop"), []).level == "re-scored"
 
 
 def test_only_open_runs_begin_from_other_weights(tmp_path: Path) -> None:
