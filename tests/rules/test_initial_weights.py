@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +16,8 @@ from hybridperf.rules.run_rules import initial_weights
 from hybridperf.tasks.registry import find_task
 from hybridperf.tasks.task import Initial
 from tests.evidence import chain, describe_as_found, keep_models
-from tests.packages import edit_log, place, seal, write_result
+from tests.packages import edit_log, edit_manifest, seal, write_result
+from tests.rules.edits import begin_from_weights
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,14 +31,14 @@ TASK = dataclasses.replace(
 )
 
 
-def _state(package: Package, number: int, sha256: str, quality: object, before: str) -> None:
-    def insert(bodies: list[str]) -> None:
-        at = place(bodies, before)
-        value = {"file": "model.safetensors", "sha256": sha256, "quality": quality}
-        entry = json.loads(bodies[at]) | {"key": keys.INITIAL, "event_type": "POINT_IN_TIME"}
-        bodies.insert(at, json.dumps(entry | {"value": value}))
-
-    edit_log(package, number, insert)
+def _state(
+    package: Package, number: int, sha256: str = DIGEST, quality: object = 0.9, before: str = ""
+) -> None:
+    edit = partial(
+        begin_from_weights, sha256=sha256, quality=quality, before=before or keys.INIT_STOP
+    )
+    edit_log(package, number, edit)
+    edit_manifest(package, number, initial={"file": "model.safetensors", "sha256": sha256})
     seal(package.root)
 
 
@@ -77,11 +78,25 @@ def test_the_level_re_scored_requires_the_evaluation(tmp_path: Path) -> None:
     assert trust_of(read_result(package), find_task("resnet/laptop"), []).level == "re-scored"
 
 
+def test_runs_of_a_result_begin_from_the_weights_that_are_sealed(tmp_path: Path) -> None:
+    package = write_result(tmp_path, division="open")
+    for number in range(5):
+        _state(package, number)
+    edit_manifest(package, 2, initial={"file": "model.safetensors", "sha256": "cd" * 32})
+    seal(tmp_path)
+
+    findings = {finding.rule: finding for finding in check_path(tmp_path).findings}
+
+    assert set(findings) == {"run.initial", "result.configuration"}
+    assert findings["run.initial"].expected == "weights cdcdcdcdcdcd..., as sealed"
+    assert findings["result.configuration"].expected.startswith("initial.sha256 = 'abab")
+
+
 def test_only_open_runs_begin_from_other_weights(tmp_path: Path) -> None:
     for division in ("open", "closed"):
         package = write_result(tmp_path / division, division=division)
         for number in range(5):
-            _state(package, number, DIGEST, 0.9, keys.INIT_STOP)
+            _state(package, number)
 
     assert check_path(tmp_path / "open").findings == ()
     verdict = check_path(tmp_path / "closed")

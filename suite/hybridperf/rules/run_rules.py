@@ -552,6 +552,8 @@ def initial_weights(run: SealedRun, task: Task) -> Iterator[Deviation]:
         yield Deviation(f"{entry.key} before run_start", "after it", entry.line)
     facts = entry.value if isinstance(entry.value, dict) else {}
     digest, quality = facts.get("sha256"), number(facts.get("quality"), 0, 1)
+    if run.manifest is not None and (sealed := run.fact("initial", "sha256")) != digest:
+        yield Deviation(f"weights {sealed!s:.12}..., as sealed", f"{digest!s:.12}...", entry.line)
     if stated is not None and digest == stated.sha256:
         if quality is None or abs(quality - stated.quality) > stated.tolerance:
             expected = f"a first quality of {stated.quality:g} +- {stated.tolerance:g}"
