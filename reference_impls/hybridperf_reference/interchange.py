@@ -313,11 +313,13 @@ def load_weights(chain: Chain, task: Task, path: Path, form: str | None) -> None
     own, found = stage.state_dict(), _read_tensors([path])
     form = form or _likely_format(found.keys(), own.keys(), task)
     if form == "safetensors":
+        _require_ties(stage, found, str, path.name)
         _require_names(own.keys(), found.keys(), None, path.name)
     else:
-        found = library_model(task, form).to_own(found, own, path.name)
+        library = library_model(task, form)
+        _require_ties(stage, found, lambda name: library.name_of(name)[0], path.name)
+        found = library.to_own(found, own, path.name)
     _require_shapes(found, own, task, path.name)
-    _require_ties(stage, found, path.name)
     stage.load_state_dict(found)
 
 
@@ -385,12 +387,15 @@ def _require_shapes(
         )
 
 
-def _require_ties(stage: nn.Module, found: Mapping[str, Tensor], path: str) -> None:
+def _require_ties(
+    stage: nn.Module, found: Mapping[str, Tensor], name_of: Callable[[str], str], path: str
+) -> None:
     """Refuse weights that differ where the model has one parameter under two names."""
     first: dict[int, str] = {}
     for name, parameter in stage.named_parameters(remove_duplicate=False):
         owner = first.setdefault(id(parameter), name)
-        if name != owner and not torch.equal(found[name], found[owner]):
+        one, other = found.get(name_of(name)), found.get(name_of(owner))
+        if one is not None and other is not None and not torch.equal(one, other):
             raise UserError.of(
                 "interchange.tied",
                 f"{name} equal to {owner}, since the model ties them",
