@@ -10,6 +10,8 @@ import pytest
 from hybridperf.log import keys
 from hybridperf.log.package import find_results
 from hybridperf.log.reader import read_log
+from hybridperf.tasks.data.samples import DATA_VARIABLE
+from hybridperf.tasks.registry import task_path
 from tests.packages import write_result
 from tests.run.conftest import Bench, bench, finished
 
@@ -97,3 +99,35 @@ def test_format_and_folder_are_required(hybridperf: Callable[..., Finished], opt
 
     assert done.code == 2
     assert option in done.err
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"weights", "expected weights with SHA-256 abababababab..., as mine/own states, found "),
+        (None, "model.safetensors: expected a file of weights, found no such file or directory"),
+    ],
+)
+def test_a_run_from_another_file_than_the_task_states_is_refused(
+    hybridperf: Callable[..., Finished],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    content: bytes | None,
+    words: str,
+) -> None:
+    text = task_path("resnet/laptop").read_text().replace("resnet/laptop", "mine/own")
+    own = tmp_path / "task.toml"
+    own.write_text(
+        f'{text}\n[initial]\nfile = "model.safetensors"\nsha256 = "{"ab" * 32}"\n'
+        'format = "torchvision"\nquality = 0.5\ntolerance = 0.01\n'
+    )
+    if content is not None:
+        (tmp_path / "model.safetensors").write_bytes(content)
+
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
+
+    done = hybridperf("run", str(own), "--out", str(tmp_path / "out"))
+
+    assert done.code == 4
+    assert words in done.sentence
+    assert not (tmp_path / "out").exists()
