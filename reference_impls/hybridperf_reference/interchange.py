@@ -119,7 +119,7 @@ class LibraryModel:
         places = {own: self.name_of(own) for own in names}
         _require_names({name for name, _ in places.values()}, held.keys() - _UNUSED, self, path)
         return {
-            own: held[name] if third is None else held[name].chunk(_THIRDS)[third]
+            own: held[name] if third is None else held[name].tensor_split(_THIRDS)[third]
             for own, (name, third) in places.items()
         }
 
@@ -423,8 +423,7 @@ def main(build: Build | None = None) -> None:
         _require_shapes(found, weights, task, paths[0].name)
         weights = found
     python, count = _write(task, form, stage, weights, Path(target))
-    facts = {"python": python, "tensors": count, "files": [each.name for each in paths]}
-    Path(answer).write_text(json.dumps(facts))
+    Path(answer).write_text(json.dumps({"python": python, "tensors": count}))
 
 
 def _write(
