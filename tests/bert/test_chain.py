@@ -1,17 +1,24 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 from hybridperf.tasks.registry import find_task
-from hybridperf_reference.engine.chain import Stage
 from hybridperf_reference.models import chain_of
-from tests.families import run, size_of, task_of
+from tests.families import (
+    assert_names_and_shapes,
+    chain_that_gave_weights_to,
+    chain_with_weights_of,
+    run,
+    size_of,
+    task_of,
+)
 
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
+    from tests.families import Exchange
 
 
 def _full(hidden: int, layers: int, heads: int, **numbers: object) -> Task:
@@ -75,21 +82,18 @@ def test_models_of_the_tasks_have_the_parameters_of_transformers(
                 tie_word_embeddings=False,
             )
         )
-        chain = chain_of(find_task(name), seed=0)
-
-    ours = Stage(chain.units).state_dict()
 
     task = find_task(name)
     assert task.parallel.tensor_sizes == (heads, inner)
     assert task.parallel.tokens == tokens
     assert task.model["masked"] == round(0.15 * (tokens - 3))
     assert not task.parallel.batch_norm
-    shapes = {key: value.shape for key, value in _renamed(theirs.state_dict()).items()}
-    assert {key: value.shape for key, value in ours.items()} == shapes
+    assert_names_and_shapes(task, "transformers", theirs)
 
 
-def test_outputs_are_those_of_transformers() -> None:
-    """With its weights, the chain computes what transformers' model does, in another order."""
+@pytest.mark.parametrize("exchange", [chain_with_weights_of, chain_that_gave_weights_to])
+def test_outputs_are_those_of_transformers(exchange: Exchange) -> None:
+    """With the same weights, the chain computes what transformers' model does, in another order."""
     models = pytest.importorskip("transformers.models.bert.modeling_bert")
     config = models.BertConfig(
         vocab_size=50,
@@ -102,8 +106,8 @@ def test_outputs_are_those_of_transformers() -> None:
         initializer_range=0.3,
     )
     theirs = models.BertForPreTraining(config).eval()
-    chain = chain_of(_full(16, 2, 4, vocabulary=50, tokens=12, masked=3), seed=0)
-    Stage(chain.units).load_state_dict(_renamed(theirs.state_dict()), strict=True)
+    task = _full(16, 2, 4, vocabulary=50, tokens=12, masked=3)
+    chain = exchange(task, "transformers", theirs)
     words = torch.randint(1, 50, (2, 12))
     sentences = (torch.arange(12) > 6).long().expand(2, -1)
     order = torch.tensor([0, 7, 2, 9, 1, 3, 4, 5, 6, 8, 10, 11])  # 7, 2 and 9 are to be predicted
@@ -114,9 +118,9 @@ def test_outputs_are_those_of_transformers() -> None:
     outputs = run(chain, inputs)
 
     predicted = expected.prediction_logits[:, order[1:4]]
-    assert torch.allclose(outputs[:, 1:], predicted, rtol=1e-4, atol=1e-5)
+    assert torch.allclose(outputs[:, 1:], predicted, rtol=1e-5, atol=1e-5)
     relation = expected.seq_relationship_logits
-    assert torch.allclose(outputs[:, 0, :2], relation, rtol=1e-4, atol=1e-5)
+    assert torch.allclose(outputs[:, 0, :2], relation, rtol=1e-5, atol=1e-5)
 
 
 def test_pre_norm_and_post_norm_differ_with_equal_shapes() -> None:
@@ -130,32 +134,3 @@ def test_pre_norm_and_post_norm_differ_with_equal_shapes() -> None:
 
     assert outputs.shape == run(last, inputs).shape == (*targets.shape, 50)
     assert not torch.allclose(outputs, run(last, inputs))
-
-
-def _renamed(theirs: dict[str, Any]) -> dict[str, Any]:
-    """Return transformers' weights by the chain's names."""
-    names = {
-        "bert.embeddings.word_embeddings": "embeddings.words",
-        "bert.embeddings.position_embeddings": "embeddings.places",
-        "bert.embeddings.token_type_embeddings": "embeddings.sentences",
-        "bert.embeddings.LayerNorm": "embeddings.norm",
-        "bert.encoder.layer.": "layers.",
-        "attention.self.": "attention.",
-        "attention.output.dense": "attention.out",
-        "attention.output.LayerNorm": "attention_norm",
-        "intermediate.dense": "mlp.inner",
-        "output.dense": "mlp.outer",
-        "output.LayerNorm": "mlp_norm",
-        "bert.pooler.dense": "head.pooler",
-        "cls.predictions.transform.dense": "head.transform",
-        "cls.predictions.transform.LayerNorm": "head.norm",
-        "cls.predictions.decoder": "head.decoder",
-        "cls.seq_relationship": "head.relation",
-    }
-    ours = {}
-    for key, value in theirs.items():
-        if key != "cls.predictions.bias":  # the decoder's, again
-            for old, new in names.items():
-                key = key.replace(old, new)
-            ours[key] = value
-    return ours

@@ -27,7 +27,9 @@ from hybridperf_reference.transformer import SPLIT, EncoderLayer
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
 
-__all__ = ["BertShape", "TokenEmbeddings", "TokenHead", "bert_chain"]
+__all__ = ["EPSILON", "BertShape", "TokenEmbeddings", "TokenHead", "bert_chain"]
+
+EPSILON = 1e-12  #: of every LayerNorm
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ def bert_chain(task: Task) -> Chain:
             shape.heads,
             shape.inner,
             norm_first=shape.norm_first,
-            epsilon=_EPSILON,
+            epsilon=EPSILON,
             dropout=shape.dropout,
         )
         units.append(Unit(f"layers.{index}", layer, SPLIT))
@@ -128,11 +130,8 @@ def bert_chain(task: Task) -> Chain:
     )
 
 
-_EPSILON = 1e-12
-
-
 def _norm(shape: BertShape) -> nn.LayerNorm:
-    return nn.LayerNorm(shape.hidden, _EPSILON)
+    return nn.LayerNorm(shape.hidden, EPSILON)
 
 
 def _initialize(module: nn.Module, *, shape: BertShape) -> None:

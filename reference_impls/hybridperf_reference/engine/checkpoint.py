@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-__all__ = ["CheckpointError", "TrainingProgress", "load_checkpoint", "save_checkpoint"]
+__all__ = [
+    "CheckpointError",
+    "TrainingProgress",
+    "load_checkpoint",
+    "load_model",
+    "save_checkpoint",
+]
 
 Item = TypeVar("Item")
 
@@ -129,6 +135,23 @@ def load_checkpoint(
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": moments, "param_groups": groups})
     return progress, {name.removeprefix("extra."): tensor for name, tensor in more.items()}
+
+
+def load_model(folder: Path, module: nn.Module) -> None:
+    """Restore ``module`` in place from a checkpoint of any plan, in one process.
+
+    Raises:
+        CheckpointError: if a file is missing or damaged, or the checkpoint is of another model.
+    """
+    from torch.distributed.checkpoint.filesystem import FileSystemReader  # as above
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    _raise_first(_first_damage(folder))
+    saved = FileSystemReader(folder).read_metadata().state_dict_metadata
+    state = _model_state(module)
+    _raise_first(_first_difference(folder, state, saved))
+    with _single_process() as no_dist:
+        load(state, checkpoint_id=folder, no_dist=no_dist)
 
 
 @contextlib.contextmanager

@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "rcp": "make reference convergence points of a task",
     "sign": "sign a result with an SSH key",
     "rescore": "recount a result's predictions, and predict again from its weights",
+    "export": "write the weights of a result as another library reads them",
     "rerun": "reproduce a published result, and report whether it is confirmed",
     "submit": "pack an organisation's publishable results for a leaderboard",
     "report": "write the leaderboard as a page, Markdown, CSV and JSON",

@@ -79,6 +79,8 @@ PROJECTION: Final = "hybridperf_projection"  #: projected step: seconds by rank,
 #: handed over at an evaluation, before its verdict: by how many ranks, and how many bytes
 WEIGHTS: Final = "hybridperf_weights"
 CHECKPOINT: Final = "hybridperf_checkpoint"  #: seconds taken to save it
+#: file, SHA-256 and quality of the weights that the run begins from, where they are given
+INITIAL: Final = "hybridperf_initial"
 RESUMED: Final = "hybridperf_resumed"  #: last epoch kept, seconds since the previous line
 ENDING: Final = "hybridperf_ending"  #: why the harness ended the run
 

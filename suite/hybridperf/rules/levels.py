@@ -156,6 +156,8 @@ def _lacks_rescoring(checked: CheckedResult) -> str:
             return f"the names of the model's tensors and of its predictor, which {which} lacks"
         if not isinstance(run.fact("predictions", "path"), str):
             return f"the predictions of every final model, which {which} lacks"
+        if task.initial is not None and run.log.first(keys.INITIAL) is None:
+            return f"an evaluation of the given weights before the first step, which {which} lacks"
         if lacks := _lacks_models(run):
             return f"{lacks}, which {which} lacks"
         if known_forward_flops(run, task) is None:

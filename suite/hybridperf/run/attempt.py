@@ -463,6 +463,7 @@ def _manifest(
         "mode": spec.mode,
         "sandbox": spec.sandbox,
         "overrides": spec.overrides,
+        **({"initial": spec.initial.facts} if spec.initial else {}),
         "org": spec.org,
         "platform": spec.platform,
         "division": spec.division,

@@ -25,8 +25,10 @@ from hybridperf.run.channel import (
     ChannelError,
     Describe,
     Evaluate,
+    EvaluateInitial,
     EvaluationVerdict,
     Imported,
+    InitialSamples,
     Join,
     Predictions,
     Ready,
@@ -89,8 +91,16 @@ class RankServer:
         self._lines = 0
         self._channels: dict[int, Channel] = {}  # by rank
         self._waiting: set[int] = set()  # ranks whose part of the current step has come
-        self._phase: Literal["initialising", "training", "evaluating", "saving", "stopped"]
-        self._phase = "initialising"
+        self._phase: Literal[
+            "loading",
+            "evaluating first",
+            "initialising",
+            "training",
+            "evaluating",
+            "saving",
+            "stopped",
+        ]
+        self._phase = "loading" if spec.evaluates_first else "initialising"
         self._blocks = [
             block for block in self._task.blocks() if block.last_epoch > (spec.resumed or 0)
         ]
@@ -219,6 +229,8 @@ class RankServer:
                 plan=spec.plan,
                 seed=spec.weights_seed,
                 resumed=spec.resumed,
+                initial=spec.initial.real_path if spec.initial else "",
+                initial_format=spec.initial.format if spec.initial else None,
             ),
         )
         return message.rank
@@ -230,6 +242,11 @@ class RankServer:
                 self._describe(rank, message)
             case (("training" | "evaluating"), Track()):
                 self._track(rank, message)
+            case "loading", EvaluateInitial():
+                self._await_all(rank, self._evaluate_initial)
+            case "evaluating first", Predictions(weights=None):
+                self._count(rank, message)
+                self._await_all(rank, self._judge_initial)
             case "initialising", Ready():
                 self._await_all(rank, self._start)
             case (("training" | "evaluating"), Evaluate()) if rank not in self._steps:
@@ -288,6 +305,36 @@ class RankServer:
         if rank == 0:
             epoch = self._blocks[0].last_epoch
             self._state(keys.TRACKED_STATS, message.statistics, {"epoch_num": epoch})
+
+    def _evaluate_initial(self) -> None:
+        """Send the evaluation samples, before the clock starts."""
+        self._phase = "evaluating first"
+        held_out = (self._splits or load(self._task.data)).evaluation
+        for channel in self._channels.values():
+            channel.most_payload_bytes = held_out.labels.nbytes
+        shuffle = Shuffle(len(held_out)) if self._hands_over else None
+        self._evaluation = Evaluation(held_out.labels, shuffle)
+        if shuffle is None:
+            self._answer_all(InitialSamples())
+            return
+        places, descriptor = seal_arrays({"inputs": shuffle.apply(held_out.inputs)})
+        self._answer_all(InitialSamples(**places), descriptor)
+        os.close(descriptor)
+
+    def _judge_initial(self) -> None:
+        """Log the quality of the given weights; the run starts only if it is the stated quality."""
+        assert self._evaluation is not None, "it has begun"
+        assert self._spec.initial is not None, "given weights are evaluated"
+        quality, initial = self._evaluation.quality(), self._spec.initial
+        if quality is None:
+            self._answer_all(Refusal("an evaluation takes one prediction for every sample"))
+            return
+        self._logged.point(keys.INITIAL, {**initial.facts, "quality": quality})
+        if problem := initial.mismatch(quality):
+            self._answer_all(Refusal(problem))
+            return
+        self._phase = "initialising"
+        self._answer_all(EvaluationVerdict(quality, goes_on=True))
 
     def _start(self) -> None:
         """Start the clock, read the samples, and hand them over."""

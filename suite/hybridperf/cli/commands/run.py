@@ -78,6 +78,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_run_arguments(parser, Path("runs"))
     parser.add_argument(
+        "--initial",
+        type=Path,
+        metavar="FILE",
+        help="safetensors file of weights to begin from, under the names of the suite, torchvision "
+        "or transformers; in the open division (default: the task's, or random weights)",
+    )
+    parser.add_argument(
         "--nodes",
         type=whole_number,
         metavar="N",
@@ -175,7 +182,9 @@ def _run_under_slurm(options: argparse.Namespace) -> ExitCode:
 
 def _request_on(nodes: Nodes, options: argparse.Namespace) -> RunRequest:
     """Return the request that the options describe on this node."""
-    asked = dataclasses.replace(request_of(options), nodes=nodes, mode=options.mode)
+    asked = dataclasses.replace(
+        request_of(options), nodes=nodes, mode=options.mode, initial=options.initial
+    )
     request = with_projected_cuts(asked)
     if request != asked and options.format != "json":
         print_line(f"{asked.plan}: its step is projected to be shortest under {request.plan}")
