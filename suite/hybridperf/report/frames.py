@@ -171,7 +171,7 @@ CURVE_COLUMNS: Final = (
     *_KEYS,
     Column("evaluation", "number of the evaluation, from 1", lambda row: row.evaluation, "whole"),
     _of_point("time_s", "from run_start to the evaluation's result", unit="s"),
-    _of_point("epoch", "last epoch before the evaluation", "whole"),
+    _of_point("epoch", "last epoch before the evaluation, if the schedule has epochs", "whole"),
     _of_point("samples", "samples trained on before the evaluation", "whole", "samples"),
     _of_point("quality", "value of the task's metric"),
 )

@@ -86,9 +86,7 @@ class RankServer:
         self._waiting: set[int] = set()  # ranks whose part of the current step has come
         self._phase: Literal["initialising", "training", "evaluating", "saving", "stopped"]
         self._phase = "initialising"
-        self._blocks = [
-            block for block in self._task.blocks() if block.last_epoch > (spec.resumed or 0)
-        ]
+        self._blocks = [block for block in self._task.blocks() if block.last > (spec.resumed or 0)]
         self._steps: dict[int, int] = {}  # by rank that has ended its training of the block
         self._block_start_s = self._save_start_s = self._quality = 0.0
         self._processor_start_s: float | None = None  # at the start of the block
@@ -272,8 +270,7 @@ class RankServer:
         if own := message.statistics.keys() & _STATISTICS_OF_HARNESS:
             raise ChannelError(f"a statistic that only the harness measures, {min(own)}")
         if rank == 0:
-            epoch = self._blocks[0].last_epoch
-            self._state(keys.TRACKED_STATS, message.statistics, {"epoch_num": epoch})
+            self._state(keys.TRACKED_STATS, message.statistics, self._blocks[0].metadata())
 
     def _start(self) -> None:
         """Start the clock, read the samples, and hand them over."""
@@ -312,15 +309,15 @@ class RankServer:
         self._phase, self._block_start_s = "training", time.monotonic()
         self._processor_start_s = self._processor_s()
         self._steps.clear()
-        self._logged.start(
-            keys.BLOCK_START, first_epoch_num=block.first_epoch, epoch_count=block.epochs
-        )
+        self._logged.start(keys.BLOCK_START, **block.start_metadata())
 
     def _end_training(self, rank: int, steps: int) -> None:
         """Note the steps of ``rank``; rank 0 begins the evaluation."""
-        epoch, due = self._blocks[0].last_epoch, len(self._task.steps(self._blocks[0]))
+        block = self._blocks[0]
+        due = len(self._task.steps(block))
         if steps != due and self._spec.division == "closed":
-            what = f"{steps} steps up to epoch {epoch}, where the schedule has {due}"
+            end = keys.progress_text(block.metadata())
+            what = f"{steps} steps up to {end}, where the schedule has {due}"
             self._answer(rank, Refusal(f"Evaluate after {what}: the open division allows that"))
             return
         self._steps[rank] = steps
@@ -332,8 +329,8 @@ class RankServer:
         before_s, now_s = self._processor_start_s, self._processor_s()
         if before_s is not None and now_s is not None:
             measured["processor_s"] = now_s - before_s
-        self._logged.point(keys.TRACKED_STATS, measured, epoch_num=epoch)
-        self._logged.start(keys.EVAL_START, epoch_num=epoch)
+        self._logged.point(keys.TRACKED_STATS, measured, **block.metadata())
+        self._logged.start(keys.EVAL_START, **block.metadata())
 
     def _processor_s(self) -> float | None:
         """Return the processor time of all ranks so far; None if it is not known."""
@@ -371,8 +368,8 @@ class RankServer:
 
     def _note_checkpoint(self) -> None:
         """Log the checkpoint before the evaluation: so each logged one has its own."""
-        seconds, epoch = time.monotonic() - self._save_start_s, self._blocks[0].last_epoch
-        self._logged.point(keys.CHECKPOINT, {"seconds": seconds}, epoch_num=epoch)
+        seconds = time.monotonic() - self._save_start_s
+        self._logged.point(keys.CHECKPOINT, {"seconds": seconds}, **self._blocks[0].metadata())
         self._decide()
 
     def _decide(self) -> None:
@@ -381,14 +378,13 @@ class RankServer:
         reached = self._quality >= self._task.quality.target
         goes_on = not reached and bool(self._blocks)
         assert self._evaluation is not None, "the run has started"
-        if handed_over := self._models.conclude(block.last_epoch, self._evaluation.predictions()):
-            log.point(keys.WEIGHTS, handed_over, epoch_num=block.last_epoch)
-        log.stop(keys.EVAL_STOP, epoch_num=block.last_epoch)
-        log.point(keys.EVAL_ACCURACY, self._quality, epoch_num=block.last_epoch)
+        if handed_over := self._models.conclude(block.last, self._evaluation.predictions()):
+            log.point(keys.WEIGHTS, handed_over, **block.metadata())
+        log.stop(keys.EVAL_STOP, **block.metadata())
+        log.point(keys.EVAL_ACCURACY, self._quality, **block.metadata())
         steps = min(self._steps.values())
         samples = steps * self._task.training.global_batch_size
-        first = block.first_epoch
-        log.stop(keys.BLOCK_STOP, first_epoch_num=first, steps=steps, samples=samples)
+        log.stop(keys.BLOCK_STOP, **block.stop_metadata(), steps=steps, samples=samples)
         if goes_on:
             self._begin_block()
         else:

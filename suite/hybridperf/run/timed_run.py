@@ -162,13 +162,13 @@ class TimedRun:
             self._train, self._held_out = splits.train, splits.evaluation.inputs
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the blocks of epochs to train, until the target or the limit of epochs is reached.
+        """Yield the blocks to train, until the target or the limit of epochs is reached.
 
         Raises:
             OutOfTurnError: if a block ends without `report`.
         """
         for block in self.task.blocks():
-            if block.last_epoch <= (self._resumed or 0):
+            if block.last <= (self._resumed or 0):
                 continue
             self._block, self._steps = block, 0
             yield block
@@ -239,7 +239,7 @@ class TimedRun:
             self._hand_over(held, predictions)
         answer = self._receive()
         if isinstance(answer, Save):
-            self._save_checkpoint(self._block.last_epoch, save)
+            self._save_checkpoint(self._block.last, save)
             answer = self._receive()
         assert isinstance(answer, EvaluationVerdict), f"{answer} is no verdict"
         self._goes_on = answer.goes_on

@@ -38,7 +38,7 @@ class CurvePoint:
     """One evaluation of a run."""
 
     time_s: float  #: seconds since run_start
-    epoch: int
+    epoch: int | None  #: last epoch before the evaluation; None if the schedule counts samples
     samples: int  #: samples trained on before the evaluation
     quality: float
 
@@ -164,8 +164,9 @@ def _elapsed_s(log: Log, start: Entry | None, stop: Entry | None) -> float:
 def _curve(log: Log, start: Entry, benchmark: str, key: str, edition: str) -> Iterable[CurvePoint]:
     for entry in log.all(keys.EVAL_ACCURACY):
         epoch, quality = whole(entry.metadata.get("epoch_num")), number(entry.value)
+        counted = keys.progress_of(entry.metadata)
         samples = samples_at(log, benchmark, key, entry, edition)
-        if epoch is not None and quality is not None and samples is not None:
+        if counted is not None and quality is not None and samples is not None:
             time_s = (entry.time_ms - start.time_ms) / 1000
             yield CurvePoint(time_s, epoch, samples, float(quality))
 
@@ -185,18 +186,18 @@ def _tracked_rate(log: Log, name: str, curve: Sequence[CurvePoint]) -> float | N
     samples_of = _samples_of_blocks(curve)
     known = [
         (samples, rate)
-        for epoch, rate in _tracked(log, name)
-        if rate > 1 / NUMBER_CAP and (samples := samples_of.get(epoch, 0))
+        for last, rate in _tracked(log, name)
+        if rate > 1 / NUMBER_CAP and (samples := samples_of.get(last, 0))
     ]
     seconds = math.fsum(samples / rate for samples, rate in known)
     return sum(samples for samples, _ in known) / seconds if known else None
 
 
 def _samples_of_blocks(curve: Sequence[CurvePoint]) -> dict[int, int]:
-    """Return the samples of each block by its last epoch."""
+    """Return the samples of each block by its last epoch or, without one, its last sample."""
     before = itertools.pairwise([0, *(point.samples for point in curve)])
     return {
-        point.epoch: max(0, last - first)
+        point.samples if point.epoch is None else point.epoch: max(0, last - first)
         for point, (first, last) in zip(curve, before, strict=True)
     }
 
@@ -213,7 +214,7 @@ def _rate_of_blocks(log: Log, curve: Sequence[CurvePoint]) -> float | None:
         if entry.key == keys.BLOCK_START:
             start = entry
         elif entry.key == keys.EVAL_START and start is not None:
-            own = samples_of.get(whole(entry.metadata.get("epoch_num")) or 0, 0)
+            own = samples_of.get(keys.progress_of(entry.metadata) or 0, 0)
             if own and entry.time_ms > start.time_ms:
                 samples += own
                 elapsed_ms += entry.time_ms - start.time_ms
@@ -240,10 +241,10 @@ def _rate_between_evaluations(log: Log, samples: int, curve: Sequence[CurvePoint
 
 
 def _tracked(log: Log, name: str) -> list[tuple[int, float]]:
-    """Return the (epoch, value) pairs of the tracked statistic ``name``."""
+    """Return the (epoch or samples, value) pairs of the tracked statistic ``name``."""
     values = (
-        (whole(entry.metadata.get("epoch_num")) or 0, number(entry.value.get(name)))
+        (keys.progress_of(entry.metadata) or 0, number(entry.value.get(name)))
         for entry in log.all(keys.TRACKED_STATS)
         if isinstance(entry.value, dict)
     )
-    return [(epoch, float(value)) for epoch, value in values if value is not None]
+    return [(last, float(value)) for last, value in values if value is not None]
