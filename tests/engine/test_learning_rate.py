@@ -98,7 +98,7 @@ def _rate_of_mlperf(
     """Return the rate of MLPerf's BERT (mlcommons/training, retired_benchmarks/bert)."""
     if warmup and step - start < warmup:
         return (step - start) / warmup * lr
-    return lr * (1 - min(step, total) / total) ** power
+    return lr * float((1 - min(step, total) / total) ** power)
 
 
 @pytest.mark.parametrize("start", [-700, -76, 0])

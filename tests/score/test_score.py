@@ -110,7 +110,7 @@ def test_the_curve_has_a_point_for_each_evaluation(tmp_path: Path) -> None:
     (run,) = _score(tmp_path, times_s=[16.0]).runs
 
     assert [point.epoch for point in run.curve] == list(range(1, EPOCHS + 1))
-    late_s = [point.time_s - 2.0 * point.epoch for point in run.curve]
+    late_s = [point.time_s - 2.0 * epoch for epoch, point in enumerate(run.curve, start=1)]
     assert all(0 <= each < 1 for each in late_s[:3])  # the first three are, each by its own time
     assert late_s[3:] == [0.0] * (EPOCHS - 3)
     assert [point.samples for point in run.curve] == [

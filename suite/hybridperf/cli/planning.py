@@ -501,6 +501,7 @@ def _config(task: Task, units: UnitTable, devices: int, kind: str) -> TrainingCo
         tokens=task.parallel.tokens,
         batch_norm=task.parallel.batch_norm,
         tied=task.parallel.tied,
+        filled=task.data.filled,
     )
 
 

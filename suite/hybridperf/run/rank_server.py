@@ -47,7 +47,7 @@ from hybridperf.tasks.data import import_packages, in_memory, load
 from hybridperf.untrusted import parse_object
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from hybridperf.run.channel import Message
@@ -251,7 +251,7 @@ class RankServer:
         assert self._log is not None, "opened when a rank joined"
         return self._log
 
-    def _state(self, key: str, value: object, metadata: dict[str, object]) -> None:
+    def _state(self, key: str, value: object, metadata: Mapping[str, object]) -> None:
         """Log what the trainer states."""
         self._lines += 1
         if self._lines > _MOST_LINES:

@@ -100,6 +100,7 @@ def check_request(request: RunRequest) -> list[Finding]:
         tokens=task.parallel.tokens,
         batch_norm=task.parallel.batch_norm,
         tied=task.parallel.tied,
+        filled=task.data.filled,
         compiler=devices.kind != "cpu" or shutil.which(os.environ.get("CXX", "g++")) is not None,
     )
     findings = judge_division(task, read_task(request.task_path), request.division)

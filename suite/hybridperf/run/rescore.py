@@ -31,7 +31,7 @@ from hybridperf.log import keys
 from hybridperf.log.package import NAME, result_names
 from hybridperf.log.reader import read_log
 from hybridperf.log.writer import LogClock
-from hybridperf.rules.evidence import encoded
+from hybridperf.rules.evidence import encoded, quality_of
 from hybridperf.run.child import become_module, die_with_parent, import_torch
 from hybridperf.run.ending import explain_crash, read_output
 from hybridperf.run.evaluation import Shuffle, load_predictions
@@ -189,7 +189,7 @@ def _compare(
     if shuffle is not None:
         classes = shuffle.undo(classes)
     write_atomically(spec.final_predictions, encoded(classes))
-    again = float((classes == labels).mean())
+    again = quality_of(classes, labels)
     problem = "" if abs(again - reported) <= tolerance else "the quality did not come back"
     if not problem and reported >= quality.target > again:
         problem = "the model does not reach the target when it is scored again"

@@ -194,13 +194,15 @@ def differences_from_bert(task: Task) -> list[tuple[str, str, str]]:
             (
                 "samples",
                 "pairs of whole sentences, up to 512 tokens",
-                f"pairs of segments that end anywhere, {text.tokens} tokens",
+                f"pairs of segments that end anywhere, {text.tokens} tokens"
+                if data.filled
+                else f"pairs of segments, up to {text.tokens} tokens",
             ),
-            ("padding", "about half of all positions", "none"),
+            ("padding", "about half of all positions", "none" if data.filled else ""),
             (
                 "tokens to predict",
                 "at most 76 of a sample",
-                f"{text.masked} of every sample",
+                f"{text.masked} of every sample" if data.filled else "",
             ),
             (
                 "masks",

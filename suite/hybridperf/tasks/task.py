@@ -97,6 +97,8 @@ class Data:
     #: SHA-256 of known editions by name; if given, unknown editions are accepted too, and results
     #: of different editions are not compared
     text: Text | None = None
+    filled: bool = True
+    #: whether every sample of text has all tokens; if not, samples are pieces of the text
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,6 +398,8 @@ def out_of_bounds(task: Task) -> Iterator[tuple[str, str]]:
         given = (f"optimizer.{what}_epochs", f"optimizer.{what}_steps")
         if all(getattr(task.optimizer, key.partition(".")[2]) for key in given):
             yield f"{given[0]} or {given[1]} to be 0", "both"
+    if not task.data.filled and task.data.text is None:
+        yield "data.filled = true for samples that are not text", "false"
     if text := task.data.text:
         numbers |= {
             "data.text.tokens": (text.tokens, _LEAST_TOKENS, _MOST_TOKENS),
