@@ -265,6 +265,22 @@ def test_rates_of_loaders_are_samples_over_time_of_their_blocks(
     assert _score(tmp_path / "without").loader_samples_per_s is None
 
 
+def test_real_tokens_count_at_the_rate_of_samples(tmp_path: Path) -> None:
+    def replace(bodies: list[str]) -> None:
+        for nth, tokens in ((0, 95_600), (2, 47_800)):  # in two epochs of 1,195 samples
+            change(bodies, keys.TRACKED_STATS, nth, value={"real_tokens": tokens})
+
+    package = write_result(tmp_path, times_s=[10.0])
+    edit_log(package, 0, replace)
+
+    (run,) = score_result(read_result(package)).runs
+
+    assert run.steady_samples_per_s is not None
+    per_sample = (95_600 + 47_800) / sum(point.samples for point in run.curve[1:2])
+    assert run.real_tokens_per_s == pytest.approx(run.steady_samples_per_s * per_sample)
+    assert _score(tmp_path / "without").real_tokens_per_s is None
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -143,6 +143,11 @@ RUN_COLUMNS: Final = (
     ),
     Column("throughput_samples_per_s", "end to end", _rate, unit="samples/s"),
     _of_run("steady_samples_per_s", "while training", unit="samples/s"),
+    _of_run(
+        "real_tokens_per_s",
+        "throughput while training in tokens without padding, as the trainer counts them",
+        unit="tokens/s",
+    ),
     _of_run("bubble", "share of device time waiting for other stages"),
     _of_run("exposed_communication", "share of device time waiting for an all-reduce"),
     _of_run(

@@ -53,6 +53,7 @@ class Measurements:
     throughput_samples_per_s: float | None  #: end to end: samples over time to train
     #: ours: while training, evaluations excluded; MLPerf's: from the first evaluation to the last
     steady_samples_per_s: float | None
+    real_tokens_per_s: float | None  #: while training, without padding, as the trainer counts
     bubble: float | None  #: share of device time spent waiting for other pipeline stages
     exposed_communication: float | None  #: share of device time in all-reduce waits
     loader_samples_per_s: float | None  #: maximum of the data loaders of all ranks
@@ -131,6 +132,7 @@ def score_run(
         curve=curve,
         throughput_samples_per_s=samples / elapsed_s if elapsed_s > 0 else 0.0,
         steady_samples_per_s=steady,
+        real_tokens_per_s=_real_token_rate(log, curve, steady),
         bubble=known_mean(value for _, value in _tracked(log, "bubble")),
         exposed_communication=known_mean(
             value for _, value in _tracked(log, "exposed_communication")
@@ -191,6 +193,22 @@ def _tracked_rate(log: Log, name: str, curve: Sequence[CurvePoint]) -> float | N
     ]
     seconds = math.fsum(samples / rate for samples, rate in known)
     return sum(samples for samples, _ in known) / seconds if known else None
+
+
+def _real_token_rate(
+    log: Log, curve: Sequence[CurvePoint], samples_per_s: float | None
+) -> float | None:
+    """Return the tokens without padding per second of training; None if they are unknown."""
+    samples_of = _samples_of_blocks(curve)
+    counted = [
+        (tokens, samples)
+        for last, tokens in _tracked(log, "real_tokens")
+        if (samples := samples_of.get(last, 0))
+    ]
+    if not counted or samples_per_s is None:
+        return None
+    tokens, samples = (math.fsum(each) for each in zip(*counted, strict=True))
+    return samples_per_s * tokens / samples
 
 
 def _samples_of_blocks(curve: Sequence[CurvePoint]) -> dict[int, int]:
