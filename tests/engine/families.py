@@ -72,6 +72,7 @@ class Family:
     batch: int = BATCH
     reads_ahead: bool = True  #: with worker processes, where the objective does
     evaluated: int = EVALUATED
+    filled: bool = True  #: whether all samples have equal numbers of tokens
 
     def of(self, plan: ParallelPlan) -> Family:
         """Return this family with no more encoder layers than the stages of ``plan`` need.
@@ -99,7 +100,10 @@ class Family:
             units=self.units,
             model=task.model | self.model,
             data=dataclasses.replace(
-                task.data, train_samples=STEPS * self.batch // EPOCHS, eval_samples=self.evaluated
+                task.data,
+                train_samples=STEPS * self.batch // EPOCHS,
+                eval_samples=self.evaluated,
+                filled=self.filled,
             ),
             training=dataclasses.replace(task.training, global_batch_size=self.batch),
             optimizer=optimizer,
@@ -159,6 +163,7 @@ class Family:
             tensor_sizes=self.tensor_sizes,
             tokens=self.tokens,
             batch_norm=self.batch_norm,
+            filled=self.filled,
         )
 
 
@@ -249,6 +254,16 @@ FAMILIES = {
         tokens=16,
         dtype=torch.float64,
         samples=drawn_pairs,
+    ),
+    "bert_lengths": Family(
+        "bert/workstation",
+        _PAIRS | {"tokens": 16, "dropout": 0.0},
+        ("embeddings", *_layers(6), "head"),
+        tensor_sizes=(4, 48),
+        tokens=16,
+        dtype=torch.float64,
+        samples=drawn_pairs,
+        filled=False,
     ),
     # Tokens that no ranks share evenly, so that they draw different numbers of random numbers.
     "dropout_adamw": Family(

@@ -80,7 +80,7 @@ def _train(row: Family, plan: ParallelPlan, streams: SimulatedStreams) -> dict[s
                 inputs, targets = read_samples(objective, splits.train, part)
                 with torch.autocast("cpu", NARROW.get(precision), enabled=precision in NARROW):
                     outputs = replica(inputs)
-                loss = objective.loss(outputs, targets) / everything
+                loss = (objective.loss(outputs, targets) / torch.as_tensor(everything)).sum()
                 (loss * scale * count).backward()
                 losses[-1] += loss.item()
         for parameters in zip(*(replica.parameters() for replica in replicas), strict=True):

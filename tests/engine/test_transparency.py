@@ -109,9 +109,13 @@ CUT = {
         "resnet:pp=3,cuts=1-2": [1, 1, 6],
     },
 }
-# Beside these: models with dropout, and numbers of ranks that are no power of two.
+# Beside these: models with dropout, samples of different lengths, and numbers of ranks that are no
+# power of two.
 MORE = {
-    1: ("dropout_adamw:microbatches=2,recompute=full",),
+    1: (
+        "dropout_adamw:microbatches=2,recompute=full",
+        "bert_lengths:microbatches=4,recompute=full",
+    ),
     2: (
         "dropout_adamw:dp=2,zero=3,recompute=full",
         "dropout_adamw:pp=2,schedule=interleaved,stages=3,recompute=2",
@@ -125,6 +129,12 @@ MORE = {
         "vit:dp=2,zero=3,precision=bf16,recompute=full",
         "dropout_lamb:pp=2,schedule=zbv,microbatches=4",
         "dropout_lamb:tp=2,recompute=full",
+        "bert_lengths:dp=2,microbatches=2",
+        "bert_lengths:dp=2,balance=tokens",
+        "bert_lengths:dp=2,balance=tokens,zero=3,recompute=full,microbatches=2",
+        "bert_lengths:pp=2,schedule=interleaved,recompute=2",
+        "bert_lengths:pp=2,schedule=zbv,microbatches=4",
+        "bert_lengths:tp=2,recompute=full",
     ),
     3: (
         *CUT[3],
@@ -147,6 +157,9 @@ MORE = {
         "dropout_lamb:dp=2,tp=2,zero=3,recompute=full",
         "dropout_lamb:pp=2,tp=2,sp=on,order=tp-pp-dp",
         "vit:dp=2,tp=2,zero=3,order=tp-pp-dp",
+        "bert_lengths:dp=4,balance=tokens,zero=1",
+        "bert_lengths:dp=2,pp=2,balance=tokens",
+        "bert_lengths:dp=2,tp=2,balance=tokens",
     ),
     6: (
         "resnet:dp=3,pp=2,bn=sync",
@@ -170,7 +183,8 @@ def items(ranks: int) -> list[str]:
         f"{name}:{plan}"
         for name, family in FAMILIES.items()
         for plan in PLANS.get(ranks, ())
-        if not family.dropout
+        if family.filled
+        and not family.dropout
         and plan not in LEFT_OUT.get(name, ())
         and family.takes(ParallelPlan.parse(plan))
     ]

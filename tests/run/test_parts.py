@@ -315,11 +315,11 @@ def test_a_trainer_in_turn_gets_a_log_whose_intervals_pair(spec: RunSpec) -> Non
                 covered = [each for part in range(3) for each in evaluation.chunks(part, 3, 50)]
                 assert sum(each.stop - each.start for each in covered) == len(evaluation)
                 labels = truth(evaluation.inputs)
-                if block.first_epoch < 3:
+                if block.first < 3:
                     labels[::2] += 1
                 evaluation.predict(slice(0, 2), labels[:2])
                 evaluation.predict(slice(2, len(labels)), labels[2:])
-                assert run.report() == (0.5 if block.first_epoch < 3 else 1)
+                assert run.report() == (0.5 if block.first < 3 else 1)
     log = read_log(spec.log)
     assert log.chained
     keys = [entry.key for entry in log.entries]

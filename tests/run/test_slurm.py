@@ -17,13 +17,13 @@ from hybridperf.run.request import RunRequest
 from hybridperf.run.slurm import SlurmJob, _attempt_progress, sbatch_options
 from tests.cli.conftest import hybridperf
 from tests.run.conftest import FAULTY
-from tests.run.test_nodes import ended, pair
+from tests.run.pair import ended, pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.run.conftest import Bench, Finished
-    from tests.run.test_nodes import Pair
+    from tests.run.pair import Pair
 
 __all__ = ["hybridperf", "pair"]
 
@@ -259,7 +259,7 @@ def test_progress_is_read_from_the_folder_of_results(bench: Bench) -> None:
 
     assert found is not None
     done, attempt, progress = found
-    assert (done, attempt, progress.epoch) == (0, 0, 1)
+    assert (done, attempt, progress.trained) == (0, 0, "epoch 1")
     assert progress.running
     assert progress.batches >= 42
     assert progress.quality is not None

@@ -3,7 +3,8 @@
 A sample is an integer tensor [token, 3] of each token's ID, position and segment. The tokens to
 predict come first, after the class token if there are sentence pairs: every unit then maps one
 tensor to one, and the head computes logits of these tokens only. Attention depends on the position
-embeddings, not on the order of tokens. Sequences have full length, so there is no padding.
+embeddings, not on the order of tokens. Where the task leaves samples unfilled, padding is last,
+with a segment of its own, and has hidden states of zeros (`hybridperf_reference.transformer`).
 
 The decoder's weights are not tied to the embeddings, which would put one parameter on both the
 first and the last stage of a pipeline.
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from hybridperf.tasks.data.pairs import PADDING
 from hybridperf.tasks.schema import build
 from hybridperf_reference.bert.objective import MaskedCharacters, SegmentPairs
 from hybridperf_reference.engine.chain import Chain, Unit
@@ -53,8 +55,9 @@ class BertShape:
 class TokenEmbeddings(nn.Module):
     """The sum of token, position and segment embeddings."""
 
-    def __init__(self, shape: BertShape) -> None:
+    def __init__(self, shape: BertShape, *, padded: bool = False) -> None:
         super().__init__()
+        self._padded = padded
         self.words = nn.Embedding(shape.vocabulary, shape.hidden)
         self.places = nn.Embedding(shape.tokens, shape.hidden)
         self.sentences = nn.Embedding(2, shape.hidden)
@@ -64,9 +67,10 @@ class TokenEmbeddings(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Map token IDs, positions and segments [batch, token, 3] to [batch, token, hidden]."""
         words, places, sentences = inputs.unbind(dim=2)
-        summed = self.words(words) + self.sentences(sentences) + self.places(places)
+        of_text = sentences.clamp(max=1) if self._padded else sentences
+        summed = self.words(words) + self.sentences(of_text) + self.places(places)
         outputs: Tensor = self.dropout(self.norm(summed))
-        return outputs
+        return outputs * (sentences != PADDING).unsqueeze(2) if self._padded else outputs
 
 
 class TokenHead(nn.Module):
@@ -107,7 +111,8 @@ def bert_chain(task: Task) -> Chain:
         UserError: exit status 2 if the task's ``[model]`` table does not fit `BertShape`.
     """
     shape = build(BertShape, task.model, path=task.name, at="model")
-    units = [Unit("embeddings", TokenEmbeddings(shape))]
+    filled = task.data.filled
+    units = [Unit("embeddings", TokenEmbeddings(shape, padded=not filled))]
     for index in range(shape.layers):
         layer = EncoderLayer(
             shape.hidden,
@@ -116,6 +121,7 @@ def bert_chain(task: Task) -> Chain:
             norm_first=shape.norm_first,
             epsilon=EPSILON,
             dropout=shape.dropout,
+            padded=not filled,
         )
         units.append(Unit(f"layers.{index}", layer, SPLIT))
     units.append(Unit("head", TokenHead(shape)))
@@ -124,7 +130,9 @@ def bert_chain(task: Task) -> Chain:
     return Chain(
         units=tuple(units),
         objective=(
-            SegmentPairs() if shape.sentences else MaskedCharacters(shape.tokens, shape.masked)
+            SegmentPairs(filled=filled)
+            if shape.sentences
+            else MaskedCharacters(shape.tokens, shape.masked)
         ),
         example=partial(_example, shape=shape),
     )

@@ -103,14 +103,14 @@ class Objective(Protocol):
         """
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss [] of ``outputs`` for ``targets``, both [batch, ...].
+        """Return the sum of the loss of ``outputs`` for ``targets``, both [batch, ...].
 
-        The loss is summed over targets: the mean over the global batch is this sum over the sum of
-        `count`.
+        [], or [term] for a loss of several means. The loss of the global batch is the sum over
+        terms of this sum over the global batch, over the sum of `count`.
         """
 
-    def count(self, targets: Tensor) -> Tensor | int:
-        """Return the number [] of ``targets`` [batch, ...] that `loss` sums over.
+    def count(self, targets: Tensor) -> Tensor | int | tuple[int, ...]:
+        """Return the number of ``targets`` [batch, ...] that `loss` sums over, in each term.
 
         The number may vary between samples.
         """

@@ -46,6 +46,7 @@ def check_chain(chain: Chain, probe: Probe, task: Task, plan: ParallelPlan) -> N
         tensor_sizes=_split_features(chain.units),
         batch_norm=any(map(is_batch_norm, modules)),
         tied=max(Counter(parameters).values()) > 1,
+        filled=task.data.filled,
     )
     shared: set[int | None] = {
         len(sample)

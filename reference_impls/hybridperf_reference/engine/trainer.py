@@ -17,7 +17,7 @@ from hybridperf_reference.engine.checkpoint import (
 from hybridperf_reference.engine.compilation import disable_compiler
 from hybridperf_reference.engine.data_parallel import DataParallel
 from hybridperf_reference.engine.executor import Executor, Passes, StepByStep, WholeModel
-from hybridperf_reference.engine.input import Input, reading_role
+from hybridperf_reference.engine.input import Input, SampleLengths, reading_role
 from hybridperf_reference.engine.loss import BatchLoss
 from hybridperf_reference.engine.norms import is_dtensor, local_parts
 from hybridperf_reference.engine.parallelize import (
@@ -88,7 +88,8 @@ class Trainer:
         self._loss = BatchLoss(chain.objective, plan, mesh)
         self._replica_batch = task.training.global_batch_size // plan.dp
         self._replicas, self._executor = replicas, self._build_executor(replicas)
-        self._input = Input(chain.objective, mesh.device, reading_role(plan, mesh))
+        lengths = None if task.data.filled else SampleLengths(plan)
+        self._input = Input(chain.objective, mesh.device, reading_role(plan, mesh), lengths)
         self._steps = 0  # number of training steps
         self._samples = 0  # number trained on since the last call of `statistics`
         self._timeline_is_due = True  # the first statistics have it
@@ -260,9 +261,10 @@ class Trainer:
         """Return training statistics since the last call, identical on ranks of one pipeline.
 
         The time breakdown, the mean loss, the number of non-finite losses, and the gradient norm of
-        the last step. Loss and norm are None if they are not finite. Delayed or compressed plans
-        add the bytes sent by all ranks, and their uncompressed size. The first statistics add a
-        timeline of this rank's pipeline; see docs/log.md.
+        the last step. Loss and norm are None if they are not finite. Samples of different lengths
+        add their tokens, delayed or compressed plans the bytes sent by all ranks and their
+        uncompressed size, and the first statistics a timeline of this rank's pipeline; see
+        docs/log.md.
         """
         loss, not_finite = self._loss.collect()
         samples, self._samples = self._samples, 0
@@ -283,6 +285,7 @@ class Trainer:
                 "losses_not_finite": not_finite,
                 "gradient_norm": self._update.gradient_norm(),
             }
+            | self._input.statistics()
             | further
         )
 

@@ -431,6 +431,7 @@ def training_config(task: Task, units: UnitTable, devices: int, kind: str) -> Tr
         tokens=task.parallel.tokens,
         batch_norm=task.parallel.batch_norm,
         tied=task.parallel.tied,
+        filled=task.data.filled,
     )
 
 

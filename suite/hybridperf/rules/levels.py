@@ -176,11 +176,11 @@ def _lacks_models(run: SealedRun) -> str:
     stop = run.log.first(keys.RUN_STOP)
     last = next(reversed(run.log.all(keys.EVAL_ACCURACY)), None)
     handed_over = [
-        entry.metadata.get("epoch_num")
+        keys.progress_of(entry.metadata)
         for entry in run.log.all(keys.WEIGHTS)
         if entry.line > line and stop is not None and entry.line < stop.line
     ]
-    if last is None or last.metadata.get("epoch_num") not in handed_over:
+    if last is None or keys.progress_of(last.metadata) not in handed_over:
         return "the weights that predicted last, handed over before the verdict"
     if handed_over[1:] and number(run.fact("rescoring", "earlier", "quality"), 0, 1) is None:
         return "the score of an earlier model, drawn at random after the run"

@@ -264,14 +264,17 @@ def same_task(run: SealedRun, task: Task) -> Iterator[Deviation]:
     remedy="evaluate exactly when the task's schedule says",
 )
 def evaluations_on_schedule(run: SealedRun, task: Task) -> Iterator[Deviation]:
-    """Evaluations follow exactly the epochs of the task's schedule."""
+    """Evaluations follow exactly the epochs, or the samples, of the task's schedule."""
     evaluations = run.log.all(keys.EVAL_ACCURACY)
-    for block, entry in zip(task.blocks(), evaluations, strict=False):
-        if entry.metadata.get("epoch_num") != block.last_epoch:
-            found = f"after epoch {entry.metadata.get('epoch_num')!r:.20}"
-            yield Deviation(f"an evaluation after epoch {block.last_epoch}", found, entry.line)
+    blocks = _sized(run, task).blocks()
+    for block, entry in zip(blocks, evaluations, strict=False):
+        due = block.metadata()
+        if any(entry.metadata.get(name) != last for name, last in due.items()):
+            expected = f"an evaluation after {keys.progress_text(due)}"
+            found = f"after {keys.progress_text(entry.metadata)}"
+            yield Deviation(expected, found, entry.line)
             return
-    if len(evaluations) > (most := len(task.blocks())):
+    if len(evaluations) > (most := len(blocks)):
         yield Deviation(
             f"at most {most} evaluations", str(len(evaluations)), evaluations[most].line
         )
@@ -291,11 +294,10 @@ def steps_of_the_schedule(run: SealedRun, task: Task) -> Iterator[Deviation]:
 
     The harness states them; where a trainer writes the log itself, they may be missing.
     """
-    logged = run.log.value(keys.HYPERPARAMETERS)
-    stated = logged.get("training.global_batch_size") if isinstance(logged, dict) else None
-    batch = whole(stated, 1, COUNT_CAP) or task.training.global_batch_size
-    sized = replace(task, training=replace(task.training, global_batch_size=batch))
-    due = {block.first_epoch: len(sized.steps(block)) for block in sized.blocks()}
+    sized = _sized(run, task)
+    batch = sized.training.global_batch_size
+    name = "first_epoch_num" if sized.evaluation.unit == "epochs" else "samples_count"
+    due = {block.stop_metadata()[name]: len(sized.steps(block)) for block in sized.blocks()}
     closed = run.log.value(keys.SUBMISSION_DIVISION) == "closed"
     for entry in run.log.all(keys.BLOCK_STOP):
         steps, samples = entry.metadata.get("steps"), entry.metadata.get("samples")
@@ -303,7 +305,7 @@ def steps_of_the_schedule(run: SealedRun, task: Task) -> Iterator[Deviation]:
         if left_out or entry.metadata.get("interrupted") is True:
             continue
         counted = whole(steps, 0, COUNT_CAP)
-        expected = due.get(whole(entry.metadata.get("first_epoch_num"), 1) or 0)
+        expected = due.get(whole(entry.metadata.get(name), 1) or 0)
         if counted is None:
             yield Deviation("the number of steps in the block", f"{steps!r:.40}", entry.line)
         elif closed and expected is not None and counted != expected:
@@ -311,6 +313,14 @@ def steps_of_the_schedule(run: SealedRun, task: Task) -> Iterator[Deviation]:
         elif samples != counted * batch:
             expected_samples = f"{counted * batch} samples in {counted} steps"
             yield Deviation(expected_samples, f"{samples!r:.40}", entry.line)
+
+
+def _sized(run: SealedRun, task: Task) -> Task:
+    """Return ``task`` with the global batch size of the run, with which blocks in samples end."""
+    logged = run.log.value(keys.HYPERPARAMETERS)
+    stated = logged.get("training.global_batch_size") if isinstance(logged, dict) else None
+    batch = whole(stated, 1, COUNT_CAP) or task.training.global_batch_size
+    return replace(task, training=replace(task.training, global_batch_size=batch))
 
 
 @rule(

@@ -232,7 +232,8 @@ class Attempt:
             ending.outcome is RunOutcome.INTERRUPTED
             and (epoch := resumable_epoch(spec)) is not None
         ):
-            what = f"{self._name} was {ending.reason} after epoch {epoch}"
+            trained = keys.progress_text(spec.task().evaluation.metadata(epoch))
+            what = f"{self._name} was {ending.reason} after {trained}"
             again = "give the same command again to continue"
             raise UserError(f"{what}; {again}.", ExitCode.INTERRUPTED)
         self._make_room(ending)

@@ -180,9 +180,10 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class InitialSamples(Message):
-    """The samples for the evaluation before the clock. Their memory comes as a file descriptor."""
+    """The samples for the evaluation before the clock; their memory comes as that of `Start`."""
 
     inputs: Array | None = None  #: None if the rank reads the data set itself
+    payload: bytes | memoryview = b""
 
 
 @dataclass(frozen=True, slots=True)

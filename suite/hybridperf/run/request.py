@@ -117,6 +117,7 @@ def check_request(request: RunRequest, elsewhere: Devices | None = None) -> list
         tokens=task.parallel.tokens,
         batch_norm=task.parallel.batch_norm,
         tied=task.parallel.tied,
+        filled=task.data.filled,
         compiler=elsewhere is not None
         or devices.kind != "cpu"
         or shutil.which(os.environ.get("CXX", "g++")) is not None,

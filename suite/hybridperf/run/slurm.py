@@ -28,7 +28,7 @@ from hybridperf.run.request import check_request
 from hybridperf.run.spec import RunSpec
 from hybridperf.run.supervise import RunProgress
 from hybridperf.system.accelerators import Devices
-from hybridperf.untrusted import LINE_CAP_BYTES, number, read_bounded, whole
+from hybridperf.untrusted import LINE_CAP_BYTES, number, read_bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -391,7 +391,7 @@ def _attempt_progress(request: RunRequest) -> tuple[int, int, RunProgress] | Non
         running=start is not None,
         elapsed_s=max(0.0, time.time() - since_ms / 1000),
         batches=read_pulse(spec.pulse_of(0), 1)[0],
-        epoch=(None if last is None else whole(last.metadata.get("epoch_num"), 0)) or 0,
+        trained="" if last is None else keys.progress_text(last.metadata),
         quality=None if quality is None else float(quality),
     )
     done = len(list(Path(spec.folder).parent.glob("result_*.txt")))

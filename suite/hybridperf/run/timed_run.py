@@ -149,13 +149,11 @@ class TimedRun:
             UserError: exit status 3 if the quality is not the task's.
         """
         self._channel.send(EvaluateInitial())
-        place = self._await(InitialSamples).inputs
-        if place is None:
+        samples = self._await(InitialSamples)
+        if samples.inputs is None:
             inputs = load(self.task.data).evaluation.inputs
         else:
-            memory = self._channel.take_descriptor()
-            inputs = map_array(place, memory)
-            os.close(memory)
+            inputs = map_array(samples.inputs, self._memory_of(samples))
         data = EvaluationData(inputs, self._pulse.beat)
         yield data
         self._channel.send(_message_of(data))
@@ -186,7 +184,7 @@ class TimedRun:
     def _read(self, start: Start) -> None:
         """Take the samples that the harness handed over, or read the data set."""
         if start.train_inputs and start.train_labels and start.evaluation_inputs:
-            memory = self._samples(start)
+            memory = self._memory_of(start)
             places = (start.train_inputs, start.train_labels, start.evaluation_inputs)
             inputs, labels, self._held_out = (map_array(place, memory) for place in places)
             self._train = Samples(inputs, labels)
@@ -194,23 +192,23 @@ class TimedRun:
             splits = load(self.task.data)
             self._train, self._held_out = splits.train, splits.evaluation.inputs
 
-    def _samples(self, start: Start) -> mmap.mmap | bytearray:
-        """Return the memory of the samples, which came as a file descriptor or over the network."""
+    def _memory_of(self, samples: InitialSamples | Start) -> mmap.mmap | bytearray:
+        """Return the memory of samples, which came as a file descriptor or over the network."""
         if not self._channel.local:
-            return bytearray(start.payload)  # writable, as the other is
+            return bytearray(samples.payload)  # writable, as the other is
         descriptor = self._channel.take_descriptor()
         memory = map_memory(descriptor)
         os.close(descriptor)
         return memory
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the blocks of epochs to train, until the target or the limit of epochs is reached.
+        """Yield the blocks to train, until the target or the limit of epochs is reached.
 
         Raises:
             OutOfTurnError: if a block ends without `report`.
         """
         for block in self.task.blocks():
-            if block.last_epoch <= (self._resumed or 0):
+            if block.last <= (self._resumed or 0):
                 continue
             self._block, self._steps = block, 0
             yield block
@@ -281,7 +279,7 @@ class TimedRun:
             self._hand_over(held, predictions)
         answer = self._receive()
         if isinstance(answer, Save):
-            self._save_checkpoint(self._block.last_epoch, save)
+            self._save_checkpoint(self._block.last, save)
             answer = self._receive()
         assert isinstance(answer, EvaluationVerdict), f"{answer} is no verdict"
         self._goes_on = answer.goes_on
