@@ -38,12 +38,14 @@ def _full(hidden: int, layers: int, heads: int, **numbers: object) -> Task:
     [(768, 12, 12, 110_106_428), (1024, 24, 16, 336_226_108)],
     ids=["BERT-base", "BERT-Large"],
 )
-def test_sizes_are_the_published_ones_plus_an_untied_decoder(
-    hidden: int, layers: int, heads: int, published: int
+@pytest.mark.parametrize("tied", [True, False])
+def test_sizes_are_the_published_ones_and_those_of_a_decoder_that_is_not_tied(
+    hidden: int, layers: int, heads: int, published: int, tied: bool
 ) -> None:
-    parameters, gflop = size_of(_full(hidden, layers, heads))
+    parameters, gflop = size_of(_full(hidden, layers, heads, tied=tied))
 
-    assert parameters == round((published + 30522 * hidden) / 1e6, 3)
+    decoder = 0 if tied else 30522 * hidden
+    assert parameters == round((published + decoder) / 1e6, 3)
     # By hand, a multiply-add being two operations: 24 h^2 in a layer's six linears and 4 t h in
     # its attention for each token; 2 h^2 and 2 h V for each masked one; the sentences' relation.
     layer = 512 * (24 * hidden**2 + 4 * 512 * hidden)

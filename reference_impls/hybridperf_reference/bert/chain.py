@@ -5,8 +5,8 @@ predict come first, after the class token if there are sentence pairs: every uni
 tensor to one, and the head computes logits of these tokens only. Attention depends on the position
 embeddings, not on the order of tokens. Sequences have full length, so there is no padding.
 
-The decoder's weights are not tied to the embeddings, which would put one parameter on both the
-first and the last stage of a pipeline.
+If the model is ``tied``, the decoder's weight is the word embedding, as in the published one: the
+first and the last stage of a pipeline then have copies of it (`hybridperf_reference.engine.ties`).
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class BertShape:
     norm_first: bool  #: pre-norm instead of post-norm
     initial_std: float  #: standard deviation of initial weights of linear layers
     embedding_std: float  #: standard deviation of initial embeddings
+    tied: bool = False  #: whether the decoder's weight is the word embedding
 
 
 class TokenEmbeddings(nn.Module):
@@ -105,7 +106,8 @@ def bert_chain(task: Task) -> Chain:
         UserError: exit status 2 if the task's ``[model]`` table does not fit `BertShape`.
     """
     shape = build(BertShape, task.model, path=task.name, at="model")
-    units = [Unit("embeddings", TokenEmbeddings(shape))]
+    embeddings = TokenEmbeddings(shape)
+    units = [Unit("embeddings", embeddings)]
     for index in range(shape.layers):
         layer = EncoderLayer(
             shape.hidden,
@@ -116,9 +118,12 @@ def bert_chain(task: Task) -> Chain:
             dropout=shape.dropout,
         )
         units.append(Unit(f"layers.{index}", layer, SPLIT))
-    units.append(Unit("head", TokenHead(shape)))
+    head = TokenHead(shape)
+    units.append(Unit("head", head))
     for unit in units:
         unit.module.apply(partial(_initialize, shape=shape))
+    if shape.tied:
+        head.decoder.weight = embeddings.words.weight
     return Chain(
         units=tuple(units),
         objective=(
