@@ -164,7 +164,7 @@ MORE = {
     ),
     8: (
         "dropout_adamw:dp=2,pp=2,tp=2,sp=on,schedule=zbv,sync=blocking",
-        "bert_tied_lamb:dp=2,pp=4,order=tp-pp-dp",
+        "bert_tied_lamb:dp=2,pp=4,order=dp-pp-tp",
     ),
 }
 COMPILER = shutil.which("g++")
