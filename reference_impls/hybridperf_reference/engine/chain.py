@@ -279,8 +279,8 @@ class Stage(nn.Module):
             for unit in units
             for name, known_as in unit.shared.items()
         }
-        self.register_state_dict_post_hook(Stage._name_once)
-        self.register_load_state_dict_pre_hook(Stage._name_everywhere)
+        self.register_state_dict_post_hook(Stage._name_once)  # type: ignore[no-untyped-call]  # torch has no types for it
+        self.register_load_state_dict_pre_hook(Stage._name_everywhere)  # type: ignore[no-untyped-call]  # as above
         for unit in units:
             parent: nn.Module = self
             *folders, leaf = unit.name.split(".")
