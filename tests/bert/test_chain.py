@@ -74,7 +74,6 @@ def test_models_of_the_tasks_have_the_parameters_of_transformers(
                 num_attention_heads=heads,
                 intermediate_size=inner,
                 max_position_embeddings=tokens,
-                tie_word_embeddings=False,
             )
         )
         chain = chain_of(find_task(name), seed=0)
@@ -84,13 +83,16 @@ def test_models_of_the_tasks_have_the_parameters_of_transformers(
     task = find_task(name)
     assert task.parallel.tensor_sizes == (heads, inner)
     assert task.parallel.tokens == tokens
+    assert task.parallel.tied
     assert task.model["masked"] == round(0.15 * (tokens - 3))
     assert not task.parallel.batch_norm
     shapes = {key: value.shape for key, value in _renamed(theirs.state_dict()).items()}
+    assert shapes.pop("head.decoder.weight") == shapes["embeddings.words.weight"]  # the same
     assert {key: value.shape for key, value in ours.items()} == shapes
 
 
-def test_outputs_are_those_of_transformers() -> None:
+@pytest.mark.parametrize("tied", [True, False])
+def test_outputs_are_those_of_transformers(tied: bool) -> None:
     """With its weights, the chain computes what transformers' model does, in another order."""
     models = pytest.importorskip("transformers.models.bert.modeling_bert")
     config = models.BertConfig(
@@ -100,11 +102,11 @@ def test_outputs_are_those_of_transformers() -> None:
         num_attention_heads=4,
         intermediate_size=64,
         max_position_embeddings=12,
-        tie_word_embeddings=False,
+        tie_word_embeddings=tied,
         initializer_range=0.3,
     )
     theirs = models.BertForPreTraining(config).eval()
-    chain = chain_of(_full(16, 2, 4, vocabulary=50, tokens=12, masked=3), seed=0)
+    chain = chain_of(_full(16, 2, 4, vocabulary=50, tokens=12, masked=3, tied=tied), seed=0)
     Stage(chain.units).load_state_dict(_renamed(theirs.state_dict()), strict=True)
     words = torch.randint(1, 50, (2, 12))
     sentences = (torch.arange(12) > 6).long().expand(2, -1)
