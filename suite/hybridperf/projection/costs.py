@@ -99,10 +99,9 @@ def plan_costs(
     """Return the costs of ``plan`` for micro-batches of ``times.microbatch`` samples.
 
     ``cuts`` are the first units of each stage but the first. ``clips`` says whether the gradient's
-    norm over all stages is computed in each step, for which stages wait, as for a sum over copies.
+    norm over all stages is computed in each step.
     """
     stages = Stages(plan, units, cuts)
-    waits = clips or plan.precision == "fp16" or bool(shared_sums(stages))
     each = [list(_unit_costs(plan, times, network, stages, n)) for n in range(len(stages.units))]
     ranks = range(plan.pp)
     shards_once = plan.zero == 1 or (plan.zero == 2 and plan.microbatches == 1)
@@ -138,7 +137,7 @@ def plan_costs(
         buckets=buckets,
         update_s=updates,
         turns=_turns(plan, network),
-        clip_s=_clip_s(plan, network) if waits else None,
+        clip_s=_clip_s(plan, network, stages, clips=clips or plan.precision == "fp16"),
         averaging_work=network.averaging_work,
     )
     by_rank = tuple(
@@ -395,10 +394,14 @@ def _overlapped(
         yield Bucket(0.0, all_reduce(waiting, group).seconds)
 
 
-def _clip_s(plan: ParallelPlan, network: Network) -> float | None:
-    """Return the seconds of adding up one number over the ranks of a pipeline; None for one."""
-    if plan.pp == 1:
-        return None
+def _clip_s(plan: ParallelPlan, network: Network, stages: Stages, *, clips: bool) -> float | None:
+    """Return the seconds of adding up one number over the ranks of a pipeline.
+
+    None for one rank, and for ranks that do not wait for each other before an update. Those with
+    copies of a parameter do, without a norm; that others do too is a simplification.
+    """
+    if plan.pp == 1 or not clips:
+        return 0.0 if shared_sums(stages) else None
     return all_reduce(8, network.group(plan.pp, axis_stride(plan, "pp"))).seconds
 
 
