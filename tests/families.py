@@ -35,8 +35,9 @@ def size_of(task: Task) -> tuple[float, float]:
     """Return parameters in millions and forward GFLOP a sample, without allocating the model."""
     with torch.device("meta"):
         chain = chain_of(task, seed=0)
-    parameters = sum(p.numel() for unit in chain.units for p in unit.module.parameters())
-    return round(parameters / 1e6, 3), round(sum(forward_flops(chain.probe())) / 1e9, 3)
+    parameters = {p for unit in chain.units for p in unit.module.parameters()}
+    count = sum(parameter.numel() for parameter in parameters)
+    return round(count / 1e6, 3), round(sum(forward_flops(chain.probe())) / 1e9, 3)
 
 
 def assert_names_and_shapes(task: Task, form: str, theirs: nn.Module) -> None:

@@ -45,12 +45,14 @@ def _full(hidden: int, layers: int, heads: int, **numbers: object) -> Task:
     [(768, 12, 12, 110_106_428), (1024, 24, 16, 336_226_108)],
     ids=["BERT-base", "BERT-Large"],
 )
-def test_sizes_are_the_published_ones_plus_an_untied_decoder(
-    hidden: int, layers: int, heads: int, published: int
+@pytest.mark.parametrize("tied", [True, False])
+def test_sizes_are_the_published_ones_and_those_of_a_decoder_that_is_not_tied(
+    hidden: int, layers: int, heads: int, published: int, tied: bool
 ) -> None:
-    parameters, gflop = size_of(_full(hidden, layers, heads))
+    parameters, gflop = size_of(_full(hidden, layers, heads, tied=tied))
 
-    assert parameters == round((published + 30522 * hidden) / 1e6, 3)
+    decoder = 0 if tied else 30522 * hidden
+    assert parameters == round((published + decoder) / 1e6, 3)
     # By hand, a multiply-add being two operations: 24 h^2 in a layer's six linears and 4 t h in
     # its attention for each token; 2 h^2 and 2 h V for each masked one; the sentences' relation.
     layer = 512 * (24 * hidden**2 + 4 * 512 * hidden)
@@ -79,20 +81,21 @@ def test_models_of_the_tasks_have_the_parameters_of_transformers(
                 num_attention_heads=heads,
                 intermediate_size=inner,
                 max_position_embeddings=tokens,
-                tie_word_embeddings=False,
             )
         )
 
     task = find_task(name)
     assert task.parallel.tensor_sizes == (heads, inner)
     assert task.parallel.tokens == tokens
+    assert task.parallel.tied
     assert task.model["masked"] == round(0.15 * (tokens - 3))
     assert not task.parallel.batch_norm
     assert_names_and_shapes(task, "transformers", theirs)
 
 
+@pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("exchange", [chain_with_weights_of, chain_that_gave_weights_to])
-def test_outputs_are_those_of_transformers(exchange: Exchange) -> None:
+def test_outputs_are_those_of_transformers(exchange: Exchange, tied: bool) -> None:
     """With the same weights, the chain computes what transformers' model does, in another order."""
     models = pytest.importorskip("transformers.models.bert.modeling_bert")
     config = models.BertConfig(
@@ -102,11 +105,11 @@ def test_outputs_are_those_of_transformers(exchange: Exchange) -> None:
         num_attention_heads=4,
         intermediate_size=64,
         max_position_embeddings=12,
-        tie_word_embeddings=False,
+        tie_word_embeddings=tied,
         initializer_range=0.3,
     )
     theirs = models.BertForPreTraining(config).eval()
-    task = _full(16, 2, 4, vocabulary=50, tokens=12, masked=3)
+    task = _full(16, 2, 4, vocabulary=50, tokens=12, masked=3, tied=tied)
     chain = exchange(task, "transformers", theirs)
     words = torch.randint(1, 50, (2, 12))
     sentences = (torch.arange(12) > 6).long().expand(2, -1)

@@ -17,7 +17,8 @@ from hybridperf.run.request import RunRequest
 from hybridperf.run.slurm import SlurmJob, _attempt_progress, sbatch_options
 from tests.cli.conftest import hybridperf
 from tests.run.conftest import FAULTY
-from tests.run.pair import ended, pair
+from tests.run.pair import ended
+from tests.run.test_nodes import pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable

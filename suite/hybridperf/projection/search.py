@@ -118,8 +118,8 @@ class Candidates:
         """Yield every division of the ranks that `ParallelPlan.check` may accept.
 
         All ranks are used. ``tp`` divides what the model splits, ``pp`` is at most the number of
-        units, and 1 where units share a parameter, and ``dp`` divides the batch: the constraints
-        ``tp``, ``units``, ``tied`` and ``divides`` refuse all others.
+        units, and ``dp`` divides the batch: the constraints ``tp``, ``units`` and ``divides``
+        refuse all others.
         """
         config = self.config
         for tp in divisors(self.ranks):
@@ -127,8 +127,7 @@ class Candidates:
                 continue
             for pp in divisors(self.ranks // tp):
                 dp = self.ranks // tp // pp
-                fits = pp <= (1 if config.tied else config.units)
-                if fits and config.global_batch_size % dp == 0:
+                if pp <= config.units and config.global_batch_size % dp == 0:
                     yield Layout(dp, tp, pp)
 
     def pipelines(self, layout: Layout) -> Iterator[PassOrder]:
