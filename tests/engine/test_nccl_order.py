@@ -32,7 +32,7 @@ MORE = (
     "vit:pp=3,microbatches=4,links=bf16,staleness=1,flush=off",
     # Two of the stages have copies of a parameter.
     "bert_tied:pp=3,microbatches=8",
-    "bert_tied:pp=3,microbatches=6,links=bf16",
+    "bert_tied:pp=3,microbatches=4,links=bf16",
 )
 
 
