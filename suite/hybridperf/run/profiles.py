@@ -277,7 +277,7 @@ def _cause(output: str) -> str:
     """Return the last exception in the ``output`` of a process, else its last lines."""
     lines = output.strip().splitlines()  # libraries may add lines as they are unloaded
     errors = [line for line in lines if _EXCEPTION.match(line)]
-    return " ".join(errors[-1:] or lines[-_LAST_LINES:])[-_MOST_TEXT:]
+    return " ".join(errors[-1:] or lines[-_LAST_LINES:])[-_MOST_TEXT:].rstrip(".")
 
 
 def _refusal(
