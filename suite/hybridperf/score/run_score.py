@@ -207,8 +207,8 @@ def _real_token_rate(
     ]
     if not counted or samples_per_s is None:
         return None
-    tokens, samples = (math.fsum(each) for each in zip(*counted, strict=True))
-    return samples_per_s * tokens / samples
+    total, of_samples = (math.fsum(each) for each in zip(*counted, strict=True))
+    return samples_per_s * total / of_samples
 
 
 def _samples_of_blocks(curve: Sequence[CurvePoint]) -> dict[int, int]:
