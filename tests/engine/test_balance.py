@@ -6,7 +6,8 @@ import dataclasses
 import itertools
 import os
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +17,7 @@ from hypothesis import strategies as st
 
 from hybridperf.plan import ParallelPlan
 from hybridperf.run.access import TrainingData
-from hybridperf.tasks.data import load, prepare
-from hybridperf.tasks.data.samples import DATA_VARIABLE
+from hybridperf.tasks.data import load
 from hybridperf.tasks.task import Block
 from hybridperf_reference.engine.input import SampleLengths, balance_tokens
 from hybridperf_reference.engine.mesh import join_ranks
@@ -25,15 +25,11 @@ from hybridperf_reference.engine.trainer import Trainer
 from tests.engine.families import FAMILIES, SEED
 from tests.engine.ranks import run_ranks
 from tests.engine.worlds import mesh_of, whole
-from tests.texts import text_data, wikitext, write_vocabulary
+from tests.texts import wikitext_pieces
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hybridperf.tasks.data import Samples
-    from hybridperf.tasks.task import Task
-
+PAGE = Path(__file__).parents[2] / "docs/tasks.md"
 STEPS = 5
+BATCH = 80
 
 
 @given(
@@ -56,15 +52,18 @@ def test_every_replica_has_as_many_samples_in_the_order_of_the_batch(
 def test_replicas_have_like_many_tokens_of_wikitext_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replicas: int
 ) -> None:
-    samples, task = _wikitext_2(tmp_path, monkeypatch)
-    shares = {}
+    data, shares = wikitext_pieces(tmp_path, monkeypatch), {}
+    task = FAMILIES["bert_lengths"].task()
+    training = dataclasses.replace(task.training, global_batch_size=BATCH)
+    task = dataclasses.replace(task, data=data, training=training)
+    samples = load(data).train
 
     for balance in ("none", "tokens"):
         plan = ParallelPlan.parse(f"dp={replicas},balance={balance}")
         lengths, seen = SampleLengths(plan), list[int]()
-        data = TrainingData(samples, task, SEED, Block(1, 2), on_batch=lambda: None)
-        for batch in data.batches():
-            shared = lengths.share(data, batch)
+        blocks = TrainingData(samples, task, SEED, Block(1, 2), on_batch=lambda: None)
+        for batch in blocks.batches():
+            shared = lengths.share(blocks, batch)
             assert sorted(shared.indices) == sorted(batch.indices)
             assert (np.diff(shared.epochs.reshape(replicas, -1), axis=1) >= 0).all()
             seen += shared.indices.tolist()
@@ -75,26 +74,8 @@ def test_replicas_have_like_many_tokens_of_wikitext_2(
     assert imbalance["tokens"].max() <= 1.02
     assert imbalance["none"].mean() > 1.02, "else there is nothing to balance"
     assert np.array_equal(*(each.sum(axis=1) for each in shares.values()))
-
-
-def _wikitext_2(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, batch: int = 80
-) -> tuple[Samples, Task]:
-    """Return the pieces of WikiText-2 as samples of at most 128 tokens, and a task to train on."""
-    place, entries = wikitext(folder)
-    monkeypatch.setenv(DATA_VARIABLE, str(place))
-    data = text_data(
-        write_vocabulary(place, entries),
-        entries=len(entries),
-        tokens=128,
-        masked=19,
-        samples=(2000, 1000),
-    )
-    data = dataclasses.replace(data, filled=False)
-    prepare(data, lambda *_: None)
-    task = FAMILIES["bert_lengths"].task()
-    training = dataclasses.replace(task.training, global_batch_size=batch)
-    return load(data).train, dataclasses.replace(task, data=data, training=training)
+    means = [f"{imbalance['none'].mean():.2f}", f"{imbalance['tokens'].mean():.4f}"]
+    assert f"from {' to '.join(means)} on {replicas} replicas" in PAGE.read_text(encoding="utf-8")
 
 
 def train_balanced(folder: Path, ranks: int) -> None:

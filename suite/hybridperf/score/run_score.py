@@ -254,8 +254,8 @@ def _real_token_rate(
     ]
     if not counted or samples_per_s is None:
         return None
-    all_tokens, all_samples = (math.fsum(each) for each in zip(*counted, strict=True))
-    return samples_per_s * all_tokens / all_samples
+    total, of_samples = (math.fsum(each) for each in zip(*counted, strict=True))
+    return samples_per_s * total / of_samples
 
 
 def _samples_of_blocks(curve: Sequence[CurvePoint]) -> dict[int, int]:
