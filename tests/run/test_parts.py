@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import os
@@ -224,7 +225,10 @@ def test_the_first_field_that_differs_is_named_by_its_place(
     path = task_path("resnet/laptop")
     order = RunRequest(path, ParallelPlan(), 2, finished_run, trainer=FAULTY, division="open")
     order = dataclasses.replace(order, system=system.stem)
+    threads = copy.deepcopy(kept)
+    threads["hybridperf"]["software"]["environment"]["OMP_NUM_THREADS"] = "77"
     for edited, expected in (
+        (threads, "software.environment.OMP_NUM_THREADS '77', as on the system of the earlier"),
         (kept | {"hybridperf": kept["hybridperf"] | {"processor": {"model": "Z80"}}}, "processor."),
         ({key: value for key, value in kept.items() if key != "framework"}, "framework none, as"),
     ):

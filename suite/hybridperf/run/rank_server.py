@@ -46,6 +46,7 @@ from hybridperf.run.files import Scratch
 from hybridperf.run.models import Models, most_weights_bytes
 from hybridperf.run.processes import processor_seconds
 from hybridperf.system.energy import EnergyMeter
+from hybridperf.system.host import network_sent_bytes
 from hybridperf.system.noise import NoiseMeter
 from hybridperf.tasks.data import import_packages, in_memory, load
 from hybridperf.untrusted import parse_object
@@ -68,7 +69,7 @@ _OF_HARNESS: Final = {
     value for name, value in vars(keys).items() if name.isupper() and isinstance(value, str)
 } - _OF_TRAINERS
 _RESERVED: Final = {"self", "key", "value"}  #: no names of metadata
-_STATISTICS_OF_HARNESS: Final = {"throughput", "processor_s"}
+_STATISTICS_OF_HARNESS: Final = {"throughput", "processor_s", "node_sent_bytes"}
 _MOST_LINES: Final = 100_000  #: of the log, written for a trainer
 _CHANNEL: Final = "channel"  #: name of the socket
 
@@ -386,6 +387,7 @@ class RankServer:
         block = self._blocks[0]
         self._phase, self._block_start_s = "training", time.monotonic()
         self._processor_start_s = self._processor_s()
+        self._sent_start_bytes = self._node_sent_bytes()
         self._steps.clear()
         self._logged.start(keys.BLOCK_START, **block.start_metadata())
 
@@ -407,6 +409,9 @@ class RankServer:
         before_s, now_s = self._processor_start_s, self._processor_s()
         if before_s is not None and now_s is not None:
             measured["processor_s"] = now_s - before_s
+        before_bytes, now_bytes = self._sent_start_bytes, self._node_sent_bytes()
+        if before_bytes is not None and now_bytes is not None:
+            measured["node_sent_bytes"] = now_bytes - before_bytes
         self._logged.point(keys.TRACKED_STATS, measured, **block.metadata())
         self._logged.start(keys.EVAL_START, **block.metadata())
 
@@ -414,6 +419,10 @@ class RankServer:
         """Return the processor time of all ranks so far; None if it is not known."""
         peers = [channel.peer() for channel in self._channels.values()]
         return None if None in peers else processor_seconds(each for each in peers if each)
+
+    def _node_sent_bytes(self) -> int | None:
+        """Return what this node has sent to others so far; None if there are none or unknown."""
+        return network_sent_bytes() if self._spec.nodes > 1 else None
 
     def _count(self, rank: int, message: Predictions) -> None:
         assert self._evaluation is not None, "the run has started"
