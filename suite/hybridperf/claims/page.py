@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from hybridperf.claims.claim import Claim, Source
+    from hybridperf.claims.claim import Claim, ClaimSource
     from hybridperf.claims.verdict import CheckedClaim
     from hybridperf.report.judgement import JudgedResult
 
@@ -48,7 +48,7 @@ def claims_page(
 
     ``anchors`` are of results of the leaderboard, by organisation, system and benchmark.
     """
-    sources: dict[Source, list[CheckedClaim]] = {}
+    sources: dict[ClaimSource, list[CheckedClaim]] = {}
     for each in checked:
         sources.setdefault(each.claim.source, []).append(each)
     counts = Counter(each.verdict for each in checked)
