@@ -65,7 +65,9 @@ def claims_page(
         links_of=lambda claim: _links(claim, anchors),
         most_readings=_MOST_READINGS,
     )
-    return render_page(templates.get_template("claims.html.j2"), values, ["board.css"])
+    return render_page(
+        templates.get_template("claims.html.j2"), values, ["board.css", "claims.css"]
+    )
 
 
 def _evidence_kind(claim: Claim) -> str:
