@@ -8,11 +8,11 @@ import pytest
 
 from hybridperf.claims.claim import (
     Claim,
+    ClaimSource,
     CompareCheck,
     NoCheck,
     ProjectCheck,
     ScaleCheck,
-    Source,
 )
 from hybridperf.claims.verdict import ClaimVerdict, Evidence, Reading, judge_claim
 
@@ -27,7 +27,7 @@ GRID = ProjectCheck(("t",), ("p",), ("b",), ("s",), (1,), ("fp32",))
 
 
 def judged(value: str, *readings: Reading, check: Check = COMPARE, lacks: str = "") -> CheckedClaim:
-    claim = Claim("A1", "It is so", Source("A paper"), "", value, check)
+    claim = Claim("A1", "It is so", ClaimSource("A paper"), "", value, check)
     return judge_claim(claim, Evidence(readings, lacks=lacks))
 
 

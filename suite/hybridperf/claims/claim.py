@@ -31,6 +31,7 @@ __all__ = [
     "SECONDS",
     "Check",
     "Claim",
+    "ClaimSource",
     "ClaimedMetric",
     "ClaimedValue",
     "CompareCheck",
@@ -41,7 +42,6 @@ __all__ = [
     "ProjectCheck",
     "ScaleCheck",
     "ScoreCheck",
-    "Source",
     "parse_value",
     "read_claims",
 ]
@@ -164,7 +164,7 @@ _KINDS: Final[dict[str, type[Check]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ClaimSource:
     """Where the claims of a file were published."""
 
     title: str
@@ -201,7 +201,7 @@ class Claim:
 
     id: str
     statement: str  #: verbatim
-    source: Source
+    source: ClaimSource
     where: str  #: place in the source
     value: str  #: as stated, such as ``94 %``, ``up to 79.2 %`` or ``5-11 %``
     check: Check
@@ -330,7 +330,7 @@ def _claims(path: Path, document: dict[str, object]) -> Iterator[Claim]:
     if not isinstance(about, dict):
         raise _refusal(path, "a table [source] with the title of the source", "none")
     _require_known(path, "source", about, ("title", "url"))
-    source = build(Source, about, path=str(path), at="source")
+    source = build(ClaimSource, about, path=str(path), at="source")
     _require_bounded(path, "source", about)
     if source.url and not source.url.startswith(("https://", "http://")):
         raise _refusal(path, "an address with https:// at 'source.url'", repr(source.url)[:120])
@@ -346,7 +346,7 @@ def _claims(path: Path, document: dict[str, object]) -> Iterator[Claim]:
         yield claim
 
 
-def _claim(path: Path, at: str, row: object, source: Source) -> Claim:
+def _claim(path: Path, at: str, row: object, source: ClaimSource) -> Claim:
     if not isinstance(row, dict):
         raise _refusal(path, f"a table [[claim]] at {at!r}", repr(row)[:80])
     _require_known(path, at, row, _KEYS)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from hybridperf.claims.claim import Claim, Source
+    from hybridperf.claims.claim import Claim, ClaimSource
     from hybridperf.claims.verdict import CheckedClaim
     from hybridperf.report.judgement import JudgedResult
 
@@ -48,7 +48,7 @@ def claims_page(
 
     ``anchors`` are of results of the leaderboard, by organisation, system and benchmark.
     """
-    sources: dict[Source, list[CheckedClaim]] = {}
+    sources: dict[ClaimSource, list[CheckedClaim]] = {}
     for each in checked:
         sources.setdefault(each.claim.source, []).append(each)
     counts = Counter(each.verdict for each in checked)
@@ -65,7 +65,9 @@ def claims_page(
         links_of=lambda claim: _links(claim, anchors),
         most_readings=_MOST_READINGS,
     )
-    return render_page(templates.get_template("claims.html.j2"), values, ["board.css"])
+    return render_page(
+        templates.get_template("claims.html.j2"), values, ["board.css", "claims.css"]
+    )
 
 
 def _evidence_kind(claim: Claim) -> str:

@@ -116,7 +116,7 @@ class _Fits:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class VerdictRule:
     """A row of the table of verdicts: the first whose condition holds gives the verdict."""
 
     verdict: ClaimVerdict
@@ -422,32 +422,34 @@ def _universal(them: _Fits) -> bool:
 
 #: the first row that applies gives the verdict
 RULES: Final = (
-    Rule(
+    VerdictRule(
         ClaimVerdict.CANNOT_BE_CHECKED,
         lambda them: not them.readings,
         lambda _: "Nothing was found to check it by.",
     ),
-    Rule(
+    VerdictRule(
         ClaimVerdict.CONTRADICTED,
         lambda them: them.superlative and bool(them.better),
         _better_bases,
     ),
-    Rule(
+    VerdictRule(
         ClaimVerdict.CONTRADICTED,
         lambda them: _universal(them) and bool(them.misses),
         _contradicted,
     ),
-    Rule(
+    VerdictRule(
         ClaimVerdict.NOT_DISTINGUISHABLE,
         lambda them: (them.superlative or _universal(them)) and bool(them.undecided),
         _not_distinguishable,
     ),
-    Rule(
+    VerdictRule(
         ClaimVerdict.CONFIRMED,
         lambda them: bool(them.fits) and not them.others and not them.on_grid,
         _confirmed,
     ),
-    Rule(ClaimVerdict.HOLDS_WHERE, lambda them: bool(them.fits), _holds_where),
-    Rule(ClaimVerdict.NOT_DISTINGUISHABLE, lambda them: bool(them.undecided), _not_distinguishable),
-    Rule(ClaimVerdict.CONTRADICTED, lambda them: bool(them.misses), _contradicted),
+    VerdictRule(ClaimVerdict.HOLDS_WHERE, lambda them: bool(them.fits), _holds_where),
+    VerdictRule(
+        ClaimVerdict.NOT_DISTINGUISHABLE, lambda them: bool(them.undecided), _not_distinguishable
+    ),
+    VerdictRule(ClaimVerdict.CONTRADICTED, lambda them: bool(them.misses), _contradicted),
 )

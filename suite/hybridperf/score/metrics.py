@@ -379,8 +379,7 @@ _ALL: Final = (
     ),
     Metric(
         "steady_samples_per_s",
-        "while training, mean over the compared runs: how fast a run goes does not depend on its "
-        "convergence",
+        "while training, mean over the runs that count",
         _known("score.steady_samples_per_s"),
         unit="samples/s",
         better="higher",

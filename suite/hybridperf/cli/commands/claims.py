@@ -81,9 +81,8 @@ def _print(checked: Sequence[CheckedClaim], roots: Sequence[Path]) -> None:
                 print_line(part)
     counts = {verdict: sum(each.verdict is verdict for each in checked) for verdict in ClaimVerdict}
     words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    print_line(
-        f"\n{len(checked)} claim{'s' * (len(checked) != 1)}: {words.replace('where', '...')}"
-    )
+    words = words.replace(ClaimVerdict.HOLDS_WHERE, "hold for a part")
+    print_line(f"\n{len(checked)} claim{'s' * (len(checked) != 1)}: {words}")
 
 
 def _interval(each: CheckedClaim) -> str:
