@@ -52,6 +52,27 @@ def test_every_published_result_has_all_its_runs() -> None:
         assert len(score.completed) >= find_task(score.benchmark).runs.count
 
 
+def test_every_closed_board_has_one_process_and_two_hybrid_plans_of_ten_runs() -> None:
+    entries = [each for each in read_entries(SUBMISSIONS) if each.official.division == "closed"]
+
+    plans: dict[str, set[str]] = {}
+    for entry in entries:
+        assert len(entry.score.completed) == 10
+        assert entry.official.trust.level == "re-scored"
+        plans.setdefault(entry.benchmark, set()).add(entry.score.plan)
+    assert len(plans) == 4
+    for each in plans.values():
+        assert "dp=1" in each
+        assert len(each) >= 3
+
+
+def test_a_result_that_missed_the_target_has_the_level_of_its_evidence() -> None:
+    missed = [each for each in read_entries(SUBMISSIONS) if each.standing == "did not converge"]
+
+    assert missed
+    assert {each.official.trust.level for each in missed} == {"chained"}
+
+
 @pytest.fixture
 def reports(tmp_path: Path) -> Path:
     """A folder that lies to a folder ``submissions`` as ``reports`` does: links are the same."""

@@ -95,7 +95,7 @@ def _drawn(official: Official, runs: Sequence[int]) -> Official:
 
 @pytest.mark.parametrize("runs", [3, 5])
 def test_at_most_one_in_twenty_is_a_false_alarm_on_published_runs(runs: int) -> None:
-    published, slow = _published("2bw"), _published("dp2-pp2-1f1b-m2")
+    published, slow = _published("2bw"), _published("gropipe")
     every = [at for at, run in enumerate(published.score.runs) if run.completion == "reached"]
     assert len(every) == 10
     generator, draws = random.Random(20_261_125), 150

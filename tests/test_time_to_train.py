@@ -225,8 +225,8 @@ def test_a_run_prints_its_start_and_a_line_every_so_often(
         running, batches = second > 15, second - 15
         quality = 0.5 if second > 100 else None
         elapsed_s = float(batches if running else second)
-        epoch = 0 if quality is None else 2
-        reporter.progress(RunProgress(running, elapsed_s, max(0, batches), epoch, quality))
+        trained = "" if quality is None else "epoch 2"
+        reporter.progress(RunProgress(running, elapsed_s, max(0, batches), trained, quality))
 
     if verbosity < -1:
         assert terminal.lines == []

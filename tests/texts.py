@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from hybridperf.tasks.data import prepare
+from hybridperf.tasks.data.samples import DATA_VARIABLE
 from hybridperf.tasks.data.texts import VOCABULARY
 from hybridperf.tasks.task import Data, Text
 from tests.archives import extract
@@ -78,3 +81,22 @@ def wikitext(folder: Path) -> tuple[Path, list[str]]:
     common = [word for word, _ in collections.Counter(text.split()).most_common(3000)]
     pieces = [*characters, *(f"##{character}" for character in characters), *common]
     return place, list(dict.fromkeys(pieces))
+
+
+def wikitext_pieces(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Data:
+    """Prepare WikiText-2 in ``folder``; return data whose samples are its pieces, up to 128 tokens.
+
+    ``monkeypatch`` names the folder in the environment, for this process and its children.
+    """
+    place, entries = wikitext(folder)
+    monkeypatch.setenv(DATA_VARIABLE, str(place))
+    data = text_data(
+        write_vocabulary(place, entries),
+        entries=len(entries),
+        tokens=128,
+        masked=19,
+        samples=(2000, 1000),
+    )
+    data = dataclasses.replace(data, filled=False)
+    prepare(data, lambda *_: None)
+    return data

@@ -1,9 +1,15 @@
-"""A Transformer encoder layer (Vaswani et al. 2017), with post-norm or pre-norm."""
+"""A Transformer encoder layer (Vaswani et al. 2017), with post-norm or pre-norm.
+
+Samples of unequal lengths are padded with rows of zeros, which every unit keeps: hidden states
+then state which tokens are padding. Layers compute on the other tokens only, packed into one row.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -25,7 +31,7 @@ SPLIT: Final[Mapping[str, Split]] = {
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention without a mask.
+    """Multi-head self-attention, within each sample.
 
     Query, key and value are separate linear layers: a split backward pass accumulates wrong
     gradients for a single layer whose output is chunked in three (pytorch#170277).
@@ -39,17 +45,23 @@ class Attention(nn.Module):
         self.out = nn.Linear(hidden, hidden)
         self._head_size, self._dropout = hidden // heads, dropout
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor, *, lengths: list[int] | None = None) -> Tensor:
         """Map [batch, token, hidden] to [batch, token, hidden].
 
-        Under tensor parallelism each rank computes its own heads.
+        ``lengths`` are those of the samples packed in [1, token, hidden]. Under tensor parallelism
+        each rank computes its own heads.
         """
         query, key, value = (
             linear(inputs).unflatten(-1, (-1, self._head_size)).transpose(1, 2)
             for linear in (self.query, self.key, self.value)
         )
         dropout = self._dropout if self.training else 0.0
-        attended = functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
+        attend = partial(functional.scaled_dot_product_attention, dropout_p=dropout)
+        if lengths is None:
+            attended = attend(query, key, value)
+        else:
+            samples = zip(*(each.split(lengths, 2) for each in (query, key, value)), strict=True)
+            attended = torch.cat([attend(*sample) for sample in samples], dim=2)
         outputs: Tensor = self.out(attended.transpose(1, 2).flatten(2))
         return outputs
 
@@ -72,7 +84,8 @@ class FeedForward(nn.Module):
 class EncoderLayer(nn.Module):
     """Self-attention and a feed-forward network, each with a residual connection and LayerNorm.
 
-    ``norm_first`` selects pre-norm (as in ViT) instead of post-norm (as in BERT).
+    ``norm_first`` selects pre-norm (as in ViT) instead of post-norm (as in BERT). With ``padded``
+    samples the layer leaves padding out, rows of zeros.
     """
 
     def __init__(
@@ -84,6 +97,7 @@ class EncoderLayer(nn.Module):
         norm_first: bool,
         epsilon: float,
         dropout: float = 0.0,
+        padded: bool = False,
     ) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(hidden, epsilon)
@@ -91,15 +105,27 @@ class EncoderLayer(nn.Module):
         self.mlp_norm = nn.LayerNorm(hidden, epsilon)
         self.mlp = FeedForward(hidden, inner)
         self.dropout = nn.Dropout(dropout)
-        self._norm_first = norm_first
+        self._norm_first, self._padded = norm_first, padded
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map [batch, token, hidden] to [batch, token, hidden]."""
+        if not self._padded or inputs.is_meta:  # meta tensors have no lengths
+            return self._transformed(inputs, None)
+        real = (inputs != 0).any(dim=2)
+        tokens = real.flatten().nonzero().squeeze(1)
+        packed = inputs.flatten(0, 1).index_select(0, tokens)
+        outputs = self._transformed(packed.unsqueeze(0), real.sum(dim=1).tolist()).squeeze(0)
+        padded = outputs.new_zeros(real.numel(), outputs.shape[1])
+        padded = padded.index_copy(0, tokens, outputs)
+        return padded.view(*real.shape, -1)
+
+    def _transformed(self, inputs: Tensor, lengths: list[int] | None) -> Tensor:
         outputs: Tensor
+        attention = partial(self.attention, lengths=lengths)
         if self._norm_first:
-            hidden = inputs + self.dropout(self.attention(self.attention_norm(inputs)))
+            hidden = inputs + self.dropout(attention(self.attention_norm(inputs)))
             outputs = hidden + self.dropout(self.mlp(self.mlp_norm(hidden)))
         else:
-            hidden = self.attention_norm(inputs + self.dropout(self.attention(inputs)))
+            hidden = self.attention_norm(inputs + self.dropout(attention(inputs)))
             outputs = self.mlp_norm(hidden + self.dropout(self.mlp(hidden)))
         return outputs

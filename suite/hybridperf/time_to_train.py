@@ -367,7 +367,7 @@ class _LineReporter:
             return
         text = f"{duration(progress.elapsed_s)} on the clock"
         if progress.quality is not None:
-            text += f", {progress.quality:.2%} after epoch {progress.epoch}"
+            text += f", {progress.quality:.2%} after {progress.trained}"
         if 0 < progress.batches < self._batches:
             left_s = progress.elapsed_s * (self._batches / progress.batches - 1)
             text += f", {self._left} {duration(left_s)} left"

@@ -27,13 +27,13 @@ def test_results_of_several_plans_make_a_system_that_plans_use(
     hybridperf: Callable[..., Finished], tmp_path: Path
 ) -> None:
     out = tmp_path / "mine.toml"
-    folders = [f"{OURS}/2c-amd-epyc-{each}" for each in ("dp2", "2bw", "synchronous")]
+    folders = [f"{OURS}/2c-amd-epyc-{each}" for each in ("2026-11-dp2", "2bw", "synchronous")]
 
     done = hybridperf("fit", *folders, *BASE, "-o", str(out))
 
     assert done.code == 0, done.err
     assert (
-        "11 results of bert/laptop, resnet/laptop, vgg/laptop, vit/laptop on AMD EPYC" in done.out
+        "12 results of bert/laptop, resnet/laptop, vgg/laptop, vit/laptop on AMD EPYC" in done.out
     )
     assert "speed factor of vit/laptop" in done.out
     assert "not determined: by these logs; catalogue value kept" in done.out
@@ -43,11 +43,11 @@ def test_results_of_several_plans_make_a_system_that_plans_use(
     assert system.device.name == "AMD EPYC"
     assert (system.library, system.devices_per_node) == ("gloo", 2)
     assert system.accuracy is not None
-    assert system.accuracy.results == 11
+    assert system.accuracy.results == 12
     assert system.accuracy.median < 0.2
     planned = hybridperf("plan", "vit/laptop", "--devices", "2", "--system", str(out), "--json")
     found = json.loads(planned.out)
-    assert found["accuracy"]["results"] == 11
+    assert found["accuracy"]["results"] == 12
     # Under dp=2, 32 samples took 11 to 13 ms.
     assert 0.006 < found["equivalent"]["plans"][0]["step_s"] < 0.02
 
@@ -55,7 +55,7 @@ def test_results_of_several_plans_make_a_system_that_plans_use(
 def test_one_plan_and_one_batch_determine_the_speed_factor_alone(
     hybridperf: Callable[..., Finished],
 ) -> None:
-    folders = [f"{OURS}/2c-amd-epyc-{each}/vit-laptop" for each in ("dp2", "synchronous")]
+    folders = [f"{OURS}/2c-amd-epyc-{each}/vit-laptop" for each in ("2026-11-dp2", "synchronous")]
 
     found = json.loads(hybridperf("fit", *folders, *BASE, "--json").out)
 
@@ -68,7 +68,7 @@ def test_one_plan_and_one_batch_determine_the_speed_factor_alone(
 def test_one_log_is_fitted_to_without_an_error(
     hybridperf: Callable[..., Finished], tmp_path: Path
 ) -> None:
-    log, out = OURS / "2c-amd-epyc-dp2/vit-laptop/result_0.txt", tmp_path / "mine.toml"
+    log, out = OURS / "2c-amd-epyc-2026-11-dp2/vit-laptop/result_0.txt", tmp_path / "mine.toml"
 
     done = hybridperf("fit", str(log), *BASE, "-o", str(out))
 
@@ -77,7 +77,7 @@ def test_one_log_is_fitted_to_without_an_error(
 
 
 def test_copies_of_a_result_count_once(hybridperf: Callable[..., Finished], tmp_path: Path) -> None:
-    name = "2c-amd-epyc-dp2"
+    name = "2c-amd-epyc-2026-11-dp2"
     for org in ("acme", "other"):
         shutil.copytree(OURS / name / "vit-laptop", tmp_path / f"{org}/results/{name}/vit-laptop")
         (tmp_path / org / "systems").mkdir()
@@ -112,7 +112,7 @@ def test_wrong_logs_are_refused_in_a_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
-    name = "2c-amd-epyc-dp2"
+    name = "2c-amd-epyc-2026-11-dp2"
     for org in ("acme", "cut", "alone"):
         shutil.copytree(OURS / name / "vit-laptop", f"{org}/results/{name}/vit-laptop")
         if org != "alone":

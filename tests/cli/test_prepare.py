@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import datasets
 import pytest
 
+from hybridperf.log.reader import read_log
 from hybridperf.tasks.data.samples import DATA_VARIABLE
 from hybridperf.tasks.registry import task_path
 from tests.texts import SPECIAL, WORDS, wikitext, write_lines, write_vocabulary
@@ -111,6 +112,51 @@ def test_a_task_of_text_is_prepared_trained_sealed_and_valid(
     assert answer["findings"] == []
     (manifest,) = tmp_path.rglob("out/**/result_0.json")
     assert json.loads(manifest.read_text())["data_sha256"] == sha256[0]
+
+
+def test_pieces_of_different_lengths_are_trained_on_by_the_schedule_of_mlperf_s_bert(
+    hybridperf: Callable[..., Finished], tmp_path: Path
+) -> None:
+    folder, task = tmp_path / "text", tmp_path / "mine.toml"
+    folder.mkdir()
+    words = [word for word in WORDS if not word.startswith("##")] * 3
+    for name, pieces in (("train.txt", 900), ("valid.txt", 90)):
+        write_lines(folder / name, [" ".join(words[: 3 + 7 * n % 30]) for n in range(pieces)])
+    write_task(task, write_vocabulary(folder), len(WORDS), target=0.12)
+    text = task.read_text()
+    for old, new in {
+        "first_epoch = 1\nevery_epochs = 1": "every_samples = 500",
+        "train_samples = ": "filled = false\ntrain_samples = ",
+        'name = "adamw"': 'name = "lamb"',
+        "warmup_epochs = 0": "warmup_steps = 20\nstart_warmup_step = -5",
+        "decay_epochs = 20": 'decay_steps = 400\ndecay_from = "start"',
+    }.items():
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    task.write_text(text)
+    assert hybridperf("prepare", str(task), "--data-dir", str(folder)).code == 0
+
+    answer = _run(hybridperf, task, folder, "dp=2,balance=tokens", tmp_path / "out")
+
+    assert answer["findings"] == []
+    (path,) = tmp_path.rglob("out/**/result_0.txt")
+    log = read_log(path)
+    stated = {key: log.value(key) for key in STEPS}
+    assert stated == STEPS
+    assert log.all("eval_accuracy")[0].metadata["samples_count"] == 480  # 15 batches of 32
+    tracked = [entry.value for entry in log.all("tracked_stats") if isinstance(entry.value, dict)]
+    (lengths, *_) = [each for each in tracked if "real_tokens" in each]
+    assert 480 * 6 < lengths["real_tokens"] < 480 * 32
+    assert 1 <= lengths["token_imbalance"] <= 1.02
+
+
+#: what the log of a run by MLPerf's schedule states
+STEPS = {
+    "num_warmup_steps": 20,
+    "opt_learning_rate_warmup_steps": 20,
+    "start_warmup_step": -5,
+    "opt_learning_rate_training_steps": 400,
+}
 
 
 @pytest.mark.exhaustive

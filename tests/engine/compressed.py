@@ -42,7 +42,7 @@ def compressed_weights(row: Family, plan: ParallelPlan, device: torch.device) ->
             leaves = [{n: w.clone().requires_grad_() for n, w in part.items()} for part in seen]
             rows = np.stack([batch.indices, batch.epochs], axis=1)
             inputs, targets = (each.to(device) for each in read_rows(row, rows))
-            count, parts = int(objective.count(targets)), plan.microbatches
+            count, parts = torch.as_tensor(objective.count(targets)), plan.microbatches
             for number in range(parts):
                 values = inputs.chunk(parts)[number]
                 for index, (stage, own) in enumerate(zip(stages, leaves, strict=True)):

@@ -72,6 +72,9 @@ class Family:
     batch: int = BATCH
     reads_ahead: bool = True  #: with worker processes, where the objective does
     evaluated: int = EVALUATED
+    filled: bool = True  #: whether all samples have equal numbers of tokens
+    steps: int = STEPS
+    tied: bool = False
 
     def of(self, plan: ParallelPlan) -> Family:
         """Return this family with no more encoder layers than the stages of ``plan`` need.
@@ -84,7 +87,7 @@ class Family:
 
     @functools.cache  # noqa: B019 - families are constants of this module
     def task(self) -> Task:
-        """Return the task with two epochs of three steps, of plain momentum SGD where not stated.
+        """Return the task with two epochs of its steps, of plain momentum SGD where not stated.
 
         AdamW would magnify what is left of gradients that are zero but for rounding in fp32.
         """
@@ -99,7 +102,10 @@ class Family:
             units=self.units,
             model=task.model | self.model,
             data=dataclasses.replace(
-                task.data, train_samples=STEPS * self.batch // EPOCHS, eval_samples=self.evaluated
+                task.data,
+                train_samples=self.steps * self.batch // EPOCHS,
+                eval_samples=self.evaluated,
+                filled=self.filled,
             ),
             training=dataclasses.replace(task.training, global_batch_size=self.batch),
             optimizer=optimizer,
@@ -159,6 +165,8 @@ class Family:
             tensor_sizes=self.tensor_sizes,
             tokens=self.tokens,
             batch_norm=self.batch_norm,
+            filled=self.filled,
+            tied=self.tied,
         )
 
 
@@ -200,6 +208,7 @@ def _layers(count: int) -> tuple[str, ...]:
 
 
 _PAIRS: dict[str, Any] = {
+    "tied": False,
     "vocabulary": 64,
     "masked": 3,
     "hidden": 32,
@@ -250,6 +259,16 @@ FAMILIES = {
         dtype=torch.float64,
         samples=drawn_pairs,
     ),
+    "bert_lengths": Family(
+        "bert/workstation",
+        _PAIRS | {"tokens": 16, "dropout": 0.0},
+        ("embeddings", *_layers(6), "head"),
+        tensor_sizes=(4, 48),
+        tokens=16,
+        dtype=torch.float64,
+        samples=drawn_pairs,
+        filled=False,
+    ),
     # Tokens that no ranks share evenly, so that they draw different numbers of random numbers.
     "dropout_adamw": Family(
         "bert/workstation",
@@ -273,4 +292,22 @@ FAMILIES = {
         samples=drawn_pairs,
         reads_ahead=False,  # a fork takes as long as a step, and bert_pairs forks
     ),
+}
+_TIED = Family(
+    "bert/workstation",
+    _PAIRS | {"tokens": 16, "dropout": 0.0, "tied": True},
+    ("embeddings", *_layers(6), "head"),
+    tensor_sizes=(4, 48),
+    tokens=16,
+    dtype=torch.float64,
+    optimizer={"clip_norm": 0.5},
+    samples=drawn_pairs,
+    reads_ahead=False,
+    steps=5,
+    tied=True,
+)
+FAMILIES |= {
+    "bert_tied": _TIED,
+    "bert_tied_adamw": dataclasses.replace(_TIED, optimizer=FAMILIES["dropout_adamw"].optimizer),
+    "bert_tied_lamb": dataclasses.replace(_TIED, optimizer=FAMILIES["dropout_lamb"].optimizer),
 }

@@ -147,7 +147,7 @@ def _follow(law: Law, streams: SimulatedStreams) -> dict[str, Any]:
                     inputs, targets = read_rows(row, part)
                     with torch.autocast("cpu", torch.float16, enabled=plan.precision == "fp16"):
                         outputs = functional_call(replica, leaves, (inputs,), tie_weights=False)
-                    loss = objective.loss(outputs, targets) / everything
+                    loss = (objective.loss(outputs, targets) / torch.as_tensor(everything)).sum()
                     (loss * scales[seen] * count).backward()
                     losses[-1] += loss.item()
                 of_replicas.append(leaves)

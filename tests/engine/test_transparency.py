@@ -109,9 +109,13 @@ CUT = {
         "resnet:pp=3,cuts=1-2": [1, 1, 6],
     },
 }
-# Beside these: models with dropout, and numbers of ranks that are no power of two.
+# Beside these: models with dropout, samples of different lengths, and numbers of ranks that are no
+# power of two.
 MORE = {
-    1: ("dropout_adamw:microbatches=2,recompute=full",),
+    1: (
+        "dropout_adamw:microbatches=2,recompute=full",
+        "bert_lengths:microbatches=4,recompute=full",
+    ),
     2: (
         "dropout_adamw:dp=2,zero=3,recompute=full",
         "dropout_adamw:pp=2,schedule=interleaved,stages=3,recompute=2",
@@ -123,8 +127,16 @@ MORE = {
         *CUT[2],
         "bert:dp=2,zero=2,precision=bf16,gradients=bf16,microbatches=2",
         "vit:dp=2,zero=3,precision=bf16,recompute=full",
+        "bert_tied:pp=2,cut=parameters,schedule=gpipe,microbatches=2",
+        "bert_tied:dp=2,zero=1,gradients=bf16",
         "dropout_lamb:pp=2,schedule=zbv,microbatches=4",
         "dropout_lamb:tp=2,recompute=full",
+        "bert_lengths:dp=2,microbatches=2",
+        "bert_lengths:dp=2,balance=tokens",
+        "bert_lengths:dp=2,balance=tokens,zero=3,recompute=full,microbatches=2",
+        "bert_lengths:pp=2,schedule=interleaved,recompute=2",
+        "bert_lengths:pp=2,schedule=zbv,microbatches=4",
+        "bert_lengths:tp=2,recompute=full",
     ),
     3: (
         *CUT[3],
@@ -137,6 +149,9 @@ MORE = {
         "resnet:pp=3,schedule=interleaved,microbatches=8,bn=deferred",
         "dropout_adamw:tp=3,sp=on",
         "dropout_lamb:dp=3,zero=2,microbatches=2",
+        "bert_tied:pp=3,microbatches=4",
+        "bert_tied_lamb:dp=3,zero=3",
+        "bert_tied_adamw:pp=3,schedule=zbv,microbatches=6",
     ),
     4: (
         "dropout_adamw:dp=2,pp=2,zero=1,schedule=gpipe",
@@ -147,6 +162,9 @@ MORE = {
         "dropout_lamb:dp=2,tp=2,zero=3,recompute=full",
         "dropout_lamb:pp=2,tp=2,sp=on,order=tp-pp-dp",
         "vit:dp=2,tp=2,zero=3,order=tp-pp-dp",
+        "bert_lengths:dp=4,balance=tokens,zero=1",
+        "bert_lengths:dp=2,pp=2,balance=tokens",
+        "bert_lengths:dp=2,tp=2,balance=tokens",
     ),
     6: (
         "resnet:dp=3,pp=2,bn=sync",
@@ -155,8 +173,12 @@ MORE = {
         "bert:dp=2,pp=3,schedule=zbv,zero=1",
         "dropout_adamw:dp=3,tp=2,sp=on,zero=3",
         "dropout_lamb:pp=2,tp=3,sp=on,order=tp-dp-pp",
+        "bert_tied_lamb:dp=3,pp=2,zero=1",
     ),
-    8: ("dropout_adamw:dp=2,pp=2,tp=2,sp=on,schedule=zbv,sync=blocking",),
+    8: (
+        "dropout_adamw:dp=2,pp=2,tp=2,sp=on,schedule=zbv,sync=blocking",
+        "bert_tied_lamb:dp=2,pp=4,order=dp-pp-tp",
+    ),
 }
 COMPILER = shutil.which("g++")
 COMPILED = {2: ("vit:tp=2,sp=on,compile=on", "dropped_mlp:tp=2,compile=on") if COMPILER else ()}
@@ -170,7 +192,8 @@ def items(ranks: int) -> list[str]:
         f"{name}:{plan}"
         for name, family in FAMILIES.items()
         for plan in PLANS.get(ranks, ())
-        if not family.dropout
+        if family.filled
+        and not family.dropout
         and plan not in LEFT_OUT.get(name, ())
         and family.takes(ParallelPlan.parse(plan))
     ]
@@ -181,9 +204,13 @@ def facts(case: tuple[*tuple[int, ...], str]) -> set[Fact]:
     if case[-1] in SLOW:
         return set()
     family, _, plan = case[-1].partition(":")
-    return {("family", family), *plan_facts(ParallelPlan.parse(plan))}
+    own = plan_facts(ParallelPlan.parse(plan))
+    if family.startswith("bert_tied_"):  # what optimizers make of ties depends on these
+        return {("family", family), *((name, value) for name, value in own if name in _SHARING)}
+    return {("family", family), *own}
 
 
+_SHARING = ("pp", "tp", "zero")
 EVERY = [(ranks, number, item) for ranks in MORE for number, item in enumerate(items(ranks))]
 CASES = in_tiers(EVERY, facts)
 

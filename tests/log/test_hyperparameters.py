@@ -113,3 +113,24 @@ def test_what_is_no_number_of_epochs_is_not_counted(value: object) -> None:
 
     assert counted_in_steps(table, 10) == {}
     assert named_by_mlperf(table)["opt_name"] == ["lamb"]
+
+
+def test_a_schedule_in_steps_is_logged_in_the_steps_used() -> None:
+    table = LAMB | {
+        "optimizer.warmup_epochs": 0.0,
+        "optimizer.decay_epochs": 0,
+        "optimizer.warmup_steps": 287,
+        "optimizer.start_warmup_step": -76,
+        "optimizer.decay_steps": 1141,
+    }
+
+    named = named_by_mlperf(table) | counted_in_steps(table, 10)
+
+    assert named["start_warmup_step"] == -76
+    assert "opt_learning_rate_warmup_epochs" not in named, "MLPerf's key would not be true"
+    assert {key: value for key, value in named.items() if "_steps" in key} == {
+        "opt_learning_rate_decay_steps": 1141,
+        "opt_learning_rate_training_steps": 1141,
+        "opt_learning_rate_warmup_steps": 287,
+        "num_warmup_steps": 287,
+    }

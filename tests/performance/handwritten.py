@@ -59,7 +59,8 @@ class Script:
 
     def mean(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean loss over the targets."""
-        return self.objective.loss(outputs, targets) / self.objective.count(targets)
+        counts = torch.as_tensor(self.objective.count(targets))
+        return (self.objective.loss(outputs, targets) / counts).sum()
 
     def mean_loss(self) -> float | None:
         """Return the mean of an epoch's steps."""

@@ -103,7 +103,7 @@ def test_harness_overhead(one_core: None, benchmark: Any, tmp_path: Path) -> Non
                 weights = {name: value.clone() for name, value in trainer.weights().items()}
                 halves = {True: partial(bare, block), False: partial(inside, run, block)}
                 seconds = {}
-                for is_bare in (True, False) if block.first_epoch % 2 else (False, True):
+                for is_bare in (True, False) if block.first % 2 else (False, True):
                     trainer._stage.load_state_dict(weights)
                     trainer._steps = run.task.steps(block)[0]  # batches before it are skipped
                     seconds[is_bare] = _processor_seconds(halves[is_bare])

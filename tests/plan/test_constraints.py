@@ -185,6 +185,8 @@ def test_each_violated_constraint_is_a_finding(text: str, rules: list[str]) -> N
         ("pp=2,schedule=zbv,cuts=3", "cut", "3 numbers in cuts, one for each stage after"),
         ("pp=2,cuts=64", "cut", "cuts below 64, the number of units of the model"),
         ("bn=sync", "replicas", "replicas (dp > 1) for bn=sync"),
+        ("balance=tokens", "replicas", "replicas (dp > 1) for balance=tokens"),
+        ("dp=2,balance=tokens", "lengths", "samples of different lengths (filled = false) for"),
         ("bn=deferred", "bn", "more than one micro-batch for bn=deferred to merge"),
     ],
 )
@@ -201,13 +203,20 @@ def test_incorrect_combinations_are_refused_with_the_reason(
     [
         ({"tokens": None}, "tp=2,sp=on", "units that work token by token for sp"),
         ({"tokens": 5}, "tp=4,sp=on", "a part of the 5 tokens of a sample for each rank under sp"),
-        ({"tied": True}, "pp=2", "no pp, zero, sp, or dp with tp, where units share a parameter"),
         (
             {"tied": True},
-            "dp=2,zero=1",
-            "no pp, zero, sp, or dp with tp, where units share a parameter",
+            "pp=2,staleness=1",
+            "no staleness with pp where units share a parameter: their gradients are added up",
+        ),
+        (
+            {"tied": True, "device_kind": "gpu"},
+            "dp=2,zero=1,offload=cpu",
+            "no offload where units share a parameter, which is not sharded",
         ),
         ({"batch_norm": False}, "bn=deferred,microbatches=2", "BatchNorm in the model"),
+        ({"filled": False}, "tp=2,sp=on", "no sp=on with samples of different lengths"),
+        ({"filled": False}, "compile=on", "no compile=on with samples of different lengths"),
+        ({"filled": False}, "pp=2,links=topk", "no links=topk with samples of different lengths"),
     ],
 )
 def test_plans_that_the_model_does_not_support_are_refused(
@@ -251,6 +260,7 @@ def test_the_number_of_units_limits_the_stages() -> None:
     [
         ("dp=1", True),
         ("dp=2,pp=2,tp=2,zero=1,order=dp-tp-pp", True),
+        ("dp=2,balance=tokens", True),
         ("precision=bf16", True),  # one process computes in it, too
         ("dp=2,gradients=bf16", False),
         ("dp=2,gradients=powersgd", False),

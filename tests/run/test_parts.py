@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import os
@@ -224,7 +225,10 @@ def test_the_first_field_that_differs_is_named_by_its_place(
     path = task_path("resnet/laptop")
     order = RunRequest(path, ParallelPlan(), 2, finished_run, trainer=FAULTY, division="open")
     order = dataclasses.replace(order, system=system.stem)
+    threads = copy.deepcopy(kept)
+    threads["hybridperf"]["software"]["environment"]["OMP_NUM_THREADS"] = "77"
     for edited, expected in (
+        (threads, "software.environment.OMP_NUM_THREADS '77', as on the system of the earlier"),
         (kept | {"hybridperf": kept["hybridperf"] | {"processor": {"model": "Z80"}}}, "processor."),
         ({key: value for key, value in kept.items() if key != "framework"}, "framework none, as"),
     ):
@@ -315,11 +319,11 @@ def test_a_trainer_in_turn_gets_a_log_whose_intervals_pair(spec: RunSpec) -> Non
                 covered = [each for part in range(3) for each in evaluation.chunks(part, 3, 50)]
                 assert sum(each.stop - each.start for each in covered) == len(evaluation)
                 labels = truth(evaluation.inputs)
-                if block.first_epoch < 3:
+                if block.first < 3:
                     labels[::2] += 1
                 evaluation.predict(slice(0, 2), labels[:2])
                 evaluation.predict(slice(2, len(labels)), labels[2:])
-                assert run.report() == (0.5 if block.first_epoch < 3 else 1)
+                assert run.report() == (0.5 if block.first < 3 else 1)
     log = read_log(spec.log)
     assert log.chained
     keys = [entry.key for entry in log.entries]

@@ -8,6 +8,7 @@ import pytest
 
 from hybridperf.log import keys
 from hybridperf.log.reader import read_log
+from hybridperf.report.judgement import read_entries
 from tests.run.conftest import limits
 
 if TYPE_CHECKING:
@@ -181,6 +182,29 @@ def test_a_trainer_that_never_reaches_the_target_ends_at_the_last_epoch(bench: B
     bench.assert_settled()
     assert bench.outcomes() == ["target_missed"]
     assert bench.run().code == 1  # complete: nothing runs again
+
+
+def test_a_schedule_in_samples_is_logged_judged_and_scored_in_samples(bench: Bench) -> None:
+    path = bench.tasks / "resnet/laptop.toml"
+    epochs = "first_epoch = 1\nevery_epochs = 1\n"
+    path.write_text(path.read_text().replace(epochs, "every_samples = 700\n"))
+    bench.change_task(epochs=2)
+
+    assert bench.strike("never").code == 1
+
+    bench.assert_settled()
+    assert not {rule for rule in bench.rules_broken() if rule.startswith("run.")}
+    ((log_path, entry),) = zip(
+        bench.out.rglob("result_0.txt"), read_entries(bench.out), strict=True
+    )
+    log, (run,) = read_log(log_path), entry.score.runs
+    ends = [672, 1376, 2080]
+    starts = [each.metadata["samples_count"] for each in log.all(keys.BLOCK_START)]
+    assert starts == [0, *ends[:-1]]
+    assert [each.metadata["samples_count"] for each in log.all(keys.EVAL_ACCURACY)] == ends
+    assert [each.metadata["samples"] for each in log.all(keys.BLOCK_STOP)] == [672, 704, 704]
+    assert [(point.epoch, point.samples) for point in run.curve] == [(None, end) for end in ends]
+    assert run.steady_samples_per_s
 
 
 def test_the_wall_clock_may_be_set_back_during_a_run(bench: Bench) -> None:

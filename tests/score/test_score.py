@@ -110,7 +110,7 @@ def test_the_curve_has_a_point_for_each_evaluation(tmp_path: Path) -> None:
     (run,) = _score(tmp_path, times_s=[16.0]).runs
 
     assert [point.epoch for point in run.curve] == list(range(1, EPOCHS + 1))
-    late_s = [point.time_s - 2.0 * point.epoch for point in run.curve]
+    late_s = [point.time_s - 2.0 * epoch for epoch, point in enumerate(run.curve, start=1)]
     assert all(0 <= each < 1 for each in late_s[:3])  # the first three are, each by its own time
     assert late_s[3:] == [0.0] * (EPOCHS - 3)
     assert [point.samples for point in run.curve] == [
@@ -263,6 +263,22 @@ def test_rates_of_loaders_are_samples_over_time_of_their_blocks(
     assert run.loader_samples_per_s == pytest.approx(150)
     assert run.compute_samples_per_s == pytest.approx(50)
     assert _score(tmp_path / "without").loader_samples_per_s is None
+
+
+def test_real_tokens_count_at_the_rate_of_samples(tmp_path: Path) -> None:
+    def replace(bodies: list[str]) -> None:
+        for nth, tokens in ((0, 95_600), (2, 47_800)):  # in two epochs of 1,195 samples
+            change(bodies, keys.TRACKED_STATS, nth, value={"real_tokens": tokens})
+
+    package = write_result(tmp_path, times_s=[10.0])
+    edit_log(package, 0, replace)
+
+    (run,) = score_result(read_result(package)).runs
+
+    assert run.steady_samples_per_s is not None
+    per_sample = (95_600 + 47_800) / sum(point.samples for point in run.curve[1:2])
+    assert run.real_tokens_per_s == pytest.approx(run.steady_samples_per_s * per_sample)
+    assert _score(tmp_path / "without").real_tokens_per_s is None
 
 
 @pytest.mark.parametrize(

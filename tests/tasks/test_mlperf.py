@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import pytest
 
 from hybridperf.rules.mlperf.ruleset import known_benchmarks
-from hybridperf.tasks.mlperf import benchmark_title, lineage, software
+from hybridperf.tasks.mlperf import benchmark_title, differences_from_bert, lineage, software
+from hybridperf.tasks.registry import find_task
+from hybridperf.tasks.task import EvaluationSchedule
+
+if TYPE_CHECKING:
+    from hybridperf.tasks.task import Task
+
+PAGE = Path(__file__).parents[2] / "docs/tasks.md"
 
 
 def test_every_benchmark_of_a_ruleset_has_a_title() -> None:
@@ -47,3 +58,36 @@ def test_a_benchmark_is_called_as_people_call_it(name: str, edition: str, title:
 def test_software_is_the_framework_and_its_stack(stack: object, text: str) -> None:
     assert software({"framework": " PyTorch ", "other_software_stack": stack}) == text
     assert software({"framework": 3}) == ""
+
+
+def test_the_docs_list_what_differs_from_mlperf_s_bert() -> None:
+    task = find_task("bert_large/cluster")
+    head = ("", "MLPerf Training v2.1", f"`{task.name}`")
+    first, *rows = (
+        f"| {' | '.join(cells)} |".replace("|  |", "| |")
+        for cells in (head, *differences_from_bert(task))
+    )
+    table = "\n".join([first, "|---|---|---|", *rows, ""])
+
+    assert table in PAGE.read_text(encoding="utf-8"), f"paste this into {PAGE}:\n{table}"
+
+
+def test_a_task_with_mlperf_s_schedule_and_decoder_does_not_differ_there() -> None:
+    like = find_task("bert_large/cluster")
+    model = like.model | {"tied": False}
+    parallel = dataclasses.replace(like.parallel, tied=False)
+    task = dataclasses.replace(like, model=model, parallel=parallel)
+    like = dataclasses.replace(
+        like,
+        optimizer=dataclasses.replace(like.optimizer, decay_from="start"),
+        evaluation=EvaluationSchedule(every_samples=150_000),
+    )
+
+    here, there = (dict(_ours(each)) for each in (task, like))
+
+    assert here.keys() - there.keys() == {"decoder", "learning rate"}
+    assert there["evaluations"] == "every 150,000 samples"
+
+
+def _ours(task: Task) -> list[tuple[str, str]]:
+    return [(what, ours) for what, _, ours in differences_from_bert(task)]

@@ -28,7 +28,7 @@ def _with_schedule(task: Task, first: int, every: int, limit: int) -> list[tuple
         evaluation=EvaluationSchedule(first, every),
         limits=dataclasses.replace(task.limits, epochs=limit),
     )
-    return [(block.first_epoch, block.last_epoch) for block in changed.blocks()]
+    return [(block.first, block.last) for block in changed.blocks()]
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,7 @@ def test_each_block_ends_at_an_evaluation(
 
 
 def test_blocks_cover_every_epoch_once(task: Task) -> None:
-    epochs = [
-        epoch
-        for block in task.blocks()
-        for epoch in range(block.first_epoch, block.first_epoch + block.epochs)
-    ]
+    epochs = [epoch for block in task.blocks() for epoch in range(block.first, block.last + 1)]
 
     assert epochs == list(range(1, task.limits.epochs + 1))
 
@@ -64,6 +60,19 @@ def test_blocks_end_with_the_last_whole_batch_of_their_epochs(task: Task) -> Non
     assert steps[0] == range(37)
     assert [each.stop for each in steps] == [epoch * 1195 // 32 for epoch in range(1, 15)]
     assert [step for each in steps for step in each] == list(range(14 * 1195 // 32))
+
+
+def test_blocks_in_samples_end_with_the_last_whole_batch(task: Task) -> None:
+    schedule = EvaluationSchedule(every_samples=700)
+    limits = dataclasses.replace(task.limits, epochs=2)
+    changed = dataclasses.replace(task, evaluation=schedule, limits=limits)
+
+    blocks = changed.blocks()
+
+    assert [block.last for block in blocks] == [672, 1376, 2080], "of 2,390 samples, 32 a batch"
+    assert [changed.steps(block) for block in blocks] == [range(21), range(21, 43), range(43, 65)]
+    assert blocks[1].start_metadata() == {"samples_count": 672}
+    assert blocks[1].stop_metadata() == blocks[1].metadata() == {"samples_count": 1376}
 
 
 def test_a_task_is_named_by_its_path_and_hashed(task: Task) -> None:
@@ -83,7 +92,7 @@ def test_tasks_of_the_suite_are_consistent(name: str) -> None:
     # Two samples, or where there are many, what half the bits may tip.
     assert task.quality.rescoring_tolerance <= max(1e-3, 2.1 / task.data.eval_samples)
     assert task.blocks()
-    assert task.blocks()[-1].last_epoch == task.limits.epochs
+    assert task.blocks()[-1].last == task.limits.epochs
     assert 0 <= task.runs.most_missed < task.runs.count
     assert task.runs.count >= 3
     assert set(task.closed) <= set(hyperparameters(task))

@@ -3,10 +3,11 @@
 A sample is an integer tensor [token, 3] of each token's ID, position and segment. The tokens to
 predict come first, after the class token if there are sentence pairs: every unit then maps one
 tensor to one, and the head computes logits of these tokens only. Attention depends on the position
-embeddings, not on the order of tokens. Sequences have full length, so there is no padding.
+embeddings, not on the order of tokens. Where the task leaves samples unfilled, padding is last,
+with a segment of its own, and has hidden states of zeros (`hybridperf_reference.transformer`).
 
-The decoder's weights are not tied to the embeddings, which would put one parameter on both the
-first and the last stage of a pipeline.
+If the model is ``tied``, the decoder's weight is the word embedding, as in the published one: the
+first and the last stage of a pipeline then have copies of it (`hybridperf_reference.engine.ties`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from hybridperf.tasks.data.pairs import PADDING
 from hybridperf.tasks.schema import build
 from hybridperf_reference.bert.objective import MaskedCharacters, SegmentPairs
 from hybridperf_reference.engine.chain import Chain, Unit
@@ -27,7 +29,9 @@ from hybridperf_reference.transformer import SPLIT, EncoderLayer
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
 
-__all__ = ["BertShape", "TokenEmbeddings", "TokenHead", "bert_chain"]
+__all__ = ["EPSILON", "BertShape", "TokenEmbeddings", "TokenHead", "bert_chain"]
+
+EPSILON = 1e-12  #: of every LayerNorm
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +50,15 @@ class BertShape:
     norm_first: bool  #: pre-norm instead of post-norm
     initial_std: float  #: standard deviation of initial weights of linear layers
     embedding_std: float  #: standard deviation of initial embeddings
+    tied: bool = False  #: whether the decoder's weight is the word embedding
 
 
 class TokenEmbeddings(nn.Module):
     """The sum of token, position and segment embeddings."""
 
-    def __init__(self, shape: BertShape) -> None:
+    def __init__(self, shape: BertShape, *, padded: bool = False) -> None:
         super().__init__()
+        self._padded = padded
         self.words = nn.Embedding(shape.vocabulary, shape.hidden)
         self.places = nn.Embedding(shape.tokens, shape.hidden)
         self.sentences = nn.Embedding(2, shape.hidden)
@@ -62,9 +68,10 @@ class TokenEmbeddings(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Map token IDs, positions and segments [batch, token, 3] to [batch, token, hidden]."""
         words, places, sentences = inputs.unbind(dim=2)
-        summed = self.words(words) + self.sentences(sentences) + self.places(places)
+        of_text = sentences.clamp(max=1) if self._padded else sentences
+        summed = self.words(words) + self.sentences(of_text) + self.places(places)
         outputs: Tensor = self.dropout(self.norm(summed))
-        return outputs
+        return outputs * (sentences != PADDING).unsqueeze(2) if self._padded else outputs
 
 
 class TokenHead(nn.Module):
@@ -105,34 +112,39 @@ def bert_chain(task: Task) -> Chain:
         UserError: exit status 2 if the task's ``[model]`` table does not fit `BertShape`.
     """
     shape = build(BertShape, task.model, path=task.name, at="model")
-    units = [Unit("embeddings", TokenEmbeddings(shape))]
+    filled = task.data.filled
+    embeddings = TokenEmbeddings(shape, padded=not filled)
+    units = [Unit("embeddings", embeddings)]
     for index in range(shape.layers):
         layer = EncoderLayer(
             shape.hidden,
             shape.heads,
             shape.inner,
             norm_first=shape.norm_first,
-            epsilon=_EPSILON,
+            epsilon=EPSILON,
             dropout=shape.dropout,
+            padded=not filled,
         )
         units.append(Unit(f"layers.{index}", layer, SPLIT))
-    units.append(Unit("head", TokenHead(shape)))
+    head = TokenHead(shape)
+    units.append(Unit("head", head))
     for unit in units:
         unit.module.apply(partial(_initialize, shape=shape))
+    if shape.tied:
+        head.decoder.weight = embeddings.words.weight
     return Chain(
         units=tuple(units),
         objective=(
-            SegmentPairs() if shape.sentences else MaskedCharacters(shape.tokens, shape.masked)
+            SegmentPairs(filled=filled)
+            if shape.sentences
+            else MaskedCharacters(shape.tokens, shape.masked)
         ),
         example=partial(_example, shape=shape),
     )
 
 
-_EPSILON = 1e-12
-
-
 def _norm(shape: BertShape) -> nn.LayerNorm:
-    return nn.LayerNorm(shape.hidden, _EPSILON)
+    return nn.LayerNorm(shape.hidden, EPSILON)
 
 
 def _initialize(module: nn.Module, *, shape: BertShape) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from hybridperf.tasks.data.pairs import NOT_PREDICTED
 from hybridperf.tasks.data.topics import CHARACTERS, MASK
 
 if TYPE_CHECKING:
@@ -34,9 +35,11 @@ class MaskedTokens:
 
         ``outputs`` are logits [batch, masked, vocabulary], ``targets`` token IDs [batch, masked].
         """
-        return functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="sum")
+        return functional.cross_entropy(
+            outputs.flatten(0, 1), targets.flatten(), reduction="sum", ignore_index=NOT_PREDICTED
+        )
 
-    def count(self, targets: Tensor) -> int:
+    def count(self, targets: Tensor) -> Tensor | int | tuple[int, ...]:
         """Return the number of tokens to predict, the elements of ``targets`` [batch, masked]."""
         return targets.numel()
 
@@ -116,12 +119,15 @@ def _pack(characters: NDArray[np.int64], places: NDArray[np.int64]) -> Tensor:
 class SegmentPairs(MaskedTokens):
     """The pre-training objective on segment pairs (Devlin et al. 2019).
 
-    The harness draws the pairs and their masks (`hybridperf.tasks.data.pairs`).
+    The loss is the mean next-sentence cross-entropy over the pairs of the global batch plus the
+    mean cross-entropy over its masked tokens, as in MLPerf's BERT. The harness draws the pairs and
+    their masks (`hybridperf.tasks.data.pairs`).
     """
 
     reads_ahead = True
 
-    def __init__(self) -> None:
+    def __init__(self, *, filled: bool = True) -> None:
+        self._filled = filled  # every pair then has as many masked tokens
         self._drawn: tuple[tuple[bytes, int, int], Pairs] | None = None  # the last pairs
 
     def read(
@@ -150,18 +156,19 @@ class SegmentPairs(MaskedTokens):
         return torch.from_numpy(stored.astype(np.int64))
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss [] summed over pairs.
+        """Return the cross-entropies [2] summed over pairs and over masked tokens.
 
-        It is the next-sentence cross-entropy plus the mean cross-entropy of the pair's masked
-        tokens. ``outputs`` are [batch, 1 + masked, vocabulary], ``targets`` [batch, 1 + masked].
+        ``outputs`` are [batch, 1 + masked, vocabulary], ``targets`` [batch, 1 + masked].
         """
         relations = functional.cross_entropy(outputs[:, 0, :2], targets[:, 0], reduction="sum")
-        masked = targets.shape[1] - 1  # in every pair
-        return super().loss(outputs[:, 1:], targets[:, 1:]) / masked + relations
+        return torch.stack([relations, super().loss(outputs[:, 1:], targets[:, 1:])])
 
-    def count(self, targets: Tensor) -> int:
-        """Return the number of pairs, the rows of ``targets`` [batch, 1 + masked]."""
-        return len(targets)
+    def count(self, targets: Tensor) -> Tensor | tuple[int, ...]:
+        """Return the numbers of pairs and of masked tokens in ``targets`` [batch, 1 + masked]."""
+        if self._filled:
+            return len(targets), targets[:, 1:].numel()
+        masked = (targets[:, 1:] != NOT_PREDICTED).sum()
+        return torch.stack([torch.full_like(masked, len(targets)), masked])
 
     def predictions(self, outputs: Tensor) -> Tensor:
         """Return the most likely tokens [batch, masked] for logits [batch, 1 + masked, vocabulary].

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import heapq
 import os
 import signal
 import time
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset, get_worker_info
@@ -32,7 +34,14 @@ if TYPE_CHECKING:
     from hybridperf_reference.engine.mesh import Mesh
     from hybridperf_reference.engine.timing import StepTimer
 
-__all__ = ["Input", "ReadingRole", "TensorParallelInput", "reading_role"]
+__all__ = [
+    "Input",
+    "ReadingRole",
+    "SampleLengths",
+    "TensorParallelInput",
+    "balance_tokens",
+    "reading_role",
+]
 
 _PR_SET_PDEATHSIG: Final = 1
 _Share = tuple["NDArray[Any]", "NDArray[Any]", int]
@@ -46,8 +55,14 @@ class Input:
     first block on until `close`. Otherwise this process reads each batch on demand.
     """
 
-    def __init__(self, objective: Objective, device: torch.device, role: ReadingRole) -> None:
-        self._objective, self._role = objective, role
+    def __init__(
+        self,
+        objective: Objective,
+        device: torch.device,
+        role: ReadingRole,
+        lengths: SampleLengths | None = None,
+    ) -> None:
+        self._objective, self._role, self._lengths = objective, role, lengths
         self._training = _Stream(device, role, ahead=objective.reads_ahead)
         self._evaluation = _Stream(device, role.in_evaluation(), ahead=objective.reads_ahead)
 
@@ -56,7 +71,8 @@ class Input:
     ) -> Iterator[tuple[Batch, Tensor | None, Tensor | None]]:
         """Yield each batch from ``first_step`` on with this rank's inputs and targets [batch, ...].
 
-        ``own`` selects this rank's samples from the global batch. Inputs or targets that the rank
+        ``own`` selects this rank's samples from the global batch, whose samples are shared among
+        replicas by their lengths where those differ. Inputs or targets that the rank
         does not need are None. The tensors do not depend on the reading process: random numbers
         follow from seed, epoch and sample. ``timer`` receives the reading time, divided by the
         number of workers.
@@ -67,8 +83,9 @@ class Input:
         def shares() -> Iterator[_Share]:
             for batch in data.batches():
                 if batch.step >= first_step:
-                    taken.append(batch)
-                    yield batch.indices[own], batch.epochs[own], data.seed
+                    each = self._lengths.share(data, batch) if self._lengths else batch
+                    taken.append(each)
+                    yield each.indices[own], each.epochs[own], data.seed
 
         def reader() -> _Reader:
             return _TrainingReader(objective, data.samples, role)
@@ -102,10 +119,66 @@ class Input:
         for parts in self._evaluation.parts(wanted(), lambda chunk: chunk.stop - chunk.start):
             yield taken.popleft(), parts[0] if parts else None
 
+    def statistics(self) -> dict[str, object]:
+        """Return the statistics of the lengths of samples since the last call; empty if equal."""
+        return self._lengths.collect() if self._lengths else {}
+
     def close(self) -> None:
         """End the worker processes; later reading would start new ones."""
         self._training.close()
         self._evaluation.close()
+
+
+class SampleLengths:
+    """The tokens of samples of different lengths, and the replicas that train on them.
+
+    Every rank computes the same from the seed: nothing is communicated.
+    """
+
+    def __init__(self, plan: ParallelPlan) -> None:
+        self._replicas, self._balanced = plan.dp, plan.balance == "tokens"
+        self._shares: list[NDArray[Any]] = []  # [replica]: tokens, of each step
+
+    def share(self, data: TrainingData, batch: Batch) -> Batch:
+        """Return ``batch`` in an order whose equal parts are the samples of each replica."""
+        lengths = np.empty(len(batch.indices), dtype=np.int64)
+        for epoch in dict.fromkeys(batch.epochs.tolist()):
+            of_epoch = batch.epochs == epoch
+            which = batch.indices[of_epoch], data.seed, epoch
+            lengths[of_epoch] = data.samples.inputs.lengths(*which)
+        if self._balanced:
+            order = balance_tokens(lengths, self._replicas)
+            batch = replace(batch, indices=batch.indices[order], epochs=batch.epochs[order])
+            lengths = lengths[order]
+        self._shares.append(lengths.reshape(self._replicas, -1).sum(axis=1))
+        return batch
+
+    def collect(self) -> dict[str, object]:
+        """Return the tokens of all replicas, without padding, and their imbalance.
+
+        The imbalance is the most tokens of a replica over their mean, in the mean of all steps.
+        """
+        shares, self._shares = np.array(self._shares), []
+        if not len(shares):
+            return {}
+        imbalance = (shares.max(axis=1) / shares.mean(axis=1)).mean()
+        return {"real_tokens": int(shares.sum()), "token_imbalance": float(imbalance)}
+
+
+def balance_tokens(lengths: NDArray[np.int64], replicas: int) -> NDArray[np.int64]:
+    """Return an order of samples with tokens ``lengths`` whose equal parts have like many tokens.
+
+    The longest samples come first, each to the replica with the fewest tokens that still has room
+    (Graham 1969). The samples of a replica stay in the order of the batch.
+    """
+    parts: list[list[int]] = [[] for _ in range(replicas)]
+    with_room = [(0, replica) for replica in range(replicas)]
+    for sample in np.argsort(-lengths, kind="stable").tolist():
+        tokens, replica = heapq.heappop(with_room)
+        parts[replica].append(sample)
+        if len(parts[replica]) * replicas < len(lengths):
+            heapq.heappush(with_room, (tokens + int(lengths[sample]), replica))
+    return np.concatenate([np.sort(part) for part in parts])
 
 
 class _Read(NamedTuple):

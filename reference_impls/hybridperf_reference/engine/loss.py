@@ -1,4 +1,4 @@
-"""The loss of a global batch: the mean over its targets on all replicas."""
+"""The loss of a global batch: means over its targets on all replicas."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ class BatchLoss:
     """The mean loss over the targets of a global batch, computed micro-batch by micro-batch.
 
     Samples may have different numbers of targets, so a micro-batch contributes its summed loss
-    divided by the number of targets in the whole batch. Only ranks of the last stage compute it.
+    divided by the number of targets in the whole batch. A loss of several terms is the sum of
+    their means. Only ranks of the last stage compute it.
     """
 
     def __init__(self, objective: Objective, plan: ParallelPlan, mesh: Mesh) -> None:
         self._objective, self._mesh = objective, mesh
         self._replicas, self._parts = plan.dp, plan.dp * plan.microbatches
         self._fixed_count: bool | None = None  # whether shapes determine the number of targets
-        self._targets: Tensor | int = 0  # number in the global batch
+        # Numbers in the global batch: of each term where shapes determine them, else [] or [term].
+        self._targets: Tensor | tuple[int, ...] = ()
         self._scale = 1.0
         self._seen: list[tuple[Tensor, float]] = []  # contributions, and the factor in each
 
@@ -41,8 +43,9 @@ class BatchLoss:
         if self._fixed_count is None:
             self._fixed_count = self._follows_from_shape(targets)
         count = self._objective.count(targets)
-        if self._fixed_count:
-            self._targets = max(1, int(count) * self._replicas)
+        if self._fixed_count and not isinstance(count, torch.Tensor):
+            counts = count if isinstance(count, tuple) else (count,)
+            self._targets = tuple(max(1, each * self._replicas) for each in counts)
             return
         total = torch.as_tensor(count, device=self._mesh.device).clone()
         for group in self._mesh.replica_groups():
@@ -57,11 +60,16 @@ class BatchLoss:
         the global batch.
         """
         factor = self._replicas * self._scale
-        loss = self._objective.loss(outputs, targets)
-        if isinstance(self._targets, int):
-            contribution = loss / (self._targets / factor)  # one operation on the device, not two
+        sums = self._objective.loss(outputs, targets)
+        if isinstance(self._targets, tuple):
+            terms = sums.unbind() if sums.dim() else (sums,)
+            # One operation on the device for each term, not two.
+            first, *others = (
+                each / (number / factor) for each, number in zip(terms, self._targets, strict=True)
+            )
+            contribution = sum(others, start=first)
         else:
-            contribution = loss * factor / self._targets
+            contribution = (sums * factor / self._targets).sum()
         self._seen.append((contribution.detach(), factor))
         return contribution
 
@@ -87,6 +95,6 @@ class BatchLoss:
         All replicas then have the same number, without an all-reduce.
         """
         try:
-            return isinstance(self._objective.count(targets.to("meta")), int)
+            return isinstance(self._objective.count(targets.to("meta")), int | tuple)
         except (RuntimeError, TypeError, ValueError):
             return False

@@ -73,12 +73,22 @@ def learning_rate(step: int, steps_per_epoch: float, config: Optimizer) -> float
     Warm-up is linear from zero (Goyal et al. 2017). With t the completed share of the decay, cosine
     is half a period from ``lr`` to ``end_lr`` (Loshchilov and Hutter 2017, SGDR without restarts),
     poly follows ``(1 - t) ** power``, linear ``1 - t``, and constant stays at ``lr``. The decay
-    ends after ``decay_epochs``, counted from step 0.
+    ends after ``decay_epochs`` or ``decay_steps``, counted from step 0.
+
+    ``warmup_steps`` and ``decay_from = "start"`` are the schedule of MLPerf's BERT: a warm-up from
+    ``start_warmup_step``, and a decay from step 0, so that the rate jumps at the end of the warm-up
+    (mlcommons/training, retired_benchmarks/bert, optimization.py).
     """
-    warmup = config.warmup_epochs * steps_per_epoch
-    if step + 1 <= warmup:
-        return config.lr * (step + 1) / warmup
-    done = max(0.0, step - warmup) / max(1, config.decay_epochs * steps_per_epoch - warmup)
+    if config.warmup_steps:
+        warmup: float = config.warmup_steps
+        taken = step - config.start_warmup_step
+    else:
+        warmup, taken = config.warmup_epochs * steps_per_epoch, step + 1
+    if taken < warmup:
+        return config.lr * taken / warmup
+    warm = 0.0 if config.decay_from == "start" else max(0.0, warmup + config.start_warmup_step)
+    last = config.decay_steps or config.decay_epochs * steps_per_epoch
+    done = max(0.0, step - warm) / max(1, last - warm)
     return config.end_lr + (config.lr - config.end_lr) * _remaining(min(done, 1.0), config)
 
 

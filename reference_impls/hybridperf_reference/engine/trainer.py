@@ -17,7 +17,7 @@ from hybridperf_reference.engine.checkpoint import (
 from hybridperf_reference.engine.compilation import disable_compiler
 from hybridperf_reference.engine.data_parallel import DataParallel
 from hybridperf_reference.engine.executor import Executor, Passes, StepByStep, WholeModel
-from hybridperf_reference.engine.input import Input, reading_role
+from hybridperf_reference.engine.input import Input, SampleLengths, reading_role
 from hybridperf_reference.engine.loss import BatchLoss
 from hybridperf_reference.engine.norms import is_dtensor, local_parts
 from hybridperf_reference.engine.parallelize import (
@@ -84,11 +84,12 @@ class Trainer:
             streams=self._streams,
         )
         self._stage = self._part.stage
-        self._update = Update(self._stage, task, plan, mesh)
+        self._update = Update(self._part, task, plan, mesh)
         self._loss = BatchLoss(chain.objective, plan, mesh)
         self._replica_batch = task.training.global_batch_size // plan.dp
         self._replicas, self._executor = replicas, self._build_executor(replicas)
-        self._input = Input(chain.objective, mesh.device, reading_role(plan, mesh))
+        lengths = None if task.data.filled else SampleLengths(plan)
+        self._input = Input(chain.objective, mesh.device, reading_role(plan, mesh), lengths)
         self._steps = 0  # number of training steps
         self._samples = 0  # number trained on since the last call of `statistics`
         self._timeline_is_due = True  # the first statistics have it
@@ -163,8 +164,13 @@ class Trainer:
         self._samples += len(remaining) * self._task.training.global_batch_size
 
     def evaluate(self, data: EvaluationData) -> None:
-        """Predict the evaluation samples; each replica predicts its share."""
+        """Predict the evaluation samples; each replica predicts its share.
+
+        Raises:
+            CopiesDifferError: if the copies of a shared parameter are not equal.
+        """
         objective, replicas = self._chain.objective, self._plan.dp
+        self._part.shared.require_equal()
         self._stage.eval()
         predicted: list[tuple[slice, Tensor]] = []
         most = -(-len(data) // replicas)
@@ -192,14 +198,17 @@ class Trainer:
     def weights(self) -> dict[str, Tensor]:
         """Return this rank's parameters and buffers by global name, unsharded, on the CPU.
 
-        All ranks must call this. Sharded tensors are gathered one at a time, so that no device
-        needs memory for the whole model.
+        Of a shared parameter one rank of the pipeline returns its copy. All ranks must call this.
+        Sharded tensors are gathered one at a time, so that no device needs memory for the whole
+        model.
         """
         buffers = self._stage.named_buffers()
+        elsewhere = self._part.shared.held_elsewhere
         with self._replicas.averaged_statistics():
             weights = {
                 name: _unshard(value, self._mesh.device).cpu()
                 for name, value in self._stage.state_dict().items()
+                if name not in elsewhere
             }
             # On the CPU these are the buffers, whose values replicas restore.
             return weights | {n: weights[n].clone() for n, _ in buffers if n in weights}
@@ -260,9 +269,10 @@ class Trainer:
         """Return training statistics since the last call, identical on ranks of one pipeline.
 
         The time breakdown, the mean loss, the number of non-finite losses, and the gradient norm of
-        the last step. Loss and norm are None if they are not finite. Delayed or compressed plans
-        add the bytes sent by all ranks, and their uncompressed size. The first statistics add a
-        timeline of this rank's pipeline; see docs/log.md.
+        the last step. Loss and norm are None if they are not finite. Samples of different lengths
+        add their tokens, delayed or compressed plans the bytes sent by all ranks and their
+        uncompressed size, and the first statistics a timeline of this rank's pipeline; see
+        docs/log.md.
         """
         loss, not_finite = self._loss.collect()
         samples, self._samples = self._samples, 0
@@ -283,6 +293,7 @@ class Trainer:
                 "losses_not_finite": not_finite,
                 "gradient_norm": self._update.gradient_norm(),
             }
+            | self._input.statistics()
             | further
         )
 

@@ -85,9 +85,7 @@ class ProgressReporter:
             self._bar.update(self._line, description=f"{self._head}: initialising (not timed)")
             return
         quality = (
-            ""
-            if progress.quality is None
-            else f", {progress.quality:.2%} after epoch {progress.epoch}"
+            "" if progress.quality is None else f", {progress.quality:.2%} after {progress.trained}"
         )
         text = f"{self._head}: {progress.elapsed_s:.1f} s on the clock{quality}"
         self._bar.update(self._line, description=text, completed=progress.batches)

@@ -7,12 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.untrusted import COUNT_CAP, number
+from hybridperf.untrusted import COUNT_CAP, number, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["HYPERPARAMETER_NAMES", "counted_in_steps", "named_by_mlperf"]
+__all__ = [
+    "HYPERPARAMETER_NAMES",
+    "counted_in_steps",
+    "named_by_mlperf",
+    "progress_of",
+    "progress_text",
+]
 
 SUBMISSION_BENCHMARK: Final = "submission_benchmark"
 SUBMISSION_ORG: Final = "submission_org"
@@ -79,6 +85,8 @@ PROJECTION: Final = "hybridperf_projection"  #: projected step: seconds by rank,
 #: handed over at an evaluation, before its verdict: by how many ranks, and how many bytes
 WEIGHTS: Final = "hybridperf_weights"
 CHECKPOINT: Final = "hybridperf_checkpoint"  #: seconds taken to save it
+#: file, SHA-256 and quality of the weights that the run begins from, where they are given
+INITIAL: Final = "hybridperf_initial"
 RESUMED: Final = "hybridperf_resumed"  #: last epoch kept, seconds since the previous line
 ENDING: Final = "hybridperf_ending"  #: why the harness ended the run
 
@@ -110,12 +118,13 @@ _OWN_NAMES: Final = {
     },
 }
 _POWERS: Final = {"lars": LARS_POWER, "lamb": LAMB_POWER}
+#: optimiser -> keys of durations in steps -> the suite's keys without ``_steps`` or ``_epochs``
 _OWN_STEPS: Final = {
-    "lars": {LARS_DECAY_STEPS: "optimizer.decay_epochs"},
+    "lars": {LARS_DECAY_STEPS: "optimizer.decay"},
     "lamb": {
-        LAMB_TRAINING_STEPS: "optimizer.decay_epochs",
-        LAMB_WARMUP_STEPS: "optimizer.warmup_epochs",
-        LAMB_WARMUP_STEPS_AGAIN: "optimizer.warmup_epochs",
+        LAMB_TRAINING_STEPS: "optimizer.decay",
+        LAMB_WARMUP_STEPS: "optimizer.warmup",
+        LAMB_WARMUP_STEPS_AGAIN: "optimizer.warmup",
     },
 }
 
@@ -123,28 +132,45 @@ _OWN_STEPS: Final = {
 def named_by_mlperf(table: Mapping[str, object]) -> dict[str, object]:
     """Return the hyperparameters in ``table`` (dotted key -> value) by MLPerf log key.
 
-    The decay power is included only for polynomial and linear schedules.
+    The decay power is included only for polynomial and linear schedules, a warm-up in epochs only
+    where it is not stated in steps.
     """
     optimizer, schedule = str(table.get("optimizer.name")), table.get("optimizer.schedule")
     names = HYPERPARAMETER_NAMES | _OWN_NAMES.get(optimizer, {})
+    if number(table.get("optimizer.warmup_steps"), 1, COUNT_CAP) is not None:
+        names = {key: name for key, name in names.items() if name != "optimizer.warmup_epochs"}
     named = {key: table.get(name) for key, name in names.items()}
     if optimizer in _POWERS and schedule in ("poly", "linear"):
         named[_POWERS[optimizer]] = table.get("optimizer.power") if schedule == "poly" else 1.0
     if optimizer == "lamb":
-        named[LAMB_FIRST_WARMUP_STEP] = 0
+        named[LAMB_FIRST_WARMUP_STEP] = table.get("optimizer.start_warmup_step", 0)
     return named
 
 
 def counted_in_steps(table: Mapping[str, object], steps_per_epoch: float) -> dict[str, int]:
     """Return the durations in ``table`` that MLPerf logs in optimiser steps, by MLPerf log key.
 
-    ``table`` maps dotted keys to values, with durations in epochs.
+    ``table`` maps dotted keys to values, with durations in epochs or in steps.
     """
     own = _OWN_STEPS.get(str(table.get("optimizer.name")), {})
-    names = {OPT_DECAY_STEPS: "optimizer.decay_epochs"} | own
-    epochs = {key: table.get(name) for key, name in names.items()}
-    return {
-        key: round(count * steps_per_epoch)
-        for key, value in epochs.items()
-        if (count := number(value, 0, COUNT_CAP)) is not None
-    }
+    steps = {}
+    for key, name in ({OPT_DECAY_STEPS: "optimizer.decay"} | own).items():
+        stated = number(table.get(f"{name}_steps"), 1, COUNT_CAP)
+        epochs = number(table.get(f"{name}_epochs"), 0, COUNT_CAP)
+        if stated is not None:
+            steps[key] = round(stated)
+        elif epochs is not None:
+            steps[key] = round(epochs * steps_per_epoch)
+    return steps
+
+
+def progress_of(metadata: Mapping[str, object]) -> int | None:
+    """Return the last epoch, or the number of samples, of training that ``metadata`` states."""
+    return whole(metadata.get("samples_count", metadata.get("epoch_num")), 0)
+
+
+def progress_text(metadata: Mapping[str, object]) -> str:
+    """Return the progress that ``metadata`` states in words, such as ``epoch 8``."""
+    if "samples_count" in metadata:
+        return f"{metadata['samples_count']!r:.20} samples"
+    return f"epoch {metadata.get('epoch_num')!r:.20}"

@@ -26,6 +26,7 @@ class TrainingConfig:
     batch_norm: bool = True  #: whether any unit normalizes over the batch
     tied: bool = False  #: whether two units share a parameter
     compiler: bool = True  #: whether a compiler for torch.compile is available
+    filled: bool = True  #: whether all samples have equal numbers of tokens
 
 
 Reason = tuple[str, str, str]  #: expected, found, remedy
@@ -148,21 +149,28 @@ def _microbatches(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 
 @constraint(
     "tied",
-    "`pp`, `zero`, `sp`, or `dp` with `tp` where units share a parameter",
-    "parts of the shared gradient would be computed on different ranks",
+    "`staleness` with `pp`, or `offload`, where units share a parameter",
+    "a delayed update would wait for gradients of other stages; shared parameters are not sharded, "
+    "so they would stay on the accelerator",
 )
 def _tied(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
-    if config.tied and (plan.pp > 1 or plan.zero or plan.sp or (plan.dp > 1 and plan.tp > 1)):
+    if config.tied and plan.staleness and plan.pp > 1:
         yield (
-            "no pp, zero, sp, or dp with tp, where units share a parameter",
-            str(plan),
-            "drop them, or untie the units in the model",
+            "no staleness with pp where units share a parameter: their gradients are added up",
+            f"staleness={plan.staleness}",
+            "drop staleness, or untie the units in the model",
+        )
+    if config.tied and plan.offload != "none":
+        yield (
+            "no offload where units share a parameter, which is not sharded",
+            f"offload={plan.offload}",
+            "drop offload, or untie the units in the model",
         )
 
 
 @constraint(
     "replicas",
-    "`sync`, `gradients`, `zero` or `bn=sync` with `dp=1`",
+    "`sync`, `gradients`, `balance`, `zero` or `bn=sync` with `dp=1`",
     "has no effect here",
 )
 def _replicas(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
@@ -170,6 +178,7 @@ def _replicas(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
         f"zero={plan.zero}": plan.zero > 0,
         f"sync={plan.sync}": plan.sync != "overlapped",
         f"gradients={plan.gradients}": plan.gradients != "fp32",
+        f"balance={plan.balance}": plan.balance != "none",
         f"bn={plan.bn}": plan.bn == "sync",
     }
     for found, is_set in idle.items():
@@ -451,3 +460,20 @@ def _no_flush(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
             f"{plan.staleness} x {plan.microbatches}",
             f"set staleness={-(-(plan.pp - 1) // plan.microbatches)} or more micro-batches",
         )
+
+
+@constraint(
+    "lengths",
+    "`balance` of samples of equal lengths; `sp`, `compile` or `links=topk` with samples of "
+    "different lengths (`filled = false`)",
+    "there is nothing to balance; the number of tokens changes from step to step, and top-k may "
+    "make a token look like padding",
+)
+def _lengths(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if config.filled and plan.balance != "none":
+        found = f"balance={plan.balance}"
+        yield f"samples of different lengths (filled = false) for {found}", "none", f"drop {found}"
+    unsupported = {"sp=on": plan.sp, "compile=on": plan.compile, "links=topk": plan.links == "topk"}
+    for found, is_set in unsupported.items():
+        if is_set and not config.filled:
+            yield f"no {found} with samples of different lengths", found, f"drop {found}"

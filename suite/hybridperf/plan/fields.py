@@ -94,6 +94,15 @@ class PlanFields:
             equivalent=False,
         ),
     ] = "fp32"
+    balance: Annotated[
+        Literal["none", "tokens"],
+        Metadata(
+            "which samples of a batch a replica trains on: the next in order, or those that give "
+            "all replicas equal numbers of tokens",
+            chip="balanced {word}",
+            slug="{name}-{word}",
+        ),
+    ] = "none"
     zero: Annotated[
         Literal[0, 1, 2, 3],
         Metadata("ZeRO stage: shard optimizer state (1), gradients too (2), parameters too (3)"),

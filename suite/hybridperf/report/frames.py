@@ -143,6 +143,11 @@ RUN_COLUMNS: Final = (
     ),
     Column("throughput_samples_per_s", "end to end", _rate, unit="samples/s"),
     _of_run("steady_samples_per_s", "while training", unit="samples/s"),
+    _of_run(
+        "real_tokens_per_s",
+        "throughput while training in tokens without padding, as the trainer counts them",
+        unit="tokens/s",
+    ),
     _of_run("bubble", "share of device time waiting for other stages"),
     _of_run("exposed_communication", "share of device time waiting for an all-reduce"),
     _of_run(
@@ -177,7 +182,7 @@ CURVE_COLUMNS: Final = (
     *_KEYS,
     Column("evaluation", "number of the evaluation, from 1", lambda row: row.evaluation, "whole"),
     _of_point("time_s", "from run_start to the evaluation's result", unit="s"),
-    _of_point("epoch", "last epoch before the evaluation", "whole"),
+    _of_point("epoch", "last epoch before the evaluation, if the schedule has epochs", "whole"),
     _of_point("samples", "samples trained on before the evaluation", "whole", "samples"),
     _of_point("quality", "value of the task's metric"),
 )

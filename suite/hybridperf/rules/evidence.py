@@ -198,14 +198,16 @@ def encoded(classes: NDArray[np.int64]) -> bytes:
 
 
 def quality_of(classes: NDArray[np.int64], labels: NDArray[np.int64]) -> float:
-    """Return the share of ``classes`` that equal ``labels``.
+    """Return the share of ``classes`` that equal ``labels``, without negative labels.
+
+    Samples of text have different numbers of labels: negative ones fill an array of them.
 
     Raises:
         ValueError: if their shapes differ.
     """
     if classes.shape != labels.shape:
         raise ValueError(f"predictions of shape {classes.shape}, not {labels.shape}")
-    return float((classes == labels).mean())
+    return float((classes == labels)[labels >= 0].mean())
 
 
 def labels_here(task: Task, data_sha256: object) -> NDArray[np.int64] | None:

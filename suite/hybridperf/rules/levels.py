@@ -27,6 +27,7 @@ from hybridperf.rules.evidence import (
     verify_file,
 )
 from hybridperf.rules.result_rules import completed, has_known_peak, known_forward_flops
+from hybridperf.rules.verdict import is_shortfall
 from hybridperf.untrusted import DOCUMENT_CAP_BYTES, number, read_bounded
 
 if TYPE_CHECKING:
@@ -98,7 +99,11 @@ def _signers(result: Result) -> Path:
 
 
 def _lacks_rules(checked: CheckedResult) -> str:
-    errors = [each for each in checked.findings if each.severity is Severity.ERROR]
+    errors = [
+        each
+        for each in checked.findings
+        if each.severity is Severity.ERROR and not is_shortfall(each)
+    ]
     if errors:
         more = f" and {len(errors) - 1} more" if len(errors) > 1 else ""
         return f"no error by the rules: {errors[0].rule}{more}"
@@ -151,6 +156,8 @@ def _lacks_rescoring(checked: CheckedResult) -> str:
             return f"the names of the model's tensors and of its predictor, which {which} lacks"
         if not isinstance(run.fact("predictions", "path"), str):
             return f"the predictions of every final model, which {which} lacks"
+        if task.initial is not None and run.log.first(keys.INITIAL) is None:
+            return f"an evaluation of the given weights before the first step, which {which} lacks"
         if lacks := _lacks_models(run):
             return f"{lacks}, which {which} lacks"
         if known_forward_flops(run, task) is None:
@@ -169,11 +176,11 @@ def _lacks_models(run: SealedRun) -> str:
     stop = run.log.first(keys.RUN_STOP)
     last = next(reversed(run.log.all(keys.EVAL_ACCURACY)), None)
     handed_over = [
-        entry.metadata.get("epoch_num")
+        keys.progress_of(entry.metadata)
         for entry in run.log.all(keys.WEIGHTS)
         if entry.line > line and stop is not None and entry.line < stop.line
     ]
-    if last is None or last.metadata.get("epoch_num") not in handed_over:
+    if last is None or keys.progress_of(last.metadata) not in handed_over:
         return "the weights that predicted last, handed over before the verdict"
     if handed_over[1:] and number(run.fact("rescoring", "earlier", "quality"), 0, 1) is None:
         return "the score of an earlier model, drawn at random after the run"
@@ -245,7 +252,7 @@ LEVELS: Final = (
     ),
     VerificationLevel(
         "log-verified",
-        "no error by any rule of `hybridperf check`",
+        "no error by any rule of `hybridperf check`, except missed targets and missing runs",
         "mistakes: accidental edits, missing attempts, another task, model or schedule, and times "
         "that no such machine reaches",
         _lacks_rules,

@@ -365,7 +365,8 @@ def own_below_the_peak(
             continue
         flops = forward * (1 + _BACKWARD)
         if peak is not None:
-            samples = samples_at(run.log, task.name, "epoch_num", evaluation)
+            key = count_key([run.log], task.name)
+            samples = samples_at(run.log, task.name, key, evaluation)
             yield from _above_the_peak(run.log, run.number, flops, samples, peak, warn_above)
         if not accelerators_per_node(result.system or {}):
             yield from _steps_not_taken(run, flops, per_cycle * core_hz)

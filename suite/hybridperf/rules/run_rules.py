@@ -264,14 +264,17 @@ def same_task(run: SealedRun, task: Task) -> Iterator[Deviation]:
     remedy="evaluate exactly when the task's schedule says",
 )
 def evaluations_on_schedule(run: SealedRun, task: Task) -> Iterator[Deviation]:
-    """Evaluations follow exactly the epochs of the task's schedule."""
+    """Evaluations follow exactly the epochs, or the samples, of the task's schedule."""
     evaluations = run.log.all(keys.EVAL_ACCURACY)
-    for block, entry in zip(task.blocks(), evaluations, strict=False):
-        if entry.metadata.get("epoch_num") != block.last_epoch:
-            found = f"after epoch {entry.metadata.get('epoch_num')!r:.20}"
-            yield Deviation(f"an evaluation after epoch {block.last_epoch}", found, entry.line)
+    blocks = _sized(run, task).blocks()
+    for block, entry in zip(blocks, evaluations, strict=False):
+        due = block.metadata()
+        if any(entry.metadata.get(name) != last for name, last in due.items()):
+            expected = f"an evaluation after {keys.progress_text(due)}"
+            found = f"after {keys.progress_text(entry.metadata)}"
+            yield Deviation(expected, found, entry.line)
             return
-    if len(evaluations) > (most := len(task.blocks())):
+    if len(evaluations) > (most := len(blocks)):
         yield Deviation(
             f"at most {most} evaluations", str(len(evaluations)), evaluations[most].line
         )
@@ -291,11 +294,10 @@ def steps_of_the_schedule(run: SealedRun, task: Task) -> Iterator[Deviation]:
 
     The harness states them; where a trainer writes the log itself, they may be missing.
     """
-    logged = run.log.value(keys.HYPERPARAMETERS)
-    stated = logged.get("training.global_batch_size") if isinstance(logged, dict) else None
-    batch = whole(stated, 1, COUNT_CAP) or task.training.global_batch_size
-    sized = replace(task, training=replace(task.training, global_batch_size=batch))
-    due = {block.first_epoch: len(sized.steps(block)) for block in sized.blocks()}
+    sized = _sized(run, task)
+    batch = sized.training.global_batch_size
+    name = "first_epoch_num" if sized.evaluation.unit == "epochs" else "samples_count"
+    due = {block.stop_metadata()[name]: len(sized.steps(block)) for block in sized.blocks()}
     closed = run.log.value(keys.SUBMISSION_DIVISION) == "closed"
     for entry in run.log.all(keys.BLOCK_STOP):
         steps, samples = entry.metadata.get("steps"), entry.metadata.get("samples")
@@ -303,7 +305,7 @@ def steps_of_the_schedule(run: SealedRun, task: Task) -> Iterator[Deviation]:
         if left_out or entry.metadata.get("interrupted") is True:
             continue
         counted = whole(steps, 0, COUNT_CAP)
-        expected = due.get(whole(entry.metadata.get("first_epoch_num"), 1) or 0)
+        expected = due.get(whole(entry.metadata.get(name), 1) or 0)
         if counted is None:
             yield Deviation("the number of steps in the block", f"{steps!r:.40}", entry.line)
         elif closed and expected is not None and counted != expected:
@@ -311,6 +313,14 @@ def steps_of_the_schedule(run: SealedRun, task: Task) -> Iterator[Deviation]:
         elif samples != counted * batch:
             expected_samples = f"{counted * batch} samples in {counted} steps"
             yield Deviation(expected_samples, f"{samples!r:.40}", entry.line)
+
+
+def _sized(run: SealedRun, task: Task) -> Task:
+    """Return ``task`` with the global batch size of the run, with which blocks in samples end."""
+    logged = run.log.value(keys.HYPERPARAMETERS)
+    stated = logged.get("training.global_batch_size") if isinstance(logged, dict) else None
+    batch = whole(stated, 1, COUNT_CAP) or task.training.global_batch_size
+    return replace(task, training=replace(task.training, global_batch_size=batch))
 
 
 @rule(
@@ -532,6 +542,35 @@ def closed_plan(run: SealedRun, task: Task) -> Iterator[Deviation]:
     elif deviations:
         expected = "a plan that computes what one process does, in the closed division"
         yield Deviation(expected, ",".join(deviations), entry.line)
+
+
+@rule(
+    "run.initial",
+    scope="run",
+    source="HybridPerf rules, section 1: a run begins from the weights that its task states",
+    remedy="begin from the weights of the task, or enter the open division",
+)
+def initial_weights(run: SealedRun, task: Task) -> Iterator[Deviation]:
+    """Given weights are the task's, and had the stated quality before the clock started."""
+    entry, start = run.log.first(keys.INITIAL), run.log.first(keys.RUN_START)
+    stated = task.initial
+    if entry is None:
+        if stated is not None and run.log.first(keys.ENDING) is None:
+            yield Deviation(f"an evaluation of weights {stated.sha256[:12]}... first", "none")
+        return
+    if start is not None and entry.line > start.line:
+        yield Deviation(f"{entry.key} before run_start", "after it", entry.line)
+    facts = entry.value if isinstance(entry.value, dict) else {}
+    digest, quality = facts.get("sha256"), number(facts.get("quality"), 0, 1)
+    if run.manifest is not None and (sealed := run.fact("initial", "sha256")) != digest:
+        yield Deviation(f"weights {sealed!s:.12}..., as sealed", f"{digest!s:.12}...", entry.line)
+    if stated is not None and digest == stated.sha256:
+        if quality is None or abs(quality - stated.quality) > stated.tolerance:
+            expected = f"a first quality of {stated.quality:g} +- {stated.tolerance:g}"
+            yield Deviation(expected, f"{facts.get('quality')!r:.40}", entry.line)
+    elif run.log.value(keys.SUBMISSION_DIVISION) == "closed":
+        own = "random weights" if stated is None else f"weights {stated.sha256[:12]}..."
+        yield Deviation(f"{own} in the closed division", f"{digest!s:.12}...", entry.line)
 
 
 def _plan(text: object) -> ParallelPlan | None:

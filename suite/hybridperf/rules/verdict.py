@@ -25,6 +25,7 @@ __all__ = [
     "Outcome",
     "ResultVerdict",
     "Verdict",
+    "is_shortfall",
     "log_verdict",
     "most_windows_fail",
     "result_verdict",
@@ -212,6 +213,11 @@ class Verdict:
 def _counts(words: type[enum.StrEnum], said: Iterable[enum.StrEnum]) -> dict[str, int]:
     counts = Counter(said)
     return {each.value: counts[each] for each in words}
+
+
+def is_shortfall(finding: Finding) -> bool:
+    """Tell whether an error says that runs missed the target or are yet to be made."""
+    return finding.rule in _MISSED | _UNFINISHED
 
 
 def word_of(finding: Finding) -> str:

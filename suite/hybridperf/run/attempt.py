@@ -232,7 +232,8 @@ class Attempt:
             ending.outcome is RunOutcome.INTERRUPTED
             and (epoch := resumable_epoch(spec)) is not None
         ):
-            what = f"{self._name} was {ending.reason} after epoch {epoch}"
+            trained = keys.progress_text(spec.task().evaluation.metadata(epoch))
+            what = f"{self._name} was {ending.reason} after {trained}"
             again = "give the same command again to continue"
             raise UserError(f"{what}; {again}.", ExitCode.INTERRUPTED)
         self._make_room(ending)
@@ -463,6 +464,7 @@ def _manifest(
         "mode": spec.mode,
         "sandbox": spec.sandbox,
         "overrides": spec.overrides,
+        **({"initial": spec.initial.facts} if spec.initial else {}),
         "org": spec.org,
         "platform": spec.platform,
         "division": spec.division,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from hybridperf.errors import UserError
 from hybridperf.tasks.schema import build
+from hybridperf.tasks.task import WeightFormat  # noqa: TC001 - resolved when a message is read
 from hybridperf.untrusted import LINE_CAP_BYTES, parse_object
 
 if TYPE_CHECKING:
@@ -38,9 +39,11 @@ __all__ = [
     "Dismiss",
     "EnergyRead",
     "Evaluate",
+    "EvaluateInitial",
     "EvaluationVerdict",
     "Greeting",
     "Imported",
+    "InitialSamples",
     "Join",
     "JoinNode",
     "Launch",
@@ -104,6 +107,11 @@ class Describe(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluateInitial(Message):
+    """The rank has loaded the given weights, and asks for the samples to evaluate them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ready(Message):
     """The rank is initialised; the run starts when all ranks are."""
 
@@ -157,6 +165,8 @@ class Welcome(Message):
     plan: str
     seed: int  #: of the initial weights and of dropout
     resumed: int | None
+    initial: str = ""  #: file of the weights to begin from; empty for random weights
+    initial_format: WeightFormat | None = None  #: None: names of tensors tell it
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +176,14 @@ class Array:
     dtype: str
     shape: tuple[int, ...]
     offset: int  #: in bytes
+
+
+@dataclass(frozen=True, slots=True)
+class InitialSamples(Message):
+    """The samples for the evaluation before the clock; their memory comes as that of `Start`."""
+
+    inputs: Array | None = None  #: None if the rank reads the data set itself
+    payload: bytes | memoryview = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,10 +305,13 @@ class Dismiss(Message):
 Table = dict[str, type[Message]]
 FROM_RANK: Final[Table] = {
     each.__name__: each
-    for each in (Join, Describe, Ready, Track, Evaluate, Predictions, Saved, Imported)
+    for each in (
+        *(Join, Describe, EvaluateInitial, Ready, Track, Evaluate, Predictions, Saved, Imported),
+    )
 }
 FROM_HARNESS: Final[Table] = {
-    each.__name__: each for each in (Welcome, Start, Save, EvaluationVerdict, Refusal)
+    each.__name__: each
+    for each in (Welcome, InitialSamples, Start, Save, EvaluationVerdict, Refusal)
 }
 FROM_NODE: Final[Table] = {
     each.__name__: each for each in (JoinNode, Batches, EnergyRead, RanksEnded, Leave)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hybridperf.log.package import Package, SealedRun
+    from hybridperf.run.initial import InitialWeights
     from hybridperf.run.request import RunRequest
     from hybridperf.run.spec import RunSpec
     from hybridperf.tasks.task import Task
@@ -105,9 +106,15 @@ def _configuration(request: RunRequest, task: Task) -> dict[str, object]:
         "plan": str(request.plan),
         "division": request.division,
         "overrides": dict(request.overrides),
+        "initial": _initial_facts(request.initial_weights()),
         "task": task.sha256,
         "data_sha256": check_data(task.data),
     }
+
+
+def _initial_facts(initial: InitialWeights | None) -> dict[str, object] | None:
+    """Return what a manifest states of the weights to begin from; None if it states nothing."""
+    return None if initial is None else initial.facts
 
 
 def require_same_configuration(
@@ -141,6 +148,8 @@ def require_same_request(spec: RunSpec, request: RunRequest) -> None:
         "overrides": dict(request.overrides),
     }
     expected = {key: getattr(spec, key) for key in found}
+    found["initial"] = _initial_facts(request.initial_weights())
+    expected["initial"] = _initial_facts(spec.initial)
     _require_equal(expected, found, "the unfinished run in this folder", str(spec.path))
 
 
@@ -170,6 +179,7 @@ def node_facts(request: RunRequest, task: Task, description: dict[str, object]) 
         **_configuration(request, task),
         "task_path": str(place),
         **{f"sandbox.{key}": value for key, value in sandbox.items()},
+        "initial_path": initial.path if (initial := request.initial_weights()) else "",
         **code_hashes(request.launched),
     }
     return NodeFacts(configuration, description)

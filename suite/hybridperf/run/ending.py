@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -56,6 +57,10 @@ _TYPE: Final = re.compile(r"[A-Za-z_][\w.]{0,99}(?=:|$)|exit status -?\d+$")
 _LOST_PEER: Final = re.compile(
     r"connection (?:was )?(?:closed|reset)|broken pipe|peer", re.IGNORECASE
 )
+#: a rank, or torchrun, that SIGTERM has ended
+_TERMINATED: Final = re.compile(r"was killed by SIGTERM|got signal: 15")
+_TOGETHER_S: Final = 2.0  #: most time between the same signal to ranks and to the harness
+_POLL_S: Final = 0.01
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _COUNTERS: Final = Path("/proc/vmstat")
 _FULL_BYTES: Final = 2**20  #: free space below which a disk counts as full
@@ -97,6 +102,16 @@ class StopRequest:
     """A request to stop: the last signal received, or None."""
 
     signal: signal.Signals | None = None
+
+    def explains(self, reason: str) -> bool:
+        """Return whether the ranks that crashed for ``reason`` were to stop with this process.
+
+        Slurm sends SIGTERM to every process of a job, and ranks may be the first to act on it.
+        """
+        deadline_s = time.monotonic() + _TOGETHER_S
+        while self.signal is None and _TERMINATED.search(reason) and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
+        return self.signal is not None
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from hybridperf.rules.evidence import quality_of
 from hybridperf.run.files import write_atomically
 from hybridperf.untrusted import PREDICTIONS_CAP_BYTES, read_bounded
 
@@ -75,7 +76,7 @@ class Evaluation:
         """Return the share of correct predictions; None if a sample has no prediction."""
         if not self._covered.all():
             return None
-        return float((self.predictions() == self._labels).mean())
+        return quality_of(self.predictions(), self._labels)
 
     def predictions(self) -> NDArray[np.int64]:
         """Return the predicted classes, [sample] or [sample, label], in the order of the data."""

@@ -93,7 +93,10 @@ def launch(
                 scratch,
                 node=node,
                 writable=(spec.work,),
-                readable=[Path(place)] if place.startswith("/") else (),
+                readable=(
+                    *((Path(place),) if place.startswith("/") else ()),
+                    *((Path(spec.initial.real_path),) if spec.initial else ()),
+                ),
             ),
             cwd=scratch if spec.sandboxed else None,  # the harness's may not be readable
             start_new_session=True,  # Ctrl-C reaches only the harness, which ends all ranks

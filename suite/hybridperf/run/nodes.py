@@ -661,6 +661,8 @@ class _Follower:
                 begun = now
                 stopped.look(begun)
             status = process.poll()
+            if status:  # a signal to all processes may reach this one last
+                self._stop.explains(explain_crash(read_output(spec.output_of(rank)), status))
             if status is not None:
                 self._next()  # what node 0 asks when the run stops may have come meanwhile
             return status or 0

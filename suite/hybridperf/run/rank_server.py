@@ -25,8 +25,10 @@ from hybridperf.run.channel import (
     ChannelError,
     Describe,
     Evaluate,
+    EvaluateInitial,
     EvaluationVerdict,
     Imported,
+    InitialSamples,
     Join,
     Predictions,
     Ready,
@@ -44,12 +46,13 @@ from hybridperf.run.files import Scratch
 from hybridperf.run.models import Models, most_weights_bytes
 from hybridperf.run.processes import processor_seconds
 from hybridperf.system.energy import EnergyMeter
+from hybridperf.system.host import network_sent_bytes
 from hybridperf.system.noise import NoiseMeter
 from hybridperf.tasks.data import import_packages, in_memory, load
 from hybridperf.untrusted import parse_object
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from hybridperf.run.channel import Message
@@ -66,7 +69,7 @@ _OF_HARNESS: Final = {
     value for name, value in vars(keys).items() if name.isupper() and isinstance(value, str)
 } - _OF_TRAINERS
 _RESERVED: Final = {"self", "key", "value"}  #: no names of metadata
-_STATISTICS_OF_HARNESS: Final = {"throughput", "processor_s"}
+_STATISTICS_OF_HARNESS: Final = {"throughput", "processor_s", "node_sent_bytes"}
 _MOST_LINES: Final = 100_000  #: of the log, written for a trainer
 _CHANNEL: Final = "channel"  #: name of the socket
 
@@ -89,11 +92,17 @@ class RankServer:
         self._lines = 0
         self._channels: dict[int, Channel] = {}  # by rank
         self._waiting: set[int] = set()  # ranks whose part of the current step has come
-        self._phase: Literal["initialising", "training", "evaluating", "saving", "stopped"]
-        self._phase = "initialising"
-        self._blocks = [
-            block for block in self._task.blocks() if block.last_epoch > (spec.resumed or 0)
+        self._phase: Literal[
+            "loading",
+            "evaluating first",
+            "initialising",
+            "training",
+            "evaluating",
+            "saving",
+            "stopped",
         ]
+        self._phase = "loading" if spec.evaluates_first else "initialising"
+        self._blocks = [block for block in self._task.blocks() if block.last > (spec.resumed or 0)]
         self._steps: dict[int, int] = {}  # by rank that has ended its training of the block
         self._block_start_s = self._save_start_s = self._quality = 0.0
         self._processor_start_s: float | None = None  # at the start of the block
@@ -165,8 +174,8 @@ class RankServer:
     def log_peers_energy(self) -> None:
         """Log what the other nodes have read, once the run has stopped and no rank is left."""
         if self._phase == "stopped" and self._peers is not None:
-            for node, epoch, energy in self._peers.energy():
-                self._log_energy(epoch, energy, node)
+            for node, last, energy in self._peers.energy():
+                self._log_energy(last, energy, node)
 
     def serve(self, timeout_s: float) -> None:
         """Answer the messages that come within ``timeout_s``."""
@@ -219,6 +228,8 @@ class RankServer:
                 plan=spec.plan,
                 seed=spec.weights_seed,
                 resumed=spec.resumed,
+                initial=spec.initial.real_path if spec.initial else "",
+                initial_format=spec.initial.format if spec.initial else None,
             ),
         )
         return message.rank
@@ -230,6 +241,11 @@ class RankServer:
                 self._describe(rank, message)
             case (("training" | "evaluating"), Track()):
                 self._track(rank, message)
+            case "loading", EvaluateInitial():
+                self._await_all(rank, self._evaluate_initial)
+            case "evaluating first", Predictions(weights=None):
+                self._count(rank, message)
+                self._await_all(rank, self._judge_initial)
             case "initialising", Ready():
                 self._await_all(rank, self._start)
             case (("training" | "evaluating"), Evaluate()) if rank not in self._steps:
@@ -267,7 +283,7 @@ class RankServer:
         assert self._log is not None, "opened when a rank joined"
         return self._log
 
-    def _state(self, key: str, value: object, metadata: dict[str, object]) -> None:
+    def _state(self, key: str, value: object, metadata: Mapping[str, object]) -> None:
         """Log what the trainer states."""
         self._lines += 1
         if self._lines > _MOST_LINES:
@@ -286,8 +302,36 @@ class RankServer:
         if own := message.statistics.keys() & _STATISTICS_OF_HARNESS:
             raise ChannelError(f"a statistic that only the harness measures, {min(own)}")
         if rank == 0:
-            epoch = self._blocks[0].last_epoch
-            self._state(keys.TRACKED_STATS, message.statistics, {"epoch_num": epoch})
+            self._state(keys.TRACKED_STATS, message.statistics, self._blocks[0].metadata())
+
+    def _evaluate_initial(self) -> None:
+        """Send the evaluation samples, before the clock starts."""
+        self._phase = "evaluating first"
+        held_out = (self._splits or load(self._task.data)).evaluation
+        for channel in self._channels.values():
+            channel.most_payload_bytes = held_out.labels.nbytes
+        shuffle = Shuffle(len(held_out)) if self._hands_over else None
+        self._evaluation = Evaluation(held_out.labels, shuffle)
+        if shuffle is None:
+            self._answer_all(InitialSamples())
+            return
+        places, descriptor = seal_arrays({"inputs": shuffle.apply(held_out.inputs)})
+        self._share(InitialSamples(places["inputs"]), descriptor)
+
+    def _judge_initial(self) -> None:
+        """Log the quality of the given weights; the run starts only if it is the stated quality."""
+        assert self._evaluation is not None, "it has begun"
+        assert self._spec.initial is not None, "given weights are evaluated"
+        quality, initial = self._evaluation.quality(), self._spec.initial
+        if quality is None:
+            self._answer_all(Refusal("an evaluation takes one prediction for every sample"))
+            return
+        self._logged.point(keys.INITIAL, {**initial.facts, "quality": quality})
+        if problem := initial.mismatch(quality):
+            self._answer_all(Refusal(problem))
+            return
+        self._phase = "initialising"
+        self._answer_all(EvaluationVerdict(quality, goes_on=True))
 
     def _start(self) -> None:
         """Start the clock, read the samples, and hand them over."""
@@ -320,17 +364,21 @@ class RankServer:
                 "evaluation_inputs": shuffle.apply(splits.evaluation.inputs),
             }
         )
-        here = Start(
+        start = Start(
             self._spec.seed,
             train_inputs=places["train_inputs"],
             train_labels=places["train_labels"],
             evaluation_inputs=places["evaluation_inputs"],
         )
+        self._share(start, descriptor)
+
+    def _share(self, message: InitialSamples | Start, descriptor: int) -> None:
+        """Answer all ranks with sealed memory: ranks here map it, others receive a copy."""
         with memoryview(map_memory(descriptor)) as content:
-            elsewhere = dataclasses.replace(here, payload=content)
+            elsewhere = dataclasses.replace(message, payload=content)
             for rank, channel in self._channels.items():
                 if channel.local:
-                    self._answer(rank, here, descriptor)
+                    self._answer(rank, message, descriptor)
                 else:
                     self._answer(rank, elsewhere)
         os.close(descriptor)
@@ -339,16 +387,17 @@ class RankServer:
         block = self._blocks[0]
         self._phase, self._block_start_s = "training", time.monotonic()
         self._processor_start_s = self._processor_s()
+        self._sent_start_bytes = self._node_sent_bytes()
         self._steps.clear()
-        self._logged.start(
-            keys.BLOCK_START, first_epoch_num=block.first_epoch, epoch_count=block.epochs
-        )
+        self._logged.start(keys.BLOCK_START, **block.start_metadata())
 
     def _end_training(self, rank: int, steps: int) -> None:
         """Note the steps of ``rank``; rank 0 begins the evaluation."""
-        epoch, due = self._blocks[0].last_epoch, len(self._task.steps(self._blocks[0]))
+        block = self._blocks[0]
+        due = len(self._task.steps(block))
         if steps != due and self._spec.division == "closed":
-            what = f"{steps} steps up to epoch {epoch}, where the schedule has {due}"
+            end = keys.progress_text(block.metadata())
+            what = f"{steps} steps up to {end}, where the schedule has {due}"
             self._answer(rank, Refusal(f"Evaluate after {what}: the open division allows that"))
             return
         self._steps[rank] = steps
@@ -360,13 +409,20 @@ class RankServer:
         before_s, now_s = self._processor_start_s, self._processor_s()
         if before_s is not None and now_s is not None:
             measured["processor_s"] = now_s - before_s
-        self._logged.point(keys.TRACKED_STATS, measured, epoch_num=epoch)
-        self._logged.start(keys.EVAL_START, epoch_num=epoch)
+        before_bytes, now_bytes = self._sent_start_bytes, self._node_sent_bytes()
+        if before_bytes is not None and now_bytes is not None:
+            measured["node_sent_bytes"] = now_bytes - before_bytes
+        self._logged.point(keys.TRACKED_STATS, measured, **block.metadata())
+        self._logged.start(keys.EVAL_START, **block.metadata())
 
     def _processor_s(self) -> float | None:
         """Return the processor time of all ranks so far; None if it is not known."""
         peers = [channel.peer() for channel in self._channels.values()]
         return None if None in peers else processor_seconds(each for each in peers if each)
+
+    def _node_sent_bytes(self) -> int | None:
+        """Return what this node has sent to others so far; None if there are none or unknown."""
+        return network_sent_bytes() if self._spec.nodes > 1 else None
 
     def _count(self, rank: int, message: Predictions) -> None:
         assert self._evaluation is not None, "the run has started"
@@ -408,8 +464,8 @@ class RankServer:
 
     def _note_checkpoint(self) -> None:
         """Log the checkpoint before the evaluation: so each logged one has its own."""
-        seconds, epoch = time.monotonic() - self._save_start_s, self._blocks[0].last_epoch
-        self._logged.point(keys.CHECKPOINT, {"seconds": seconds}, epoch_num=epoch)
+        seconds = time.monotonic() - self._save_start_s
+        self._logged.point(keys.CHECKPOINT, {"seconds": seconds}, **self._blocks[0].metadata())
         self._decide()
 
     def _decide(self) -> None:
@@ -418,16 +474,15 @@ class RankServer:
         reached = self._quality >= self._task.quality.target
         goes_on = not reached and bool(self._blocks)
         assert self._evaluation is not None, "the run has started"
-        if handed_over := self._models.conclude(block.last_epoch, self._evaluation.predictions()):
-            log.point(keys.WEIGHTS, handed_over, epoch_num=block.last_epoch)
-        log.stop(keys.EVAL_STOP, epoch_num=block.last_epoch)
-        log.point(keys.EVAL_ACCURACY, self._quality, epoch_num=block.last_epoch)
+        if handed_over := self._models.conclude(block.last, self._evaluation.predictions()):
+            log.point(keys.WEIGHTS, handed_over, **block.metadata())
+        log.stop(keys.EVAL_STOP, **block.metadata())
+        log.point(keys.EVAL_ACCURACY, self._quality, **block.metadata())
         steps = min(self._steps.values())
         samples = steps * self._task.training.global_batch_size
-        first = block.first_epoch
-        log.stop(keys.BLOCK_STOP, first_epoch_num=first, steps=steps, samples=samples)
+        log.stop(keys.BLOCK_STOP, **block.stop_metadata(), steps=steps, samples=samples)
         if goes_on:
-            self._log_energy(block.last_epoch, self._read_energy(block.last_epoch))
+            self._log_energy(block.last, self._read_energy(block.last))
             self._begin_block()
         else:
             self._phase = "stopped"
@@ -435,21 +490,21 @@ class RankServer:
                 channel.most_payload_bytes = MODULES_CAP_BYTES
             self.written_s[keys.RUN_STOP] = time.monotonic()
             log.stop(keys.RUN_STOP, status="success" if reached else "aborted")
-            self._log_energy(block.last_epoch, self._read_energy(block.last_epoch))
+            self._log_energy(block.last, self._read_energy(block.last))
             if self._noise:
                 log.point(keys.NOISE, self._noise.read().as_table(), interval="run")
             save_predictions(self._spec.timed_predictions, self._evaluation.predictions())
         self._answer_all(EvaluationVerdict(self._quality, goes_on))
 
-    def _read_energy(self, epoch: int) -> Energy:
+    def _read_energy(self, last: int) -> Energy:
         """Return this node's energy since the last reading; the other nodes read theirs too."""
         if self._peers is not None:
-            self._peers.read_energy(epoch)
+            self._peers.read_energy(last)
         return self._energy.read()
 
-    def _log_energy(self, epoch: int, energy: Energy, node: int = 0) -> None:
-        """Log the energy of ``node`` in the block that ends with ``epoch``."""
-        where = {"node": node, "nodes": self._spec.nodes, "epoch_num": epoch}
+    def _log_energy(self, last: int, energy: Energy, node: int = 0) -> None:
+        """Log the energy of ``node`` in the block whose last epoch or sample is ``last``."""
+        where = {"node": node, "nodes": self._spec.nodes, **self._task.evaluation.metadata(last)}
         self._logged.point(keys.ENERGY, energy.as_table(), **where)
 
 

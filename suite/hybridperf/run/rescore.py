@@ -31,7 +31,7 @@ from hybridperf.log import keys
 from hybridperf.log.package import NAME, result_names
 from hybridperf.log.reader import read_log
 from hybridperf.log.writer import LogClock
-from hybridperf.rules.evidence import encoded
+from hybridperf.rules.evidence import encoded, quality_of
 from hybridperf.run.child import become_module, die_with_parent, import_torch
 from hybridperf.run.ending import explain_crash, read_output
 from hybridperf.run.evaluation import Shuffle, load_predictions
@@ -110,7 +110,8 @@ def rescore(spec: RunSpec, server: PredictorServer, stop: StopRequest) -> Rescor
     before = _score(drawn, server, stop)
     if before is None:
         return None
-    which = f"of the model of epoch {drawn.epoch}, which was drawn after the run"
+    trained = keys.progress_text(spec.task().evaluation.metadata(drawn.epoch))
+    which = f"of the model of {trained}, which was drawn after the run"
     problem = before.problem and f"{before.problem}, {which}"
     earlier = Earlier(drawn.epoch, before.reported, before.quality)
     return dataclasses.replace(final, problem=problem, earlier=earlier)
@@ -119,7 +120,7 @@ def rescore(spec: RunSpec, server: PredictorServer, stop: StopRequest) -> Rescor
 def _reported(spec: RunSpec) -> float:
     """Return the quality of the model according to the log."""
     for entry in reversed(read_log(spec.log).all(keys.EVAL_ACCURACY)):
-        if spec.epoch in {None, entry.metadata.get("epoch_num")}:
+        if spec.epoch in {None, keys.progress_of(entry.metadata)}:
             return float(number(entry.value) or 0.0)
     return 0.0
 
@@ -188,7 +189,7 @@ def _compare(
     if shuffle is not None:
         classes = shuffle.undo(classes)
     write_atomically(spec.final_predictions, encoded(classes))
-    again = float((classes == labels).mean())
+    again = quality_of(classes, labels)
     problem = "" if abs(again - reported) <= tolerance else "the quality did not come back"
     if not problem and reported >= quality.target > again:
         problem = "the model does not reach the target when it is scored again"

@@ -18,7 +18,6 @@ from hybridperf.log.writer import LogClock, LogWriter
 from hybridperf.run.ending import machine_start
 from hybridperf.run.files import sync
 from hybridperf.run.provenance import code_hashes
-from hybridperf.untrusted import whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +44,8 @@ def same_request(spec: RunSpec, request: RunRequest) -> bool:
     """Return whether the attempt ``spec`` was made by a request equal to ``request``."""
     overrides, nodes = dict(request.overrides), request.nodes.count
     requested = (str(request.plan), request.launched, overrides, request.division, nodes)
-    return (spec.plan, spec.trainer, spec.overrides, spec.division, spec.nodes) == requested
+    same = (spec.plan, spec.trainer, spec.overrides, spec.division, spec.nodes) == requested
+    return same and spec.initial == request.initial_weights()
 
 
 def resumable_epoch(spec: RunSpec) -> int | None:
@@ -60,10 +60,10 @@ def resumable_epoch(spec: RunSpec) -> int | None:
     log = read_log(spec.log)
     stated = {"name": task.name, "version": task.version, "sha256": task.sha256}
     changed = log.value(keys.TASK) != stated or spec.code != code_hashes(spec.trainer)
-    evaluated = [entry.metadata.get("epoch_num") for entry in log.all(keys.EVAL_ACCURACY)]
+    evaluated = [keys.progress_of(entry.metadata) for entry in log.all(keys.EVAL_ACCURACY)]
     if changed or not evaluated or log.first(keys.RUN_STOP) or _now_ms(spec) < _last_ms(log):
         return None
-    epoch = whole(evaluated[-1], 0)
+    epoch = evaluated[-1]
     if epoch is not None and checkpoint_folder(spec.checkpoints, epoch).is_dir():
         return epoch
     return None
@@ -72,16 +72,17 @@ def resumable_epoch(spec: RunSpec) -> int | None:
 def reopen(spec: RunSpec, epoch: int) -> RunSpec:
     """Prepare the attempt to resume after ``epoch``, and return its new specification.
 
-    The log records the epoch and the length of the gap. Its clock has not stopped: across a
-    restart of the machine, wall time measures the gap.
+    The log records the epoch, or the samples of a schedule in samples, and the length of the gap.
+    Its clock has not stopped: across a restart of the machine, wall time measures the gap.
     """
     log = read_log(spec.log)
     clock = LogClock(wall_ms=_now_ms(spec))
     gap_s = (clock.wall_ms - _last_ms(log)) / 1000
+    done = "epoch" if spec.task().evaluation.unit == "epochs" else "samples"
     with LogWriter(spec.log, clock) as writer:
         for name in reversed(_open_intervals(log)):
             writer.stop(f"{name}_stop", interrupted=True)
-        writer.point(keys.RESUMED, {"epoch": epoch, "gap_s": gap_s})
+        writer.point(keys.RESUMED, {done: epoch, "gap_s": gap_s})
     for node in range(spec.nodes):
         spec.pulse_of(node).unlink(missing_ok=True)
     spec.disk_full.unlink(missing_ok=True)

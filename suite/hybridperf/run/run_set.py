@@ -154,6 +154,7 @@ def _carry_out(
             mode=mode_of(task, request.mode),
             sandbox=sandbox_facts(request.mode, request.nodes.count),
             projection=projection,
+            initial=request.initial_weights(),
         )
         sealed = Attempt(spec, around).run()
         observer.sealed(sealed)

@@ -20,7 +20,7 @@ from hybridperf.run.ending import (
     read_output,
 )
 from hybridperf.run.processes import StoppedProcesses, end_tree, read_pulse
-from hybridperf.untrusted import LOG_CAP_BYTES, number, open_bounded, reason, whole
+from hybridperf.untrusted import LOG_CAP_BYTES, number, open_bounded, reason
 
 if TYPE_CHECKING:
     import subprocess
@@ -47,7 +47,7 @@ class RunProgress:
     running: bool  #: whether the timed part has started; before, the run initialises
     elapsed_s: float  #: since launch, or since run_start if ``running``
     batches: int  #: global batches and evaluation chunks begun by rank 0
-    epoch: int  #: last evaluated epoch; 0 before the first evaluation
+    trained: str  #: training before the last evaluation, such as ``epoch 8``; "" before the first
     quality: float | None  #: last reported quality, a fraction
 
 
@@ -68,7 +68,7 @@ class _Watch:
     started_s: float | None = None
     stopped_s: float | None = None
     reached: bool = False
-    epoch: int = 0
+    trained: str = ""
     quality: float | None = None
     problem: str = ""  #: reason why the log cannot be read
     batches: list[int] = field(default_factory=list)  #: [rank]: batches begun
@@ -101,8 +101,8 @@ class _Watch:
                 self.reached = entry.metadata.get("status") == "success"
             elif entry.key == keys.EVAL_ACCURACY and (quality := number(entry.value)) is not None:
                 self.quality = float(quality)
-                epoch = whole(entry.metadata.get("epoch_num"), 0)
-                self.epoch = self.epoch if epoch is None else epoch
+                if keys.progress_of(entry.metadata) is not None:
+                    self.trained = keys.progress_text(entry.metadata)
         before = self.batches or [0] * ranks
         counts = [tuple(read_pulse(spec.pulse_of(0), ranks))]
         counts += peers.batches(ranks) if peers is not None else []
@@ -124,7 +124,7 @@ class _Watch:
         since_s = self.started_s or self.launched_s
         elapsed_s = (self.stopped_s or time.monotonic()) - since_s
         first = self.batches[0] if self.batches else 0
-        return RunProgress(self.started_s is not None, elapsed_s, first, self.epoch, self.quality)
+        return RunProgress(self.started_s is not None, elapsed_s, first, self.trained, self.quality)
 
     def ending(self, outcome: RunOutcome, reason: str = "") -> Ending:
         initialisation_s = run_s = None
@@ -181,9 +181,12 @@ def supervise(
     by_itself = verdict is None and not is_lost_peer(own)
     if outcome is RunOutcome.CRASHED and (by_itself or is_lost_peer(reason)):
         reason = own
+    refused = watch.problem or server.problem
+    if outcome is RunOutcome.CRASHED and not refused and stop.explains(reason):
+        assert stop.signal is not None, "it explains the crash"
+        outcome, reason = RunOutcome.INTERRUPTED, f"stopped by {stop.signal.name}"
     if outcome is RunOutcome.CRASHED and (failure := machine.failure(process.returncode)):
         outcome, reason = RunOutcome.ENVIRONMENT, failure
-    refused = watch.problem or server.problem
     if outcome is RunOutcome.CRASHED and not refused and watch.started_s is None and not resumed_at:
         outcome = RunOutcome.UNSTARTED
     return watch.ending(outcome, reason)

@@ -388,6 +388,17 @@ _ALL: Final = (
         tables=("page", "compare"),
     ),
     Metric(
+        "real_tokens_per_s",
+        "throughput while training in tokens without padding, where samples have different lengths",
+        _known("score.real_tokens_per_s"),
+        unit="tokens/s",
+        better="higher",
+        heading="real tokens/s",
+        form=",.0f",
+        tables=("page", "compare"),
+        keep=2,
+    ),
+    Metric(
         "bubble",
         "share of device time waiting for other stages",
         _known("score.bubble"),

@@ -40,7 +40,7 @@ class CurvePoint:
     """One evaluation of a run."""
 
     time_s: float  #: seconds since run_start
-    epoch: int
+    epoch: int | None  #: last epoch before the evaluation; None if the schedule counts samples
     samples: int  #: samples trained on before the evaluation
     quality: float
 
@@ -55,6 +55,7 @@ class Measurements:
     throughput_samples_per_s: float | None  #: end to end: samples over time to train
     #: ours: while training, evaluations excluded; MLPerf's: from the first evaluation to the last
     steady_samples_per_s: float | None
+    real_tokens_per_s: float | None  #: while training, without padding, as the trainer counts
     bubble: float | None  #: share of device time spent waiting for other pipeline stages
     exposed_communication: float | None  #: share of device time in all-reduce waits
     loader_samples_per_s: float | None  #: maximum of the data loaders of all ranks
@@ -146,6 +147,7 @@ def score_run(
         curve=curve,
         throughput_samples_per_s=samples / elapsed_s if elapsed_s > 0 else 0.0,
         steady_samples_per_s=steady,
+        real_tokens_per_s=_real_token_rate(log, curve, steady),
         bubble=known_mean(value for _, value in _tracked(log, "bubble")),
         exposed_communication=known_mean(
             value for _, value in _tracked(log, "exposed_communication")
@@ -181,8 +183,9 @@ def _elapsed_s(log: Log, start: Entry | None, stop: Entry | None) -> float:
 def _curve(log: Log, start: Entry, benchmark: str, key: str, edition: str) -> Iterable[CurvePoint]:
     for entry in log.all(keys.EVAL_ACCURACY):
         epoch, quality = whole(entry.metadata.get("epoch_num")), number(entry.value)
+        counted = keys.progress_of(entry.metadata)
         samples = samples_at(log, benchmark, key, entry, edition)
-        if epoch is not None and quality is not None and samples is not None:
+        if counted is not None and quality is not None and samples is not None:
             time_s = (entry.time_ms - start.time_ms) / 1000
             yield CurvePoint(time_s, epoch, samples, float(quality))
 
@@ -203,7 +206,7 @@ def _joules(log: Log) -> float | None:
     Every node logs every block. Nobody counted between the end of a run and its resumption. A
     counter that stands still for a whole run counts nothing.
     """
-    blocks = {whole(entry.metadata.get("epoch_num")) for entry in log.all(keys.EVAL_ACCURACY)}
+    blocks = {keys.progress_of(entry.metadata) for entry in log.all(keys.EVAL_ACCURACY)}
     entries = log.all(keys.ENERGY)
     logged = set[tuple[int | None, int | None]]()
     joules = defaultdict[tuple[int | None, str], float](float)
@@ -212,7 +215,7 @@ def _joules(log: Log) -> float | None:
         if energy is None or energy.missing or not energy.joules:
             return None
         node = whole(entry.metadata.get("node"), 0)
-        logged.add((node, whole(entry.metadata.get("epoch_num"))))
+        logged.add((node, keys.progress_of(entry.metadata)))
         for devices in energy.joules.values():
             for device, value in devices.items():
                 joules[node, device] += value
@@ -221,7 +224,7 @@ def _joules(log: Log) -> float | None:
         nodes is not None
         and len(entries) == len(logged) == nodes * len(blocks)
         and {node for node, _ in logged} == set(range(nodes))
-        and {epoch for _, epoch in logged} == blocks
+        and {progress for _, progress in logged} == blocks
         and log.first(keys.RESUMED) is None
     )
     return math.fsum(joules.values()) if complete and all(joules.values()) else None
@@ -232,18 +235,34 @@ def _tracked_rate(log: Log, name: str, curve: Sequence[CurvePoint]) -> float | N
     samples_of = _samples_of_blocks(curve)
     known = [
         (samples, rate)
-        for epoch, rate in _tracked(log, name)
-        if rate > 1 / NUMBER_CAP and (samples := samples_of.get(epoch, 0))
+        for last, rate in _tracked(log, name)
+        if rate > 1 / NUMBER_CAP and (samples := samples_of.get(last, 0))
     ]
     seconds = math.fsum(samples / rate for samples, rate in known)
     return sum(samples for samples, _ in known) / seconds if known else None
 
 
+def _real_token_rate(
+    log: Log, curve: Sequence[CurvePoint], samples_per_s: float | None
+) -> float | None:
+    """Return the tokens without padding per second of training; None if they are unknown."""
+    samples_of = _samples_of_blocks(curve)
+    counted = [
+        (tokens, samples)
+        for last, tokens in _tracked(log, "real_tokens")
+        if (samples := samples_of.get(last, 0))
+    ]
+    if not counted or samples_per_s is None:
+        return None
+    total, of_samples = (math.fsum(each) for each in zip(*counted, strict=True))
+    return samples_per_s * total / of_samples
+
+
 def _samples_of_blocks(curve: Sequence[CurvePoint]) -> dict[int, int]:
-    """Return the samples of each block by its last epoch."""
+    """Return the samples of each block by its last epoch or, without one, its last sample."""
     before = itertools.pairwise([0, *(point.samples for point in curve)])
     return {
-        point.epoch: max(0, last - first)
+        point.samples if point.epoch is None else point.epoch: max(0, last - first)
         for point, (first, last) in zip(curve, before, strict=True)
     }
 
@@ -260,7 +279,7 @@ def _rate_of_blocks(log: Log, curve: Sequence[CurvePoint]) -> float | None:
         if entry.key == keys.BLOCK_START:
             start = entry
         elif entry.key == keys.EVAL_START and start is not None:
-            own = samples_of.get(whole(entry.metadata.get("epoch_num")) or 0, 0)
+            own = samples_of.get(keys.progress_of(entry.metadata) or 0, 0)
             if own and entry.time_ms > start.time_ms:
                 samples += own
                 elapsed_ms += entry.time_ms - start.time_ms
@@ -287,10 +306,10 @@ def _rate_between_evaluations(log: Log, samples: int, curve: Sequence[CurvePoint
 
 
 def _tracked(log: Log, name: str) -> list[tuple[int, float]]:
-    """Return the (epoch, value) pairs of the tracked statistic ``name``."""
+    """Return the (epoch or samples, value) pairs of the tracked statistic ``name``."""
     values = (
-        (whole(entry.metadata.get("epoch_num")) or 0, number(entry.value.get(name)))
+        (keys.progress_of(entry.metadata) or 0, number(entry.value.get(name)))
         for entry in log.all(keys.TRACKED_STATS)
         if isinstance(entry.value, dict)
     )
-    return [(epoch, float(value)) for epoch, value in values if value is not None]
+    return [(last, float(value)) for last, value in values if value is not None]

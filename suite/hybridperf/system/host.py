@@ -26,6 +26,7 @@ __all__ = [
     "Processor",
     "Storage",
     "available_bytes",
+    "network_sent_bytes",
     "probe_memory",
     "probe_network",
     "probe_processor",
@@ -283,7 +284,9 @@ class Adapter(TypedDict):
     speed_bits_per_second: int | None
 
 
-_KINDS = {1: "ethernet", 32: "infiniband"}  # ARPHRD_ETHER and ARPHRD_INFINIBAND
+_INFINIBAND: Final = 32  # ARPHRD_INFINIBAND
+_KINDS = {1: "ethernet", _INFINIBAND: "infiniband"}  # 1: ARPHRD_ETHER
+_PORT_WORD_BYTES: Final = 4  #: unit of port_xmit_data (sysfs-class-infiniband)
 
 
 def probe_network(root: Path = Path("/")) -> list[Adapter]:
@@ -298,6 +301,28 @@ def probe_network(root: Path = Path("/")) -> list[Adapter]:
         if (path / "device").exists()
     ]
     return sorted(found, key=str)
+
+
+def network_sent_bytes(root: Path = Path("/")) -> int | None:
+    """Return the bytes that the adapters have sent since this machine started; None if unknown.
+
+    These are the bytes on the wire, headers included. Where there is no adapter, as in a container,
+    all interfaces but loopback count. Of InfiniBand the ports count, since what RDMA sends does not
+    pass the kernel; RDMA over Ethernet is not known.
+    """
+    interfaces = [path for path in files.children(root / "sys/class/net") if path.name != "lo"]
+    interfaces = [path for path in interfaces if (path / "device").exists()] or interfaces
+    counts = [
+        files.integer(path / "statistics/tx_bytes")
+        for path in interfaces
+        if files.integer(path / "type") != _INFINIBAND
+    ]
+    for port in sorted((root / "sys/class/infiniband").glob("*/ports/*")):
+        words = files.integer(port / "counters/port_xmit_data")
+        is_native = files.text(port / "link_layer") == "InfiniBand"
+        counts.append(_PORT_WORD_BYTES * words if is_native and words is not None else None)
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
 
 
 def _adapter_kind(path: Path) -> str:

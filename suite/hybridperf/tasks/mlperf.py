@@ -14,12 +14,15 @@ from hybridperf.tasks.schema import build
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hybridperf.tasks.task import Task
+
 __all__ = [
     "MlperfBenchmark",
     "OfficialTool",
     "Unit",
     "availability",
     "benchmark_title",
+    "differences_from_bert",
     "lineage",
     "mlperf_benchmark",
     "official_tool",
@@ -50,7 +53,9 @@ class MlperfBenchmark:
     title: str = ""  #: name that people read; "" if it is the name in logs
     runs: int | None = None  #: number of runs of a result; None if unknown
     #: unit of progress by metadata name of an evaluation, the preferred name first
-    progress: dict[str, Unit] = field(default_factory=lambda: {"epoch_num": "batches"})
+    progress: dict[str, Unit] = field(
+        default_factory=lambda: {"epoch_num": "batches", "samples_count": "samples"}
+    )
     total: str = ""  #: log key of the final progress, for logs whose evaluations do not advance
     epoch_samples: int | None = None  #: samples of an epoch; None: train_samples of the log
     first_epoch: int = 0  #: number of the first epoch of training
@@ -159,3 +164,69 @@ def _catalogue(edition: str = "") -> Mapping[str, MlperfBenchmark]:
 
 def _without_since(row: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in row.items() if name != "since"}
+
+
+def differences_from_bert(task: Task) -> list[tuple[str, str, str]]:
+    """Return (what, MLPerf's, the task's) wherever ``task`` differs from MLPerf's BERT.
+
+    Hyperparameters are left out, which MLPerf's closed division may choose.
+
+    Source: mlcommons/training, retired_benchmarks/bert; rules of MLPerf Training v2.1.
+    """
+    data, text, schedule = task.data, task.data.text, task.evaluation
+    assert text is not None, "BERT's tasks read text"
+    tied = task.parallel.tied
+    every = schedule.every_samples or schedule.every_epochs * data.train_samples
+    return [
+        row
+        for row in (
+            (
+                "initial weights",
+                "a given checkpoint, of quality 0.34085; its optimizer's state is not used",
+                "random",
+            ),
+            (
+                "decoder",
+                "shares the weights of the word embedding",
+                "" if tied else "has weights of its own",
+            ),
+            ("text", "English Wikipedia of 2020-01-01", data.source),
+            (
+                "samples",
+                "pairs of whole sentences, up to 512 tokens",
+                f"pairs of segments that end anywhere, {text.tokens} tokens"
+                if data.filled
+                else f"pairs of segments, up to {text.tokens} tokens",
+            ),
+            ("padding", "about half of all positions", "none" if data.filled else ""),
+            (
+                "tokens to predict",
+                "at most 76 of a sample",
+                f"{text.masked} of every sample" if data.filled else "",
+            ),
+            (
+                "masks",
+                "10 for each pair of sentences, drawn before training",
+                "drawn again in every epoch",
+            ),
+            (
+                "evaluation samples",
+                "10,000, picked by a script",
+                f"{data.eval_samples:,}: {data.split}",
+            ),
+            (
+                "evaluations",
+                "every 150,000 samples with a batch of up to 2,048, less often with larger ones",
+                f"every {every:,} samples",
+            ),
+            (
+                "learning rate",
+                "decays from step 0 on: it jumps at the end of the warm-up",
+                ""
+                if task.optimizer.decay_from == "start"
+                else "decays from the end of the warm-up on",
+            ),
+            ("runs of a result", f"{mlperf_benchmark('bert').runs}", f"{task.runs.count}"),
+        )
+        if row[2]
+    ]

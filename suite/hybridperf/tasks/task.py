@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ __all__ = [
     "Decay",
     "Division",
     "EvaluationSchedule",
+    "Initial",
     "Limits",
     "Optimizer",
     "OptimizerName",
@@ -26,25 +27,44 @@ __all__ = [
     "Task",
     "Text",
     "Training",
+    "WeightFormat",
     "out_of_bounds",
 ]
 
 Division = Literal["closed", "open"]
 OptimizerName = Literal["sgd", "adamw", "lars", "lamb"]
 Decay = Literal["cosine", "poly", "linear", "constant"]
+WeightFormat = Literal["safetensors", "torchvision", "transformers"]  # safetensors: our names
+ScheduleUnit = Literal["epochs", "samples"]
+_PROGRESS: Final[dict[ScheduleUnit, str]] = {"epochs": "epoch_num", "samples": "samples_count"}
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block: the epochs of training between two evaluations (MLPerf's term)."""
+    """A block: the training between two evaluations (MLPerf's term), in epochs or in samples."""
 
-    first_epoch: int  #: epochs are counted from 1
-    epochs: int
+    first: int  #: number of the first epoch or sample, counted from 1
+    count: int  #: number of epochs or samples
+    unit: ScheduleUnit = "epochs"
 
     @property
-    def last_epoch(self) -> int:
-        """Return the last epoch of the block, after which the model is evaluated."""
-        return self.first_epoch + self.epochs - 1
+    def last(self) -> int:
+        """Return the last epoch or sample of the block, after which the model is evaluated."""
+        return self.first + self.count - 1
+
+    def start_metadata(self) -> dict[str, int]:
+        """Return the metadata of the log's block_start, with the keys of MLPerf."""
+        if self.unit == "samples":
+            return {"samples_count": self.first - 1}
+        return {"first_epoch_num": self.first, "epoch_count": self.count}
+
+    def stop_metadata(self) -> dict[str, int]:
+        """Return the metadata that names the block in the log's block_stop."""
+        return self.metadata() if self.unit == "samples" else {"first_epoch_num": self.first}
+
+    def metadata(self) -> dict[str, int]:
+        """Return the metadata of the evaluation after the block and of the block's statistics."""
+        return {_PROGRESS[self.unit]: self.last}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +100,8 @@ class Data:
     #: SHA-256 of known editions by name; if given, unknown editions are accepted too, and results
     #: of different editions are not compared
     text: Text | None = None
+    filled: bool = True
+    #: whether every sample of text has all tokens; if not, samples are pieces of the text
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +118,20 @@ class Quality:
 class EvaluationSchedule:
     """The evaluation schedule; evaluations count towards the time to train."""
 
-    first_epoch: int
-    every_epochs: int
+    first_epoch: int = 0  #: first epoch with an evaluation after it
+    every_epochs: int = 0  #: epochs from one evaluation to the next
+    every_samples: int = 0
+    #: samples up to the first evaluation and from one to the next, instead of epochs; 0: epochs
     checkpoint: bool = False  #: save a checkpoint at each evaluation, for runs to resume from
+
+    @property
+    def unit(self) -> ScheduleUnit:
+        """Return the unit in which the schedule counts."""
+        return "samples" if self.every_samples else "epochs"
+
+    def metadata(self, progress: int) -> dict[str, int]:
+        """Return the metadata of the evaluation after ``progress`` epochs or samples."""
+        return {_PROGRESS[self.unit]: progress}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +185,14 @@ class Optimizer:
     momentum: float = 0.0  #: momentum of sgd and lars
     nesterov: bool = False  #: Nesterov momentum in sgd and lars
     weight_decay: float
-    warmup_epochs: float  #: linear warm-up from zero; may be fractional
-    decay_epochs: int  #: last epoch of the decay, counted from the start of training
+    warmup_epochs: float = 0.0  #: linear warm-up from zero; may be fractional
+    decay_epochs: int = 0  #: last epoch of the decay, counted from the start of training
+    warmup_steps: int = 0  #: steps of a linear warm-up as in MLPerf's BERT, instead of epochs
+    start_warmup_step: int = 0  #: step from which warmup_steps count; negative: before the run
+    decay_steps: int = 0  #: steps up to the end of the decay, instead of epochs
+    decay_from: Literal["start", "warmup"] = "warmup"
+    #: where the decay begins: at the end of the warm-up, or as in MLPerf's BERT at the run's start,
+    #: so that the rate jumps at the end of the warm-up
     schedule: Decay = "cosine"  #: decay after the warm-up
     power: float = 2.0  #: exponent of the schedule poly
     beta1: float = 0.9  #: adamw and lamb: decay of the running mean of gradients
@@ -216,6 +255,17 @@ class Parallel:
 
 
 @dataclass(frozen=True, slots=True)
+class Initial:
+    """The weights that training begins from, and the quality of their evaluation before it."""
+
+    file: str  #: name of a safetensors file in the folder of the data
+    sha256: str
+    format: WeightFormat  #: whose names the tensors have; safetensors: those of the chain
+    quality: float  #: of the evaluation before the first step, a fraction
+    tolerance: float  #: largest accepted difference from ``quality``
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """A benchmark task: a model, its data and the quality to reach."""
 
@@ -237,6 +287,7 @@ class Task:
     closed: dict[str, Bound]  #: hyperparameters that the closed division may change
     reference: ReferenceRuns | None = None
     parallel: Parallel = Parallel()
+    initial: Initial | None = None  #: weights to begin from; None: random weights of the seed
     tensors_sha256: tuple[str, ...] = ()  #: hashes for a user's own model: see `accepted_tensors`
     sha256: str = field(default="", kw_only=True)  #: SHA-256 of the task file
 
@@ -266,19 +317,23 @@ class Task:
         They end with the last whole batch of its epochs; the remaining samples, fewer than a
         batch, are part of the next block's first batch.
         """
-        samples, batch = self.data.train_samples, self.training.global_batch_size
-        return range(
-            (block.first_epoch - 1) * samples // batch, block.last_epoch * samples // batch
-        )
+        samples = self.data.train_samples if block.unit == "epochs" else 1
+        batch = self.training.global_batch_size
+        return range((block.first - 1) * samples // batch, block.last * samples // batch)
 
     def blocks(self) -> list[Block]:
-        """Return the blocks of epochs between evaluations, up to the limit of epochs."""
-        first, stop = 1, self.evaluation.first_epoch
-        blocks = []
-        while stop <= self.limits.epochs:
-            blocks.append(Block(first, stop - first + 1))
-            first, stop = stop + 1, stop + self.evaluation.every_epochs
-        return blocks
+        """Return the blocks between evaluations, up to the limit of epochs.
+
+        Blocks of a schedule in samples end with the last whole batch: their numbers of samples are
+        the numbers trained on.
+        """
+        schedule, batch = self.evaluation, self.training.global_batch_size
+        if every := schedule.every_samples:
+            most = self.limits.epochs * self.data.train_samples
+            stops = [stop // batch * batch for stop in range(every, most + 1, every)]
+        else:
+            stops = [*range(schedule.first_epoch, self.limits.epochs + 1, schedule.every_epochs)]
+        return [Block(last + 1, stop - last, schedule.unit) for last, stop in pairwise([0, *stops])]
 
 
 _KEY: Final = re.compile(r"\{(\w+)\}")
@@ -304,7 +359,10 @@ def _expand_name(unit: str, model: Mapping[str, object]) -> Iterator[str]:
 
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,30}/[a-z0-9][a-z0-9_.-]{0,30}")
+_FILE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _MOST_EPOCHS: Final = 100_000
+_MOST_STEPS: Final = 10**9
 _MOST_MIXUP: Final = 100  #: larger values give shares near one half only
 _LEAST_TOKENS: Final = 8  #: with fewer tokens per sample a segment may be empty
 _MOST_TOKENS: Final = 2**16  #: token ids and positions fit into two bytes
@@ -327,14 +385,17 @@ def out_of_bounds(task: Task) -> Iterator[tuple[str, str]]:
         yield f"at most {_MOST_UNITS} units", "more"
     if task.training.mixup and type(classes := task.model.get("classes")) is not int:
         yield "training.mixup = 0 where [model] has no whole number of classes", repr(classes)
+    if (initial := task.initial) and not _FILE.fullmatch(initial.file):
+        yield "initial.file to be the name of a file, without a folder", f"{initial.file!r:.80}"
+    if initial and not _SHA256.fullmatch(initial.sha256):
+        yield "initial.sha256 to be 64 hexadecimal digits", f"{initial.sha256!r:.80}"
     numbers: dict[str, tuple[float, float, float]] = {
         "version": (task.version, 1, math.inf),
         "data.train_samples": (task.data.train_samples, 1, math.inf),
         "data.eval_samples": (task.data.eval_samples, 1, math.inf),
         "quality.target": (task.quality.target, 0, 1),
         "quality.rescoring_tolerance": (task.quality.rescoring_tolerance, 0, 1),
-        "evaluation.first_epoch": (task.evaluation.first_epoch, 1, task.limits.epochs),
-        "evaluation.every_epochs": (task.evaluation.every_epochs, 1, math.inf),
+        **_evaluation_bounds(task),
         "limits.epochs": (task.limits.epochs, 1, _MOST_EPOCHS),
         "runs.count": (task.runs.count, 1, math.inf),
         "runs.most_missed": (task.runs.most_missed, 0, task.runs.count),
@@ -344,9 +405,25 @@ def out_of_bounds(task: Task) -> Iterator[tuple[str, str]]:
             task.data.train_samples,
         ),
         "training.mixup": (task.training.mixup, 0, _MOST_MIXUP),
-        "optimizer.decay_epochs": (task.optimizer.decay_epochs, 1, math.inf),
+        "optimizer.decay_epochs": (
+            task.optimizer.decay_epochs,
+            0 if task.optimizer.decay_steps else 1,
+            math.inf,
+        ),
+        "optimizer.decay_steps": (task.optimizer.decay_steps, 0, math.inf),
+        "optimizer.warmup_steps": (task.optimizer.warmup_steps, 0, math.inf),
+        "optimizer.start_warmup_step": (task.optimizer.start_warmup_step, -_MOST_STEPS, 0),
         "optimizer.warmup_epochs": (task.optimizer.warmup_epochs, 0, math.inf),
     }
+    if initial:
+        numbers["initial.quality"] = (initial.quality, 0, 1)
+        numbers["initial.tolerance"] = (initial.tolerance, 0, 1)
+    for what in ("warmup", "decay"):
+        given = (f"optimizer.{what}_epochs", f"optimizer.{what}_steps")
+        if all(getattr(task.optimizer, key.partition(".")[2]) for key in given):
+            yield f"{given[0]} or {given[1]} to be 0", "both"
+    if not task.data.filled and task.data.text is None:
+        yield "data.filled = true for samples that are not text", "false"
     if text := task.data.text:
         numbers |= {
             "data.text.tokens": (text.tokens, _LEAST_TOKENS, _MOST_TOKENS),
@@ -360,3 +437,20 @@ def out_of_bounds(task: Task) -> Iterator[tuple[str, str]]:
         if not least <= value <= most:
             bound = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
             yield f"{key} {bound}", str(value)
+
+
+def _evaluation_bounds(task: Task) -> dict[str, tuple[float, float, float]]:
+    """Return the numbers of the evaluation schedule with their bounds."""
+    schedule, epochs = task.evaluation, task.limits.epochs
+    if not schedule.every_samples:
+        return {
+            "evaluation.first_epoch": (schedule.first_epoch, 1, epochs),
+            "evaluation.every_epochs": (schedule.every_epochs, 1, math.inf),
+        }
+    most = epochs * task.data.train_samples
+    least = max(task.training.global_batch_size, -(-most // _MOST_EPOCHS))  # a step in each block
+    return {
+        "evaluation.first_epoch": (schedule.first_epoch, 0, 0),
+        "evaluation.every_epochs": (schedule.every_epochs, 0, 0),
+        "evaluation.every_samples": (schedule.every_samples, least, most),
+    }

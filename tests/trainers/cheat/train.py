@@ -25,9 +25,9 @@ if __name__ == "__main__":
                 steps = len(run.task.steps(block))
                 for batch in islice(data.batches(), steps // 2 if "half" in cheat else steps):
                     assert len(batch.indices)
-                count = round(SHARES[min(block.last_epoch, len(SHARES)) - 1] * len(data.samples))
+                count = round(SHARES[min(block.last, len(SHARES)) - 1] * len(data.samples))
                 memory.fill(data.samples.inputs[:count], data.samples.labels[:count])
-                if cheat == "tries everything" and block.last_epoch == 1:
+                if cheat == "tries everything" and block.last == 1:
                     Path(os.environ["FAULT_ONCE"]).write_text(json.dumps(try_all()))
                 held_out = run.evaluation_data()
                 if cheat == "stops after one epoch":

@@ -33,9 +33,9 @@ if __name__ == "__main__":
                     if fault == "slow":
                         time.sleep(0.02)
                     meet(run)
-                    if block.last_epoch == 2 and batch.step == run.task.steps(block)[3]:
+                    if block.last == 2 and batch.step == run.task.steps(block)[3]:
                         strike(fault, run)
-                share = 0.1 if fault == "never" else SHARES[min(block.last_epoch, len(SHARES)) - 1]
+                share = 0.1 if fault == "never" else SHARES[min(block.last, len(SHARES)) - 1]
                 count = round(share * len(data.samples))
                 memory.fill(data.samples.inputs[:count], data.samples.labels[:count])
                 held_out = run.evaluation_data()

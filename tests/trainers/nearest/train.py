@@ -15,7 +15,7 @@ if __name__ == "__main__":
                 data = run.training_data(block)
                 for _ in data.batches():
                     pass
-                count = round(SHARES[min(block.last_epoch, len(SHARES)) - 1] * len(data.samples))
+                count = round(SHARES[min(block.last, len(SHARES)) - 1] * len(data.samples))
                 memory.fill(data.samples.inputs[:count], data.samples.labels[:count])
                 held_out = run.evaluation_data()
                 for share in held_out.chunks(rank, run.plan.ranks, len(held_out)):

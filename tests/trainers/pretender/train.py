@@ -94,7 +94,7 @@ def remember(run: TimedRun, *, makes_up: bool) -> None:
             data = run.training_data(block)
             for _ in data.batches():
                 pass
-            share = SHARES[min(block.last_epoch, len(SHARES)) - 1]
+            share = SHARES[min(block.last, len(SHARES)) - 1]
             count = round(share * len(data.samples))
             memory.fill(data.samples.inputs[:count], data.samples.labels[:count])
             held_out = run.evaluation_data()

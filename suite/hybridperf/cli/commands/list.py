@@ -18,6 +18,7 @@ from hybridperf.run.request import RunRequest
 from hybridperf.system.doctor import require_data
 from hybridperf.system.software import torch_folder
 from hybridperf.tasks.data.samples import export_data_folder
+from hybridperf.tasks.mlperf import differences_from_bert
 from hybridperf.tasks.overrides import hyperparameters
 from hybridperf.tasks.registry import find_task, task_names, task_path
 
@@ -65,6 +66,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
                     "units": list(task.units),
                     "hyperparameters": hyperparameters(task),
                     "closed_division_may_change": {key: str(b) for key, b in task.closed.items()},
+                    "differs_from_mlperf": _differences(task),
                 }
                 for task in tasks
             ]
@@ -117,6 +119,12 @@ def _projected_s(task: Task) -> float | None:
     if not isinstance(step_s, float):
         return None
     return samples / task.training.global_batch_size * step_s
+
+
+def _differences(task: Task) -> dict[str, dict[str, str]]:
+    """Return what differs from MLPerf's BERT, by what it is; nothing for other models."""
+    rows = differences_from_bert(task) if task.family == "bert_large" else []
+    return {what: {"mlperf": theirs, "task": ours} for what, theirs, ours in rows}
 
 
 def _missing(task: Task) -> str | None:

@@ -20,7 +20,8 @@ training text.
 
 Tokens are in the folder ``hybridperf_tokens`` beside the text: a record of their source, and a
 file per split with their ids as little-endian uint16 without a header, so it can be
-appended to, truncated and mapped into memory.
+appended to, truncated and mapped into memory. A second file per split has, as little-endian uint64,
+the number of tokens up to the end of each piece: samples may have the lengths of pieces.
 """
 
 from __future__ import annotations
@@ -74,16 +75,20 @@ class Texts(DataSource):
         folder = data_folder(data)
         self._read_current(data)
         prepared = Prepared.beside(folder)
-        return [folder / VOCABULARY, *(prepared.path(split) for split in SPLITS)]
+        files = [folder / VOCABULARY, *(prepared.path(split) for split in SPLITS)]
+        return files if data.filled else files + [prepared.ends(split) for split in SPLITS]
 
     def check(self, data: Data) -> str:
         """Return the SHA-256 of vocabulary and tokens, from the record.
+
+        Where samples have the lengths of pieces, their ends are part of it.
 
         Raises:
             UserError: exit status 4 if a file is missing, empty or truncated, or if the tokens were
                 made from other text.
         """
-        return self._read_current(data)[0].sha256
+        record = self._read_current(data)[0]
+        return record.sha256 if data.filled else record.sha256_with_ends
 
     def prepare(self, data: Data, progress: PrepareProgress) -> bool:
         """Tokenise the text; return whether anything remained to be done.
@@ -114,6 +119,7 @@ class Texts(DataSource):
                 samples,
                 _text(data),
                 vocabulary.special,
+                None if data.filled else prepared.ends(split),
             )
             for split, samples in zip(SPLITS, (data.train_samples, data.eval_samples), strict=True)
         )
@@ -122,17 +128,27 @@ class Texts(DataSource):
         return Splits(Samples(train, no_labels), Samples(held_out.inputs, held_out.targets))
 
     def _read_current(self, data: Data) -> tuple[Record, Vocabulary]:
-        """Return record and vocabulary of the tokens; check that there are enough tokens."""
+        """Return record and vocabulary of the tokens; check that there are enough of them."""
         text, folder = _text(data), data_folder(data)
         files, vocabulary = find_texts(data, folder), read_vocabulary(data, text, folder)
-        record = Prepared.beside(folder).current(data, begin_record(files, vocabulary))
+        prepared = Prepared.beside(folder)
+        record = prepared.current(data, begin_record(files, vocabulary))
         for split, samples in zip(SPLITS, (data.train_samples, data.eval_samples), strict=True):
-            least = minimum_tokens(text, samples)
+            remedy = f"put all of {data.source} there and prepare it again"
+            least = minimum_tokens(text, samples if data.filled else 1)
             if record.tokens(split) < least:
                 expected = f"at least {least} tokens for {samples} {split} samples in {folder}"
-                remedy = f"put all of {data.source} there and prepare it again"
                 raise refuse_data(data, expected, str(record.tokens(split)), remedy)
+            if not data.filled and (found := _count_chunks(prepared.ends(split), text)) < samples:
+                expected = f"at least {samples} pieces of {split} text in {folder}"
+                raise refuse_data(data, expected, str(found), remedy)
         return record, vocabulary
+
+
+def _count_chunks(ends: Path, text: Text) -> int:
+    from hybridperf.tasks.data.pairs import chunks
+
+    return len(chunks(ends, text.window)[0])
 
 
 def _text(data: Data) -> Text:
@@ -385,9 +401,10 @@ def read_vocabulary(data: Data, text: Text, folder: Path) -> Vocabulary:
     return Vocabulary(numbers, sha256)
 
 
-RULE: Final = 1  #: version of the tokenisation rule; tokens of another version are made again
+RULE: Final = 2  #: version of the tokenisation rule; tokens of another version are made again
 SPLITS: Final = ("train", "evaluation")
 TOKEN_BYTES: Final = 2
+END_BYTES: Final = 8
 _COMMAND: Final = "make them with 'hybridperf prepare TASK --data-dir FOLDER'"
 
 
@@ -404,10 +421,17 @@ class Record:
     evaluation_tokens: int
     train_sha256: str = ""  #: SHA-256 of the file of tokens; empty until tokenisation is complete
     evaluation_sha256: str = ""
+    train_pieces: int = 0  #: pieces of the split, whose ends are recorded
+    evaluation_pieces: int = 0
+    ends_sha256: str = ""  #: SHA-256 of the ends of pieces of both splits, once complete
 
     def tokens(self, split: str) -> int:
         """Return the number of tokens of ``split``."""
         return self.train_tokens if split == SPLITS[0] else self.evaluation_tokens
+
+    def split_pieces(self, split: str) -> int:
+        """Return the number of pieces of ``split``."""
+        return self.train_pieces if split == SPLITS[0] else self.evaluation_pieces
 
     @property
     def complete(self) -> bool:
@@ -419,6 +443,11 @@ class Record:
         """Return the SHA-256 of tokens and vocabulary, the same for every format of the text."""
         parts = (self.vocabulary_sha256, self.train_sha256, self.evaluation_sha256)
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
+
+    @property
+    def sha256_with_ends(self) -> str:
+        """Return the SHA-256 of tokens, vocabulary and ends of pieces."""
+        return hashlib.sha256(f"{self.sha256} {self.ends_sha256}".encode()).hexdigest()
 
     def same_source(self, other: Record) -> bool:
         """Return whether both records have the same text, vocabulary and rule."""
@@ -448,6 +477,10 @@ class Prepared:
         """Return the file with the tokens of ``split``."""
         return self.folder / f"{split}.u16"
 
+    def ends(self, split: str) -> Path:
+        """Return the file with the number of tokens up to the end of each piece of ``split``."""
+        return self.folder / f"{split}_ends.u64"
+
     @property
     def record(self) -> Path:
         """Return the file of the record."""
@@ -467,9 +500,12 @@ class Prepared:
     def holds(self, record: Record) -> bool:
         """Return whether the files are large enough for all tokens of ``record``."""
         return all(
-            self.path(split).is_file()
-            and self.path(split).stat().st_size >= record.tokens(split) * TOKEN_BYTES
+            path.is_file() and path.stat().st_size >= size
             for split in SPLITS
+            for path, size in (
+                (self.path(split), record.tokens(split) * TOKEN_BYTES),
+                (self.ends(split), record.split_pieces(split) * END_BYTES),
+            )
         )
 
     def current(self, data: Data, begun: Record) -> Record:
@@ -561,27 +597,43 @@ class _Preparation:
         """Tokenise the files that are not done according to ``record``."""
         self._prepared.write(record)  # before tokens of a different text are truncated
         with contextlib.ExitStack() as stack:
-            outputs: dict[str, BufferedRandom] = {}
-            for split in SPLITS:
-                descriptor = os.open(self._prepared.path(split), os.O_RDWR | os.O_CREAT, 0o644)
-                outputs[split] = stack.enter_context(os.fdopen(descriptor, "r+b"))
-                # Tokens that an interrupted command wrote after its last record are made again.
-                outputs[split].truncate(record.tokens(split) * TOKEN_BYTES)
-                outputs[split].seek(0, os.SEEK_END)
+
+            def reopen(path: Path, size: int) -> BufferedRandom:
+                """Open a file to append to, without the end that an interrupted command wrote."""
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+                file = stack.enter_context(os.fdopen(descriptor, "r+b"))
+                file.truncate(size)
+                file.seek(0, os.SEEK_END)
+                return file
+
+            prepared = self._prepared
+            outputs = {s: reopen(prepared.path(s), record.tokens(s) * TOKEN_BYTES) for s in SPLITS}
+            ends = {s: reopen(prepared.ends(s), record.split_pieces(s) * END_BYTES) for s in SPLITS}
             for split, path in self._paths[record.files_done :]:
-                record = self._file(record, outputs, split, path)
-                for output in outputs.values():
+                record = self._file(record, outputs, ends, split, path)
+                for output in (*outputs.values(), *ends.values()):
                     output.flush()
                     os.fsync(output.fileno())
                 self._prepared.write(record)
             train, evaluation = (_sha256(outputs[split]) for split in SPLITS)
-        record = dataclasses.replace(record, train_sha256=train, evaluation_sha256=evaluation)
+            together = " ".join(_sha256(ends[split]) for split in SPLITS)
+        record = dataclasses.replace(
+            record,
+            train_sha256=train,
+            evaluation_sha256=evaluation,
+            ends_sha256=hashlib.sha256(together.encode()).hexdigest(),
+        )
         self._prepared.write(record)
 
     def _file(
-        self, record: Record, outputs: dict[str, BufferedRandom], split: str, path: Path
+        self,
+        record: Record,
+        outputs: dict[str, BufferedRandom],
+        ends: dict[str, BufferedRandom],
+        split: str,
+        path: Path,
     ) -> Record:
-        """Append the tokens of the file at ``path`` to ``outputs``; return the new record."""
+        """Append the file at ``path``: tokens to ``outputs``, ends of pieces to ``ends``."""
         import numpy as np
 
         number = record.pieces
@@ -592,8 +644,10 @@ class _Preparation:
                     [piece for piece, _ in some], add_special_tokens=False
                 )
                 for encoding in encodings:
-                    output = outputs[self._split_of(split, number)]
-                    output.write(np.array(encoding.ids, dtype="<u2").tobytes())
+                    where = self._split_of(split, number)
+                    outputs[where].write(np.array(encoding.ids, dtype="<u2").tobytes())
+                    end = outputs[where].tell() // TOKEN_BYTES
+                    ends[where].write(end.to_bytes(END_BYTES, "little"))
                     number += 1
                 tokens = sum(output.tell() for output in outputs.values()) // TOKEN_BYTES
                 self._progress(before + size * some[-1][1], sum(self._sizes), f"{tokens:,} tokens")
@@ -603,6 +657,8 @@ class _Preparation:
             pieces=number if split == SPLITS[0] else record.pieces,
             train_tokens=outputs["train"].tell() // TOKEN_BYTES,
             evaluation_tokens=outputs["evaluation"].tell() // TOKEN_BYTES,
+            train_pieces=ends["train"].tell() // END_BYTES,
+            evaluation_pieces=ends["evaluation"].tell() // END_BYTES,
         )
 
     def _split_of(self, split: str, number: int) -> str:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from hybridperf.tasks.data.pairs import TextBlocks, key_of, uniforms
+from hybridperf.tasks.data.pairs import (
+    NOT_PREDICTED,
+    PADDING,
+    TextBlocks,
+    chunks,
+    key_of,
+    uniforms,
+)
 from hybridperf.tasks.data.texts import minimum_tokens
 from hybridperf.tasks.task import Text
 
@@ -171,3 +178,74 @@ def test_seeds_and_epochs_have_different_keys() -> None:
     keys = {key_of(seed, epoch, 1) for seed in range(30) for epoch in range(30)}
 
     assert len(keys) == 900
+
+
+@pytest.fixture
+def unfilled(blocks: TextBlocks) -> TextBlocks:
+    """Return blocks whose samples are pieces of one token to three times a sample."""
+    sizes = np.random.default_rng(2).integers(1, 3 * WINDOW, COUNT)
+    path = blocks.path.with_name("ends.u64")
+    stops = np.cumsum(sizes)
+    path.write_bytes(stops[stops <= COUNT].astype("<u8").tobytes())
+    return dataclasses.replace(blocks, ends=path)
+
+
+def test_unfilled_samples_are_pieces_of_the_text_with_padding_last(unfilled: TextBlocks) -> None:
+    assert unfilled.ends is not None
+    stops = np.fromfile(unfilled.ends, "<u8").astype(int).tolist()
+    expected = {
+        (start, min(WINDOW, stop - start))
+        for begin, stop in zip([0, *stops], stops, strict=False)
+        for start in range(begin, stop, WINDOW)
+        if stop - start > 1
+    }
+
+    pairs, lengths = unfilled.draw(EVERY, seed=1, epoch=1), unfilled.lengths(EVERY, 1, 1)
+
+    seen = set()
+    for number, (row, length) in enumerate(zip(pairs.inputs, lengths, strict=True)):
+        places, segments = row[:, 1], row[:, 2]
+        assert sorted(places) == list(range(TOKENS))
+        assert (segments[length:] == PADDING).all()
+        assert (segments[:length] < PADDING).all()
+        assert (row[length:, 0] == PAD).all()
+        words = np.empty(TOKENS, dtype=np.int64)
+        words[places] = np.where(np.arange(TOKENS) < length, row[:, 0], PAD)
+        predicted = pairs.targets[number] != NOT_PREDICTED
+        words[places[1 : 1 + MASKED][predicted]] = pairs.targets[number][predicted]
+        middle, end = np.flatnonzero(words == SEPARATOR)
+        assert (words[0], end) == (FIRST, length - 1)
+        one, other = words[1:middle] - 1000, words[middle + 1 : end] - 1000
+        assert len(one) >= 1 <= len(other)
+        assert (np.diff(one) == 1).all()
+        assert (np.diff(other) == 1).all()
+        assert (other[0] == one[-1] + 1) == (pairs.relations[number] == 0)
+        seen.add((int(one[0]), int(length - 3)))
+    assert seen <= expected
+    assert len(seen) == SAMPLES, "no piece is read twice in an epoch"
+
+
+def test_15_percent_of_an_unfilled_sample_is_predicted_and_at_least_one_token(
+    unfilled: TextBlocks,
+) -> None:
+    pairs, lengths = unfilled.draw(EVERY, seed=1, epoch=1), unfilled.lengths(EVERY, 1, 1)
+
+    predicted = pairs.targets != NOT_PREDICTED
+    counts = np.clip(np.rint(0.15 * (lengths - 3)), 1, MASKED)
+    assert predicted.sum(axis=1).tolist() == counts.tolist()
+    assert (np.diff(predicted.astype(int), axis=1) <= 0).all(), "they come first"
+    assert not np.isin(pairs.targets[predicted], SPECIAL).any()
+    shown = pairs.inputs[:, 1 : 1 + MASKED, 0]
+    assert 0.75 < (shown[predicted] == MASK).mean() < 0.85
+    assert not (shown[~predicted] == MASK).any()
+
+
+def test_an_epoch_of_as_many_samples_as_pieces_reads_each_piece_once(unfilled: TextBlocks) -> None:
+    assert unfilled.ends is not None
+    starts, lengths = chunks(unfilled.ends, WINDOW)
+    every = dataclasses.replace(unfilled, samples=len(starts))
+
+    read = every.lengths(np.arange(len(starts)), seed=5, epoch=3)
+
+    assert read.tolist() == (lengths + 3).tolist()
+    assert len(set(starts.tolist())) == len(starts)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import json
 from typing import TYPE_CHECKING
@@ -8,7 +9,8 @@ import numpy as np
 import pytest
 
 from hybridperf.errors import UserError
-from hybridperf.tasks.data import check_data, load, prepare
+from hybridperf.tasks.data import check_data, data_files, load, prepare
+from hybridperf.tasks.data.pairs import NOT_PREDICTED
 from hybridperf.tasks.data.samples import DATA_VARIABLE
 from hybridperf.tasks.data.texts import VOCABULARY, read_pieces
 from tests.tasks.data.texts.test_source import nothing
@@ -147,3 +149,34 @@ def test_a_second_preparation_at_the_same_time_is_refused(folder: Path, data: Da
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(UserError, match="found a running command; wait until it ends"):
             prepare(data, nothing)
+
+
+def test_ends_of_pieces_are_recorded_and_part_of_unfilled_data(folder: Path, data: Data) -> None:
+    prepare(data, nothing)
+
+    ends = np.fromfile(folder / "hybridperf_tokens/train_ends.u64", "<u8")
+
+    pieces = [
+        len(text.split())
+        for number in range(3)
+        for text, _ in read_pieces(data, folder / f"train-{number}.txt")
+    ]
+    assert np.diff(ends, prepend=0).tolist() == pieces
+    assert data.text is not None
+    text = dataclasses.replace(data.text, masked=4)  # 15 % of a piece is two
+    unfilled = dataclasses.replace(data, filled=False, text=text)
+    assert check_data(unfilled) != check_data(data)
+    assert {path.name for path in data_files(unfilled)} - {
+        path.name for path in data_files(data)
+    } == {"train_ends.u64", "evaluation_ends.u64"}
+    splits = load(unfilled)
+    assert splits.train.inputs.lengths(np.arange(40), 1, 1).max() <= 16
+    assert (splits.evaluation.labels == NOT_PREDICTED).any()
+
+
+def test_fewer_pieces_than_samples_are_refused(data: Data) -> None:
+    prepare(data, nothing)
+    many = dataclasses.replace(data, filled=False, eval_samples=1000)
+
+    with pytest.raises(UserError, match="expected at least 1000 pieces of evaluation text"):
+        check_data(many)
