@@ -74,9 +74,7 @@ def test_the_docs_list_what_differs_from_mlperf_s_bert() -> None:
 
 def test_a_task_with_mlperf_s_schedule_and_decoder_does_not_differ_there() -> None:
     like = find_task("bert_large/cluster")
-    model = like.model | {"tied": False}
-    parallel = dataclasses.replace(like.parallel, tied=False)
-    task = dataclasses.replace(like, model=model, parallel=parallel)
+    task = dataclasses.replace(like, parallel=dataclasses.replace(like.parallel, tied=False))
     like = dataclasses.replace(
         like,
         optimizer=dataclasses.replace(like.optimizer, decay_from="start"),
