@@ -61,6 +61,7 @@ _LONGEST: Final = (
     "tests/test_pytest_plugin.py",
     "tests/run/test_stopped.py",
     "tests/cli/test_rescore.py",
+    "tests/cli/test_export.py",
 )
 
 

@@ -46,8 +46,10 @@ MAY_IMPORT = {
         "system",
         "run.files",
     },
+    "claims": {"log", "projection", "report", "rules", "score", "system", "tasks"},
     "regression": {"log", "report", "score"},
     "cli": {
+        "claims",
         "log",
         "projection",
         "regression",
@@ -308,6 +310,23 @@ def test_a_device_is_a_row_of_data() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in HARNESS + TRAINERS)
 
     assert [row["name"] for row in catalog["accelerator"] if f'"{row["name"]}"' in code] == []
+
+
+def test_every_required_package_is_imported() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"].values()
+    required = {
+        re.split(r"[>=\[ ]", each)[0]
+        for names in (project["dependencies"], *extras)
+        for each in names
+    }
+    imported = {each.partition(".")[0] for path in HARNESS + TRAINERS for each in _imports(path)}
+
+    assert {name for name in required if {"pillow": "PIL"}.get(name, name) not in imported} == {
+        "nvidia-ml-py",  # imported by name, where there is a GPU
+        "pytest-benchmark",  # a plugin, which ours extends
+        "scikit-learn",  # its file of digits is read
+    }
 
 
 def test_every_module_has_a_docstring() -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
     from hybridperf_reference.engine.chain import Chain
 
-__all__ = ["Build", "chain_of"]
+__all__ = ["Build", "chain_of", "family_of"]
 
 Build: TypeAlias = "Callable[[Task], Chain]"
 
@@ -27,17 +27,22 @@ def chain_of(task: Task, seed: int, build: Build | None = None) -> Chain:
         UserError: exit status 2 if the task's ``[model]`` table is invalid.
     """
     torch.manual_seed(seed)
-    chain = (build or _family(task))(task)
+    chain = (build or _builder(task))(task)
     names = tuple(unit.name for unit in chain.units)
     if names != task.units:
         raise ValueError(f"{task.name} declares the units {task.units}, its chain has {names}")
     return chain
 
 
-def _family(task: Task) -> Build:
-    """Return the builder of a model family; ``resnet50`` and ``bert_large`` name sizes of one."""
+def family_of(task: Task) -> str:
+    """Return the model family of ``task``; ``resnet50`` and ``bert_large`` name sizes of one."""
+    return task.family.partition("_")[0].rstrip("0123456789")
+
+
+def _builder(task: Task) -> Build:
+    """Return the function that builds models of the task's family."""
     # Imported lazily: a family's data may need further packages.
-    match task.family.partition("_")[0].rstrip("0123456789"):
+    match family_of(task):
         case "resnet":
             from hybridperf_reference.resnet.chain import resnet_chain as build
         case "vgg":

@@ -10,6 +10,7 @@ from hybridperf.run.timed_run import TimedRun
 from hybridperf_reference.engine.mesh import build_mesh, join_ranks
 from hybridperf_reference.engine.precision import set_float32_math
 from hybridperf_reference.engine.trainer import Trainer
+from hybridperf_reference.interchange import load_weights
 from hybridperf_reference.models import chain_of
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ def main(build: Build | None = None) -> None:
         run.describe(keys.FLOAT32_MATH, set_float32_math(tf32=run.plan.precision == "tf32"))
         mesh = build_mesh(run.plan, device)
         chain = chain_of(run.task, run.seed, build)
+        if run.initial is not None:
+            load_weights(chain, run.task, run.initial, run.initial_format)
         for name in chain.parameter_names():
             run.describe(keys.WEIGHTS_INITIALIZATION, tensor=name)
         with contextlib.closing(Trainer(chain, run.task, run.plan, mesh, run.seed)) as trainer:
@@ -37,6 +40,9 @@ def main(build: Build | None = None) -> None:
             trainer.warm_up()
             if run.checkpoint is not None:
                 trainer.load(run.checkpoint)
+            if run.initial is not None:
+                with run.initial_evaluation() as samples:
+                    trainer.evaluate(samples)
             with run.clock():
                 for block in run.blocks():
                     trainer.train(run.training_data(block))

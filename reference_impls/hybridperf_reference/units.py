@@ -25,7 +25,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from hybridperf.projection.units import UnitCounts, UnitTable, unit_columns
+from hybridperf.projection.units import Parameters, UnitCounts, UnitTable, unit_columns
 from hybridperf.tasks.registry import find_task, read_task, task_names
 from hybridperf_reference.engine.batchnorm import is_batch_norm
 from hybridperf_reference.engine.gradient_reducer import low_rank_elements
@@ -258,11 +258,15 @@ def _print_tables() -> None:
     lines = [_HEAD, f"columns = {json.dumps(unit_columns())}", ""]
     for table in map(unit_table, map(find_task, task_names())):
         lines += [f'["{table.task}"]', f"input_elements = {table.input_elements}", "units = ["]
-        lines += [
-            f"    {json.dumps(row, default=dataclasses.astuple)}," for row in _rows(table.units)
-        ]
+        lines += [f"    {json.dumps(row, default=_group_row)}," for row in _rows(table.units)]
         lines += ["]", ""]
     sys.stdout.write("\n".join(lines))
+
+
+def _group_row(group: Parameters) -> list[object]:
+    """Return the values of ``group``, without the name that most groups lack."""
+    *values, shared = dataclasses.astuple(group)
+    return [*values, shared] if shared else values
 
 
 def _rows(units: Sequence[UnitCounts]) -> list[list[object]]:

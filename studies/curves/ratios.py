@@ -1,4 +1,4 @@
-"""Published ratios of throughput, of two plans or two numbers of devices, and their projections."""
+"""Published ratios of throughput on two numbers of devices, and their projections."""
 
 from __future__ import annotations
 

@@ -1,17 +1,24 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 from hybridperf.tasks.registry import find_task
-from hybridperf_reference.engine.chain import Stage
 from hybridperf_reference.models import chain_of
-from tests.families import run, size_of, task_of
+from tests.families import (
+    assert_names_and_shapes,
+    chain_that_gave_weights_to,
+    chain_with_weights_of,
+    run,
+    size_of,
+    task_of,
+)
 
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
+    from tests.families import Exchange
 
 
 def _full(hidden: int, layers: int, heads: int, **numbers: object) -> Task:
@@ -38,12 +45,14 @@ def _full(hidden: int, layers: int, heads: int, **numbers: object) -> Task:
     [(768, 12, 12, 110_106_428), (1024, 24, 16, 336_226_108)],
     ids=["BERT-base", "BERT-Large"],
 )
-def test_sizes_are_the_published_ones_plus_an_untied_decoder(
-    hidden: int, layers: int, heads: int, published: int
+@pytest.mark.parametrize("tied", [True, False])
+def test_sizes_are_the_published_ones_and_those_of_a_decoder_that_is_not_tied(
+    hidden: int, layers: int, heads: int, published: int, tied: bool
 ) -> None:
-    parameters, gflop = size_of(_full(hidden, layers, heads))
+    parameters, gflop = size_of(_full(hidden, layers, heads, tied=tied))
 
-    assert parameters == round((published + 30522 * hidden) / 1e6, 3)
+    decoder = 0 if tied else 30522 * hidden
+    assert parameters == round((published + decoder) / 1e6, 3)
     # By hand, a multiply-add being two operations: 24 h^2 in a layer's six linears and 4 t h in
     # its attention for each token; 2 h^2 and 2 h V for each masked one; the sentences' relation.
     layer = 512 * (24 * hidden**2 + 4 * 512 * hidden)
@@ -72,24 +81,22 @@ def test_models_of_the_tasks_have_the_parameters_of_transformers(
                 num_attention_heads=heads,
                 intermediate_size=inner,
                 max_position_embeddings=tokens,
-                tie_word_embeddings=False,
             )
         )
-        chain = chain_of(find_task(name), seed=0)
-
-    ours = Stage(chain.units).state_dict()
 
     task = find_task(name)
     assert task.parallel.tensor_sizes == (heads, inner)
     assert task.parallel.tokens == tokens
+    assert task.parallel.tied
     assert task.model["masked"] == round(0.15 * (tokens - 3))
     assert not task.parallel.batch_norm
-    shapes = {key: value.shape for key, value in _renamed(theirs.state_dict()).items()}
-    assert {key: value.shape for key, value in ours.items()} == shapes
+    assert_names_and_shapes(task, "transformers", theirs)
 
 
-def test_outputs_are_those_of_transformers() -> None:
-    """With its weights, the chain computes what transformers' model does, in another order."""
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("exchange", [chain_with_weights_of, chain_that_gave_weights_to])
+def test_outputs_are_those_of_transformers(exchange: Exchange, tied: bool) -> None:
+    """With the same weights, the chain computes what transformers' model does, in another order."""
     models = pytest.importorskip("transformers.models.bert.modeling_bert")
     config = models.BertConfig(
         vocab_size=50,
@@ -98,12 +105,12 @@ def test_outputs_are_those_of_transformers() -> None:
         num_attention_heads=4,
         intermediate_size=64,
         max_position_embeddings=12,
-        tie_word_embeddings=False,
+        tie_word_embeddings=tied,
         initializer_range=0.3,
     )
     theirs = models.BertForPreTraining(config).eval()
-    chain = chain_of(_full(16, 2, 4, vocabulary=50, tokens=12, masked=3), seed=0)
-    Stage(chain.units).load_state_dict(_renamed(theirs.state_dict()), strict=True)
+    task = _full(16, 2, 4, vocabulary=50, tokens=12, masked=3, tied=tied)
+    chain = exchange(task, "transformers", theirs)
     words = torch.randint(1, 50, (2, 12))
     sentences = (torch.arange(12) > 6).long().expand(2, -1)
     order = torch.tensor([0, 7, 2, 9, 1, 3, 4, 5, 6, 8, 10, 11])  # 7, 2 and 9 are to be predicted
@@ -114,9 +121,9 @@ def test_outputs_are_those_of_transformers() -> None:
     outputs = run(chain, inputs)
 
     predicted = expected.prediction_logits[:, order[1:4]]
-    assert torch.allclose(outputs[:, 1:], predicted, rtol=1e-4, atol=1e-5)
+    assert torch.allclose(outputs[:, 1:], predicted, rtol=1e-5, atol=1e-5)
     relation = expected.seq_relationship_logits
-    assert torch.allclose(outputs[:, 0, :2], relation, rtol=1e-4, atol=1e-5)
+    assert torch.allclose(outputs[:, 0, :2], relation, rtol=1e-5, atol=1e-5)
 
 
 def test_pre_norm_and_post_norm_differ_with_equal_shapes() -> None:
@@ -130,32 +137,3 @@ def test_pre_norm_and_post_norm_differ_with_equal_shapes() -> None:
 
     assert outputs.shape == run(last, inputs).shape == (*targets.shape, 50)
     assert not torch.allclose(outputs, run(last, inputs))
-
-
-def _renamed(theirs: dict[str, Any]) -> dict[str, Any]:
-    """Return transformers' weights by the chain's names."""
-    names = {
-        "bert.embeddings.word_embeddings": "embeddings.words",
-        "bert.embeddings.position_embeddings": "embeddings.places",
-        "bert.embeddings.token_type_embeddings": "embeddings.sentences",
-        "bert.embeddings.LayerNorm": "embeddings.norm",
-        "bert.encoder.layer.": "layers.",
-        "attention.self.": "attention.",
-        "attention.output.dense": "attention.out",
-        "attention.output.LayerNorm": "attention_norm",
-        "intermediate.dense": "mlp.inner",
-        "output.dense": "mlp.outer",
-        "output.LayerNorm": "mlp_norm",
-        "bert.pooler.dense": "head.pooler",
-        "cls.predictions.transform.dense": "head.transform",
-        "cls.predictions.transform.LayerNorm": "head.norm",
-        "cls.predictions.decoder": "head.decoder",
-        "cls.seq_relationship": "head.relation",
-    }
-    ours = {}
-    for key, value in theirs.items():
-        if key != "cls.predictions.bias":  # the decoder's, again
-            for old, new in names.items():
-                key = key.replace(old, new)
-            ours[key] = value
-    return ours

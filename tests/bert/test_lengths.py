@@ -118,6 +118,7 @@ def test_only_tokens_to_predict_count_in_the_quality() -> None:
     evaluation = Evaluation(labels, None)
 
     evaluation.begin()
-    assert evaluation.take([(0, 2)], np.array([[7, 1], [8, NOT_PREDICTED]]).tobytes()) == ""
+    predictions = np.array([[7, 1], [8, NOT_PREDICTED]]).tobytes()
+    assert evaluation.take([(0, 2)], memoryview(predictions)) == ""
 
     assert evaluation.quality() == 2 / 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -126,3 +127,26 @@ def test_a_trainer_that_a_result_merely_names_is_never_started(
     assert done.code == 3
     assert "expected trainer antigravity" in done.sentence
     assert asked == []
+
+
+def test_a_re_run_begins_from_the_weights_of_the_result(
+    hybridperf: Callable[..., Finished], package: Package, asked: list[RunRequest], tmp_path: Path
+) -> None:
+    own = tmp_path / "mine.safetensors"
+    own.write_bytes(b"weights")
+    facts = {"file": own.name, "sha256": sha256(b"weights").hexdigest()}
+    edit_manifest(package, 0, initial=facts)
+
+    without = hybridperf("rerun", str(package.folder), "--org", "other")
+    own.write_bytes(b"other weights")
+    others = hybridperf("rerun", str(package.folder), "--org", "other", "--initial", str(own))
+    assert asked == []
+    own.write_bytes(b"weights")
+    hybridperf("rerun", str(package.folder), "--org", "other", "--initial", str(own))
+
+    assert without.code == others.code == 2
+    assert without.sentence.endswith(
+        f"expected weights with SHA-256 {facts['sha256'][:12]}, found none; name the file that the "
+        "result began from with --initial."
+    )
+    assert [request.initial for request in asked] == [own]

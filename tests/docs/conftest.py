@@ -19,7 +19,7 @@ from hybridperf.run.provenance import file_sha256
 ROOT: Final = Path(__file__).parents[2]
 EXAMPLES: Final = ROOT / "docs/examples"
 #: pages whose shell blocks are all executed, but the marked ones, by the test of their name
-EXECUTED_PAGES: Final = ("planning", "quick_start", "your_framework", "your_model")
+EXECUTED_PAGES: Final = ("claims", "planning", "quick_start", "your_framework", "your_model")
 _BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.system.toolkit import nvml_session
+from hybridperf.system.energy import EnergyMeter
 from hybridperf.tasks.task import Block
 from hybridperf_reference.engine.mesh import join_ranks, local_device
 from hybridperf_reference.engine.trainer import Trainer
@@ -84,9 +84,11 @@ def measure(folder: Path) -> None:
         row, model=row.model | {"hidden": 1024}, dtype=torch.float32, reads_ahead=False
     )
     found: dict[str, Any] = {}
-    with closing(Trainer(row.chain(), row.task(), plan, mesh_of(plan, device), SEED)) as trainer:
+    with (
+        closing(Trainer(row.chain(), row.task(), plan, mesh_of(plan, device), SEED)) as trainer,
+        closing(EnergyMeter()) as meter,
+    ):
         found["model"] = sum(p.nbytes for p in trainer._stage.parameters())
-        before_mj = energy_mj()
         for name, work in (
             ("warm_up", trainer.warm_up),
             ("train", lambda: trainer.train(block_data(row, Block(1, 2)))),
@@ -95,15 +97,5 @@ def measure(folder: Path) -> None:
             work()
             torch.accelerator.synchronize(device)
             found[name] = torch.accelerator.max_memory_allocated(device)
-        after_mj = energy_mj()
-    found["energy_mj"] = None if before_mj is None or after_mj is None else after_mj - before_mj
+        found["joules"] = meter.read().joules.get("nvml")
     (folder / "rank_0.json").write_text(json.dumps(found))
-
-
-def energy_mj() -> int | None:
-    """Return the millijoules that all GPUs have used since their driver was loaded, if told."""
-    with nvml_session() as library:
-        handles = library.handles() if library else []
-        counts = [library.whole("DeviceGetTotalEnergyConsumption", h) for h in handles if library]
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None

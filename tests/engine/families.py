@@ -73,6 +73,8 @@ class Family:
     reads_ahead: bool = True  #: with worker processes, where the objective does
     evaluated: int = EVALUATED
     filled: bool = True  #: whether all samples have equal numbers of tokens
+    steps: int = STEPS
+    tied: bool = False
 
     def of(self, plan: ParallelPlan) -> Family:
         """Return this family with no more encoder layers than the stages of ``plan`` need.
@@ -85,7 +87,7 @@ class Family:
 
     @functools.cache  # noqa: B019 - families are constants of this module
     def task(self) -> Task:
-        """Return the task with two epochs of three steps, of plain momentum SGD where not stated.
+        """Return the task with two epochs of its steps, of plain momentum SGD where not stated.
 
         AdamW would magnify what is left of gradients that are zero but for rounding in fp32.
         """
@@ -101,7 +103,7 @@ class Family:
             model=task.model | self.model,
             data=dataclasses.replace(
                 task.data,
-                train_samples=STEPS * self.batch // EPOCHS,
+                train_samples=self.steps * self.batch // EPOCHS,
                 eval_samples=self.evaluated,
                 filled=self.filled,
             ),
@@ -164,6 +166,7 @@ class Family:
             tokens=self.tokens,
             batch_norm=self.batch_norm,
             filled=self.filled,
+            tied=self.tied,
         )
 
 
@@ -205,6 +208,7 @@ def _layers(count: int) -> tuple[str, ...]:
 
 
 _PAIRS: dict[str, Any] = {
+    "tied": False,
     "vocabulary": 64,
     "masked": 3,
     "hidden": 32,
@@ -288,4 +292,22 @@ FAMILIES = {
         samples=drawn_pairs,
         reads_ahead=False,  # a fork takes as long as a step, and bert_pairs forks
     ),
+}
+_TIED = Family(
+    "bert/workstation",
+    _PAIRS | {"tokens": 16, "dropout": 0.0, "tied": True},
+    ("embeddings", *_layers(6), "head"),
+    tensor_sizes=(4, 48),
+    tokens=16,
+    dtype=torch.float64,
+    optimizer={"clip_norm": 0.5},
+    samples=drawn_pairs,
+    reads_ahead=False,
+    steps=5,
+    tied=True,
+)
+FAMILIES |= {
+    "bert_tied": _TIED,
+    "bert_tied_adamw": dataclasses.replace(_TIED, optimizer=FAMILIES["dropout_adamw"].optimizer),
+    "bert_tied_lamb": dataclasses.replace(_TIED, optimizer=FAMILIES["dropout_lamb"].optimizer),
 }

@@ -245,6 +245,27 @@ def tied() -> list[nn.Module | Unit]:
     return [flat(), first, nn.Tanh(), again, nn.Linear(WIDTH, CLASSES)]
 
 
+def thrice() -> list[nn.Module | Unit]:
+    """Let three units share a weight, two of them another, and one of them both of a bias."""
+    linears = [nn.Linear(WIDTH, WIDTH) for _ in range(4)]
+    linears[1].weight = linears[3].weight = linears[0].weight
+    linears[2].bias = linears[3].bias
+    middle = nn.Sequential(linears[1], nn.Tanh(), nn.Linear(WIDTH, WIDTH))
+    middle[2].weight = linears[1].weight
+    last = nn.Linear(WIDTH, CLASSES)
+    return [flat(), linears[0], nn.Tanh(), middle, linears[2], nn.Tanh(), linears[3], last]
+
+
+def shared_norms() -> list[nn.Module | Unit]:
+    """Let encoders share what tensor parallelism does not split."""
+    first, *units, last = encoders()
+    layers = [unit.module for unit in units if isinstance(unit, Unit)]
+    one, other = (layer.get_submodule("mlp_norm") for layer in layers)
+    one.bias = layers[0].get_submodule("attention_norm").bias  # twice in one unit
+    other.weight, other.bias = one.weight, one.bias
+    return [first, *units, last]
+
+
 def norms(**options: Any) -> list[nn.Module | Unit]:
     kinds = [nn.BatchNorm1d(WIDTH, **options) for _ in range(2)]
     return [flat(), nn.Sequential(kinds[0], nn.Tanh()), dense(), kinds[1], dense(CLASSES)]
@@ -295,11 +316,20 @@ def either() -> list[nn.Module | Unit]:
     ]
 
 
-def tied_encoders() -> list[nn.Module | Unit]:
-    """Let two units that tensor parallelism splits share the weight of a linear."""
+def tied_encoders(kind: str = "weight") -> list[nn.Module | Unit]:
+    """Let two units that tensor parallelism splits share the weight of a linear, or its bias."""
     first, *units, last = encoders()
     linears = [unit.module.get_submodule(next(iter(SPLIT))) for unit in units]  # type: ignore[union-attr]  # units of encoders are units
-    linears[1].weight = linears[0].weight
+    setattr(linears[1], kind, getattr(linears[0], kind))
+    return [first, *units, last]
+
+
+def mixed() -> list[nn.Module | Unit]:
+    """Let a unit that splits tokens share a parameter with one that does not."""
+    first, *units, last = encoders()
+    assert isinstance(first, nn.Sequential)
+    assert isinstance(units[0], Unit)
+    units[0].module.get_submodule("mlp_norm").bias = first[0][1].bias  # type: ignore[index]
     return [first, *units, last]
 
 
@@ -314,7 +344,9 @@ def transposed() -> list[nn.Module | Unit]:
 
 
 ODD = {
-    "tied": odd(tied),
+    "tied": odd(tied, steps=5),
+    "thrice": odd(thrice, steps=5),
+    "shared_norms": odd(shared_norms, tensor_sizes=(6, 2 * WIDTH), tokens=13),
     "frozen": odd(
         lambda: [frozen(flat()), frozen(dense()), half_frozen(), frozen(dense()), dense(CLASSES)]
     ),
@@ -364,6 +396,8 @@ ODD = {
     "encoders": odd(encoders, tensor_sizes=(6, 2 * WIDTH), tokens=13),
     "routed_encoders": odd(routed_encoders, tensor_sizes=(6, 2 * WIDTH), tokens=13),
     "tied_encoders": odd(tied_encoders, tensor_sizes=(6, 2 * WIDTH), tokens=13),
+    "tied_biases": odd(lambda: tied_encoders("bias"), tensor_sizes=(6, 2 * WIDTH), tokens=13),
+    "mixed": odd(mixed, tensor_sizes=(6, 2 * WIDTH), tokens=13),
     "transposed": odd(transposed),
     "dropped": odd(dropped, dropout=True, batch_norm=True),
     "dropped_mlp": odd(dropped_mlp, dropout=True, tensor_sizes=(2 * WIDTH,)),

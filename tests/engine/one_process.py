@@ -93,7 +93,9 @@ def _train(row: Family, plan: ParallelPlan, streams: SimulatedStreams) -> dict[s
             statistics.commit()
         norm = _clip(replicas, task.optimizer.clip_norm)
         named = replicas[0].named_parameters()
-        gradients = {name: p.grad.clone() for name, p in named if p.grad is not None}
+        gradients = {
+            replicas[0].global_name(n): p.grad.clone() for n, p in named if p.grad is not None
+        }
         rate = learning_rate(batch.step, task.steps_per_epoch, task.optimizer)
         for optimizer in optimizers:
             for group in optimizer.param_groups:

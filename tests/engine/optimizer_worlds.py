@@ -14,7 +14,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hybridperf.tasks.registry import find_task
-from hybridperf_reference.engine.gradients import clip_gradients, reduce_partial_gradients
+from hybridperf_reference.engine.gradients import (
+    clip_gradients,
+    gradient_norm,
+    reduce_partial_gradients,
+)
 from hybridperf_reference.engine.norms import is_dtensor
 from hybridperf_reference.engine.optim import build_optimizer
 
@@ -81,7 +85,8 @@ def train(model: nn.Module, config: Optimizer, replica: int, replicas: int) -> l
         with CommDebugMode() as collectives:
             reduce_partial_gradients(model.parameters())
             if config.clip_norm:
-                clip_gradients(model.parameters(), config.clip_norm, stages=None)
+                norm = gradient_norm(model.parameters(), stages=None)
+                clip_gradients(model.parameters(), norm, config.clip_norm)
             optimizer.step()
         counts.append(collectives.get_total_counts())
         optimizer.zero_grad()

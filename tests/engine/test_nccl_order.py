@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 MORE = (
     "vgg:pp=3,microbatches=4,staleness=1",
     "vit:pp=3,microbatches=4,links=bf16,staleness=1,flush=off",
+    # Two of the stages have copies of a parameter.
+    "bert_tied:pp=3,microbatches=8",
+    "bert_tied:pp=3,microbatches=4,links=bf16",
 )
 
 

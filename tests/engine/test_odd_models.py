@@ -40,6 +40,7 @@ ROUTED_PLANS = (
 ITEMS = {
     1: (
         "tied:microbatches=3,recompute=full",
+        "thrice_lamb:microbatches=2",
         "frozen:recompute=full",
         "bare:microbatches=2",
         "activated:microbatches=4,bn=deferred,recompute=full",
@@ -58,6 +59,22 @@ ITEMS = {
     2: (
         "tied:dp=2",
         "tied:dp=2,sync=blocking,microbatches=2",
+        "tied:dp=2,zero=1",
+        "tied:pp=2,cuts=3",
+        "tied_adamw:pp=2,cuts=2,schedule=gpipe,microbatches=3",
+        "tied_lamb:dp=2,zero=3,recompute=full",
+        "thrice:dp=2,zero=3,microbatches=2",
+        "thrice_adamw:dp=2",
+        "thrice:pp=2,cuts=3",
+        "thrice:pp=2,cuts=2-4-6,schedule=interleaved,microbatches=4,recompute=full",
+        "thrice:pp=2,schedule=interleaved,stages=4",
+        "thrice_lamb:pp=2,cuts=2-4-6,schedule=zbv,microbatches=4",
+        "thrice_lars:dp=2,zero=1",
+        "shared_norms:dp=2,zero=2",
+        "shared_norms:pp=2,cuts=2",
+        "shared_norms:tp=2",
+        "shared_norms_lamb:tp=2,sp=on",
+        "mixed:tp=2",
         "frozen:dp=2",
         "frozen:dp=2,zero=1",
         "frozen:dp=2,zero=3,microbatches=2",
@@ -129,6 +146,9 @@ ITEMS = {
     ),
     3: (
         "tied:dp=3",
+        "tied_lamb:pp=3,cuts=2-3,microbatches=4",
+        "thrice_lamb:dp=3,zero=3",
+        "thrice:pp=3,schedule=zbv,cuts=1-2-3-5-6,microbatches=6",
         "frozen:pp=3",
         "bare:pp=3,schedule=gpipe,microbatches=4",
         "activated:dp=3,bn=sync",
@@ -144,6 +164,14 @@ ITEMS = {
         "either:dp=3,zero=2,microbatches=2",
     ),
     4: (
+        "tied_adamw:dp=2,pp=2,cuts=2",
+        "tied_lamb:dp=2,pp=2,cuts=3,zero=1",
+        "thrice:pp=4,cuts=2-4-6,microbatches=4",
+        "thrice_adamw:dp=2,pp=2,cuts=2-4-6,schedule=interleaved,microbatches=2",
+        "thrice_lamb:pp=4,schedule=zbv,microbatches=8",
+        "thrice_lamb:dp=2,pp=2,cuts=4,zero=3",
+        "shared_norms_adamw:dp=2,tp=2,sp=on,zero=1",
+        "shared_norms:pp=2,tp=2,sp=on,cuts=2",
         "frozen:dp=2,pp=2",
         "frozen:pp=4,schedule=gpipe,microbatches=2",
         "bare:dp=2,pp=2",
@@ -181,6 +209,8 @@ ITEMS = {
         "either:dp=6,zero=1,shard=3",
     ),
     8: (
+        "thrice_lamb:dp=2,pp=4,cuts=2-4-6,zero=1",
+        "shared_norms:dp=2,pp=2,tp=2,sp=on,cuts=2",
         "frozen:dp=4,pp=2,zero=1",
         "targets:dp=4,pp=2",
         "encoders:dp=2,pp=2,tp=2,sp=on",
@@ -226,10 +256,11 @@ def test_an_odd_model_is_trained_as_in_one_process(
 
 
 REFUSED = {
-    "tied:pp=2": "no pp, zero, sp, or dp with tp, where units share a parameter",
-    "tied:dp=2,zero=1": "no pp, zero, sp, or dp with tp, where units share a parameter",
+    "tied:pp=2,schedule=1f1b,microbatches=2,staleness=1": "no staleness with pp where units share",
+    "tied:dp=2,zero=3,offload=cpu": "no offload where units share a parameter",
     "tied_encoders:tp=2": "split linear layers of unit 'u1' to share no weights",
-    "tied_encoders:tp=2,sp=on": "no pp, zero, sp, or dp with tp, where units share a parameter",
+    "tied_biases:tp=2,sp=on": "split linear layers of unit 'u1' to share no weights",
+    "mixed:tp=2,sp=on": "all units that share 'u0.0.1.bias' to split tokens, or none",
     "bare:microbatches=2,bn=deferred": "BatchNorm in the model where bn is given",
     "bare:tp=2": "a model that declares linear layers to split for tp",
     "encoders:tp=4": "unit 'u1' to run with a part of its features",
@@ -257,6 +288,16 @@ class Pair(nn.Module):
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         return inputs, inputs
+
+
+def test_units_with_copies_have_modules_of_their_own() -> None:
+    shared = nn.Linear(WIDTH, WIDTH)
+    model = odd(lambda: [flat(), shared, nn.Tanh(), shared, dense(CLASSES)])
+    plan = ParallelPlan.parse("pp=2")
+    expected = "modules of their own, found one Linear in 'u1' and 'u3'; make two modules"
+
+    with pytest.raises(UserError, match=expected):
+        Trainer(model.chain(), model.task(), plan, HERE, SEED)
 
 
 @pytest.mark.parametrize(

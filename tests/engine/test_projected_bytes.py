@@ -13,7 +13,7 @@ from hybridperf.projection.partition import stage_cuts
 from hybridperf.projection.traffic import Stages, prefetched_bytes, sent_bytes
 from hybridperf_reference.units import unit_table
 from tests.engine.bytes_worlds import count_all
-from tests.engine.families import BATCH, FAMILIES, STEPS
+from tests.engine.families import BATCH, FAMILIES
 from tests.engine.ranks import run_ranks
 from tests.tiers import in_tiers, plan_facts, selected
 
@@ -54,6 +54,12 @@ ITEMS = {
         "resnet:pp=2,links=int8",
         "vit:pp=2,links=int8,staleness=1,flush=off",
         "vgg:pp=2,links=topk",
+        "bert_tied:dp=2",
+        "bert_tied:dp=2,gradients=powersgd",
+        "bert_tied:dp=2,zero=1",
+        "bert_tied:pp=2",
+        "bert_tied:pp=2,schedule=zbv,microbatches=4",
+        "bert_tied:pp=2,links=bf16",
     ),
     4: (
         "vit:dp=2,pp=2",
@@ -72,14 +78,19 @@ ITEMS = {
         "vit:dp=4,zero=2,shard=2,precision=bf16,microbatches=3",
         "resnet:dp=4,zero=1,shard=2,bn=sync,microbatches=2",
         "vit:dp=2,pp=2,zero=3,precision=bf16",
+        "bert_tied:pp=4",
+        "bert_tied:dp=2,pp=2,zero=1",
+        "bert_tied:dp=2,tp=2,sp=on,zero=3",
+        "bert_tied:dp=4,zero=3,shard=2",
     ),
 }
 
 
 def facts(case: tuple[int, int]) -> set[Fact]:
-    """Return what is sent by: the plan, whatever the model."""
+    """Return what is sent by: the plan, and whether units share a parameter."""
     ranks, number = case
-    return plan_facts(ParallelPlan.parse(ITEMS[ranks][number].partition(":")[2]))
+    name, _, text = ITEMS[ranks][number].partition(":")
+    return {("tied", FAMILIES[name].tied), *plan_facts(ParallelPlan.parse(text))}
 
 
 PAIRS = in_tiers(
@@ -90,6 +101,8 @@ PAIRS = in_tiers(
 KINDS = {
     "send": "messages",
     "tp": "tensor_parallel",
+    "allreduce pp": "shared_gradients",
+    "allreduce all": "shared_gradients",  # some of the stages
     "few": "gradients",  # of a small shard, averaged over its copies
     "allreduce": "gradients",
     "reduce_scatter_base": "gradients",
@@ -137,13 +150,14 @@ def test_counted_bytes_are_projected(
             operation, axis = each.split()
             if operation == "few" and axis != "replicate":
                 continue  # norms of tensors, which are split over the other axes
-            found[KINDS[axis if axis == "tp" else operation]] += count
+            key = each if each in KINDS else axis if axis == "tp" else operation
+            found[KINDS[key]] += count
     if plan.zero and plan.pp == 1 and plan.microbatches == 1:
         # FSDP takes the pass that warms up for a micro-batch of the first step.
         found["parameters"] -= plan.ranks * prefetched_bytes(plan, table.units)
-    assert found == {kind: STEPS * count for kind, count in projected.items()}, text
+    assert found == {kind: family.steps * count for kind, count in projected.items()}, text
 
     if plan.delays_or_compresses:
         sent = counted[ranks, number][0]["sent"]
-        assert sent["link_bytes"] == STEPS * messages
-        assert sent["gradient_bytes"] == STEPS * projected.get("gradients", 0)
+        assert sent["link_bytes"] == family.steps * messages
+        assert sent["gradient_bytes"] == family.steps * projected.get("gradients", 0)

@@ -127,6 +127,8 @@ MORE = {
         *CUT[2],
         "bert:dp=2,zero=2,precision=bf16,gradients=bf16,microbatches=2",
         "vit:dp=2,zero=3,precision=bf16,recompute=full",
+        "bert_tied:pp=2,cut=parameters,schedule=gpipe,microbatches=2",
+        "bert_tied:dp=2,zero=1,gradients=bf16",
         "dropout_lamb:pp=2,schedule=zbv,microbatches=4",
         "dropout_lamb:tp=2,recompute=full",
         "bert_lengths:dp=2,microbatches=2",
@@ -147,6 +149,9 @@ MORE = {
         "resnet:pp=3,schedule=interleaved,microbatches=8,bn=deferred",
         "dropout_adamw:tp=3,sp=on",
         "dropout_lamb:dp=3,zero=2,microbatches=2",
+        "bert_tied:pp=3,microbatches=4",
+        "bert_tied_lamb:dp=3,zero=3",
+        "bert_tied_adamw:pp=3,schedule=zbv,microbatches=6",
     ),
     4: (
         "dropout_adamw:dp=2,pp=2,zero=1,schedule=gpipe",
@@ -168,8 +173,12 @@ MORE = {
         "bert:dp=2,pp=3,schedule=zbv,zero=1",
         "dropout_adamw:dp=3,tp=2,sp=on,zero=3",
         "dropout_lamb:pp=2,tp=3,sp=on,order=tp-dp-pp",
+        "bert_tied_lamb:dp=3,pp=2,zero=1",
     ),
-    8: ("dropout_adamw:dp=2,pp=2,tp=2,sp=on,schedule=zbv,sync=blocking",),
+    8: (
+        "dropout_adamw:dp=2,pp=2,tp=2,sp=on,schedule=zbv,sync=blocking",
+        "bert_tied_lamb:dp=2,pp=4,order=dp-pp-tp",
+    ),
 }
 COMPILER = shutil.which("g++")
 COMPILED = {2: ("vit:tp=2,sp=on,compile=on", "dropped_mlp:tp=2,compile=on") if COMPILER else ()}
@@ -195,9 +204,13 @@ def facts(case: tuple[*tuple[int, ...], str]) -> set[Fact]:
     if case[-1] in SLOW:
         return set()
     family, _, plan = case[-1].partition(":")
-    return {("family", family), *plan_facts(ParallelPlan.parse(plan))}
+    own = plan_facts(ParallelPlan.parse(plan))
+    if family.startswith("bert_tied_"):  # what optimizers make of ties depends on these
+        return {("family", family), *((name, value) for name, value in own if name in _SHARING)}
+    return {("family", family), *own}
 
 
+_SHARING = ("pp", "tp", "zero")
 EVERY = [(ranks, number, item) for ranks in MORE for number, item in enumerate(items(ranks))]
 CASES = in_tiers(EVERY, facts)
 

@@ -22,7 +22,7 @@ from hybridperf_reference.engine.mesh import Groups, build_mesh, join_ranks
 from hybridperf_reference.engine.norms import is_dtensor
 from hybridperf_reference.engine.precision import set_float32_math
 from hybridperf_reference.engine.trainer import Trainer
-from tests.engine.families import FAMILIES, SEED, STEPS, Family
+from tests.engine.families import FAMILIES, SEED, Family
 from tests.engine.odd_models import ODD, OddModel
 from tests.engine.quality import quality_of
 
@@ -67,11 +67,13 @@ def run_plan(family: Family, plan: ParallelPlan, device: torch.device) -> dict[s
         steps = itertools.count(1)
 
         def keep(*_: object) -> None:
-            if next(steps) < STEPS:
+            if next(steps) < family.steps:
                 return  # gathering those that are split takes as long as computing them
             for name, parameter in trainer._stage.named_parameters():
                 if parameter.grad is not None:
-                    gradients[name] = whole(parameter.grad)
+                    value = whole(parameter.grad)
+                    known = gradients.setdefault(trainer._stage.global_name(name), value)
+                    assert torch.equal(known, value), f"copies of {name} differ in their gradient"
 
         trainer._update.optimizer.register_step_pre_hook(keep)
         trainer.train(family.batches(splits))

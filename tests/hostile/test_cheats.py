@@ -293,9 +293,7 @@ def test_compiled_code_that_is_not_its_source_s_does_not_run(
     os.utime(memory, (1, 1))
     bench.server = None
 
-    done = bench.run(
-        "--mode", mode, trainer="doped", PYTHONPATH=f"{ROOT}:{doped.parent}", quick=False
-    )
+    done = bench.run("--mode", mode, trainer="doped", PYTHONPATH=f"{ROOT}:{doped.parent}")
 
     assert done.code == 0, done
     assert bench.outcomes() == ["success"]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from hybridperf.run.access import map_array
+from hybridperf.run.access import map_array, map_memory
 from hybridperf.run.channel import Evaluate, Predictions, Ready, Start, Track, connect
 from hybridperf.run.processes import Pulse
 from hybridperf.run.rank_server import RankServer
@@ -223,8 +223,9 @@ class _Parts:
         channel.send(Ready())
         start = channel.receive()
         assert isinstance(start, Start)
-        memory = channel.take_descriptor()
+        descriptor = channel.take_descriptor()
+        memory = map_memory(descriptor)
         for place in (start.train_inputs, start.train_labels, start.evaluation_inputs):
             assert place is not None
             map_array(place, memory).sum()  # reads every page of it
-        os.close(memory)
+        os.close(descriptor)

@@ -131,7 +131,7 @@ def _spec(task: str, ranks: int, mode: Mode, folder: Path) -> RunSpec:
     folder.mkdir(parents=True)
     (folder / "task.toml").write_text(content)
     facts = sandbox_facts(mode, nodes=1)
-    assert mode_of(before, mode, nodes=1) == mode, facts
+    assert mode_of(before, mode) == mode, facts
     return run_spec(
         folder,
         task_path=str(folder / "task.toml"),

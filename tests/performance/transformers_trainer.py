@@ -17,8 +17,8 @@ from torch.utils.data import Dataset
 from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback, TrainingArguments
 
 from hybridperf_reference.engine.chain import Stage
+from hybridperf_reference.interchange import library_model
 from hybridperf_reference.models import chain_of
-from tests.bert.test_chain import _renamed
 from tests.performance.work import SEED
 
 if TYPE_CHECKING:
@@ -134,7 +134,6 @@ def _model(work: Work, chain: Chain) -> BertForMaskedLM:
         tie_word_embeddings=False,
     )
     model = BertForMaskedLM(config)
-    names = _renamed({name: name for name in model.state_dict()})
-    ours = Stage(chain.units).state_dict()
-    model.load_state_dict({names[name]: value for name, value in ours.items()}, strict=False)
+    weights = library_model(work.task, "transformers").to_library(Stage(chain.units).state_dict())
+    model.load_state_dict(weights)
     return model

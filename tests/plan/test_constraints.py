@@ -203,11 +203,15 @@ def test_incorrect_combinations_are_refused_with_the_reason(
     [
         ({"tokens": None}, "tp=2,sp=on", "units that work token by token for sp"),
         ({"tokens": 5}, "tp=4,sp=on", "a part of the 5 tokens of a sample for each rank under sp"),
-        ({"tied": True}, "pp=2", "no pp, zero, sp, or dp with tp, where units share a parameter"),
         (
             {"tied": True},
-            "dp=2,zero=1",
-            "no pp, zero, sp, or dp with tp, where units share a parameter",
+            "pp=2,staleness=1",
+            "no staleness with pp where units share a parameter: their gradients are added up",
+        ),
+        (
+            {"tied": True, "device_kind": "gpu"},
+            "dp=2,zero=1,offload=cpu",
+            "no offload where units share a parameter, which is not sharded",
         ),
         ({"batch_norm": False}, "bn=deferred,microbatches=2", "BatchNorm in the model"),
         ({"filled": False}, "tp=2,sp=on", "no sp=on with samples of different lengths"),

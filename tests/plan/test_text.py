@@ -67,6 +67,7 @@ def test_slugs_are_valid_file_names_and_unique(plan: ParallelPlan, other: Parall
             "dp=3,pp=2,schedule=1f1b,microbatches=2,staleness=1,recompute=full",
             "dp3-pp2-1f1b-m2-staleness1-rfull",
         ),
+        ("dp=16,baidu(node=8)", "dp=16,zero=1,shard=8", "dp16-zero1-shard8"),
         (
             "microbatches=4,pipedream_2bw(stages=2)",
             "pp=2,schedule=1f1b,microbatches=4,staleness=1,flush=off",
@@ -158,7 +159,7 @@ _SCHEDULE = "expected schedule to be one of 1f1b, gpipe, interleaved, zbv, found
         ),
         (
             "grouped(groups=2)",
-            "expected one of the presets gropipe, pipedream_2bw, found 'grouped'; ",
+            "expected one of the presets baidu, gropipe, pipedream_2bw, found 'grouped'; ",
         ),
         (
             "gropipe(groups=2)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hybridperf.projection.network import Network, NetworkLink
@@ -10,7 +11,7 @@ from hybridperf.projection.units import Parameters, UnitCounts, UnitTable, UnitT
 if TYPE_CHECKING:
     from hybridperf.projection.units import UnitTiming
 
-__all__ = ["FAST", "equal_units", "plain", "timing_of"]
+__all__ = ["FAST", "equal_units", "plain", "tied_units", "timing_of"]
 
 FAST = Network(8, NetworkLink(0.0, 1e30))  #: on which nothing takes time
 
@@ -43,6 +44,19 @@ def equal_units(
         for number in range(count)
     )
     return UnitTable("test/equal", units, input_elements=output)
+
+
+def tied_units(count: int, sharing: tuple[int, ...], *, shared: int) -> UnitTable:
+    """Return a table of equal units, of which those ``sharing`` have ``shared`` parameters more."""
+    table = equal_units(count)
+    group = Parameters("other", shared, shared, shared="unit.0.weight")
+    units = (
+        replace(unit, parameter_groups=(*unit.parameter_groups, group), low_rank_elements=800)
+        if number in sharing
+        else unit
+        for number, unit in enumerate(table.units)
+    )
+    return replace(table, units=tuple(units))
 
 
 def timing_of(

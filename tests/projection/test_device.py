@@ -106,6 +106,6 @@ def test_the_model_is_as_far_off_published_throughputs_as_documented() -> None:
         errors["set" if each.sets else "compared"].append(error)
 
     assert max(errors["set"]) < 0.05
-    assert len(errors["compared"]) >= 12
+    assert len(errors["compared"]) >= 17
     assert median(errors["compared"]) < 0.185
-    assert max(errors["compared"]) < 0.45
+    assert max(errors["compared"]) < 0.48

@@ -72,6 +72,25 @@ def test_the_accuracy_of_the_device_model_is_that_of_its_table() -> None:
     _assert_is_of(accuracy_of("device model"), errors)
 
 
+def test_the_errors_of_the_device_model_by_precision_are_what_it_gives() -> None:
+    devices = {device.name: device for device in known_accelerators()}
+    words, errors = {"fp32": "fp32", "tf32": "TF32"}, dict[str, list[float]]()
+    for one in published_devices():
+        if not one.sets:
+            units = load_units(one.task)
+            rate = device_throughput(devices[one.device], units, one.precision, one.batch)
+            word = words.get(one.precision, "16 bits")
+            errors.setdefault(word, []).append(rate / one.samples_per_s - 1)
+    text = PAGE.read_text(encoding="utf-8")
+
+    assert errors.keys() == {"fp32", "TF32", "16 bits"}
+    for word, found in errors.items():
+        size = sorted(map(abs, found))
+        middle, worst = (f"{100 * each:.0f} %" for each in (median(size), size[-1]))
+        ends = f"{min(found):+.0%} to {max(found):+.0%}"
+        assert f"| {word} | {len(found)} | {middle} | {worst} | {ends} |\n" in text
+
+
 def test_the_accuracy_of_two_plans_is_that_of_published_ratios() -> None:
     errors = [projected_ratio(one) / one.published - 1 for one in published_comparisons()]
 

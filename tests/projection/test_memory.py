@@ -8,7 +8,7 @@ import pytest
 
 from hybridperf.plan import SCHEDULES, ParallelPlan
 from hybridperf.projection.memory import Memory, memory_bytes
-from tests.projection.tables import equal_units
+from tests.projection.tables import equal_units, tied_units
 
 PARAMETERS = 1000
 TABLE = equal_units(24, parameters=PARAMETERS)
@@ -70,6 +70,28 @@ def test_zero_shards_what_it_says() -> None:
     assert one.weights_bytes == two.weights_bytes == WEIGHTS / 4 + WEIGHTS
     accumulating = memory_of("dp=4,zero=1,microbatches=2")[0]
     assert accumulating.gradients_bytes == WEIGHTS / 4 + WEIGHTS
+
+
+def test_each_stage_has_a_copy_of_what_its_units_share() -> None:
+    """Of four units, the first, the second and the last have 700 parameters in common."""
+    table = tied_units(4, (0, 1, 3), shared=700)
+
+    def parameters(text: str, *cuts: int) -> list[tuple[float, float]]:
+        found = memory_bytes(ParallelPlan.parse(text), table, cuts, 1, "adamw")
+        assert all(each.gradients_bytes == each.weights_bytes for each in found)
+        return [(each.weights_bytes / 4, each.optimizer_bytes / 8) for each in found]
+
+    assert table.parameters == 4000 + 700
+    assert parameters("dp=1") == [(4700, 4700)]
+    assert parameters("pp=2", 2) == [(2700, 2700), (2700, 2700)]
+    assert parameters("pp=4,microbatches=4", 1, 2, 3) == [(1700, 1700)] * 2 + [
+        (1000, 1000),
+        (1700, 1700),
+    ]
+    # Both stages of the first rank have it, those of the second do not all.
+    assert parameters("pp=2,schedule=zbv,microbatches=4", 1, 2, 3) == [(3400, 3400), (2700, 2700)]
+    # Whole on each replica; of the others a half, and two units gathered.
+    assert parameters("dp=2,zero=3") == [(700 + 2000 + 2000, 700 + 2000)]
 
 
 def test_fewer_replicas_that_shard_keep_more_each() -> None:

@@ -15,7 +15,7 @@ from hybridperf.projection.network import Network, NetworkLink, all_reduce
 from hybridperf.projection.project import Projection, project
 from hybridperf.projection.traffic import parameter_gathers
 from hybridperf.projection.units import UnitTimes
-from tests.projection.tables import FAST, equal_units, plain, timing_of
+from tests.projection.tables import FAST, equal_units, plain, tied_units, timing_of
 
 if TYPE_CHECKING:
     from hybridperf.projection.units import UnitTable, UnitTiming
@@ -268,6 +268,37 @@ def test_bytes_sent_are_those_of_all_ranks() -> None:
         # The last unit's once more: FSDP prefetches it at the end, in vain.
         "parameters": 4 * 4 * (2 * 2 * everything + 1000),
     }
+
+
+def test_stages_add_up_the_gradients_of_what_they_share() -> None:
+    """The first and the last of four units have 700 parameters in common."""
+    table = tied_units(4, (0, 3), shared=700)
+
+    def found(text: str, network: Network = FAST) -> Projection:
+        plan = ParallelPlan.parse(text)
+        timing = timing_of(table, update_s=1.0)
+        return project(plan, table, timing, network, global_batch_size=24, optimizer="sgd")
+
+    def sent(text: str) -> dict[str, float]:
+        own = found(text).sent_bytes
+        return {kind: own[kind] / 4 for kind in own.keys() & {"gradients", "shared_gradients"}}
+
+    assert sent("dp=2") == {"gradients": 2 * 4700}
+    assert sent("pp=4,microbatches=4") == {"shared_gradients": 2 * 700}
+    assert sent("dp=3,pp=2") == {"gradients": 3 * 5400, "shared_gradients": 3 * 2 * 700}
+    # Both copies are on the first rank.
+    assert sent("dp=2,pp=2,schedule=zbv,zero=1,microbatches=4") == {"gradients": 2 * 5400}
+    assert sent("dp=2,gradients=powersgd") == {"gradients": 2 * (800 + 2 * 100 + 100)}
+    # At 1,000 bytes a second, 2,800 bytes in a ring of two ranks; of equal units, one update.
+    slow = Network(1, NetworkLink(0.0, 1000.0))
+    messages_s = found("pp=4,microbatches=4,links=bf16", slow).step_s
+    assert messages_s > 0
+    whole, apart = found("dp=1"), found("pp=2,microbatches=1,schedule=gpipe")
+    assert whole.step_s == pytest.approx(4 * 3 + 2 + (1700 + 1000) / 1700)
+    assert apart.step_s == pytest.approx(4 * 3 + 2)
+    more = found("pp=2,microbatches=1,schedule=gpipe", Network(2, NetworkLink(0.0, 1000.0)))
+    boundary_s = 2 * 24 * 10 * 4 / 1000
+    assert more.step_s == pytest.approx(4 * 3 + 2 + boundary_s + 2.8, rel=0.01)
 
 
 def test_a_timeline_comes_if_asked_for() -> None:

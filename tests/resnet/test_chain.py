@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -11,7 +11,17 @@ from hybridperf.tasks.registry import find_task
 from hybridperf_reference.engine.chain import Stage
 from hybridperf_reference.models import chain_of
 from hybridperf_reference.resnet.chain import Bottleneck
-from tests.families import run, size_of, task_of
+from tests.families import (
+    assert_names_and_shapes,
+    chain_that_gave_weights_to,
+    chain_with_weights_of,
+    run,
+    size_of,
+    task_of,
+)
+
+if TYPE_CHECKING:
+    from tests.families import Exchange
 
 TASK = find_task("resnet/laptop")
 
@@ -46,22 +56,32 @@ def test_sizes_are_the_published_ones(
     assert size_of(_full(depths, block)) == (parameters, gflop)
 
 
+@pytest.mark.parametrize(
+    ("name", "published"), [("resnet50/cluster", "resnet50"), ("resnet152/cluster", "resnet152")]
+)
+def test_models_of_the_tasks_have_the_tensors_of_torchvision(name: str, published: str) -> None:
+    models = pytest.importorskip("torchvision.models")
+    with torch.device("meta"):
+        theirs = getattr(models, published)()
+
+    assert_names_and_shapes(find_task(name), "torchvision", theirs)
+
+
+@pytest.mark.parametrize("exchange", [chain_with_weights_of, chain_that_gave_weights_to])
 @pytest.mark.parametrize("block", ["basic", "bottleneck"])
-def test_outputs_are_those_of_torchvision(block: str) -> None:
-    """With its weights, the chain computes what torchvision's model does."""
+def test_outputs_are_those_of_torchvision(block: str, exchange: Exchange) -> None:
+    """With the same weights, the chain computes what torchvision's model does."""
     models = pytest.importorskip("torchvision.models.resnet")
     kind = {"basic": models.BasicBlock, "bottleneck": models.Bottleneck}[block]
     theirs = models.ResNet(kind, [2, 1, 1, 1], num_classes=7).eval()
-    chain = chain_of(_full([2, 1, 1, 1], block, image_px=64, classes=7), seed=0)
-    whole = Stage(chain.units)
-    weights = theirs.state_dict().values()
-    whole.load_state_dict(dict(zip(whole.state_dict(), weights, strict=True)), strict=True)
+    task = _full([2, 1, 1, 1], block, image_px=64, classes=7)
+    chain = exchange(task, "torchvision", theirs)
     images = torch.randn(2, 3, 64, 64)
 
     with torch.no_grad():
         expected = theirs(images)
 
-    assert torch.allclose(run(chain, images), expected, rtol=1e-4, atol=1e-5)
+    assert torch.allclose(run(chain, images), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_the_laptop_model_has_the_stated_size() -> None:

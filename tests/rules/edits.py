@@ -44,6 +44,16 @@ def move(bodies: list[str], key: str, nth: int, before: str) -> None:
     bodies.insert(index, json.dumps(line))
 
 
+def begin_from_weights(
+    bodies: list[str], sha256: str = "ab" * 32, quality: object = 0.9, before: str = keys.INIT_STOP
+) -> None:
+    """State the evaluation of given weights before the first line with the key ``before``."""
+    index = place(bodies, before)
+    value = {"file": "model.safetensors", "sha256": sha256, "quality": quality}
+    line = json.loads(bodies[index]) | {"key": keys.INITIAL, "event_type": "POINT_IN_TIME"}
+    bodies.insert(index, json.dumps(line | {"value": value}))
+
+
 def without_evaluation(bodies: list[str]) -> None:
     """Train through the third evaluation without one."""
     for key in (keys.EVAL_START, keys.EVAL_STOP, keys.EVAL_ACCURACY):

@@ -8,6 +8,7 @@ from hybridperf.log import keys
 from tests.packages import change, description, edit_manifest, place, shift
 from tests.rules.edits import (
     append_text,
+    begin_from_weights,
     block,
     cut_off,
     drop,
@@ -331,6 +332,7 @@ MUTATIONS = [
         "true for one accumulation step", keys.GRADIENT_ACCUMULATION_STEPS, True, "run.derived"
     ),
     of_value("another span of normalisation", keys.MODEL_BN_SPAN, 5, "run.derived"),
+    of_log("weights that the task does not state", begin_from_weights, "run.initial"),
     of_value(
         "a plan of no kind", keys.PLAN, "dp=two", "run.plan", "run.manifest", "result.configuration"
     ),

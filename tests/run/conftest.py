@@ -68,7 +68,6 @@ class Bench:
         *arguments: str,
         runs: int = 1,
         trainer: str = FAULTY,
-        quick: bool = True,
         **faults: str,
     ) -> Command:
         """Start ``hybridperf run``; ``faults`` are variables of its environment."""
@@ -83,7 +82,7 @@ class Bench:
             "--out",
             str(self.out),
         ]
-        return self.command(*run, *arguments, QUICK="1" if quick else "", **faults)
+        return self.command(*run, *arguments, **faults)
 
     def command(self, *arguments: str, **variables: str) -> Command:
         """Start ``hybridperf`` with ``arguments``, by `starter` if there is one."""

@@ -1,11 +1,10 @@
 """``hybridperf``, as a process of its own, with what tests cannot wait for left out.
 
 ``python -m tests.run.driver <arguments of hybridperf>``. The environment may name a folder of
-tasks (TASKS), a launch of one rank a node without torchrun (QUICK), which takes seconds less, the
-seed of every run (SEED), limits of time that take the place of the task's (LIMITS, as JSON), the
-model of this node's processor (PROCESSOR), a digit that its code's hash is made of (CODE), and how
-long other nodes' files and machines are waited for (SHARED_S, LOST_S). Faults (FAULT and others)
-reach trainers in the sandbox too, and the files where they note them.
+tasks (TASKS), the seed of every run (SEED), limits of time that take the place of the task's
+(LIMITS, as JSON), the model of this node's processor (PROCESSOR), a digit that its code's hash is
+made of (CODE), and how long other nodes' files and machines are waited for (SHARED_S, LOST_S).
+Faults (FAULT and others) reach trainers in the sandbox too, and the files where they note them.
 """
 
 from __future__ import annotations
@@ -29,8 +28,6 @@ from hybridperf.run import (
     sandbox,
     spec,
 )
-from hybridperf.run.launcher import RankCommand
-from hybridperf.run.local_ranks import rank_environment
 from hybridperf.run.sandbox import policy_of
 from hybridperf.system.describe import describe
 from hybridperf.tasks import registry
@@ -57,12 +54,6 @@ FAULTS: Final = {
     "VICTIM",
 }
 PROCESSOR: Final = "host_processor_model_name"
-
-
-def one_rank_per_node(run: RunSpec, node: int) -> RankCommand:
-    """Return the command that starts the trainer itself, on as many nodes as there are ranks."""
-    ranks = {"RANK": str(node), "WORLD_SIZE": str(run.nodes)}
-    return RankCommand([f"{run.trainer}.train"], rank_environment(0, 1, port=0) | ranks)
 
 
 def with_limits(read_task: Callable[[Path], Task]) -> Callable[[Path], Task]:
@@ -106,8 +97,6 @@ def main() -> None:
         (sandbox, "_VARIABLES", sandbox._VARIABLES | FAULTS),
         (registry, "_ROOT", Path(os.environ.get("TASKS") or registry._ROOT)),
     ]
-    if os.environ.get("QUICK"):
-        replacements.append((launcher, "rank_command", one_rank_per_node))
     if model := os.environ.get("PROCESSOR"):
         replacements.append(
             (command, "describe", lambda nodes: describe(nodes=nodes) | {PROCESSOR: model})

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def test_a_signal_to_the_harness_seals_the_attempt_as_interrupted(
     bench: Bench, number: signal.Signals
 ) -> None:
-    process = bench.start(FAULT="hang", quick=number != signal.SIGINT)
+    process = bench.start(FAULT="hang")
     bench.await_batches(40)
     process.send_signal(number)
     done = finished(process)
@@ -69,14 +69,14 @@ def test_a_signal_during_scoring_stops_too(bench: Bench) -> None:
 
 def test_a_killed_harness_leaves_no_rank_behind_however_early(bench: Bench) -> None:
     for number, instant_s in enumerate((0.0, 1.5)):  # the rank has just been started; it imports
-        process = bench.start(FAULT="init", quick=False)  # and gets no further
+        process = bench.start(FAULT="init")  # and gets no further
         attempt = f".attempt_{number}/"
         # A child that has not become the rank yet is not seen, also not as one that is left.
         wait_until(partial(bench.processes_left, attempt))
         time.sleep(instant_s)
         process.kill()
         wait_until(lambda: not bench.processes_left())
-    process = bench.start(FAULT="hang", quick=False)
+    process = bench.start(FAULT="hang")
     bench.await_batches(40)
     process.kill()
     wait_until(lambda: not bench.processes_left())
@@ -204,7 +204,7 @@ def test_a_left_behind_attempt_is_sealed_in_order_after_the_machine_started_anew
     assert bench.rules_broken() == {"result.ended"}
 
 
-def test_killing_torchrun_itself_is_a_crash(bench: Bench) -> None:
+def test_killing_the_launcher_itself_is_a_crash(bench: Bench) -> None:
     process = bench.start(FAULT="hang")
     bench.await_batches(40)
     for rank in bench.processes_left():

@@ -1,4 +1,4 @@
-"""Ranks of one machine, which are started without torchrun."""
+"""Ranks as torchrun would start them, on one machine or as one of several nodes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
 from hybridperf.run.ending import explain_crash
+from hybridperf.run.local_ranks import reserve_port
 from tests.run.conftest import LONGEST_S, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 NOTE = """
 import json, os, pathlib, random, sys
@@ -27,16 +31,18 @@ def note(**more):
 """
 
 
-def start(folder: Path, code: str, ranks: int) -> subprocess.Popen[str]:
-    """Start ranks of a trainer that has this ``code``."""
+def start(
+    folder: Path, code: str, ranks: int, place: Sequence[str] = ("0", "1", "")
+) -> subprocess.Popen[str]:
+    """Start ranks of a trainer that has this ``code``, on one of several nodes."""
     package = folder / "some_trainer"
-    package.mkdir()
+    package.mkdir(exist_ok=True)
     (package / "__init__.py").touch()
     (package / "train.py").write_text(NOTE + code)
     return subprocess.Popen(
         [
             *(sys.executable, "-m", "hybridperf.run.child"),
-            *("hybridperf.run.local_ranks", str(ranks), "some_trainer"),
+            *("hybridperf.run.local_ranks", str(ranks), *place, "some_trainer"),
         ],
         env=os.environ | {"PYTHONPATH": str(folder), "NOTES": str(folder), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
@@ -85,6 +91,32 @@ dist.destroy_process_group()
     found = notes(tmp_path, 2)
     assert [(each["already"], each["sum"]) for each in found] == [(True, 2)] * 2
     assert found[0]["draw"] != found[1]["draw"]
+
+
+def test_ranks_of_two_nodes_meet_where_they_are_told(tmp_path: Path) -> None:
+    code = """
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+ranks = [torch.zeros(1) for _ in range(dist.get_world_size())]
+dist.all_gather(ranks, torch.full((1,), float(dist.get_rank())))
+note(ranks=[each.item() for each in ranks])
+dist.destroy_process_group()
+"""
+    with reserve_port("127.0.0.1") as reserved:
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+        nodes = [start(tmp_path, code, 2, (node, "2", address)) for node in "10"]
+        output = [node.communicate(timeout=LONGEST_S)[0] for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], output
+    found = notes(tmp_path, 4)
+    assert [each["ranks"] for each in found] == [[0, 1, 2, 3]] * 4
+    assert [(each["GROUP_RANK"], each["LOCAL_RANK"]) for each in found] == [
+        ("0", "0"),
+        ("0", "1"),
+        ("1", "0"),
+        ("1", "1"),
+    ]
+    assert {(each["WORLD_SIZE"], each["LOCAL_WORLD_SIZE"]) for each in found} == {("4", "2")}
 
 
 @pytest.mark.parametrize(

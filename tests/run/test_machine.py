@@ -96,12 +96,12 @@ def test_what_a_trainer_says_of_the_machine_does_not_count(bench: Bench, plan: s
         pytest.skip("users may not make namespaces here")
     bench.starter = SMALL_SHARED_MEMORY
 
-    done = bench.strike("blame the machine", "--plan", plan, quick=False)
+    done = bench.strike("blame the machine", "--plan", plan)
 
     assert done.code == 4
     assert "is sealed as crashed: " in done.sentence
     assert bench.outcomes() == ["crashed"]
-    bench.assert_goes_on("--plan", plan, quick=False)
+    bench.assert_goes_on("--plan", plan)
 
 
 def test_each_attempt_that_failed_with_the_machine_is_chained_and_shown(bench: Bench) -> None:

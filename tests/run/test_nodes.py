@@ -9,10 +9,8 @@ import signal
 import socket
 import subprocess
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 
 from hybridperf.log import keys
@@ -25,95 +23,14 @@ from hybridperf.run.channel import (
     Leave,
     open_channel,
 )
-from hybridperf.run.local_ranks import reserve_port
-from hybridperf.run.spec import NODE_VARIABLE
-from tests.run.conftest import FAULTY, find, finished, limits, wait_until
+from tests.run.conftest import FAULTY, limits, wait_until
+from tests.run.pair import Pair, ended
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.run.command_server import Command
-    from tests.run.conftest import Bench, Finished
-
-
-@dataclass
-class Pair:
-    """Node 0 and node 1 of a run of two ranks."""
-
-    bench: Bench
-    #: kept until the test ends: else another worker's process may get the port meanwhile
-    reserved: socket.socket = field(default_factory=lambda: reserve_port(""))
-    host: str = "127.0.0.1"
-
-    @property
-    def port(self) -> int:
-        """Return the port of the rendezvous."""
-        return int(self.reserved.getsockname()[1])
-
-    def start(self, node: int, *arguments: str, **keywords: Any) -> Command:
-        """Start one of the two."""
-        where = (
-            "--nodes",
-            "2",
-            "--node-rank",
-            str(node),
-            "--rendezvous",
-            f"{self.host}:{self.port}",
-        )
-        keywords = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"} | keywords
-        return self.bench.start("--plan", "dp=2", *where, *arguments, **keywords)
-
-    def both(self, **keywords: Any) -> list[Command]:
-        """Start both with the same command."""
-        return [self.start(node, **keywords) for node in (0, 1)]
-
-    def run(self, **keywords: Any) -> list[Finished]:
-        """Carry both out."""
-        return ended(*self.both(**keywords))
-
-    def strike(self, fault: str, **keywords: Any) -> list[Finished]:
-        """Carry both out with a fault of rank 1 that strikes once."""
-        once = str(self.bench.note())
-        return self.run(FAULT=fault, FAULT_RANK="1", FAULT_ONCE=once, **keywords)
-
-    def hang(self, starters: Sequence[tuple[str, ...]] = ((), ()), **more: str) -> list[Command]:
-        """Start both, and return while rank 1 hangs in the second epoch and rank 0 waits for it.
-
-        Each node has a command that starts it, which may be empty.
-        """
-        before, started = set(find(self.bench.out, "run.json")), []
-        for node, self.bench.starter in enumerate(starters):
-            started.append(self.start(node, FAULT="hang", FAULT_RANK="1", **more))
-        self.bench.starter = ()
-        wait_until(lambda: set(find(self.bench.out, "run.json")) - before)
-        self.bench.await_batches(42)
-        assert all(map(self.ranks_of, (0, 1)))
-        return started
-
-    def listens(self) -> bool:
-        """Tell whether node 0 is there."""
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
-
-    def ranks_of(self, node: int) -> list[psutil.Process]:
-        """Return the processes that a node has started for some run."""
-        found = []
-        for process in self.bench.processes_left():
-            with contextlib.suppress(psutil.Error, KeyError):
-                if process.environ()[NODE_VARIABLE].split()[0] == str(node):
-                    found.append(process)
-        return found
-
-    def assert_settled(self, *outcomes: str) -> None:
-        """Attempts have ended so, and nothing is left on either node, nor between them."""
-        self.bench.assert_settled()
-        assert self.bench.outcomes() == list(outcomes)
-        assert [path.name for path in self.bench.out.iterdir()] == ["local"]
-
-
-def ended(*processes: Command) -> list[Finished]:
-    return [finished(process) for process in processes]
+    from tests.run.conftest import Bench
 
 
 @pytest.fixture
@@ -147,6 +64,13 @@ def test_two_nodes_make_one_result_whichever_comes_first(pair: Pair, first: int)
     assert pair.bench.package.system.startswith("2nodes-")
     (system,) = pair.bench.out.rglob("systems/*.json")
     assert '"number_of_nodes": "2"' in system.read_text()
+    for path in pair.bench.out.rglob("result_*.txt"):
+        log = read_log(path)
+        epochs = [entry.metadata["epoch_num"] for entry in log.all(keys.EVAL_ACCURACY)]
+        logged = [entry.metadata for entry in log.all(keys.ENERGY)]
+        assert [(each["node"], each["nodes"], each["epoch_num"]) for each in logged] == [
+            (node, 2, epoch) for node in (0, 1) for epoch in epochs
+        ]
     for manifest in pair.bench.manifests():
         assert manifest["command"] == f"hybridperf run resnet/laptop {options}"
         assert manifest["nodes"] == [{}]  # the other node differs in nothing
@@ -187,7 +111,7 @@ def test_the_reference_trainer_trains_on_two_nodes(pair: Pair) -> None:
     pair.bench.server = None
     pair.bench.change_task(epochs=2, width=4)  # the target is further away: the run ends there
 
-    done = pair.run(trainer="hybridperf_reference", quick=False)
+    done = pair.run(trainer="hybridperf_reference")
 
     assert [each.code for each in done] == [1, 1], done
     pair.assert_settled("target_missed")
@@ -197,20 +121,16 @@ def test_the_reference_trainer_trains_on_two_nodes(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "quick", "reason"),
+    ("fault", "reason"),
     [
-        ("kill", False, "rank 1 was killed by SIGKILL"),
-        (
-            "raise",
-            True,
-            "the trainer failed: tests.trainers.faulty.faults.Boom: the loss is not a ",
-        ),
+        ("kill", "rank 1 was killed by SIGKILL"),
+        ("raise", "rank 1 failed: tests.trainers.faulty.faults.Boom: the loss is not a "),
     ],
 )
 def test_a_rank_that_fails_on_another_node_ends_the_run(
-    pair: Pair, fault: str, quick: bool, reason: str
+    pair: Pair, fault: str, reason: str
 ) -> None:
-    done = pair.strike(fault, quick=quick)
+    done = pair.strike(fault)
 
     assert [each.code for each in done] == [4, 4], done
     assert f"is sealed as crashed: {reason}" in done[0].sentence
@@ -218,7 +138,7 @@ def test_a_rank_that_fails_on_another_node_ends_the_run(
     pair.assert_settled("crashed")
     (output,) = pair.bench.out.rglob(".output_0.txt")
     assert "--- node 1 ---" in output.read_text()
-    if quick:  # torchrun takes long to import torch, which each command compiles again
+    if fault == "raise":
         assert [each.code for each in pair.run()] == [0, 0]
         pair.assert_settled("crashed", "success")
         crashed, again = pair.bench.manifests()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import os
@@ -193,7 +194,7 @@ def test_the_command_that_a_remedy_names_makes_the_missing_runs(bench: Bench) ->
     assert f"expected 2 completed runs, found 1; {remedy}" in done.out
 
     trainer = ("--trainer", FAULTY, *OPEN, "--out", str(bench.out))
-    command = bench.command("run", "resnet/laptop", *trainer, "--runs", "2", QUICK="1")
+    command = bench.command("run", "resnet/laptop", *trainer, "--runs", "2")
     assert finished(command).code == 0
 
     assert bench.outcomes() == ["success", "success"]
@@ -224,7 +225,10 @@ def test_the_first_field_that_differs_is_named_by_its_place(
     path = task_path("resnet/laptop")
     order = RunRequest(path, ParallelPlan(), 2, finished_run, trainer=FAULTY, division="open")
     order = dataclasses.replace(order, system=system.stem)
+    threads = copy.deepcopy(kept)
+    threads["hybridperf"]["software"]["environment"]["OMP_NUM_THREADS"] = "77"
     for edited, expected in (
+        (threads, "software.environment.OMP_NUM_THREADS '77', as on the system of the earlier"),
         (kept | {"hybridperf": kept["hybridperf"] | {"processor": {"model": "Z80"}}}, "processor."),
         ({key: value for key, value in kept.items() if key != "framework"}, "framework none, as"),
     ):
@@ -329,11 +333,13 @@ def test_a_trainer_in_turn_gets_a_log_whose_intervals_pair(spec: RunSpec) -> Non
         "note",
         "init_stop",
         "run_start",
-        *block_keys * 3,
+        *[*block_keys, "hybridperf_energy"] * 2,
+        *block_keys,
         "run_stop",
+        "hybridperf_energy",
         "hybridperf_noise",
     ]
-    assert log.entries[-2].metadata["status"] == "success"
+    assert log.entries[-3].metadata["status"] == "success"
     (begun,) = read_pulse(spec.pulse_of(0), 1)
     assert begun == 1 + run.task.steps(block).stop + 3 * len(covered)
 

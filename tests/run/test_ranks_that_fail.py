@@ -1,4 +1,4 @@
-"""Ranks that die, hang, stop, raise or take too long, under torchrun where that matters."""
+"""Ranks that die, hang, stop, raise or take too long, several of them where that matters."""
 
 from __future__ import annotations
 
@@ -39,17 +39,16 @@ SILENT = "no rank made progress for {:g} s: rank 1 stopped first, at batch 42"
 def test_one_of_two_ranks_fails_and_all_end_together(
     bench: Bench, whole_run_s: float, fault: str, rank: int, outcome: str, reason: str
 ) -> None:
-    # torchrun may take longer to say that a rank failed, and on a busy machine to start two of them
     silence_s = 2 * whole_run_s
     silence = limits(silence_s=silence_s) if outcome == "silent" else {}
     reason = reason.format(silence_s)
-    done = bench.strike(fault, "--plan", "dp=2", rank=rank, quick=False, **silence)
+    done = bench.strike(fault, "--plan", "dp=2", rank=rank, **silence)
     assert done.code == 4
     assert f"is sealed as {outcome}: {reason}; the output of the ranks is in " in done.sentence
     bench.assert_settled()
     published = reason.removesuffix(": the loss is not a number")  # of an exception its type
     assert [(m["outcome"], m["reason"]) for m in bench.manifests()] == [(outcome, published)]
-    bench.assert_goes_on("--plan", "dp=2", quick=False)
+    bench.assert_goes_on("--plan", "dp=2")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +113,7 @@ def test_a_trainer_that_fails_before_the_clock_has_made_no_attempt(
     bench: Bench, fault: str, rank: int, reason: str
 ) -> None:
     plan = ("--plan", f"dp={rank + 1}")
-    done = bench.strike(fault, *plan, rank=rank, quick=not rank)
+    done = bench.strike(fault, *plan, rank=rank)
     assert done.code == 4
     (secret,) = bench.out.rglob(".seeds.json")
     what = "ended before its clock started, and does not count"
@@ -126,7 +125,7 @@ def test_a_trainer_that_fails_before_the_clock_has_made_no_attempt(
     assert bench.outcomes() == []
     seeds = secret.read_text()
 
-    mended = bench.run(*plan, quick=not rank)
+    mended = bench.run(*plan)
 
     assert mended.code == 0
     assert "ended early" not in mended.out

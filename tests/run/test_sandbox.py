@@ -135,6 +135,25 @@ def test_variables_that_change_programs_or_tell_secrets_do_not_reach_a_trainer(
     assert {clean[name] for name in clean.keys() - kept.keys()} == {str(tmp_path)}
 
 
+def test_ranks_of_several_nodes_keep_the_network_and_the_ports_that_the_kernel_assigns(
+    spec: RunSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "why_no_landlock", lambda: "")
+    monkeypatch.setattr(sandbox, "why_no_namespaces", lambda: "")
+    facts = sandbox_facts("sandboxed", 2)
+    spec = dataclasses.replace(spec, nodes=2, plan="dp=2", sandbox=facts)
+
+    policy = policy_of(spec, writable=[spec.work])
+
+    assert policy.network
+    assert policy.ports == tuple(facts["ports"])  # type: ignore[arg-type]  # of two numbers
+    assert policy.visible is not None
+    assert not any(readable(policy, path) for path in data_files(spec.task().data))
+    alone = policy_of(dataclasses.replace(spec, nodes=1), writable=[])
+    assert (alone.network, alone.ports) == (False, None)
+    assert "ports" not in sandbox_facts("sandboxed", 1)
+
+
 @pytest.mark.parametrize("quiet", [True, False])
 def test_a_trainer_without_a_sandbox_is_announced_before_it_starts(
     tmp_path: Path,
@@ -172,16 +191,15 @@ def test_a_trainer_without_a_sandbox_is_announced_before_it_starts(
 def test_without_landlock_a_run_is_open_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     task, large = find_task("resnet/laptop"), find_task("resnet50/cluster")
     monkeypatch.setattr(sandbox, "landlock_abi", lambda: 7)
-    assert mode_of(task, "sandboxed", 1) == "sandboxed"
-    assert mode_of(task, "open", 1) == "open"
-    assert mode_of(task, "sandboxed", 2) == "open"
-    assert mode_of(large, "sandboxed", 1) == "open"
+    assert mode_of(task, "sandboxed") == "sandboxed"
+    assert mode_of(task, "open") == "open"
+    assert mode_of(large, "sandboxed") == "open"
     monkeypatch.setattr(sandbox, "landlock_abi", lambda: 0)
     monkeypatch.setattr(sandbox, "why_no_landlock", lambda: "the kernel has no Landlock")
 
-    assert mode_of(task, "sandboxed", 1) == "open"
+    assert mode_of(task, "sandboxed") == "open"
     assert sandbox_facts("sandboxed", 1) == {
         "kind": "none",
         "reason": "the kernel has no Landlock",
     }
-    assert sandbox_facts("sandboxed", 2)["kind"] == sandbox_facts("open", 1)["kind"] == "none"
+    assert sandbox_facts("open", 1)["kind"] == "none"

@@ -38,7 +38,7 @@ def _is_fork(process: psutil.Process) -> bool:
 @pytest.mark.parametrize("kind", ["agent", "rank", "server", "predictor"])
 def test_a_run_goes_on_whatever_of_it_was_stopped(bench: Bench, kind: str) -> None:
     seen = bench.note("seen")  # until then, the predictor waits
-    process = bench.start("--plan", "dp=2", quick=False, FAULT="predict waits", SEEN=str(seen))
+    process = bench.start("--plan", "dp=2", FAULT="predict waits", SEEN=str(seen))
     while not (found := running(bench, kind)):
         assert process.poll() is None
     with contextlib.suppress(ProcessLookupError):
@@ -51,7 +51,7 @@ def test_a_run_goes_on_whatever_of_it_was_stopped(bench: Bench, kind: str) -> No
 
 
 def test_a_rank_that_stops_itself_is_continued_and_its_time_counts(bench: Bench) -> None:
-    assert bench.strike("stop", "--plan", "dp=2", rank=1, quick=False).code == 0
+    assert bench.strike("stop", "--plan", "dp=2", rank=1).code == 0
     bench.assert_settled()
     (manifest,) = bench.manifests()
     assert manifest["outcome"] == "success"

@@ -33,12 +33,12 @@ def test_a_signal_to_any_process_at_any_instant_leaves_nothing_behind(
     bench: Bench, plan: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     start_s = time.monotonic()
-    assert bench.run("--plan", plan, quick=False).code == 0
+    assert bench.run("--plan", plan).code == 0
     whole_s = time.monotonic() - start_s
     sealed, found = bench.manifests(), Counter[str]()
 
     while found.total() < SIGNALS:
-        process = bench.start("--plan", plan, runs=_wanted(bench), quick=False)
+        process = bench.start("--plan", plan, runs=_wanted(bench))
         sent = _strike(bench, process, random.choice(KINDS), whole_s)
         out, err = process.communicate(timeout=LONGEST_S)
         code = process.returncode
@@ -55,7 +55,7 @@ def test_a_signal_to_any_process_at_any_instant_leaves_nothing_behind(
         if sent:
             found[f"{sent}: exit status {code}"] += 1
 
-    assert bench.run("--plan", plan, runs=_wanted(bench), quick=False).code == 0
+    assert bench.run("--plan", plan, runs=_wanted(bench)).code == 0
     bench.assert_settled()
     assert not any(_is_ours(bench, process) for process in psutil.process_iter())
     with capsys.disabled():

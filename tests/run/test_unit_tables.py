@@ -186,7 +186,7 @@ def test_a_trainer_without_the_module_says_how_to_provide_it(
     with pytest.raises(UserError, match=said) as e:
         ask(FOREIGN)
 
-    assert "docs/planning.md" in str(e.value)
+    assert "docs/your_model.md" in str(e.value)
     assert "\n" not in str(e.value)
     assert e.value.exit_code is ExitCode.ENVIRONMENT
 

@@ -3,7 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybridperf.system.host import available_bytes, probe_memory, probe_network, probe_storage
+from hybridperf.system.host import (
+    available_bytes,
+    network_sent_bytes,
+    probe_memory,
+    probe_network,
+    probe_storage,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,3 +102,25 @@ def test_only_adapters_with_a_device_are_listed(tree: Path, put: Put, link: Link
         {"kind": "infiniband", "driver": "mlx5_core", "speed_bits_per_second": 200_000_000_000},
         {"kind": "wireless", "driver": "", "speed_bits_per_second": None},
     ]
+
+
+def test_bytes_sent_are_of_adapters_and_of_ports_of_infiniband(tree: Path, put: Put) -> None:
+    assert network_sent_bytes(tree) is None
+    put({"sys/class/net/lo/statistics/tx_bytes": "9", "sys/class/net/lo/type": "772"})
+    assert network_sent_bytes(tree) is None
+    put({"sys/class/net/eth0/statistics/tx_bytes": "1000", "sys/class/net/eth0/type": "1"})
+    assert network_sent_bytes(tree) == 1000  # a container's interface has no device
+    put(
+        {
+            "sys/class/net/eno1/statistics/tx_bytes": "300",
+            "sys/class/net/eno1/device/x": "",
+            "sys/class/net/ib0/statistics/tx_bytes": "7",  # IP over the port below
+            "sys/class/net/ib0/type": "32",
+            "sys/class/net/ib0/device/x": "",
+            "sys/class/infiniband/mlx5_0/ports/1/link_layer": "InfiniBand",
+            "sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_data": "500",
+        }
+    )
+    assert network_sent_bytes(tree) == 300 + 4 * 500
+    put({"sys/class/infiniband/mlx5_0/ports/1/link_layer": "Ethernet"})
+    assert network_sent_bytes(tree) is None

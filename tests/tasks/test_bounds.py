@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TEXT = task_path("resnet/laptop").read_text()
+INITIAL = """
+[initial]
+file = "../w"
+sha256 = "ab"
+format = "torchvision"
+quality = 34.0
+tolerance = 0.1
+
+"""
 SCHEDULE, WARMUP = "first_epoch = 1\nevery_epochs = 1", "warmup_epochs = 2"
 
 
@@ -42,6 +51,21 @@ SCHEDULE, WARMUP = "first_epoch = 1\nevery_epochs = 1", "warmup_epochs = 2"
         ("global_batch_size = 32", "global_batch_size = 0", "global_batch_size from 1 to 1195"),
         ("target = 0.98", "target = 98.0", "quality.target from 0 to 1, found 98.0"),
         ("count = 5", "count = 0", "runs.count at least 1, found 0"),
+        (
+            "[evaluation]",
+            f"{INITIAL}[evaluation]",
+            "the name of a file, without a folder, found '../w'",
+        ),
+        (
+            "[evaluation]",
+            f"{INITIAL}[evaluation]".replace("../w", "w"),
+            "64 hexadecimal digits, found 'ab'",
+        ),
+        (
+            "[evaluation]",
+            f"{INITIAL}[evaluation]".replace("../w", "w").replace("ab", "ab" * 32),
+            "initial.quality from 0 to 1, found 34.0",
+        ),
         ("every_epochs = 1", "every_samples = 700", "evaluation.first_epoch from 0 to 0, found 1"),
         (SCHEDULE, "every_samples = 31", "evaluation.every_samples from 32 to 16730, found 31"),
         (SCHEDULE, "every_samples = 16731", "every_samples from 32 to 16730, found 16731"),

@@ -73,11 +73,11 @@ def test_the_docs_list_what_differs_from_mlperf_s_bert() -> None:
 
 
 def test_a_task_with_mlperf_s_schedule_and_decoder_does_not_differ_there() -> None:
-    task = find_task("bert_large/cluster")
+    like = find_task("bert_large/cluster")
+    task = dataclasses.replace(like, parallel=dataclasses.replace(like.parallel, tied=False))
     like = dataclasses.replace(
-        task,
-        parallel=dataclasses.replace(task.parallel, tied=True),
-        optimizer=dataclasses.replace(task.optimizer, decay_from="start"),
+        like,
+        optimizer=dataclasses.replace(like.optimizer, decay_from="start"),
         evaluation=EvaluationSchedule(every_samples=150_000),
     )
 

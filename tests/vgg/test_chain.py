@@ -6,12 +6,19 @@ import pytest
 import torch
 from torch import nn
 
-from hybridperf_reference.engine.chain import Stage
 from hybridperf_reference.models import chain_of
-from tests.families import run, size_of, task_of
+from tests.families import (
+    assert_names_and_shapes,
+    chain_that_gave_weights_to,
+    chain_with_weights_of,
+    run,
+    size_of,
+    task_of,
+)
 
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
+    from tests.families import Exchange
 
 
 def _full(depths: list[int], **numbers: object) -> Task:
@@ -38,31 +45,41 @@ def test_sizes_are_the_published_ones(depths: list[int], parameters: float, gflo
     assert size_of(_full(depths)) == (parameters, gflop)
 
 
-def test_outputs_are_those_of_torchvision() -> None:
-    """With its weights, the chain computes what torchvision's layers do."""
+@pytest.mark.parametrize(
+    ("depths", "published"), [([2, 2, 3, 3, 3], "vgg16"), ([2, 2, 4, 4, 4], "vgg19")]
+)
+def test_full_models_have_the_tensors_of_torchvision(depths: list[int], published: str) -> None:
+    models = pytest.importorskip("torchvision.models")
+    with torch.device("meta"):
+        theirs = getattr(models, published)(init_weights=False)
+
+    assert_names_and_shapes(_full(depths), "torchvision", theirs)
+
+
+@pytest.mark.parametrize("exchange", [chain_with_weights_of, chain_that_gave_weights_to])
+def test_outputs_are_those_of_torchvision(exchange: Exchange) -> None:
+    """With the same weights, the chain computes what torchvision's model does, in small."""
     models = pytest.importorskip("torchvision.models.vgg")
-    theirs = models.make_layers([8, "M", 16, 16, "M"])
-    theirs = nn.Sequential(
-        theirs,
-        nn.AdaptiveAvgPool2d(7),
-        nn.Flatten(),
+    with torch.device("meta"):
+        theirs = models.VGG(models.make_layers([8, "M"]), init_weights=False)
+    theirs.features = models.make_layers([8, "M", 16, 16, "M"])
+    theirs.classifier = nn.Sequential(
         nn.Linear(16 * 49, 32),
         nn.ReLU(),
+        nn.Dropout(),
         nn.Linear(32, 32),
         nn.ReLU(),
+        nn.Dropout(),
         nn.Linear(32, 5),
     )
     task = _full([1, 2], widths=[8, 16], hidden=32, classes=5, image_px=32)
-    chain = chain_of(task, seed=0)
-    whole = Stage(chain.units)
-    weights = theirs.state_dict().values()
-    whole.load_state_dict(dict(zip(whole.state_dict(), weights, strict=True)), strict=True)
+    chain = exchange(task, "torchvision", theirs.eval())
     images = torch.randn(2, 3, 32, 32)
 
     with torch.no_grad():
         expected = theirs(images)
 
-    assert torch.allclose(run(chain, images), expected, rtol=1e-4, atol=1e-6)
+    assert torch.allclose(run(chain, images), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_the_first_layer_of_the_classifier_is_row_parallel() -> None:

@@ -1,16 +1,22 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
-from hybridperf_reference.engine.chain import Stage
-from hybridperf_reference.models import chain_of
-from tests.families import run, size_of, task_of
+from tests.families import (
+    assert_names_and_shapes,
+    chain_that_gave_weights_to,
+    chain_with_weights_of,
+    run,
+    size_of,
+    task_of,
+)
 
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
+    from tests.families import Exchange
 
 
 def _full(patch: int, hidden: int, layers: int, heads: int, **numbers: object) -> Task:
@@ -43,45 +49,36 @@ def test_sizes_are_the_published_ones(
     assert size_of(_full(*numbers)) == (parameters, gflop)
 
 
-def test_outputs_are_those_of_torchvision() -> None:
-    """With its weights, the chain computes what torchvision's model does."""
+@pytest.mark.parametrize(
+    ("numbers", "published"),
+    [
+        ((32, 768, 12, 12), "vit_b_32"),
+        ((16, 768, 12, 12), "vit_b_16"),
+        ((32, 1024, 24, 16), "vit_l_32"),
+    ],
+)
+def test_full_models_have_the_tensors_of_torchvision(
+    numbers: tuple[int, int, int, int], published: str
+) -> None:
+    models = pytest.importorskip("torchvision.models")
+    with torch.device("meta"):
+        theirs = getattr(models, published)()
+
+    assert_names_and_shapes(_full(*numbers), "torchvision", theirs)
+
+
+@pytest.mark.parametrize("exchange", [chain_with_weights_of, chain_that_gave_weights_to])
+def test_outputs_are_those_of_torchvision(exchange: Exchange) -> None:
+    """With the same weights, the chain computes what torchvision's model does."""
     models = pytest.importorskip("torchvision.models.vision_transformer")
     theirs = models.VisionTransformer(32, 8, 2, 4, 16, 64, num_classes=5).eval()
     for parameter in theirs.parameters():
         torch.nn.init.normal_(parameter, std=0.2)
-    chain = chain_of(_full(8, 16, 2, 4, image_px=32, classes=5), seed=0)
-    Stage(chain.units).load_state_dict(_renamed(theirs.state_dict()), strict=True)
+    task = _full(8, 16, 2, 4, image_px=32, classes=5)
+    chain = exchange(task, "torchvision", theirs)
     images = torch.randn(2, 3, 32, 32)
 
     with torch.no_grad():
         expected = theirs(images)
 
-    assert torch.allclose(run(chain, images), expected, rtol=1e-4, atol=1e-5)
-
-
-def _renamed(theirs: dict[str, Any]) -> dict[str, Any]:
-    """Return torchvision's weights by the chain's names."""
-    names = {
-        "class_token": "embeddings.class_token",
-        "conv_proj": "embeddings.patches",
-        "encoder.pos_embedding": "embeddings.positions",
-        "encoder.ln.": "head.norm.",
-        "heads.head": "head.fc",
-        "encoder.layers.encoder_layer_": "layers.",
-        "ln_1": "attention_norm",
-        "ln_2": "mlp_norm",
-        "self_attention.out_proj": "attention.out",
-        "mlp.0": "mlp.inner",
-        "mlp.3": "mlp.outer",
-    }
-    ours = {}
-    for key, value in theirs.items():
-        for old, new in names.items():
-            key = key.replace(old, new)
-        before, packed, kind = key.partition("self_attention.in_proj_")
-        if packed:
-            for part, piece in zip(("query", "key", "value"), value.chunk(3), strict=True):
-                ours[f"{before}attention.{part}.{kind}"] = piece
-        else:
-            ours[key] = value
-    return ours
+    assert torch.allclose(run(chain, images), expected, rtol=1e-5, atol=1e-5)

@@ -6,8 +6,8 @@ tensor to one, and the head computes logits of these tokens only. Attention depe
 embeddings, not on the order of tokens. Where the task leaves samples unfilled, padding is last,
 with a segment of its own, and has hidden states of zeros (`hybridperf_reference.transformer`).
 
-The decoder's weights are not tied to the embeddings, which would put one parameter on both the
-first and the last stage of a pipeline.
+If the model is ``tied``, the decoder's weight is the word embedding, as in the published one: the
+first and the last stage of a pipeline then have copies of it (`hybridperf_reference.engine.ties`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from hybridperf_reference.transformer import SPLIT, EncoderLayer
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
 
-__all__ = ["BertShape", "TokenEmbeddings", "TokenHead", "bert_chain"]
+__all__ = ["EPSILON", "BertShape", "TokenEmbeddings", "TokenHead", "bert_chain"]
+
+EPSILON = 1e-12  #: of every LayerNorm
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class BertShape:
     norm_first: bool  #: pre-norm instead of post-norm
     initial_std: float  #: standard deviation of initial weights of linear layers
     embedding_std: float  #: standard deviation of initial embeddings
+    tied: bool = False  #: whether the decoder's weight is the word embedding
 
 
 class TokenEmbeddings(nn.Module):
@@ -110,21 +113,25 @@ def bert_chain(task: Task) -> Chain:
     """
     shape = build(BertShape, task.model, path=task.name, at="model")
     filled = task.data.filled
-    units = [Unit("embeddings", TokenEmbeddings(shape, padded=not filled))]
+    embeddings = TokenEmbeddings(shape, padded=not filled)
+    units = [Unit("embeddings", embeddings)]
     for index in range(shape.layers):
         layer = EncoderLayer(
             shape.hidden,
             shape.heads,
             shape.inner,
             norm_first=shape.norm_first,
-            epsilon=_EPSILON,
+            epsilon=EPSILON,
             dropout=shape.dropout,
             padded=not filled,
         )
         units.append(Unit(f"layers.{index}", layer, SPLIT))
-    units.append(Unit("head", TokenHead(shape)))
+    head = TokenHead(shape)
+    units.append(Unit("head", head))
     for unit in units:
         unit.module.apply(partial(_initialize, shape=shape))
+    if shape.tied:
+        head.decoder.weight = embeddings.words.weight
     return Chain(
         units=tuple(units),
         objective=(
@@ -136,11 +143,8 @@ def bert_chain(task: Task) -> Chain:
     )
 
 
-_EPSILON = 1e-12
-
-
 def _norm(shape: BertShape) -> nn.LayerNorm:
-    return nn.LayerNorm(shape.hidden, _EPSILON)
+    return nn.LayerNorm(shape.hidden, EPSILON)
 
 
 def _initialize(module: nn.Module, *, shape: BertShape) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hybridperf.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -44,6 +44,9 @@ class Unit:
     module: nn.Module  #: maps a tensor [batch, ...] to a tensor; not in place
     split: Mapping[str, Split] = field(default_factory=dict)
     #: split of each linear layer under tensor parallelism, by name inside ``module``
+    shared: Mapping[str, str] = field(default_factory=dict)
+    #: global name of each parameter that other units have too, by name inside ``module``: its name
+    #: in the first of them. `Chain` finds them, by identity
 
     @property
     def shares_tokens(self) -> bool:
@@ -125,20 +128,26 @@ class Objective(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A model as an ordered sequence of units."""
+    """A model as an ordered sequence of units; several units may have the same parameter."""
 
     units: tuple[Unit, ...]
     objective: Objective
     example: Callable[[int], tuple[Tensor, Tensor]]
     #: batch size -> synthetic inputs and targets, both [batch, ...]
 
+    def __post_init__(self) -> None:
+        # Now, since a unit that a rank does not train is moved to another device, with other
+        # parameters.
+        object.__setattr__(self, "units", tuple(_with_shared_names(self.units)))
+
     def parameter_names(self) -> list[str]:
-        """Return the global names of all parameters, in the order of the units."""
-        return [
-            f"{unit.name}.{name}"
+        """Return the global name of each parameter, in the order of the units."""
+        names = (
+            unit.shared.get(name, f"{unit.name}.{name}")
             for unit in self.units
             for name, _ in unit.module.named_parameters()
-        ]
+        )
+        return list(dict.fromkeys(names))
 
     def probe(self) -> Probe:
         """Return copies of the units to examine.
@@ -170,6 +179,23 @@ class Chain:
         copies = [copy_to(unit.module, device) for unit in self.units]
         names = [unit.name for unit in self.units]
         return Probe(names, copies, self.example(1)[0].to(device))
+
+
+def _with_shared_names(units: Sequence[Unit]) -> Iterable[Unit]:
+    """Return ``units`` with the names of the parameters that several of them have."""
+    places: dict[nn.Parameter, dict[int, list[str]]] = {}  # names by number of the unit
+    for number, unit in enumerate(units):
+        for name, parameter in unit.module.named_parameters(remove_duplicate=False):
+            places.setdefault(parameter, {}).setdefault(number, []).append(name)
+    shared: list[dict[str, str]] = [{} for _ in units]
+    for by_unit in places.values():
+        if len(by_unit) == 1:
+            continue
+        first = min(by_unit)
+        known_as = f"{units[first].name}.{by_unit[first][0]}"
+        for number, names in by_unit.items():
+            shared[number] |= dict.fromkeys(names, known_as)
+    return (replace(unit, shared=names) for unit, names in zip(units, shared, strict=True))
 
 
 @dataclass(frozen=True)
@@ -242,12 +268,19 @@ class Stage(nn.Module):
     """Apply ``units`` in order.
 
     State-dict keys are the chain's global parameter names, whichever units the stage holds, so a
-    checkpoint does not depend on the plan.
+    checkpoint does not depend on the plan. A parameter that units share has one key.
     """
 
     def __init__(self, units: Sequence[Unit]) -> None:
         super().__init__()
         self._in_order = tuple(unit.module for unit in units)
+        self._shared = {
+            f"{unit.name}.{name}": known_as
+            for unit in units
+            for name, known_as in unit.shared.items()
+        }
+        self.register_state_dict_post_hook(Stage._name_once)  # type: ignore[no-untyped-call]  # torch has no types for it
+        self.register_load_state_dict_pre_hook(Stage._name_everywhere)  # type: ignore[no-untyped-call]  # as above
         for unit in units:
             parent: nn.Module = self
             *folders, leaf = unit.name.split(".")
@@ -256,6 +289,27 @@ class Stage(nn.Module):
                     parent.add_module(folder, nn.Module())
                 parent = parent.get_submodule(folder)
             parent.add_module(leaf, unit.module)
+
+    def global_name(self, name: str) -> str:
+        """Return the state-dict key of the parameter ``name``, as `named_parameters` calls it."""
+        return self._shared.get(name, name)
+
+    def _name_once(self, state: dict[str, Tensor], prefix: str, _: object) -> None:
+        """Let ``state`` have each shared parameter under its global name only."""
+        for name, known_as in self._shared.items():
+            if name != known_as:
+                state.setdefault(prefix + known_as, state.pop(prefix + name))
+
+    def _name_everywhere(self, state: dict[str, Tensor], prefix: str, *_: object) -> None:
+        """Let ``state`` have each shared parameter under all of its names in this stage."""
+        values = {
+            known_as: state.pop(prefix + known_as)
+            for known_as in set(self._shared.values())
+            if prefix + known_as in state
+        }
+        for name, known_as in self._shared.items():
+            if known_as in values:
+                state[prefix + name] = values[known_as]
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the last unit's outputs [batch, ...] for ``inputs`` [batch, ...].

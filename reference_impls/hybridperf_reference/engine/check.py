@@ -45,7 +45,7 @@ def check_chain(chain: Chain, probe: Probe, task: Task, plan: ParallelPlan) -> N
         device_kind="",  # the harness checks the devices
         tensor_sizes=_split_features(chain.units),
         batch_norm=any(map(is_batch_norm, modules)),
-        tied=max(Counter(parameters).values()) > 1,
+        tied=any(unit.shared for unit in chain.units),
         filled=task.data.filled,
     )
     shared: set[int | None] = {
@@ -56,6 +56,7 @@ def check_chain(chain: Chain, probe: Probe, task: Task, plan: ParallelPlan) -> N
     for tokens in shared or {None}:  # under sequence parallelism
         for finding in plan.check(dataclasses.replace(config, tokens=tokens)):
             raise UserError(finding, ExitCode.USAGE)
+    _check_shared(chain.units, plan)
     if plan.tp > 1:
         uses: Counter[Tensor | None] = Counter(
             parameter
@@ -65,6 +66,30 @@ def check_chain(chain: Chain, probe: Probe, task: Task, plan: ParallelPlan) -> N
         device = probe.inputs.device
         for unit, (sample, after) in zip(chain.units, pairwise(probe.boundaries), strict=True):
             _check_split(unit, torch.zeros_like(sample, device=device), after, uses, plan)
+
+
+def _check_shared(units: Sequence[Unit], plan: ParallelPlan) -> None:
+    """Check that stages can have copies of the parameters that ``units`` share.
+
+    Raises:
+        UserError: if two units have a module in common, or differ in how ``sp`` splits tokens.
+    """
+    owner: dict[nn.Module, str] = {}
+    whole_gradient: dict[str, tuple[bool, str]] = {}  # and the unit, by name of the parameter
+    for unit in units:
+        for name in unit.shared if plan.pp > 1 or plan.tp > 1 or plan.zero else ():
+            module = unit.module.get_submodule(name.rpartition(".")[0])
+            if owner.setdefault(module, unit.name) != unit.name:
+                expected = "units that share parameters to have modules of their own"
+                found = f"one {type(module).__name__} in {owner[module]!r} and {unit.name!r}"
+                remedy = "make two modules, and assign one's parameters to the other"
+                raise _refuse(plan, expected, found, remedy)
+        for known_as in unit.shared.values() if plan.sp else ():
+            whole, first = whole_gradient.setdefault(known_as, (not unit.shares_tokens, unit.name))
+            if whole == unit.shares_tokens:
+                expected = f"all units that share {known_as!r} to split tokens, or none"
+                found = f"{first!r} and {unit.name!r}"
+                raise _refuse(plan, expected, found, "drop sp, or untie the units")
 
 
 def _split_features(units: Sequence[Unit]) -> tuple[int, ...]:
@@ -100,9 +125,10 @@ def _check_split(
     for name, kind in unit.split.items():
         linear = unit.module.get_submodule(name)
         assert isinstance(linear, nn.Linear)
-        if uses[linear.weight] > 1:
-            expected = f"split linear layers of unit {unit.name!r} to share no weights"
-            raise _refuse(plan, expected, f"{name}.weight is shared", "untie it, or drop tp")
+        for own, parameter in linear.named_parameters():
+            if uses[parameter] > 1:
+                expected = f"split linear layers of unit {unit.name!r} to share no weights"
+                raise _refuse(plan, expected, f"{name}.{own} is shared", "untie it, or drop tp")
         part.set_submodule(name, _first_part(linear, kind, plan.tp).to(sample.device))
     if "column" not in unit.split.values():  # row-parallel alone slices replicated inputs
         return

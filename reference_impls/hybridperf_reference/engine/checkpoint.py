@@ -30,7 +30,15 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-__all__ = ["CheckpointError", "TrainingProgress", "load_checkpoint", "save_checkpoint"]
+    from hybridperf_reference.engine.chain import Stage
+
+__all__ = [
+    "CheckpointError",
+    "TrainingProgress",
+    "load_checkpoint",
+    "load_model",
+    "save_checkpoint",
+]
 
 Item = TypeVar("Item")
 
@@ -58,7 +66,7 @@ class TrainingProgress:
 
 def save_checkpoint(
     folder: Path,
-    module: nn.Module,
+    module: Stage,
     optimizer: torch.optim.Optimizer,
     progress: TrainingProgress,
     extra: Mapping[str, Tensor] = MappingProxyType({}),
@@ -68,7 +76,8 @@ def save_checkpoint(
     Tensors have their global names, and torch.distributed.checkpoint writes the shards of a DTensor
     as one tensor. ``extra`` are further tensors [...] by global name. Random numbers follow from
     the step, hyperparameters from the task; neither is saved. Replicas must agree, running
-    statistics included. When any rank returns, all files have been written.
+    statistics included, and so must the copies of a shared parameter, of which one is written. When
+    any rank returns, all files have been written.
     """
     from torch.distributed.checkpoint.state_dict_saver import save  # lazily: takes a second
 
@@ -92,7 +101,7 @@ def save_checkpoint(
 
 def load_checkpoint(
     folder: Path,
-    module: nn.Module,
+    module: Stage,
     optimizer: torch.optim.Optimizer,
     extra: Callable[[TrainingProgress], Mapping[str, Tensor]] = lambda _: {},
 ) -> tuple[TrainingProgress, dict[str, Tensor]]:
@@ -114,21 +123,45 @@ def load_checkpoint(
     saved = FileSystemReader(folder).read_metadata().state_dict_metadata
     model, parameters = _model_state(module), _named_parameters(module, optimizer)
     _raise_first(_first_difference(folder, model, saved))
-    moments = _empty_optimizer_state(parameters, saved)
+    moments = _empty_optimizer_state(dict(parameters), saved)
     more = {
         f"extra.{name}": tensor
         for name, tensor in extra(progress).items()
         if getattr(saved.get(f"extra.{name}"), "size", None) == tensor.shape
     }
     state = model | more
-    for number, moment in moments.items():
-        state |= {f"optimizer.{parameters[number][0]}.{key}": v for key, v in moment.items()}
+    for name, moment in moments.items():
+        state |= {f"optimizer.{name}.{key}": value for key, value in moment.items()}
     with _single_process() as no_dist:
         load(state, checkpoint_id=folder, no_dist=no_dist)
     module.load_state_dict({name.removeprefix("model."): state[name] for name in model})
     groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": moments, "param_groups": groups})
+    own, seen = dict[int, dict[str, Tensor]](), set[str]()
+    for number, (name, _) in enumerate(parameters):
+        moment = moments.get(name, {})
+        if name in seen:  # each copy of a shared parameter has moments of its own
+            moment = {key: value.clone() for key, value in moment.items()}
+        seen.add(name)
+        own |= {number: moment} if moment else {}
+    optimizer.load_state_dict({"state": own, "param_groups": groups})
     return progress, {name.removeprefix("extra."): tensor for name, tensor in more.items()}
+
+
+def load_model(folder: Path, module: nn.Module) -> None:
+    """Restore ``module`` in place from a checkpoint of any plan, in one process.
+
+    Raises:
+        CheckpointError: if a file is missing or damaged, or the checkpoint is of another model.
+    """
+    from torch.distributed.checkpoint.filesystem import FileSystemReader  # as above
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    _raise_first(_first_damage(folder))
+    saved = FileSystemReader(folder).read_metadata().state_dict_metadata
+    state = _model_state(module)
+    _raise_first(_first_difference(folder, state, saved))
+    with _single_process() as no_dist:
+        load(state, checkpoint_id=folder, no_dist=no_dist)
 
 
 @contextlib.contextmanager
@@ -211,28 +244,30 @@ def _model_state(module: nn.Module) -> dict[str, Any]:
 
 
 def _named_parameters(
-    module: nn.Module, optimizer: torch.optim.Optimizer
+    module: Stage, optimizer: torch.optim.Optimizer
 ) -> list[tuple[str, nn.Parameter]]:
-    """Return the optimizer's parameters, in its own order, with their global names."""
-    names = {id(parameter): name for name, parameter in module.named_parameters()}
+    """Return the optimizer's parameters, in its own order, with their global names.
+
+    Copies of a shared parameter have one name.
+    """
+    names = {id(p): module.global_name(name) for name, p in module.named_parameters()}
     return [(names[id(p)], p) for group in optimizer.param_groups for p in group["params"]]
 
 
 def _empty_optimizer_state(
-    parameters: list[tuple[str, nn.Parameter]], saved: Mapping[str, Any]
-) -> dict[int, dict[str, Tensor]]:
-    """Return zero tensors to load optimizer state into, by parameter index and state key.
+    parameters: Mapping[str, nn.Parameter], saved: Mapping[str, Any]
+) -> dict[str, dict[str, Tensor]]:
+    """Return zero tensors to load optimizer state into, by global name and state key.
 
     State in the shape of its parameter has the parameter's sharding.
     """
-    numbers = {name: number for number, (name, _) in enumerate(parameters)}
-    state: dict[int, dict[str, Tensor]] = {}
+    state: dict[str, dict[str, Tensor]] = {}
     for path, entry in saved.items():
         kind, _, rest = path.partition(".")
         name, _, key = rest.rpartition(".")
-        if kind == "optimizer" and name in numbers:
-            parameter = parameters[numbers[name]][1].detach()
+        if kind == "optimizer" and name in parameters:
+            parameter = parameters[name].detach()
             has_shape = entry.size == parameter.shape and key != "step"
             tensor = zeros_like(parameter) if has_shape else torch.zeros(entry.size)
-            state.setdefault(numbers[name], {})[key] = tensor
+            state.setdefault(name, {})[key] = tensor
     return state

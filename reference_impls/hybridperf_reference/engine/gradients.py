@@ -161,20 +161,14 @@ def gradient_norm(parameters: Iterable[nn.Parameter], stages: dist.ProcessGroup 
     return total.sqrt()
 
 
-def clip_gradients(
-    parameters: Iterable[nn.Parameter], most: float, stages: dist.ProcessGroup | None
-) -> Tensor:
-    """Clip gradients in place to the norm ``most`` over the whole model (Pascanu et al. 2013).
+def clip_gradients(parameters: Iterable[nn.Parameter], norm: Tensor, most: float) -> None:
+    """Clip gradients in place to the norm ``most`` of the whole model's (Pascanu et al. 2013).
 
-    Return the `gradient_norm` [] before clipping. If it is not finite, neither are the clipped
-    gradients.
+    ``norm`` [] is their `gradient_norm`. If it is not finite, neither are the clipped gradients.
     """
-    own = [parameter for parameter in parameters if parameter.grad is not None]
-    norm = gradient_norm(own, stages)
-    gradients = local_gradients(own)
+    gradients = local_gradients(p for p in parameters if p.grad is not None)
     if gradients:
         _foreach_mul_(gradients, (most / norm).clamp(max=1.0).to(gradients[0].device))
-    return norm
 
 
 def local_gradients(parameters: Iterable[nn.Parameter]) -> list[Tensor]:

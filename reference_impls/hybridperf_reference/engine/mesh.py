@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hybridperf.plan import ParallelPlan
 
@@ -54,6 +54,9 @@ class Mesh:
     tp_rank: int = 0  #: coordinate on the axis tp
     groups: Mapping[str, dist.ProcessGroup] = field(default_factory=dict)
     #: groups by axis, for axes with more than one rank; DeviceMesh.get_group takes milliseconds
+    pipelines: Sequence[Sequence[int]] = ()  #: the ranks of each pipeline, by stage of the mesh
+    made: Groups = field(default_factory=lambda: Groups())  # defined below
+    #: all groups that this process has made
 
     def group(self, axis: str) -> dist.ProcessGroup | None:
         """Return the process group along ``axis`` that contains this rank; None if it is alone."""
@@ -72,6 +75,17 @@ class Mesh:
         group, and norms use the pipeline's.
         """
         return self.groups[_link(sender, receiver)]
+
+    def stages_group(self, pp_ranks: Sequence[int]) -> dist.ProcessGroup | None:
+        """Return the group of some ranks of this pipeline; None if this rank is none of them.
+
+        ``pp_ranks`` are their coordinates on the axis pp, in ascending order. A collective over all
+        ranks, which must ask for equal coordinates.
+        """
+        if len(pp_ranks) == len(self.pipelines[0]):
+            return self.pp_group
+        parts = [[ranks[at] for at in pp_ranks] for ranks in self.pipelines]
+        return self.made.own(parts, "some stages")
 
     @property
     def pp_group(self) -> dist.ProcessGroup | None:
@@ -196,7 +210,7 @@ def build_mesh(plan: ParallelPlan, device: torch.device, groups: Groups | None =
     own = {axis: group for axis, group in own.items() if sizes[axis] > 1}
     if plan.delays_or_compresses and plan.pp > 1:
         own |= _link_groups(groups, parts["pp"], at["pp"])
-    return Mesh(device, axes, at["dp"], at["pp"], at["tp"], own)
+    return Mesh(device, axes, at["dp"], at["pp"], at["tp"], own, pipelines=parts["pp"], made=groups)
 
 
 def _link(sender: int, receiver: int) -> str:

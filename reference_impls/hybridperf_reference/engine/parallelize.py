@@ -22,6 +22,7 @@ from hybridperf_reference.engine.gradients import reduce_partial_gradients
 from hybridperf_reference.engine.mesh import uses_fsdp
 from hybridperf_reference.engine.precision import DTYPES, apply_precision, normalization_parameters
 from hybridperf_reference.engine.rng import draws_random_numbers
+from hybridperf_reference.engine.ties import SharedParameters, copy_shared_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,6 +56,7 @@ class RankStages:
     stage: Stage  #: module of all ``units``; owner of parameters, buffers and names
     modules: tuple[nn.Module, ...]  #: the rank's stages, wrapped for training
     edges: tuple[Tensor, ...]  #: a sample's activations [...] before each stage and after the last
+    shared: SharedParameters  #: parameters of which other stages have copies
 
 
 def build_data_parallel(plan: ParallelPlan, mesh: Mesh, timer: StepTimer) -> DataParallel:
@@ -83,16 +85,19 @@ def parallelize(
 ) -> RankStages:
     """Build this rank's stages of ``chain``; ``cuts`` has a slice of units for each stage.
 
-    Units are changed in place, in this order: tensor parallelism and BatchNorm mode change layers;
-    precision, compilation and recomputation wrap ``forward``; the data-parallel strategy wraps
-    whole stages. Seeding is inside recomputation, which then repeats random numbers; counting of
-    micro-batches is outside. Units of other ranks are moved to the meta device.
+    Units are changed in place, in this order: stages get copies of shared parameters; tensor
+    parallelism and BatchNorm mode change layers; precision, compilation and recomputation wrap
+    ``forward``; the data-parallel strategy wraps whole stages. Seeding is inside recomputation,
+    which then repeats random numbers; counting of micro-batches is outside. Units of other ranks
+    are moved to the meta device.
     """
     held = [cuts[number] for number in plan.stages_of(mesh.pp_rank)]
     numbers = [number for cut in held for number in range(cut.start, cut.stop)]
     boundaries, where = probe.boundaries, probe.inputs.device
     for number in numbers:
         chain.units[number].module.to(mesh.device)
+    parts = [chain.units[cut] for cut in held]
+    copy_shared_parameters(parts)
     drawing = [
         number
         for number in numbers
@@ -116,7 +121,6 @@ def parallelize(
         of_tokens = [n for n in numbers if plan.sp and chain.units[n].shares_tokens]
         for number in drawing:
             enter_split_regions(chain.units[number], streams, tokens=number in of_tokens)
-    parts = [chain.units[cut] for cut in held]
     units = tuple(unit for part in parts for unit in part)
     apply_batch_norm(units, plan=plan, mesh=mesh)
     apply_precision(units, dtype=DTYPES[plan.precision], device=mesh.device)
@@ -134,7 +138,8 @@ def parallelize(
     for unit in chain.units:
         if unit.name not in names:
             unit.module.to("meta")  # its weights are on other ranks
-    return RankStages(units, Stage(units), modules, edges)
+    shared = SharedParameters(chain.units, cuts, plan=plan, mesh=mesh)
+    return RankStages(units, Stage(units), modules, edges, shared)
 
 
 def finalize_gradients(part: RankStages, *, plan: ParallelPlan, mesh: Mesh) -> None:
@@ -174,18 +179,22 @@ def chain_units(chain: Chain, probe: Probe) -> list[unit_tables.UnitCounts]:
 
 
 def parameter_groups(unit: Unit) -> Iterator[unit_tables.Parameters]:
-    """Yield the parameters of ``unit``, grouped by kind and number of rows."""
+    """Yield the parameters of ``unit``, grouped by kind and number of rows.
+
+    A parameter that other units share is a group by itself.
+    """
     normalization = set(normalization_parameters(unit.module))
-    groups: dict[tuple[unit_tables.ParameterKind, int], list[int]] = {}
+    groups: dict[tuple[unit_tables.ParameterKind, int, str], list[int]] = {}
     for name, parameter in unit.module.named_parameters():
         layer, _, own = name.rpartition(".")
         kind: unit_tables.ParameterKind = "normalization" if parameter in normalization else "other"
         if split := unit.split.get(layer):
             kind = "row_bias" if (split, own) == ("row", "bias") else split
         rows = len(parameter) if parameter.dim() else 0
-        groups.setdefault((kind, rows), []).append(parameter.numel())
-    for (kind, rows), elements in groups.items():
-        yield unit_tables.Parameters(kind, rows, sum(elements), len(elements))
+        key = (kind, rows, unit.shared.get(name, ""))
+        groups.setdefault(key, []).append(parameter.numel())
+    for (kind, rows, shared), elements in groups.items():
+        yield unit_tables.Parameters(kind, rows, sum(elements), len(elements), shared)
 
 
 def stage_slices(plan: ParallelPlan, units: Sequence[unit_tables.UnitCounts]) -> list[slice]:

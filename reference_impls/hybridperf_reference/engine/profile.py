@@ -104,7 +104,7 @@ class UnitProfiler:
         self._model = model.train()
         loss = BatchLoss(chain.objective, plan, mesh)
         self._passes = WholeModel(model, loss, plan, replicas, self._timer)
-        self._update = Update(self._part.stage, frozen, plan, mesh)
+        self._update = Update(self._part, frozen, plan, mesh)
         self._shares: list[float] = []
         self._examples: dict[int, tuple[Tensor, Tensor]] = {}
 

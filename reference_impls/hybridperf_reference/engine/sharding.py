@@ -41,7 +41,8 @@ class Sharded(DataParallel):
     ZeRO (Rajbhandari et al. 2020) with FSDP2. Optimizer state is always sharded; ``zero=1`` keeps
     parameters and gradients unsharded for a step, ``zero=2`` parameters for a forward and backward
     pass, ``zero=3`` parameters of one unit at a time. FSDP2 does not support scalar parameters;
-    they are replicated.
+    they are replicated. So are parameters that units share, since each unit is sharded by itself,
+    as if its parameters were its own.
 
     In bf16 and fp16, units that autocast computes in that precision are all-gathered in it, which
     rounds weights as autocast would. Their normalization layers compute in fp32, and FSDP2 reduces
@@ -69,6 +70,8 @@ class Sharded(DataParallel):
             cast_forward_inputs=False,
         )
         own = {parameter for parameter in stage.parameters() if not parameter.dim()}
+        for unit in units:
+            own.update(map(unit.module.get_parameter, unit.shared))
         for unit in narrow:
             own.update(normalization_parameters(unit.module))
         self._replicated += [parameter for parameter in stage.parameters() if parameter in own]

@@ -195,13 +195,14 @@ def sequence_parts(
 
 def sum_token_gradients(units: Sequence[Unit], *, mesh: Mesh) -> None:
     """Sum gradients of parameters that saw only this rank's tokens, in one all-reduce over tp."""
-    gradients = [
-        parameter.grad
+    parameters = dict.fromkeys(  # each once, if several units have it
+        parameter
         for unit in units
         if unit.shares_tokens
         for parameter in unit.module.parameters()
-        if parameter.grad is not None and not _is_split(parameter)
-    ]
+        if not _is_split(parameter)
+    )
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     parts = local_parts(gradients)
     if not parts:
         return

@@ -84,7 +84,7 @@ class Trainer:
             streams=self._streams,
         )
         self._stage = self._part.stage
-        self._update = Update(self._stage, task, plan, mesh)
+        self._update = Update(self._part, task, plan, mesh)
         self._loss = BatchLoss(chain.objective, plan, mesh)
         self._replica_batch = task.training.global_batch_size // plan.dp
         self._replicas, self._executor = replicas, self._build_executor(replicas)
@@ -164,8 +164,13 @@ class Trainer:
         self._samples += len(remaining) * self._task.training.global_batch_size
 
     def evaluate(self, data: EvaluationData) -> None:
-        """Predict the evaluation samples; each replica predicts its share."""
+        """Predict the evaluation samples; each replica predicts its share.
+
+        Raises:
+            CopiesDifferError: if the copies of a shared parameter are not equal.
+        """
         objective, replicas = self._chain.objective, self._plan.dp
+        self._part.shared.require_equal()
         self._stage.eval()
         predicted: list[tuple[slice, Tensor]] = []
         most = -(-len(data) // replicas)
@@ -193,14 +198,17 @@ class Trainer:
     def weights(self) -> dict[str, Tensor]:
         """Return this rank's parameters and buffers by global name, unsharded, on the CPU.
 
-        All ranks must call this. Sharded tensors are gathered one at a time, so that no device
-        needs memory for the whole model.
+        Of a shared parameter one rank of the pipeline returns its copy. All ranks must call this.
+        Sharded tensors are gathered one at a time, so that no device needs memory for the whole
+        model.
         """
         buffers = self._stage.named_buffers()
+        elsewhere = self._part.shared.held_elsewhere
         with self._replicas.averaged_statistics():
             weights = {
                 name: _unshard(value, self._mesh.device).cpu()
                 for name, value in self._stage.state_dict().items()
+                if name not in elsewhere
             }
             # On the CPU these are the buffers, whose values replicas restore.
             return weights | {n: weights[n].clone() for n, _ in buffers if n in weights}

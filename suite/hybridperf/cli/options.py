@@ -13,6 +13,7 @@ __all__ = [
     "add_format",
     "add_jobs",
     "add_overrides",
+    "add_roots",
     "add_run_arguments",
     "whole_number",
 ]
@@ -107,6 +108,19 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
         default=1,
         metavar="N",
         help="number of processes; without N, one per core (default: 1)",
+    )
+
+
+def add_roots(parser: argparse.ArgumentParser) -> None:
+    """Add ``--root``."""
+    parser.add_argument(
+        "--root",
+        type=Path,
+        action="append",
+        metavar="FOLDER",
+        dest="roots",
+        help="folder of the results and rounds that claims name; may be given several times "
+        "(default: the current folder)",
     )
 
 

@@ -10,10 +10,9 @@ import msgspec
 from hybridperf.cli.printing import print_line, print_stage, terminal_width
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import visible
-from hybridperf.plan import TrainingConfig
 from hybridperf.projection.network import Network, NetworkLink
 from hybridperf.projection.project import duration, parts_of, why_slower
-from hybridperf.projection.search import Candidates, Work, cut_again, search
+from hybridperf.projection.search import Candidates, Work, cut_again, search, training_config
 from hybridperf.projection.systems import accuracy_of, find_system
 from hybridperf.report.terminal import table_text, wrapped
 from hybridperf.run.profiles import measure_profile, units_of
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from hybridperf.plan import ParallelPlan
+    from hybridperf.plan import ParallelPlan, TrainingConfig
     from hybridperf.projection.project import Projection
     from hybridperf.projection.search import Methods, Ranking
     from hybridperf.projection.systems import Accuracy
-    from hybridperf.projection.units import UnitTable, UnitTiming
+    from hybridperf.projection.units import UnitTiming
     from hybridperf.tasks.task import Task
 
 __all__ = [
@@ -485,24 +484,8 @@ def setting_of(
         plan_accuracy = found.accuracy or accuracy_of("two plans")
     most_bytes = device_bytes if memory_gb is None else round(memory_gb * _GB)
     work = Work.of_task(task, units, timing, network, most_bytes)
-    config = _config(task, units, devices, kind)
+    config = training_config(task, units, devices, kind)
     return Setting(task, system, source, precision, work, config, accuracy, plan_accuracy)
-
-
-def _config(task: Task, units: UnitTable, devices: int, kind: str) -> TrainingConfig:
-    """Return what plans must fit, with one rank on a device."""
-    return TrainingConfig(
-        units=1 + sum(unit.begins_stage for unit in units.units[1:]),
-        global_batch_size=task.training.global_batch_size,
-        devices=devices,
-        ranks_per_device=1,
-        device_kind=kind,
-        tensor_sizes=task.parallel.tensor_sizes,
-        tokens=task.parallel.tokens,
-        batch_norm=task.parallel.batch_norm,
-        tied=task.parallel.tied,
-        filled=task.data.filled,
-    )
 
 
 def _most_divided(config: TrainingConfig, most: int) -> int:
@@ -520,7 +503,7 @@ def fastest_here(path: Path, task: Task) -> ParallelPlan:
         UserError: as `setting_of` and `Setting.ranking`.
     """
     here = usable_devices()
-    config = _config(task, units_of(path, print_stage), here.count, here.kind)
+    config = training_config(task, units_of(path, print_stage), here.count, here.kind)
     count = _most_divided(config, here.count)
     setting = setting_of(path, task, system=HERE, devices=count)
     return setting.ranking("equivalent", 1).best[0].plan

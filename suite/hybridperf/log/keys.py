@@ -76,6 +76,7 @@ PLAN: Final = "hybridperf_plan"  #: the parallel plan's canonical text
 TASK: Final = "hybridperf_task"  #: name, version and SHA-256 of the task
 MODE: Final = "hybridperf_mode"  #: whether the data set is within the trainer's reach
 NOISE: Final = "hybridperf_noise"  #: use of the machine by others, before launch or in the run
+ENERGY: Final = "hybridperf_energy"  #: joules by source and device of a block, and what is missing
 SANDBOX: Final = "hybridperf_sandbox"  #: kind and version of the sandbox of ranks
 HYPERPARAMETERS: Final = "hybridperf_hyperparameters"  #: all, by dotted key
 FLOAT32_MATH: Final = "hybridperf_float32_math"  #: whether float32 matmuls use TF32
@@ -84,6 +85,8 @@ PROJECTION: Final = "hybridperf_projection"  #: projected step: seconds by rank,
 #: handed over at an evaluation, before its verdict: by how many ranks, and how many bytes
 WEIGHTS: Final = "hybridperf_weights"
 CHECKPOINT: Final = "hybridperf_checkpoint"  #: seconds taken to save it
+#: file, SHA-256 and quality of the weights that the run begins from, where they are given
+INITIAL: Final = "hybridperf_initial"
 RESUMED: Final = "hybridperf_resumed"  #: last epoch kept, seconds since the previous line
 ENDING: Final = "hybridperf_ending"  #: why the harness ended the run
 

@@ -149,15 +149,22 @@ def _microbatches(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 
 @constraint(
     "tied",
-    "`pp`, `zero`, `sp`, or `dp` with `tp` where units share a parameter",
-    "parts of the shared gradient would be computed on different ranks",
+    "`staleness` with `pp`, or `offload`, where units share a parameter",
+    "a delayed update would wait for gradients of other stages; shared parameters are not sharded, "
+    "so they would stay on the accelerator",
 )
 def _tied(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
-    if config.tied and (plan.pp > 1 or plan.zero or plan.sp or (plan.dp > 1 and plan.tp > 1)):
+    if config.tied and plan.staleness and plan.pp > 1:
         yield (
-            "no pp, zero, sp, or dp with tp, where units share a parameter",
-            str(plan),
-            "drop them, or untie the units in the model",
+            "no staleness with pp where units share a parameter: their gradients are added up",
+            f"staleness={plan.staleness}",
+            "drop staleness, or untie the units in the model",
+        )
+    if config.tied and plan.offload != "none":
+        yield (
+            "no offload where units share a parameter, which is not sharded",
+            f"offload={plan.offload}",
+            "drop offload, or untie the units in the model",
         )
 
 

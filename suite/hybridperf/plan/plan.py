@@ -271,6 +271,13 @@ PRESETS: Final = {
     preset.name: preset
     for preset in (
         Preset(
+            name="baidu",
+            text="zero=1,shard={node}",
+            meaning="gradients reduced in each node of so many ranks, then between nodes, and an "
+            "optimizer sharded in the node",
+            source="our definition, after Baidu's BERT in MLPerf Training v2.1 (distributed LAMB)",
+        ),
+        Preset(
             name="gropipe",
             text="dp={groups},pp={stages},staleness=1",
             meaning="replicas that are pipelines, and updates delayed by a step",

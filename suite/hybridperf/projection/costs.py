@@ -22,6 +22,8 @@ from hybridperf.projection.traffic import (
     parameter_bytes,
     parameter_gathers,
     replicated_bytes,
+    shared_elements,
+    shared_sums,
     tensor_parallel_bytes,
     token_gradient_bytes,
 )
@@ -135,7 +137,7 @@ def plan_costs(
         buckets=buckets,
         update_s=updates,
         turns=_turns(plan, network),
-        clip_s=_clip_s(plan, network) if clips or plan.precision == "fp16" else None,
+        clip_s=_clip_s(plan, network, stages, clips=clips or plan.precision == "fp16"),
         averaging_work=network.averaging_work,
     )
     by_rank = tuple(
@@ -152,7 +154,7 @@ def _unit_costs(
     shard, replicate = stages.replica_groups(network)
     for number in stages.units[stage]:
         unit = stages.table.units[number]
-        share = _tp_share(plan, unit)
+        share = _tp_share(plan, stages.alone[number])
         compute_s, repeats = times.forward_s[number] * share, number in stages.recomputed
         forward_s = backward_s = again_s = 0.0
         if plan.tp > 1:
@@ -251,8 +253,12 @@ def _update(
     seconds = 0.0
     own = [number for stage in plan.stages_of(rank) for number in stages.units[stage]]
     for number in own:
-        share = _tp_share(plan, stages.table.units[number])
-        seconds += times.update_s[number] * share / plan.shards
+        alone, unit = stages.alone[number], stages.table.units[number]
+        copied = shared_elements(unit) / (alone.parameters or 1)  # whole, whatever is sharded
+        others = unit.parameters / alone.parameters - copied if alone.parameters else 1.0
+        update_s = times.update_s[number] * _tp_share(plan, alone)
+        seconds += update_s * others / plan.shards + update_s * copied
+    seconds += _shared_sums_s(plan, network, stages, rank)
     exposed = 0.0
     costs = [unit for stage in plan.stages_of(rank) for unit in each[stage]]
     if gathers:
@@ -267,6 +273,17 @@ def _update(
     runtime_s = _averaging_work_s(plan, network, stages, buckets, rank)
     runtime_s += gradient_compression_s(plan, times, (stages.table.units[n] for n in own))
     return seconds + exposed + runtime_s, exposed, runtime_s
+
+
+def _shared_sums_s(plan: ParallelPlan, network: Network, stages: Stages, rank: int) -> float:
+    """Return the seconds in which ``rank`` adds up gradients with other copies of parameters."""
+    seconds, stride = 0.0, axis_stride(plan, "pp")
+    for size, ranks in shared_sums(stages):
+        if rank in ranks:
+            on_one_node = stride * plan.pp <= network.devices_per_node
+            apart = 1 if on_one_node else (ranks[-1] - ranks[0]) // (len(ranks) - 1)
+            seconds += all_reduce(size, network.group(len(ranks), stride * apart)).seconds
+    return seconds
 
 
 def _small_averages_s(
@@ -377,10 +394,14 @@ def _overlapped(
         yield Bucket(0.0, all_reduce(waiting, group).seconds)
 
 
-def _clip_s(plan: ParallelPlan, network: Network) -> float | None:
-    """Return the seconds of adding up one number over the ranks of a pipeline; None for one."""
-    if plan.pp == 1:
-        return None
+def _clip_s(plan: ParallelPlan, network: Network, stages: Stages, *, clips: bool) -> float | None:
+    """Return the seconds of adding up one number over the ranks of a pipeline.
+
+    None for one rank, and for ranks that do not wait for each other before an update. Those with
+    copies of a parameter do, without a norm; that others do too is a simplification.
+    """
+    if plan.pp == 1 or not clips:
+        return 0.0 if shared_sums(stages) else None
     return all_reduce(8, network.group(plan.pp, axis_stride(plan, "pp"))).seconds
 
 

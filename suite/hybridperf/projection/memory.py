@@ -18,6 +18,7 @@ from hybridperf.projection.traffic import (
     gathered_bytes,
     held_parameters,
     sharded_elements,
+    shared_elements,
 )
 
 if TYPE_CHECKING:
@@ -75,8 +76,12 @@ def memory_bytes(
 def _rank_memory(stages: Stages, rank: int, microbatch: int, optimizer: str) -> Memory:
     plan, units = stages.plan, stages.table.units
     own = [units[number] for number in stages.units_of(rank)]
-    parameters = sum(held_parameters(plan, unit) for unit in own)
-    largest = max(held_parameters(plan, unit) for unit in own)
+    # Of parameters that units share, each stage has a whole copy, whatever is sharded.
+    copies = sum(map(shared_elements, own)) if plan.zero else 0
+    parameters = sum(held_parameters(plan, unit) for unit in own) - copies
+    largest = max(
+        held_parameters(plan, unit) - (shared_elements(unit) if plan.zero else 0) for unit in own
+    )
     sizes = {stage: float(_kept_bytes(stages, stage, microbatch)) for stage in plan.stages_of(rank)}
     held = _most_held(stages.plan, rank, sizes)
     again = [
@@ -85,13 +90,15 @@ def _rank_memory(stages: Stages, rank: int, microbatch: int, optimizer: str) -> 
     recomputing = max(again, default=0.0) * microbatch * computed_bytes(plan)
     sharded = sharded_elements(plan, parameters)
     whole, gradients = _whole_shares(plan, parameters, largest)
-    state = STATE_TENSORS[optimizer] * sharded
+    state = STATE_TENSORS[optimizer] * (sharded + copies)
     buffers = sum(unit.buffers for unit in own)
     return Memory(
-        weights_bytes=round(FLOAT_BYTES * ((sharded if plan.zero else 0) + whole + buffers)),
+        weights_bytes=round(
+            FLOAT_BYTES * ((sharded if plan.zero else 0) + copies + whole + buffers)
+        ),
         versions_bytes=round(FLOAT_BYTES * parameters * (held.versions - 1)),
         gradients_bytes=round(
-            FLOAT_BYTES * ((sharded if plan.zero else 0) + gradients * held.gradients)
+            FLOAT_BYTES * ((sharded if plan.zero else 0) + (copies + gradients) * held.gradients)
         ),
         optimizer_bytes=round(FLOAT_BYTES * state),
         activations_bytes=round(held.activations + recomputing),

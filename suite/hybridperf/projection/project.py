@@ -5,6 +5,7 @@ With the cuts of a pipeline by which the step is shortest, and the entry of a ru
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -177,7 +178,7 @@ def _steady(plan: ParallelPlan, costs: Costs) -> _Steady:
 def _simulated(plan: ParallelPlan, costs: Costs) -> _Steady:
     """Simulate several steps of ``plan``, and return what the steady ones take."""
     steps, steady = simulated_steps(plan)
-    programs = [list(rank_program(plan, rank, steps)) for rank in range(plan.pp)]
+    programs = _programs(plan, steps)
     timeline = simulate(programs, costs)
     begins = {
         action.step: start
@@ -189,6 +190,12 @@ def _simulated(plan: ParallelPlan, costs: Costs) -> _Steady:
         sum(waits.get(step, 0.0) for step in steady) / len(steady) for waits in timeline.exposed_s
     )
     return _Steady(plan, step_s, exposed_s, timeline)
+
+
+@functools.lru_cache(maxsize=8)  # a search of cuts simulates the same programs a thousand times
+def _programs(plan: ParallelPlan, steps: range) -> tuple[tuple[Action, ...], ...]:
+    """Return the program of each rank of a pipeline for ``steps``."""
+    return tuple(tuple(rank_program(plan, rank, steps)) for rank in range(plan.pp))
 
 
 def projected_cuts(

@@ -22,7 +22,7 @@ from itertools import accumulate, pairwise, product
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from hybridperf.errors import UserError
-from hybridperf.plan import SCHEDULES, ParallelPlan
+from hybridperf.plan import SCHEDULES, ParallelPlan, TrainingConfig
 from hybridperf.plan.fields import FIELDS, AxisOrder
 from hybridperf.projection.costs import plan_at_least_s, plan_costs
 from hybridperf.projection.memory import memory_bytes
@@ -39,7 +39,6 @@ from hybridperf.projection.traffic import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hybridperf.plan import TrainingConfig
     from hybridperf.projection.network import Network
     from hybridperf.projection.partition import Cuts
     from hybridperf.projection.project import Projection
@@ -59,6 +58,7 @@ __all__ = [
     "divisors",
     "groups",
     "search",
+    "training_config",
 ]
 
 #: equivalent: plans that are equivalent to single-process training; other: all other plans
@@ -118,8 +118,8 @@ class Candidates:
         """Yield every division of the ranks that `ParallelPlan.check` may accept.
 
         All ranks are used. ``tp`` divides what the model splits, ``pp`` is at most the number of
-        units, and 1 where units share a parameter, and ``dp`` divides the batch: the constraints
-        ``tp``, ``units``, ``tied`` and ``divides`` refuse all others.
+        units, and ``dp`` divides the batch: the constraints ``tp``, ``units`` and ``divides``
+        refuse all others.
         """
         config = self.config
         for tp in divisors(self.ranks):
@@ -127,8 +127,7 @@ class Candidates:
                 continue
             for pp in divisors(self.ranks // tp):
                 dp = self.ranks // tp // pp
-                fits = pp <= (1 if config.tied else config.units)
-                if fits and config.global_batch_size % dp == 0:
+                if pp <= config.units and config.global_batch_size % dp == 0:
                     yield Layout(dp, tp, pp)
 
     def pipelines(self, layout: Layout) -> Iterator[PassOrder]:
@@ -414,6 +413,25 @@ class Work:
             clips=self.clips,
             device_bytes=math.inf if self.device_bytes is None else self.device_bytes,
         )
+
+
+def training_config(task: Task, units: UnitTable, devices: int, kind: str) -> TrainingConfig:
+    """Return what plans must fit that train ``task`` with one rank on each of ``devices``.
+
+    ``kind`` is the kind of the devices, such as ``gpu``.
+    """
+    return TrainingConfig(
+        units=1 + sum(unit.begins_stage for unit in units.units[1:]),
+        global_batch_size=task.training.global_batch_size,
+        devices=devices,
+        ranks_per_device=1,
+        device_kind=kind,
+        tensor_sizes=task.parallel.tensor_sizes,
+        tokens=task.parallel.tokens,
+        batch_norm=task.parallel.batch_norm,
+        tied=task.parallel.tied,
+        filled=task.data.filled,
+    )
 
 
 @dataclass(slots=True)

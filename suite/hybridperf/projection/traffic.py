@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hybridperf.plan.fields import FIELDS
 from hybridperf.plan.schedules import SCHEDULES, ActionKind
 from hybridperf.projection.network import all_gather, all_reduce, reduce_scatter
+from hybridperf.projection.units import without_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,6 +46,8 @@ __all__ = [
     "replicated_bytes",
     "sent_bytes",
     "sharded_elements",
+    "shared_elements",
+    "shared_sums",
     "splits_tokens",
     "tensor_parallel_bytes",
     "token_gradient_bytes",
@@ -65,8 +68,13 @@ class Stages:
                 f"plan '{plan}' has {plan.pipeline_stages} stages of {len(table.units)} units, "
                 f"not those cut at {list(cuts)}"
             )
-        self.plan, self.table = plan, table
+        self.plan = plan
         self.units = [range(first, stop) for first, stop in pairwise(bounds)]  #: by stage
+        self.alone = table.units  #: each unit as it would be in a stage of its own
+        if any(unit.shared for unit in table.units):
+            parts = (table.units[first:stop] for first, stop in pairwise(bounds))
+            table = replace(table, units=tuple(u for part in parts for u in without_repeats(part)))
+        self.table = table  #: in which each stage has a parameter that its units share once
         self.rank_of = {
             stage: rank for rank in range(plan.pp) for stage in plan.stages_of(rank)
         }  #: of the pipeline, by stage
@@ -304,7 +312,29 @@ def _replicated_elements(unit: UnitCounts, leaves_normalization: bool) -> int:
 
 def _is_replicated(group: Parameters, unit: UnitCounts, leaves_normalization: bool) -> bool:
     normalizes = group.kind == "normalization" and unit.is_narrow
-    return not group.rows or (leaves_normalization and normalizes)
+    return not group.rows or bool(group.shared) or (leaves_normalization and normalizes)
+
+
+def shared_elements(unit: UnitCounts) -> int:
+    """Return the elements of the parameters of ``unit`` that other units have too."""
+    return sum(group.elements for group in unit.parameter_groups if group.shared)
+
+
+def shared_sums(stages: Stages) -> list[tuple[int, list[int]]]:
+    """Return the sums of gradients over the copies of shared parameters, one for each parameter.
+
+    Each is of so many bytes on each of several ranks of the pipeline, of which each has copies.
+    """
+    places: dict[str, tuple[int, set[int]]] = {}
+    for stage, numbers in enumerate(stages.units):
+        for number in numbers:
+            unit = stages.table.units[number]
+            for group in unit.parameter_groups if unit.shared else ():
+                if group.shared:
+                    size = FLOAT_BYTES * group.elements
+                    _, ranks = places.setdefault(group.shared, (size, set()))
+                    ranks.add(stages.rank_of[stage])
+    return [(size, sorted(ranks)) for size, ranks in places.values() if len(ranks) > 1]
 
 
 def parameter_gathers(plan: PlanFields, rank: int) -> tuple[int, ...]:
@@ -394,8 +424,9 @@ def sent_bytes(stages: Stages, microbatch: int) -> dict[str, float]:
 
     ``activations`` and ``activation_gradients`` cross from stage to stage, ``gradients`` are
     averaged over replicas, ``parameters`` gathered from shards, ``statistics`` are BatchNorm's over
-    all replicas, and ``tensor_parallel`` is the traffic of tp groups. The bytes on a link follow
-    from `hybridperf.projection.network`.
+    all replicas, ``tensor_parallel`` is the traffic of tp groups, and ``shared_gradients`` are
+    added up over the stages that have copies of a parameter. The bytes on a link follow from
+    `hybridperf.projection.network`.
     """
     plan, units = stages.plan, stages.table.units
     every = plan.dp * plan.tp
@@ -423,6 +454,7 @@ def sent_bytes(stages: Stages, microbatch: int) -> dict[str, float]:
             + token_gradient_bytes(plan, unit)
             for number, unit in enumerate(units)
         ),
+        "shared_gradients": every * sum(size * len(ranks) for size, ranks in shared_sums(stages)),
     }
     return {kind: count for kind, count in sent.items() if count}
 

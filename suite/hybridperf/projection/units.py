@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
@@ -32,6 +32,7 @@ __all__ = [
     "UnitTiming",
     "load_units",
     "unit_columns",
+    "without_repeats",
 ]
 
 _FILE: Final = Path(__file__).with_name("units.toml")
@@ -53,6 +54,7 @@ class Parameters:
     rows: int  #: size of the first dimension of each; 0: numbers, which have none
     elements: int  #: of all of them
     tensors: int = 1
+    shared: str = ""  #: global name of the parameter, a group by itself, if other units have it too
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,8 @@ class UnitCounts:
     tp_parameters: int = field(init=False, compare=False)
     #: of the parameters, those that tensor parallelism splits
     tensors: int = field(init=False, compare=False)  #: that the parameters are
+    shared: frozenset[str] = field(init=False, compare=False)
+    #: global names of the parameters that other units have too
 
     def __post_init__(self) -> None:
         groups = self.parameter_groups
@@ -95,6 +99,8 @@ class UnitCounts:
         object.__setattr__(self, "parameters", sum(group.elements for group in groups))
         object.__setattr__(self, "tp_parameters", sum(split))
         object.__setattr__(self, "tensors", sum(group.tensors for group in groups))
+        shared = frozenset(group.shared for group in groups if group.shared)
+        object.__setattr__(self, "shared", shared)
 
     def __hash__(self) -> int:
         """Return the hash of the name: searches look units up by the hundred thousand."""
@@ -102,6 +108,34 @@ class UnitCounts:
 
 
 _SPLIT: Final = ("column", "row")  #: kinds of parameters of which each tp rank has a part
+_LOW_RANK: Final = 4  #: rank of the factors that ``gradients=powersgd`` sends
+
+
+def without_repeats(units: Sequence[UnitCounts]) -> list[UnitCounts]:
+    """Return ``units``, of one stage, with each shared parameter in the first that has it only."""
+    seen, found = frozenset[str](), list[UnitCounts]()
+    for unit in units:
+        found.append(_without(unit, repeated) if (repeated := unit.shared & seen) else unit)
+        seen |= unit.shared
+    return found
+
+
+@functools.lru_cache(maxsize=1000)  # a search asks for the same few, in very many plans
+def _without(unit: UnitCounts, names: frozenset[str]) -> UnitCounts:
+    """Return ``unit`` without the parameters of these global names."""
+    dropped = [group for group in unit.parameter_groups if group.shared in names]
+    return dataclasses.replace(
+        unit,
+        parameter_groups=tuple(g for g in unit.parameter_groups if g.shared not in names),
+        low_rank_elements=unit.low_rank_elements - sum(map(_low_rank_elements, dropped)),
+    )
+
+
+def _low_rank_elements(group: Parameters) -> int:
+    """Return the elements that ``gradients=powersgd`` sends of a group of one parameter."""
+    if not group.rows:
+        return group.elements
+    return min(_LOW_RANK * (group.rows + group.elements // group.rows), group.elements)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +148,8 @@ class UnitTable:
 
     @property
     def parameters(self) -> int:
-        """Return the number of parameters of the model."""
-        return sum(unit.parameters for unit in self.units)
+        """Return the number of parameters of the model, each counted once."""
+        return sum(unit.parameters for unit in without_repeats(self.units))
 
     @property
     def forward_flops(self) -> float:

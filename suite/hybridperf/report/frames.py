@@ -160,6 +160,12 @@ RUN_COLUMNS: Final = (
         "maximum throughput of training with free input",
         unit="samples/s",
     ),
+    _of_run(
+        "joules",
+        "energy to the target; missing if a counter is, or the target was not reached",
+        unit="J",
+    ),
+    _of_run("samples_per_joule", "end to end; missing if a counter is", unit="samples/J"),
     Column(
         "busy",
         "what made the machine busy during the run or right before it; missing if nothing did",

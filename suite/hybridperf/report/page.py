@@ -82,8 +82,12 @@ def build_report(root: Path, out: Path, barred: list[Finding] | None = None) -> 
     return write_report(read_entries(root, barred), root, out)
 
 
-def write_report(entries: Iterable[JudgedResult], root: Path, out: Path) -> list[Path]:
+def write_report(
+    entries: Iterable[JudgedResult], root: Path, out: Path, *, claims: bool = False
+) -> list[Path]:
     """Write the report of ``entries`` at or below ``root`` to ``out``, and return its files.
+
+    With ``claims``, the page links to the page of claims beside it.
 
     The output is deterministic, and each file is replaced atomically. The page links to logs,
     manifests and system descriptions if `evidence.may_link`.
@@ -94,7 +98,7 @@ def write_report(entries: Iterable[JudgedResult], root: Path, out: Path) -> list
     leaderboards = boards(entries)
     linked = out if evidence.may_link(root, out) else None
     writers: dict[str, Callable[[Sequence[Board]], str]] = {
-        "index.html": lambda all_boards: leaderboard_page(all_boards, linked),
+        "index.html": lambda all_boards: leaderboard_page(all_boards, linked, claims=claims),
         "leaderboard.md": leaderboard_markdown,
         "leaderboard.csv": tables.leaderboard_csv,
         "leaderboard.json": tables.leaderboard_json,
@@ -121,13 +125,19 @@ def write_files(files: Iterable[tuple[str, str]], out: Path) -> list[Path]:
 # HTML
 
 
-def leaderboard_page(boards: Sequence[Board], out: Path | None = None) -> str:
-    """Return the HTML page of ``boards``; in the folder ``out``, it links to files of results."""
+def leaderboard_page(
+    boards: Sequence[Board], out: Path | None = None, *, claims: bool = False
+) -> str:
+    """Return the HTML page of ``boards``; in the folder ``out``, it links to files of results.
+
+    With ``claims``, it also links to the page of claims beside it.
+    """
     values = {
         "boards": boards,
         "comparisons": _comparisons(boards),
         "facts": [metric for metric in metrics_of("page") if metric.kind == "text"],
         "out": out,
+        "claims": claims,
     }
     template = _templates().get_template("index.html.j2")
     return render_page(template, values, ["board.css"], script_files=["board.js"])

@@ -156,6 +156,8 @@ def _lacks_rescoring(checked: CheckedResult) -> str:
             return f"the names of the model's tensors and of its predictor, which {which} lacks"
         if not isinstance(run.fact("predictions", "path"), str):
             return f"the predictions of every final model, which {which} lacks"
+        if task.initial is not None and run.log.first(keys.INITIAL) is None:
+            return f"an evaluation of the given weights before the first step, which {which} lacks"
         if lacks := _lacks_models(run):
             return f"{lacks}, which {which} lacks"
         if known_forward_flops(run, task) is None:
@@ -202,7 +204,10 @@ def _sandbox(run: SealedRun) -> str:
         return ""
     abi = run.fact("sandbox", "abi")
     name = f"{kind} ABI {abi}" if isinstance(abi, int) else kind
-    return f"{name} with namespaces" if run.fact("sandbox", "namespaces") is True else name
+    if run.fact("sandbox", "namespaces") is not True:
+        return name
+    shared = run.fact("sandbox", "ports") is not None  # of several nodes
+    return f"{name} with namespaces{' except of the network' if shared else ''}"
 
 
 def _sandbox_names(checked: CheckedResult) -> str:

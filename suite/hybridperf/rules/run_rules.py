@@ -544,6 +544,35 @@ def closed_plan(run: SealedRun, task: Task) -> Iterator[Deviation]:
         yield Deviation(expected, ",".join(deviations), entry.line)
 
 
+@rule(
+    "run.initial",
+    scope="run",
+    source="HybridPerf rules, section 1: a run begins from the weights that its task states",
+    remedy="begin from the weights of the task, or enter the open division",
+)
+def initial_weights(run: SealedRun, task: Task) -> Iterator[Deviation]:
+    """Given weights are the task's, and had the stated quality before the clock started."""
+    entry, start = run.log.first(keys.INITIAL), run.log.first(keys.RUN_START)
+    stated = task.initial
+    if entry is None:
+        if stated is not None and run.log.first(keys.ENDING) is None:
+            yield Deviation(f"an evaluation of weights {stated.sha256[:12]}... first", "none")
+        return
+    if start is not None and entry.line > start.line:
+        yield Deviation(f"{entry.key} before run_start", "after it", entry.line)
+    facts = entry.value if isinstance(entry.value, dict) else {}
+    digest, quality = facts.get("sha256"), number(facts.get("quality"), 0, 1)
+    if run.manifest is not None and (sealed := run.fact("initial", "sha256")) != digest:
+        yield Deviation(f"weights {sealed!s:.12}..., as sealed", f"{digest!s:.12}...", entry.line)
+    if stated is not None and digest == stated.sha256:
+        if quality is None or abs(quality - stated.quality) > stated.tolerance:
+            expected = f"a first quality of {stated.quality:g} +- {stated.tolerance:g}"
+            yield Deviation(expected, f"{facts.get('quality')!r:.40}", entry.line)
+    elif run.log.value(keys.SUBMISSION_DIVISION) == "closed":
+        own = "random weights" if stated is None else f"weights {stated.sha256[:12]}..."
+        yield Deviation(f"{own} in the closed division", f"{digest!s:.12}...", entry.line)
+
+
 def _plan(text: object) -> ParallelPlan | None:
     try:
         return ParallelPlan.parse(text) if isinstance(text, str) else None

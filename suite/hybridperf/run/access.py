@@ -31,6 +31,7 @@ __all__ = [
     "EvaluationData",
     "TrainingData",
     "map_array",
+    "map_memory",
     "require_sealed",
     "seal_arrays",
     "seal_bytes",
@@ -126,7 +127,7 @@ def seal_arrays(arrays: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Array], i
     return places, descriptor
 
 
-def seal_bytes(content: bytes) -> int:
+def seal_bytes(content: bytes | memoryview) -> int:
     """Copy ``content`` into sealed memory, and return its file descriptor."""
     descriptor = _create_memory()
     with open(descriptor, "wb", buffering=0, closefd=False) as memory:
@@ -157,12 +158,16 @@ def _create_memory() -> int:
     return os.memfd_create("hybridperf", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
 
 
-def map_array(place: Array, descriptor: int) -> NDArray[Any]:
-    """Return the array at ``place`` of the memory ``descriptor``; writes to it stay private.
+def map_memory(descriptor: int) -> mmap.mmap:
+    """Return the memory ``descriptor``; writes to it stay private."""
+    return mmap.mmap(descriptor, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+def map_array(place: Array, memory: mmap.mmap | bytearray) -> NDArray[Any]:
+    """Return the array at ``place`` of ``memory``, which they share.
 
     Raises:
         ValueError: if the memory is too small.
     """
-    memory = mmap.mmap(descriptor, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     count, dtype = math.prod(place.shape), np.dtype(place.dtype)
     return np.frombuffer(memory, dtype, count, place.offset).reshape(place.shape)

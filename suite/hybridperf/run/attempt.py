@@ -187,7 +187,10 @@ class Attempt:
     def _supervised(self, resumed_at: int) -> Ending:
         """Run the ranks of all nodes until they end; the log has ``resumed_at`` bytes before."""
         around = self.surroundings
-        with self._noting_full_disk(), contextlib.closing(RankServer(self.spec)) as server:
+        with (
+            self._noting_full_disk(),
+            contextlib.closing(RankServer(self.spec, around.peers)) as server,
+        ):
             around.peers.start(self.spec, server.remote_address)
             ending = supervise(
                 launch(self.spec, server.address, server.scratch),
@@ -199,6 +202,7 @@ class Attempt:
                 resumed_at=resumed_at,
             )
             server.save_models()
+            server.log_peers_energy()
         self.imported = server.imported
         return ending
 
@@ -460,6 +464,7 @@ def _manifest(
         "mode": spec.mode,
         "sandbox": spec.sandbox,
         "overrides": spec.overrides,
+        **({"initial": spec.initial.facts} if spec.initial else {}),
         "org": spec.org,
         "platform": spec.platform,
         "division": spec.division,

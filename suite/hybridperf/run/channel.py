@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from hybridperf.errors import UserError
 from hybridperf.tasks.schema import build
+from hybridperf.tasks.task import WeightFormat  # noqa: TC001 - resolved when a message is read
 from hybridperf.untrusted import LINE_CAP_BYTES, parse_object
 
 if TYPE_CHECKING:
@@ -36,10 +37,13 @@ __all__ = [
     "ChannelError",
     "Describe",
     "Dismiss",
+    "EnergyRead",
     "Evaluate",
+    "EvaluateInitial",
     "EvaluationVerdict",
     "Greeting",
     "Imported",
+    "InitialSamples",
     "Join",
     "JoinNode",
     "Launch",
@@ -48,6 +52,7 @@ __all__ = [
     "NodeFacts",
     "Predictions",
     "RanksEnded",
+    "ReadEnergy",
     "Ready",
     "Refusal",
     "Save",
@@ -68,6 +73,7 @@ _LENGTHS: Final = struct.Struct("!IQ")  # of the JSON object and of the payload,
 _CREDENTIALS: Final = struct.Struct("3i")  # process, user and group: unix(7)
 _MOST_DESCRIPTORS: Final = 4
 MODULES_CAP_BYTES: Final = 2**23  #: of the payload of `Imported`
+_SAMPLES_CAP_BYTES: Final = 2**36  #: of the payload of `Start`
 _PART_BYTES: Final = 2**18  #: read at once
 _SEND_TIMEOUT: Final = struct.pack("ll", 5, 0)  #: seconds, microseconds
 Status = Literal[0, 1, 2, 3, 4, 5, 6]  # the values of ExitCode
@@ -101,6 +107,11 @@ class Describe(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluateInitial(Message):
+    """The rank has loaded the given weights, and asks for the samples to evaluate them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ready(Message):
     """The rank is initialised; the run starts when all ranks are."""
 
@@ -121,13 +132,16 @@ class Evaluate(Message):
 
 @dataclass(frozen=True, slots=True)
 class Predictions(Message):
-    """The rank's part of an evaluation: the payload has the classes, int64, of all ``chunks``."""
+    """The rank's part of an evaluation: the payload has the classes, int64, of all ``chunks``.
+
+    From another machine, the weights follow them.
+    """
 
     chunks: tuple[tuple[int, ...], ...]  #: [chunk]: first sample, and the one after the last
     payload: bytes = b""
     weights: int | None = None
-    #: bytes of the weights that predicted, in sealed memory that comes as a file descriptor; None
-    #: if the rank holds none, or does not hand them over
+    #: bytes of the weights that predicted, in sealed memory that comes as a file descriptor where
+    #: both ends are on one machine; None if the rank holds none, or does not hand them over
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +165,8 @@ class Welcome(Message):
     plan: str
     seed: int  #: of the initial weights and of dropout
     resumed: int | None
+    initial: str = ""  #: file of the weights to begin from; empty for random weights
+    initial_format: WeightFormat | None = None  #: None: names of tensors tell it
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +179,22 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
+class InitialSamples(Message):
+    """The samples for the evaluation before the clock; their memory comes as that of `Start`."""
+
+    inputs: Array | None = None  #: None if the rank reads the data set itself
+    payload: bytes | memoryview = b""
+
+
+@dataclass(frozen=True, slots=True)
 class Start(Message):
-    """The clock runs. With arrays, their memory comes as a file descriptor."""
+    """The clock runs. With arrays, their memory comes as a file descriptor, or as the payload."""
 
     seed: int  #: of the order of samples, and of augmentation
     train_inputs: Array | None = None  #: None if the rank reads the data set itself
     train_labels: Array | None = None
     evaluation_inputs: Array | None = None
+    payload: bytes | memoryview = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +258,23 @@ class Batches(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class ReadEnergy(Message):
+    """The node is to read its counters of energy: an interval ends and another begins."""
+
+    attempt: int
+    epoch: int  #: last epoch of the block that ends; 0 at the start of the run
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyRead(Message):
+    """The energy of the node in the interval that has ended."""
+
+    attempt: int
+    epoch: int
+    energy: dict[str, object]  #: table of an `Energy`
+
+
+@dataclass(frozen=True, slots=True)
 class StopRanks(Message):
     """The node is to end its ranks, if any are left."""
 
@@ -263,13 +305,20 @@ class Dismiss(Message):
 Table = dict[str, type[Message]]
 FROM_RANK: Final[Table] = {
     each.__name__: each
-    for each in (Join, Describe, Ready, Track, Evaluate, Predictions, Saved, Imported)
+    for each in (
+        *(Join, Describe, EvaluateInitial, Ready, Track, Evaluate, Predictions, Saved, Imported),
+    )
 }
 FROM_HARNESS: Final[Table] = {
-    each.__name__: each for each in (Welcome, Start, Save, EvaluationVerdict, Refusal)
+    each.__name__: each
+    for each in (Welcome, InitialSamples, Start, Save, EvaluationVerdict, Refusal)
 }
-FROM_NODE: Final[Table] = {each.__name__: each for each in (JoinNode, Batches, RanksEnded, Leave)}
-FROM_NODE_0: Final[Table] = {each.__name__: each for each in (Greeting, Launch, StopRanks, Dismiss)}
+FROM_NODE: Final[Table] = {
+    each.__name__: each for each in (JoinNode, Batches, EnergyRead, RanksEnded, Leave)
+}
+FROM_NODE_0: Final[Table] = {
+    each.__name__: each for each in (Greeting, Launch, ReadEnergy, StopRanks, Dismiss)
+}
 
 
 class Channel:
@@ -338,10 +387,11 @@ class Channel:
         }
         payload = getattr(message, "payload", b"")
         text = json.dumps({"message": type(message).__name__, **fields}, allow_nan=False).encode()
-        frame = _LENGTHS.pack(len(text), len(payload)) + text + payload
+        head = _LENGTHS.pack(len(text), len(payload)) + text
         try:
-            sent = 0 if descriptor is None else socket.send_fds(self._socket, [frame], [descriptor])
-            self._socket.sendall(memoryview(frame)[sent:])
+            sent = 0 if descriptor is None else socket.send_fds(self._socket, [head], [descriptor])
+            self._socket.sendall(memoryview(head)[sent:])
+            self._socket.sendall(payload)
         except OSError as error:
             raise ChannelError(f"the other end is gone: {error.strerror}") from error
 
@@ -413,7 +463,7 @@ class Channel:
         if kind is None:
             raise ValueError(f"its name is {name!r:.40}")
         message = build(kind, fields, path="channel")
-        if isinstance(message, Predictions | Imported):
+        if isinstance(message, Predictions | Imported | Start):
             return dataclasses.replace(message, payload=payload)
         if payload:
             raise ValueError(f"{name} with a payload")
@@ -474,6 +524,7 @@ def connect(address: str, rank: int) -> Channel:
     """
     token, _, place = address.partition("@")
     channel = open_channel(place, FROM_HARNESS)
+    channel.most_payload_bytes = _SAMPLES_CAP_BYTES
     channel.send(Join(rank, token))
     return channel
 

@@ -1,7 +1,7 @@
 """Run a module in a process that ends with its parent: ``python -m hybridperf.run.child MODULE``.
 
-torchrun, every rank that it starts and the predictor are started through it, so that no process of
-a run outlives the harness, however early the harness ends and whatever the trainer does.
+The launcher of ranks and the predictor are started through it, so that no process of a run outlives
+the harness, however early the harness ends and whatever the trainer does.
 """
 
 from __future__ import annotations

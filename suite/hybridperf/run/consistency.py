@@ -12,6 +12,7 @@ from hybridperf.run.channel import NodeFacts
 from hybridperf.run.files import canonical_json, write_atomically
 from hybridperf.run.folder import completed_runs, sealed_runs
 from hybridperf.run.provenance import code_hashes
+from hybridperf.run.sandbox import sandbox_facts
 from hybridperf.tasks.data import check_data
 from hybridperf.tasks.registry import in_suite
 from hybridperf.untrusted import parse_object, read_object, reason
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hybridperf.log.package import Package, SealedRun
+    from hybridperf.run.initial import InitialWeights
     from hybridperf.run.request import RunRequest
     from hybridperf.run.spec import RunSpec
     from hybridperf.tasks.task import Task
@@ -104,9 +106,15 @@ def _configuration(request: RunRequest, task: Task) -> dict[str, object]:
         "plan": str(request.plan),
         "division": request.division,
         "overrides": dict(request.overrides),
+        "initial": _initial_facts(request.initial_weights()),
         "task": task.sha256,
         "data_sha256": check_data(task.data),
     }
+
+
+def _initial_facts(initial: InitialWeights | None) -> dict[str, object] | None:
+    """Return what a manifest states of the weights to begin from; None if it states nothing."""
+    return None if initial is None else initial.facts
 
 
 def require_same_configuration(
@@ -140,6 +148,8 @@ def require_same_request(spec: RunSpec, request: RunRequest) -> None:
         "overrides": dict(request.overrides),
     }
     expected = {key: getattr(spec, key) for key in found}
+    found["initial"] = _initial_facts(request.initial_weights())
+    expected["initial"] = _initial_facts(spec.initial)
     _require_equal(expected, found, "the unfinished run in this folder", str(spec.path))
 
 
@@ -163,10 +173,13 @@ def node_facts(request: RunRequest, task: Task, description: dict[str, object]) 
     The path of a task of the suite is included, because every rank reads it at node 0's path.
     """
     place = request.task_path.absolute() if in_suite(request.task_path) else ""
+    sandbox = sandbox_facts(request.mode, request.nodes.count)
     configuration = {
         "nodes": request.nodes.count,
         **_configuration(request, task),
         "task_path": str(place),
+        **{f"sandbox.{key}": value for key, value in sandbox.items()},
+        "initial_path": initial.path if (initial := request.initial_weights()) else "",
         **code_hashes(request.launched),
     }
     return NodeFacts(configuration, description)

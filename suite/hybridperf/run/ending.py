@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -40,11 +41,8 @@ __all__ = [
     "strip_exception_text",
 ]
 
-# What torchrun prints, and `first_failure`.
-_ROOT_CAUSE: Final = re.compile(
-    r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)"
-    r"|^First failure: rank (\d+), exit status (-?\d+)$",
-    re.DOTALL | re.MULTILINE,
+_FIRST_FAILURE: Final = re.compile(
+    r"^First failure: rank (\d+), exit status (-?\d+)$", re.MULTILINE
 )
 # The first line of a traceback that is not indented. Tracebacks of several ranks may interleave
 # line by line, and torch prefixes each line with the rank.
@@ -59,6 +57,10 @@ _TYPE: Final = re.compile(r"[A-Za-z_][\w.]{0,99}(?=:|$)|exit status -?\d+$")
 _LOST_PEER: Final = re.compile(
     r"connection (?:was )?(?:closed|reset)|broken pipe|peer", re.IGNORECASE
 )
+#: a rank, or torchrun, that SIGTERM has ended
+_TERMINATED: Final = re.compile(r"was killed by SIGTERM|got signal: 15")
+_TOGETHER_S: Final = 2.0  #: most time between the same signal to ranks and to the harness
+_POLL_S: Final = 0.01
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _COUNTERS: Final = Path("/proc/vmstat")
 _FULL_BYTES: Final = 2**20  #: free space below which a disk counts as full
@@ -100,6 +102,16 @@ class StopRequest:
     """A request to stop: the last signal received, or None."""
 
     signal: signal.Signals | None = None
+
+    def explains(self, reason: str) -> bool:
+        """Return whether the ranks that crashed for ``reason`` were to stop with this process.
+
+        Slurm sends SIGTERM to every process of a job, and ranks may be the first to act on it.
+        """
+        deadline_s = time.monotonic() + _TOGETHER_S
+        while self.signal is None and _TERMINATED.search(reason) and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
+        return self.signal is not None
 
 
 @contextlib.contextmanager
@@ -184,13 +196,12 @@ def first_failure(rank: int, status: int) -> str:
 def explain_crash(output: str, status: int) -> str:
     """Return the cause of a crash, from the ranks' output and exit status, as one clause."""
     who, code = "the trainer", status
-    if found := _ROOT_CAUSE.search(output):
-        who, code = f"rank {found[1] or found[3]}", int(found[2] or found[4])
+    if found := _FIRST_FAILURE.search(output):
+        who, code = f"rank {found[1]}", int(found[2])
     if code < 0:
         return f"{who} was killed by {_signal_name(-code)}"
     # The root cause raises first; errors of other ranks about the lost peer come later.
-    errors = [line for line in _ERROR.findall(output) if "ChildFailedError" not in line]
-    if errors:
+    if errors := _ERROR.findall(output):
         return f"{who}{_FAILED}{visible(errors[0].strip())[:300].rstrip('.')}"
     return f"{who} ended before its run did" if code == 0 else f"{who}{_FAILED}exit status {code}"
 

@@ -53,7 +53,7 @@ class Evaluation:
         """Forget the predictions of the evaluation before."""
         self._covered[:] = False
 
-    def take(self, chunks: Sequence[tuple[int, ...]], payload: bytes) -> str:
+    def take(self, chunks: Sequence[tuple[int, ...]], payload: memoryview) -> str:
         """Take a rank's predictions for ``chunks`` of samples; return their error, or ``""``."""
         width = int(np.prod(self._labels.shape[1:], dtype=int))
         wanted, place = 0, 0

@@ -33,7 +33,6 @@ __all__ = [
     "bytecode_folder",
     "child_environment",
     "launch",
-    "local_command",
     "predictor_environment",
     "python_command",
     "rank_command",
@@ -48,31 +47,23 @@ class RankCommand:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def rank_command(spec: RunSpec, node: int) -> RankCommand:
-    """Return the command that starts the ranks of the run ``spec`` on ``node``.
+def rank_command(
+    trainer: str,
+    module: list[str],
+    ranks: int,
+    node: int = 0,
+    nodes: int = 1,
+    address: str = "",
+) -> RankCommand:
+    """Return the command that runs ``module``, with its arguments, on ``ranks`` ranks of ``node``.
 
-    Torchrun starts the ranks of several nodes. On one machine `local_ranks` saves an import of
-    torch.
+    Rank 0 of several nodes listens at ``address``. A rank that is alone needs no `local_ranks`.
     """
-    ranks, module = spec.parallel_plan().ranks, f"{spec.trainer}.train"
-    if spec.nodes == 1:
-        return local_command(spec, module, ranks)
-    host, _, port = spec.rendezvous.rpartition(":")  # an IPv6 host is without brackets
-    # The static rendezvous assigns ranks by node rank, so that rank 0 is on node 0.
-    where = [f"--master-addr={host}", f"--master-port={port}", f"--node-rank={node}"]
-    size = [f"--nnodes={spec.nodes}", f"--nproc-per-node={ranks // spec.nodes}"]
-    return RankCommand(["torch.distributed.run", *where, *size, "-m", child.__name__, module])
-
-
-def local_command(spec: RunSpec, module: str, ranks: int, *arguments: str) -> RankCommand:
-    """Return the command that runs ``module`` of the trainer of ``spec`` on ``ranks`` ranks here.
-
-    It starts the module itself for one rank, else `local_ranks`.
-    """
-    if ranks == 1:
+    if ranks == nodes == 1:
         # any free port: no other rank connects to the store
-        return RankCommand([module, *arguments], local_ranks.rank_environment(0, ranks, port=0))
-    return RankCommand([local_ranks.__name__, str(ranks), spec.trainer, module, *arguments])
+        return RankCommand(module, local_ranks.rank_environment(0, 1, "127.0.0.1:0"))
+    place = [str(ranks), str(node), str(nodes), address]
+    return RankCommand([local_ranks.__name__, *place, trainer, *module])
 
 
 def launch(
@@ -83,11 +74,12 @@ def launch(
     ``channel`` is where they find the harness, and ``scratch`` the folder for their temporary
     files if they run in a sandbox.
     """
-    command = rank_command(spec, node)
+    ranks, place = spec.parallel_plan().ranks // spec.nodes, channel.partition("@")[2]
+    module = [f"{spec.trainer}.train"]
+    command = rank_command(spec.trainer, module, ranks, node, spec.nodes, spec.rendezvous)
     command = dataclasses.replace(
         command, environment={**command.environment, CHANNEL_VARIABLE: channel}
     )
-    ranks = spec.parallel_plan().ranks // spec.nodes
     with spec.output_of(node).open("ab") as output:
         return subprocess.Popen(
             python_command(spec, child.__name__, *command.module),
@@ -101,7 +93,10 @@ def launch(
                 scratch,
                 node=node,
                 writable=(spec.work,),
-                readable=(Path(channel.partition("@")[2]),),
+                readable=(
+                    *((Path(place),) if place.startswith("/") else ()),
+                    *((Path(spec.initial.real_path),) if spec.initial else ()),
+                ),
             ),
             cwd=scratch if spec.sandboxed else None,  # the harness's may not be readable
             start_new_session=True,  # Ctrl-C reaches only the harness, which ends all ranks

@@ -1,14 +1,16 @@
-"""Run several ranks on this machine: ``-m hybridperf.run.local_ranks RANKS TRAINER [MODULE ...]``.
+"""Run the ranks of a node: ``-m hybridperf.run.local_ranks RANKS NODE NODES ADDRESS TRAINER``.
 
-It does what torchrun does on one machine, but imports torch once: the ranks are forks of a process
-that has imported torch and nothing of the trainer, so no accelerator is initialized before the
-fork. Each runs the trainer's ``train``, or ``MODULE`` with arguments. All ranks are ended when one
+It does what torchrun does, but imports torch once: the ranks are forks of a process that has
+imported torch and nothing of the trainer, so no accelerator is initialized before the fork. Each
+runs the trainer's ``train``, or the module that follows, with its arguments. Rank 0 listens at
+``ADDRESS``, HOST:PORT on node 0; empty: a free port of this machine. All ranks are ended when one
 fails; the last line of the output then names the rank that failed first, and this process ends by
 the signal that ended that rank, if one did.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -29,16 +31,24 @@ _GRACE_S: Final = 3.0  #: between SIGTERM and SIGKILL, for the ranks that did no
 _POLL_S: Final = 0.05
 
 
-def rank_environment(rank: int, ranks: int, port: int) -> dict[str, str]:
-    """Return the environment variables that torchrun would set for ``rank`` on one machine."""
+def rank_environment(
+    place: int, ranks: int, address: str, node: int = 0, nodes: int = 1
+) -> dict[str, str]:
+    """Return the variables that torchrun would set for rank number ``place`` of ``ranks`` here.
+
+    Rank 0 listens at ``address``, HOST:PORT; an IPv6 host is without brackets.
+    """
+    host, _, port = address.rpartition(":")
     return {
-        **dict.fromkeys(("RANK", "LOCAL_RANK", "ROLE_RANK"), str(rank)),
-        **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"), str(ranks)),
-        "GROUP_RANK": "0",
-        "GROUP_WORLD_SIZE": "1",
+        **dict.fromkeys(("RANK", "ROLE_RANK"), str(node * ranks + place)),
+        **dict.fromkeys(("WORLD_SIZE", "ROLE_WORLD_SIZE"), str(nodes * ranks)),
+        "LOCAL_RANK": str(place),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "GROUP_RANK": str(node),
+        "GROUP_WORLD_SIZE": str(nodes),
         "ROLE_NAME": "default",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
+        "MASTER_ADDR": host,
+        "MASTER_PORT": port,
     }
 
 
@@ -56,20 +66,24 @@ def reserve_port(host: str) -> socket.socket:
 
 def main() -> None:
     """Start the ranks, forward signals to them, and end them all when one fails."""
-    ranks, trainer = int(sys.argv[1]), sys.argv[2]
-    module, *arguments = sys.argv[3:] or [f"{trainer}.train"]
+    ranks, node, nodes = map(int, sys.argv[1:4])
+    address, trainer = sys.argv[4:6]
+    module, *arguments = sys.argv[6:] or [f"{trainer}.train"]
     import_torch(trainer)  # frozen, so that collections in the ranks leave its pages shared
     # Of OpenBLAS's threads, which it stops before a fork.
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-    with reserve_port("127.0.0.1") as reserved:
-        port: int = reserved.getsockname()[1]
+    with contextlib.ExitStack() as held:
+        if not address:
+            reserved = held.enter_context(reserve_port("127.0.0.1"))
+            address = f"127.0.0.1:{reserved.getsockname()[1]}"
         left: dict[int, int] = {}  # rank by process id, of the ranks that have not ended
-        for rank in range(ranks):
+        for place in range(ranks):
             if (process := os.fork()) == 0:
-                reserved.close()
-                become_module(module, rank_environment(rank, ranks, port), *arguments)
+                held.close()
+                own = rank_environment(place, ranks, address, node, nodes)
+                become_module(module, own, *arguments)
                 return
-            left[process] = rank
+            left[process] = node * ranks + place
         failure = _await_failure(left)
     if failure is not None:
         _end(left)

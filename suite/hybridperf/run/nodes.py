@@ -15,7 +15,7 @@ import re
 import secrets
 import selectors
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.errors import ExitCode, UserError
@@ -26,28 +26,33 @@ from hybridperf.run.channel import (
     Batches,
     ChannelError,
     Dismiss,
+    EnergyRead,
     Greeting,
     JoinNode,
     Launch,
     Leave,
     RanksEnded,
+    ReadEnergy,
     StopRanks,
     accept,
     listen,
     open_channel,
 )
 from hybridperf.run.ending import RunOutcome, explain_crash, read_output, stop_on_signals
+from hybridperf.run.files import Scratch
 from hybridperf.run.folder import environment_refusal
 from hybridperf.run.launcher import launch
 from hybridperf.run.local_ranks import reserve_port
 from hybridperf.run.processes import StoppedProcesses, end_processes, end_tree, read_pulse
 from hybridperf.run.spec import RunSpec
+from hybridperf.system.energy import Energy, EnergyMeter
 from hybridperf.tasks.data import drop_from_page_cache
 from hybridperf.tasks.schema import build
 from hybridperf.untrusted import LINE_CAP_BYTES, read_bounded
 
 if TYPE_CHECKING:
     import socket
+    import subprocess
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -154,8 +159,9 @@ def _rendezvous(text: str | None) -> str:
 def first_difference(ours: NodeFacts, theirs: NodeFacts, node: int) -> Finding | None:
     """Return the first difference between node 0 (``ours``) and ``node`` (``theirs``), if any."""
     hardware = {key: ours.description[key] for key in _HARDWARE}
+    same = "give every node the same command, code and kernel"
     for remedy, own, others in (
-        ("give every node the same command and code", ours.configuration, theirs.configuration),
+        (same, ours.configuration, theirs.configuration),
         ("choose nodes of one kind", hardware, theirs.description),
     ):
         for key, value in own.items():
@@ -194,6 +200,7 @@ class _Peer:
     node: int = 0  #: number of the node; 0 until it has joined
     facts: NodeFacts | None = None
     batches: tuple[int, ...] = ()
+    energy: list[EnergyRead] = field(default_factory=list)  #: since the run was started
     running: bool = False
     status: int = 0  #: exit status of its ranks, once they have ended
     leave: Leave | None = None
@@ -204,6 +211,8 @@ class _Peer:
         match message:
             case Batches():
                 self.batches = message.begun
+            case EnergyRead():
+                self.energy.append(message)
             case RanksEnded():
                 self.running, self.status = False, message.status
             case Leave():
@@ -334,11 +343,25 @@ class NodeServer:
             run = spec.path.parent.relative_to(self._out).as_posix()
             self._say(Launch(run, dataclasses.asdict(spec), channel))
         for peer in self._joined():
-            peer.running = True
+            peer.running, peer.energy = True, []
 
     def batches(self, ranks: int) -> list[tuple[int, ...]]:
         """Return the batches begun by each of ``ranks`` ranks, as other nodes last reported."""
         return [peer.batches for peer in self._peers if len(peer.batches) == ranks]
+
+    def read_energy(self, epoch: int) -> None:
+        """Let the other nodes read their counters at the end of ``epoch``, 0 at the run's start."""
+        if self._spec is not None:
+            self._say(ReadEnergy(self._spec.attempt, epoch))
+
+    def energy(self) -> Iterator[tuple[int, int, Energy]]:
+        """Yield node, last epoch and energy of each block, as other nodes have reported."""
+        assert self._spec is not None, "a run was started"
+        for peer in self._joined():
+            for each in peer.energy:
+                energy = Energy.from_table(each.energy)
+                if energy is not None and each.epoch and each.attempt == self._spec.attempt:
+                    yield peer.node, each.epoch, energy
 
     def trouble(self) -> tuple[RunOutcome, str] | None:
         """Return outcome and reason if another node cannot continue, else None."""
@@ -516,7 +539,8 @@ def take_part(nodes: Nodes, out: Path, check: Callable[[], tuple[Task, NodeFacts
     """
     with (
         stop_on_signals() as stop,
-        contextlib.closing(_Follower(nodes, out.absolute(), stop)) as follower,
+        contextlib.closing(EnergyMeter()) as energy,
+        contextlib.closing(_Follower(nodes, out.absolute(), stop, energy)) as follower,
     ):
         try:
             task, facts = check()
@@ -542,8 +566,8 @@ def take_part(nodes: Nodes, out: Path, check: Callable[[], tuple[Task, NodeFacts
 class _Follower:
     """Another node's connection to node 0, whose runs it follows."""
 
-    def __init__(self, nodes: Nodes, out: Path, stop: StopRequest) -> None:
-        self._nodes, self._out, self._stop = nodes, out, stop
+    def __init__(self, nodes: Nodes, out: Path, stop: StopRequest, energy: EnergyMeter) -> None:
+        self._nodes, self._out, self._stop, self._energy = nodes, out, stop, energy
         self._channel: Channel | None = None
         self._joined = self._left = False
 
@@ -618,9 +642,17 @@ class _Follower:
 
         Return their exit status, 0 if node 0 ended them.
         """
-        rank, ranks = self._nodes.rank, spec.parallel_plan().ranks
+        rank = self._nodes.rank
         end_processes(spec.path, rank)  # of an earlier process of this node
-        process, begun = launch(spec, channel, node=rank), tuple[int, ...]()
+        with contextlib.closing(Scratch()) as temporary:
+            scratch = temporary.path / "scratch"
+            scratch.mkdir()
+            return self._follow_ranks(spec, launch(spec, channel, scratch, rank))
+
+    def _follow_ranks(self, spec: RunSpec, process: subprocess.Popen[bytes]) -> int:
+        """Report the progress of this node's ranks until they end; return as `_run`."""
+        rank, ranks = self._nodes.rank, spec.parallel_plan().ranks
+        begun = tuple[int, ...]()
         stopped = StoppedProcesses(process.pid)
         try:
             while process.poll() is None and self._next() is None:
@@ -628,7 +660,12 @@ class _Follower:
                     self._send(Batches(now))
                 begun = now
                 stopped.look(begun)
-            return process.poll() or 0
+            status = process.poll()
+            if status:  # a signal to all processes may reach this one last
+                self._stop.explains(explain_crash(read_output(spec.output_of(rank)), status))
+            if status is not None:
+                self._next()  # what node 0 asks when the run stops may have come meanwhile
+            return status or 0
         finally:
             end_tree(process, spec.path, rank)
 
@@ -645,7 +682,12 @@ class _Follower:
             self.leave(UserError(reason, ExitCode.INTERRUPTED))  # before the ranks end here
             raise UserError(f"{reason} {where}; {_AGAIN}.", ExitCode.INTERRUPTED)
         assert self._channel is not None, "node 0 was reached"
+        self._energy.keep_up()
         message = self._channel.poll(_POLL_S)
+        if isinstance(message, ReadEnergy):
+            energy = self._energy.read().as_table()
+            self._send(EnergyRead(message.attempt, message.epoch, energy))
+            return None
         if isinstance(message, Dismiss) and message.reason:
             raise UserError(f"node 0: {visible(message.reason)}", ExitCode(message.status))
         return message

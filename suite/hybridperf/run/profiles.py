@@ -23,7 +23,7 @@ from hybridperf.projection.profile import Profile
 from hybridperf.projection.units import UnitTable, load_units
 from hybridperf.run import child
 from hybridperf.run.files import Scratch, canonical_json, write_atomically
-from hybridperf.run.launcher import child_environment, local_command, python_command
+from hybridperf.run.launcher import child_environment, python_command, rank_command
 from hybridperf.run.provenance import code_hashes, has_module
 from hybridperf.run.sandbox import sandbox_facts
 from hybridperf.run.spec import RunSpec
@@ -35,7 +35,7 @@ from hybridperf.tasks.registry import in_suite, read_task
 from hybridperf.untrusted import read_object, reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from hybridperf.tasks.task import Task
 
@@ -188,12 +188,18 @@ def _measure(path: Path, task: Task, ranks: int, precision: str) -> Profile:
 
 
 def ask_trainer(
-    task: Task, module: str, path: Path, *arguments: str, ranks: int = 1
+    task: Task,
+    module: str,
+    path: Path,
+    *arguments: str,
+    ranks: int = 1,
+    readable: Iterable[Path] = (),
+    writable: Iterable[Path] = (),
 ) -> dict[str, object]:
     """Run ``module`` of the task's trainer with ``path``, the file of ``task``; return its answer.
 
     It runs on ``ranks`` ranks of this machine, and writes a JSON object to the file that is its
-    second argument.
+    second argument. In the sandbox it may also read ``readable`` and write ``writable``.
 
     Raises:
         UserError: exit status 4 if there is no PyTorch or no such module, or if it fails.
@@ -202,7 +208,7 @@ def ask_trainer(
     if torch_folder() is None:
         raise missing_package("torch")
     if not has_module(task.trainer, module):
-        remedy = f"write {module}.py in the task's trainer, as docs/planning.md says"
+        remedy = f"write {module}.py in the task's trainer, as docs/your_model.md says"
         raise UserError.of(
             f"trainer.{module}",
             f"the module {name}",
@@ -216,13 +222,22 @@ def ask_trainer(
         scratch.mkdir()
         out = scratch / "answer.json"
         spec = _sandbox_spec(task, path, temporary.path / module)
-        command = local_command(spec, name, ranks, str(path.absolute()), str(out), *arguments)
+        command = rank_command(
+            spec.trainer, [name, str(path.absolute()), str(out), *arguments], ranks
+        )
         done = subprocess.run(
             python_command(spec, child.__name__, *command.module),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env=child_environment(spec, command, ranks, scratch),
+            env=child_environment(
+                spec,
+                command,
+                ranks,
+                scratch,
+                readable=[each.resolve() for each in readable],
+                writable=[each.resolve() for each in writable],
+            ),
             cwd=scratch if spec.sandboxed else None,
             check=False,
         )
@@ -262,7 +277,7 @@ def _cause(output: str) -> str:
     """Return the last exception in the ``output`` of a process, else its last lines."""
     lines = output.strip().splitlines()  # libraries may add lines as they are unloaded
     errors = [line for line in lines if _EXCEPTION.match(line)]
-    return " ".join(errors[-1:] or lines[-_LAST_LINES:])[-_MOST_TEXT:]
+    return " ".join(errors[-1:] or lines[-_LAST_LINES:])[-_MOST_TEXT:].rstrip(".")
 
 
 def _refusal(

@@ -7,6 +7,7 @@ What is out of turn is refused. Only this process writes the log.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import secrets
 import selectors
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from hybridperf.log import keys
 from hybridperf.log.writer import LogWriter
-from hybridperf.run.access import seal_arrays
+from hybridperf.run.access import map_memory, seal_arrays, seal_bytes
 from hybridperf.run.channel import (
     FROM_RANK,
     MODULES_CAP_BYTES,
@@ -24,8 +25,10 @@ from hybridperf.run.channel import (
     ChannelError,
     Describe,
     Evaluate,
+    EvaluateInitial,
     EvaluationVerdict,
     Imported,
+    InitialSamples,
     Join,
     Predictions,
     Ready,
@@ -40,8 +43,10 @@ from hybridperf.run.channel import (
 )
 from hybridperf.run.evaluation import Evaluation, Shuffle, save_predictions
 from hybridperf.run.files import Scratch
-from hybridperf.run.models import Models
+from hybridperf.run.models import Models, most_weights_bytes
 from hybridperf.run.processes import processor_seconds
+from hybridperf.system.energy import EnergyMeter
+from hybridperf.system.host import network_sent_bytes
 from hybridperf.system.noise import NoiseMeter
 from hybridperf.tasks.data import import_packages, in_memory, load
 from hybridperf.untrusted import parse_object
@@ -51,7 +56,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hybridperf.run.channel import Message
+    from hybridperf.run.nodes import NodeServer
     from hybridperf.run.spec import RunSpec
+    from hybridperf.system.energy import Energy
     from hybridperf.tasks.data import Splits
 
 __all__ = ["RankServer"]
@@ -62,7 +69,7 @@ _OF_HARNESS: Final = {
     value for name, value in vars(keys).items() if name.isupper() and isinstance(value, str)
 } - _OF_TRAINERS
 _RESERVED: Final = {"self", "key", "value"}  #: no names of metadata
-_STATISTICS_OF_HARNESS: Final = {"throughput", "processor_s"}
+_STATISTICS_OF_HARNESS: Final = {"throughput", "processor_s", "node_sent_bytes"}
 _MOST_LINES: Final = 100_000  #: of the log, written for a trainer
 _CHANNEL: Final = "channel"  #: name of the socket
 
@@ -70,10 +77,11 @@ _CHANNEL: Final = "channel"  #: name of the socket
 class RankServer:
     """Listens for the ranks of the run ``spec``, and answers them whenever `serve` is called.
 
-    A rank that breaks the protocol ends the run: `problem` then says why.
+    A rank that breaks the protocol ends the run: `problem` then says why. ``peers`` serves the
+    other nodes, if there are any.
     """
 
-    def __init__(self, spec: RunSpec) -> None:
+    def __init__(self, spec: RunSpec, peers: NodeServer | None = None) -> None:
         self.problem = ""
         self.imported: dict[str, str] = {}  #: files by names of modules, as ranks state them
         self.written_s: dict[str, float] = {}  #: by key of the log, of `time.monotonic`
@@ -84,17 +92,26 @@ class RankServer:
         self._lines = 0
         self._channels: dict[int, Channel] = {}  # by rank
         self._waiting: set[int] = set()  # ranks whose part of the current step has come
-        self._phase: Literal["initialising", "training", "evaluating", "saving", "stopped"]
-        self._phase = "initialising"
+        self._phase: Literal[
+            "loading",
+            "evaluating first",
+            "initialising",
+            "training",
+            "evaluating",
+            "saving",
+            "stopped",
+        ]
+        self._phase = "loading" if spec.evaluates_first else "initialising"
         self._blocks = [block for block in self._task.blocks() if block.last > (spec.resumed or 0)]
         self._steps: dict[int, int] = {}  # by rank that has ended its training of the block
         self._block_start_s = self._save_start_s = self._quality = 0.0
         self._processor_start_s: float | None = None  # at the start of the block
         self._noise: NoiseMeter | None = None  # of the run, from the start of its clock
+        self._energy, self._peers = EnergyMeter(), peers
         self._evaluation: Evaluation | None = None
-        # Only this machine's ranks can share memory. Others read the samples themselves; listing
-        # them may take long, so it is done before the clock starts.
-        self._hands_over = in_memory(self._task.data) and spec.nodes == 1
+        # Ranks read other samples themselves; listing them may take long, so it is done before the
+        # clock starts.
+        self._hands_over = in_memory(self._task.data)
         self._splits = None if self._hands_over else load(self._task.data)
         import_packages(self._task.data)
         self._token = secrets.token_hex(16)
@@ -141,6 +158,7 @@ class RankServer:
         self._selector.close()
         self._temporary.close()
         self._models.close()
+        self._energy.close()
         if self._log is not None:
             self._log.close()
 
@@ -153,8 +171,15 @@ class RankServer:
         if self._phase == "stopped":
             self._models.save()
 
+    def log_peers_energy(self) -> None:
+        """Log what the other nodes have read, once the run has stopped and no rank is left."""
+        if self._phase == "stopped" and self._peers is not None:
+            for node, last, energy in self._peers.energy():
+                self._log_energy(last, energy, node)
+
     def serve(self, timeout_s: float) -> None:
         """Answer the messages that come within ``timeout_s``."""
+        self._energy.keep_up()
         deadline_s = time.monotonic() + timeout_s
         while True:
             left_s = max(0.0, deadline_s - time.monotonic())
@@ -203,6 +228,8 @@ class RankServer:
                 plan=spec.plan,
                 seed=spec.weights_seed,
                 resumed=spec.resumed,
+                initial=spec.initial.real_path if spec.initial else "",
+                initial_format=spec.initial.format if spec.initial else None,
             ),
         )
         return message.rank
@@ -214,6 +241,11 @@ class RankServer:
                 self._describe(rank, message)
             case (("training" | "evaluating"), Track()):
                 self._track(rank, message)
+            case "loading", EvaluateInitial():
+                self._await_all(rank, self._evaluate_initial)
+            case "evaluating first", Predictions(weights=None):
+                self._count(rank, message)
+                self._await_all(rank, self._judge_initial)
             case "initialising", Ready():
                 self._await_all(rank, self._start)
             case (("training" | "evaluating"), Evaluate()) if rank not in self._steps:
@@ -233,9 +265,9 @@ class RankServer:
         with contextlib.suppress(ChannelError):  # it has ended, which is the supervisor's business
             self._channels[rank].send(message, descriptor)
 
-    def _answer_all(self, message: Message, descriptor: int | None = None) -> None:
+    def _answer_all(self, message: Message) -> None:
         for rank in self._channels:
-            self._answer(rank, message, descriptor)
+            self._answer(rank, message)
 
     def _await_all(self, rank: int, proceed: Callable[[], None]) -> None:
         """Note that ``rank`` has done its part of a step, and ``proceed`` when all have."""
@@ -272,6 +304,35 @@ class RankServer:
         if rank == 0:
             self._state(keys.TRACKED_STATS, message.statistics, self._blocks[0].metadata())
 
+    def _evaluate_initial(self) -> None:
+        """Send the evaluation samples, before the clock starts."""
+        self._phase = "evaluating first"
+        held_out = (self._splits or load(self._task.data)).evaluation
+        for channel in self._channels.values():
+            channel.most_payload_bytes = held_out.labels.nbytes
+        shuffle = Shuffle(len(held_out)) if self._hands_over else None
+        self._evaluation = Evaluation(held_out.labels, shuffle)
+        if shuffle is None:
+            self._answer_all(InitialSamples())
+            return
+        places, descriptor = seal_arrays({"inputs": shuffle.apply(held_out.inputs)})
+        self._share(InitialSamples(places["inputs"]), descriptor)
+
+    def _judge_initial(self) -> None:
+        """Log the quality of the given weights; the run starts only if it is the stated quality."""
+        assert self._evaluation is not None, "it has begun"
+        assert self._spec.initial is not None, "given weights are evaluated"
+        quality, initial = self._evaluation.quality(), self._spec.initial
+        if quality is None:
+            self._answer_all(Refusal("an evaluation takes one prediction for every sample"))
+            return
+        self._logged.point(keys.INITIAL, {**initial.facts, "quality": quality})
+        if problem := initial.mismatch(quality):
+            self._answer_all(Refusal(problem))
+            return
+        self._phase = "initialising"
+        self._answer_all(EvaluationVerdict(quality, goes_on=True))
+
     def _start(self) -> None:
         """Start the clock, read the samples, and hand them over."""
         self._noise = NoiseMeter()
@@ -279,10 +340,12 @@ class RankServer:
             self._logged.stop(keys.INIT_STOP)
             self.written_s[keys.RUN_START] = time.monotonic()
             self._logged.start(keys.RUN_START)
+        self._read_energy(0)
         splits = self._splits or load(self._task.data)
         labels = splits.evaluation.labels
+        weights, _ = most_weights_bytes(self._spec, self._ranks)
         for channel in self._channels.values():
-            channel.most_payload_bytes = labels.nbytes
+            channel.most_payload_bytes = labels.nbytes + (0 if channel.local else weights)
         if self._hands_over:
             self._hand_over(splits)
         else:
@@ -301,13 +364,30 @@ class RankServer:
                 "evaluation_inputs": shuffle.apply(splits.evaluation.inputs),
             }
         )
-        self._answer_all(Start(self._spec.seed, **places), descriptor)
+        start = Start(
+            self._spec.seed,
+            train_inputs=places["train_inputs"],
+            train_labels=places["train_labels"],
+            evaluation_inputs=places["evaluation_inputs"],
+        )
+        self._share(start, descriptor)
+
+    def _share(self, message: InitialSamples | Start, descriptor: int) -> None:
+        """Answer all ranks with sealed memory: ranks here map it, others receive a copy."""
+        with memoryview(map_memory(descriptor)) as content:
+            elsewhere = dataclasses.replace(message, payload=content)
+            for rank, channel in self._channels.items():
+                if channel.local:
+                    self._answer(rank, message, descriptor)
+                else:
+                    self._answer(rank, elsewhere)
         os.close(descriptor)
 
     def _begin_block(self) -> None:
         block = self._blocks[0]
         self._phase, self._block_start_s = "training", time.monotonic()
         self._processor_start_s = self._processor_s()
+        self._sent_start_bytes = self._node_sent_bytes()
         self._steps.clear()
         self._logged.start(keys.BLOCK_START, **block.start_metadata())
 
@@ -329,6 +409,9 @@ class RankServer:
         before_s, now_s = self._processor_start_s, self._processor_s()
         if before_s is not None and now_s is not None:
             measured["processor_s"] = now_s - before_s
+        before_bytes, now_bytes = self._sent_start_bytes, self._node_sent_bytes()
+        if before_bytes is not None and now_bytes is not None:
+            measured["node_sent_bytes"] = now_bytes - before_bytes
         self._logged.point(keys.TRACKED_STATS, measured, **block.metadata())
         self._logged.start(keys.EVAL_START, **block.metadata())
 
@@ -337,20 +420,33 @@ class RankServer:
         peers = [channel.peer() for channel in self._channels.values()]
         return None if None in peers else processor_seconds(each for each in peers if each)
 
+    def _node_sent_bytes(self) -> int | None:
+        """Return what this node has sent to others so far; None if there are none or unknown."""
+        return network_sent_bytes() if self._spec.nodes > 1 else None
+
     def _count(self, rank: int, message: Predictions) -> None:
         assert self._evaluation is not None, "the run has started"
         if rank in self._waiting:
             raise ChannelError("its part of a step twice")
         if not self._waiting:
             self._evaluation.begin()
-        if problem := self._evaluation.take(message.chunks, message.payload):
+        payload, channel = memoryview(message.payload), self._channels[rank]
+        if (size := message.weights) is None:
+            memory = None
+        elif channel.local:
+            memory = channel.take_descriptor()
+        elif 0 <= size <= len(payload):
+            memory = seal_bytes(payload[len(payload) - size :])
+            payload = payload[: len(payload) - size]
+        else:
+            raise ChannelError(f"{size} bytes of weights in {len(payload)}")
+        try:
+            if memory is not None and size is not None:
+                self._models.take(rank, memory, size)
+        except ValueError as error:
+            raise ChannelError(str(error)) from error
+        if problem := self._evaluation.take(message.chunks, payload):
             raise ChannelError(problem)
-        if message.weights is not None:
-            memory = self._channels[rank].take_descriptor()
-            try:
-                self._models.take(rank, memory, message.weights)
-            except ValueError as error:
-                raise ChannelError(str(error)) from error
 
     def _conclude(self) -> None:
         """Count the predictions of all ranks, and let them save a checkpoint if one is due."""
@@ -386,6 +482,7 @@ class RankServer:
         samples = steps * self._task.training.global_batch_size
         log.stop(keys.BLOCK_STOP, **block.stop_metadata(), steps=steps, samples=samples)
         if goes_on:
+            self._log_energy(block.last, self._read_energy(block.last))
             self._begin_block()
         else:
             self._phase = "stopped"
@@ -393,10 +490,22 @@ class RankServer:
                 channel.most_payload_bytes = MODULES_CAP_BYTES
             self.written_s[keys.RUN_STOP] = time.monotonic()
             log.stop(keys.RUN_STOP, status="success" if reached else "aborted")
+            self._log_energy(block.last, self._read_energy(block.last))
             if self._noise:
                 log.point(keys.NOISE, self._noise.read().as_table(), interval="run")
             save_predictions(self._spec.timed_predictions, self._evaluation.predictions())
         self._answer_all(EvaluationVerdict(self._quality, goes_on))
+
+    def _read_energy(self, last: int) -> Energy:
+        """Return this node's energy since the last reading; the other nodes read theirs too."""
+        if self._peers is not None:
+            self._peers.read_energy(last)
+        return self._energy.read()
+
+    def _log_energy(self, last: int, energy: Energy, node: int = 0) -> None:
+        """Log the energy of ``node`` in the block whose last epoch or sample is ``last``."""
+        where = {"node": node, "nodes": self._spec.nodes, **self._task.evaluation.metadata(last)}
+        self._logged.point(keys.ENERGY, energy.as_table(), **where)
 
 
 def _files_in(payload: bytes) -> dict[str, str]:

@@ -13,6 +13,7 @@ from hybridperf.errors import ExitCode, UserError, missing_package
 from hybridperf.findings import Finding, visible
 from hybridperf.log.package import NAME, Package
 from hybridperf.plan import TrainingConfig
+from hybridperf.run.initial import find_initial_weights, judge_initial_weights
 from hybridperf.run.nodes import Nodes
 from hybridperf.run.provenance import has_module
 from hybridperf.system.accelerators import usable_devices
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hybridperf.plan import ParallelPlan
+    from hybridperf.run.initial import InitialWeights
     from hybridperf.run.spec import Mode
+    from hybridperf.system.accelerators import Devices
     from hybridperf.tasks.task import Division, Task
 
 __all__ = ["RunRequest", "check_request", "package_of"]
@@ -50,6 +53,7 @@ class RunRequest:
     keep_weights: bool = False  #: keep the final weights beside each log
     publish_errors: bool = False  #: publish the texts of exceptions, too
     nodes: Nodes = field(default_factory=Nodes)
+    initial: Path | None = None  #: file of weights to begin from, instead of the task's
     mode: Mode = "sandboxed"  #: open: the trainer reads the data, and may write the log itself
 
     @property
@@ -61,6 +65,14 @@ class RunRequest:
         """Return the task with the overrides applied."""
         return apply_overrides(read_task(self.task_path), dict(self.overrides))
 
+    def initial_weights(self) -> InitialWeights | None:
+        """Return the weights that the runs begin from; None if they begin from random ones.
+
+        Raises:
+            UserError: exit status 4 if their file is missing, or of another hash than the task's.
+        """
+        return find_initial_weights(self.task(), self.initial)
+
     @property
     def command(self) -> str:
         """Return the command that makes this result."""
@@ -71,6 +83,8 @@ class RunRequest:
             parts += ["--set", f"{key}={text}"]
         if self.trainer is not None:
             parts += ["--trainer", self.trainer]
+        if self.initial is not None:
+            parts += ["--initial", self.initial.name]
         if self.division != "closed":
             parts += ["--division", self.division]
         if self.mode == "open":
@@ -80,16 +94,19 @@ class RunRequest:
         return shlex.join(parts)
 
 
-def check_request(request: RunRequest) -> list[Finding]:
+def check_request(request: RunRequest, elsewhere: Devices | None = None) -> list[Finding]:
     """Validate ``request`` as far as possible without launching it; return the problems found.
 
+    ``elsewhere`` are the devices of each node if this machine is not one of them.
+
     Raises:
-        UserError: exit status 4 if PyTorch or the task's data is missing on this machine.
+        UserError: exit status 4 if PyTorch, the task's data or the weights to begin from are
+            missing on this machine.
     """
-    if torch_folder() is None:
+    if elsewhere is None and torch_folder() is None:
         raise missing_package("torch")
     task = request.task()
-    devices = usable_devices()
+    devices = elsewhere or usable_devices()
     config = TrainingConfig(
         units=len(task.units),
         global_batch_size=task.training.global_batch_size,
@@ -101,10 +118,13 @@ def check_request(request: RunRequest) -> list[Finding]:
         batch_norm=task.parallel.batch_norm,
         tied=task.parallel.tied,
         filled=task.data.filled,
-        compiler=devices.kind != "cpu" or shutil.which(os.environ.get("CXX", "g++")) is not None,
+        compiler=elsewhere is not None
+        or devices.kind != "cpu"
+        or shutil.which(os.environ.get("CXX", "g++")) is not None,
     )
     findings = judge_division(task, read_task(request.task_path), request.division)
     findings += [*request.plan.check(config), *_judge_plan(request)]
+    findings += judge_initial_weights(request.initial, request.division)
     if request.plan.ranks % request.nodes.count:
         expected = f"a plan whose ranks {request.nodes.count} nodes share equally"
         found, remedy = f"{request.plan} of {request.plan.ranks}", "change the plan or --nodes"
@@ -127,8 +147,9 @@ def check_request(request: RunRequest) -> list[Finding]:
             "request.trainer", expected, repr(request.launched), "name one with --trainer"
         )
         findings.append(finding)
-    if not findings:
+    if not findings and elsewhere is None:
         require_readable(task.data)
+        request.initial_weights()
     return findings
 
 

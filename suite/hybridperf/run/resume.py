@@ -44,7 +44,8 @@ def same_request(spec: RunSpec, request: RunRequest) -> bool:
     """Return whether the attempt ``spec`` was made by a request equal to ``request``."""
     overrides, nodes = dict(request.overrides), request.nodes.count
     requested = (str(request.plan), request.launched, overrides, request.division, nodes)
-    return (spec.plan, spec.trainer, spec.overrides, spec.division, spec.nodes) == requested
+    same = (spec.plan, spec.trainer, spec.overrides, spec.division, spec.nodes) == requested
+    return same and spec.initial == request.initial_weights()
 
 
 def resumable_epoch(spec: RunSpec) -> int | None:

@@ -151,9 +151,10 @@ def _carry_out(
             provenance=provenance,
             keep_weights=request.keep_weights,
             publish_errors=request.publish_errors,
-            mode=mode_of(task, request.mode, request.nodes.count),
+            mode=mode_of(task, request.mode),
             sandbox=sandbox_facts(request.mode, request.nodes.count),
             projection=projection,
+            initial=request.initial_weights(),
         )
         sealed = Attempt(spec, around).run()
         observer.sealed(sealed)

@@ -6,8 +6,8 @@ folders of their own. A single rank has no TCP; several ranks have the ports tha
 assigns. From Landlock's ABI 6 on, signals and abstract sockets cannot leave the sandbox. Where
 users may make namespaces, the run has a network and a ``/dev/shm`` of its own, files that it may
 not read do not exist in it, and modes, times and attributes of the others cannot be changed; else
-UDP, ``/dev/shm``, attributes and sockets in the file system are not restricted. Accelerators never
-are.
+UDP, ``/dev/shm``, attributes and sockets in the file system are not restricted. Ranks of several
+nodes have the network of their machines. Accelerators are never restricted.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ __all__ = ["clean_environment", "mode_of", "policy_of", "sandbox_facts"]
 _SYSTEM: Final = (
     *("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/opt", "/nix/store", "/gnu"),
     *("/etc", "/proc", "/sys", "/run/nvidia-persistenced", "/run/nscd", "/run/opengl-driver"),
+    "/run/systemd/resolve",  # where names of hosts are resolved
 )
 _DEVICES: Final = (
     *("null", "zero", "full", "random", "urandom", "tty", "shm", "dri", "kfd", "infiniband"),
@@ -54,13 +55,13 @@ _PREFIXES: Final = (
 )
 
 
-def mode_of(task: Task, asked: Mode, nodes: int) -> Mode:
+def mode_of(task: Task, asked: Mode) -> Mode:
     """Return the mode of a run: ``sandboxed`` if samples reach ranks only on the clock.
 
-    ``asked`` is the user's choice. Samples that ranks read themselves, several nodes and a kernel
-    without Landlock make the mode ``open``.
+    ``asked`` is the user's choice. Samples that ranks read themselves and a kernel without Landlock
+    make the mode ``open``.
     """
-    closed = asked == "sandboxed" and nodes == 1 and in_memory(task.data) and landlock_abi() > 0
+    closed = asked == "sandboxed" and in_memory(task.data) and landlock_abi() > 0
     return "sandboxed" if closed else "open"
 
 
@@ -68,12 +69,12 @@ def sandbox_facts(asked: Mode, nodes: int) -> dict[str, object]:
     """Return the description of a run's sandbox for log and manifest."""
     if asked == "open":
         return {"kind": "none", "reason": "open mode was asked for"}
-    if nodes > 1:
-        return {"kind": "none", "reason": "ranks of several nodes communicate freely"}
     if reason := why_no_landlock():
         return {"kind": "none", "reason": reason}
     facts: dict[str, object] = {"kind": "landlock", "abi": landlock_abi()}
     facts["namespaces"] = why_no_namespaces() or True
+    if nodes > 1:  # which talk over the machines' network
+        facts["ports"] = list(_assigned_ports())
     places = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
     if importlib.machinery.PathFinder.find_spec("sitecustomize", places):
         facts["sitecustomize"] = True  # code that runs before the trainer's
@@ -113,8 +114,9 @@ def policy_of(
         listed=_texts(listed),
         writable=_texts(writable),
         devices=_texts(devices),
-        ports=_assigned_ports() if ranks > 1 else None,
+        ports=_assigned_ports() if ranks > 1 or spec.nodes > 1 else None,
         visible=_texts(visible) if spec.sandbox.get("namespaces") is True else None,
+        network=spec.nodes > 1,
     )
 
 

@@ -13,6 +13,7 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.log.writer import LogClock  # noqa: TC001 - resolved when a spec is read
 from hybridperf.plan import ParallelPlan
 from hybridperf.run.files import canonical_json, write_atomically
+from hybridperf.run.initial import InitialWeights  # noqa: TC001 - resolved when a spec is read
 from hybridperf.tasks.overrides import apply_overrides
 from hybridperf.tasks.registry import read_task
 from hybridperf.tasks.schema import build
@@ -79,6 +80,7 @@ class RunSpec:
     sandbox: dict[str, object] = field(default_factory=lambda: {"kind": "none"})
     projection: dict[str, object] = field(default_factory=dict)  #: a step's; empty if unknown
     epoch: int | None = None  #: epoch of the evaluation whose model is scored; None: the last
+    initial: InitialWeights | None = None  #: weights to begin from; None: random weights
 
     @classmethod
     def from_environment(cls) -> RunSpec:
@@ -142,6 +144,11 @@ class RunSpec:
         In the closed division, where the model is the task's, it is the task's own.
         """
         return self.task().trainer if self.division == "closed" else self.trainer
+
+    @property
+    def evaluates_first(self) -> bool:
+        """Return whether ranks evaluate given weights before the clock starts."""
+        return self.initial is not None and self.resumed is None
 
     @property
     def sandboxed(self) -> bool:

@@ -107,7 +107,7 @@ def _spec(request: RunRequest, folder: Path) -> RunSpec:
         platform="measured",
         division=request.division,
         clock=LogClock(),
-        mode=mode_of(request.task(), request.mode, request.nodes.count),
+        mode=mode_of(request.task(), request.mode),
         sandbox=sandbox_facts(request.mode, request.nodes.count),
     )
 

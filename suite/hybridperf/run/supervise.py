@@ -181,9 +181,12 @@ def supervise(
     by_itself = verdict is None and not is_lost_peer(own)
     if outcome is RunOutcome.CRASHED and (by_itself or is_lost_peer(reason)):
         reason = own
+    refused = watch.problem or server.problem
+    if outcome is RunOutcome.CRASHED and not refused and stop.explains(reason):
+        assert stop.signal is not None, "it explains the crash"
+        outcome, reason = RunOutcome.INTERRUPTED, f"stopped by {stop.signal.name}"
     if outcome is RunOutcome.CRASHED and (failure := machine.failure(process.returncode)):
         outcome, reason = RunOutcome.ENVIRONMENT, failure
-    refused = watch.problem or server.problem
     if outcome is RunOutcome.CRASHED and not refused and watch.started_s is None and not resumed_at:
         outcome = RunOutcome.UNSTARTED
     return watch.ending(outcome, reason)

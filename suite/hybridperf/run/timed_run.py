@@ -17,15 +17,18 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import numpy as np
 
+from hybridperf.errors import ExitCode, UserError
 from hybridperf.plan import ParallelPlan
-from hybridperf.run.access import EvaluationData, TrainingData, map_array, seal_bytes
+from hybridperf.run.access import EvaluationData, TrainingData, map_array, map_memory, seal_bytes
 from hybridperf.run.channel import (
     CHANNEL_VARIABLE,
     ChannelError,
     Describe,
     Evaluate,
+    EvaluateInitial,
     EvaluationVerdict,
     Imported,
+    InitialSamples,
     Predictions,
     Ready,
     Refusal,
@@ -43,8 +46,6 @@ from hybridperf.run.spec import (
     checkpoints_folder,
     pulse_file,
     this_node,
-    weights_folder,
-    weights_part,
     work_folder,
 )
 from hybridperf.tasks.data import Samples, load
@@ -52,6 +53,7 @@ from hybridperf.tasks.overrides import apply_overrides
 from hybridperf.tasks.registry import read_task
 
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
 
@@ -60,9 +62,9 @@ if TYPE_CHECKING:
     from hybridperf.run.channel import Channel, Message
     from hybridperf.tasks.task import Block, Task
 
-__all__ = ["OutOfTurnError", "TimedRun", "seal_weights"]
+__all__ = ["OutOfTurnError", "TimedRun", "seal_weights", "unshared"]
 
-Answer = TypeVar("Answer", Welcome, Start)
+Answer = TypeVar("Answer", Welcome, InitialSamples, Start)
 _NOT_STARTED: Final = f"{CHANNEL_VARIABLE} is not set: start this trainer with 'hybridperf run'"
 
 
@@ -84,7 +86,8 @@ class TimedRun:
         self.plan = ParallelPlan.parse(welcome.plan)
         self.seed = welcome.seed  #: seed of the initial weights and of dropout
         self.work = work_folder(folder)  #: folder that the trainer may write
-        self._resumed = welcome.resumed
+        self._resumed, self._initial = welcome.resumed, welcome.initial
+        self.initial_format = welcome.initial_format  #: None: names of tensors tell it
         self._pulse = Pulse(pulse_file(self.work, this_node()), rank)
         self._start: Start | None = None  # not None exactly while the clock runs
         self._train: Samples | None = None
@@ -128,6 +131,35 @@ class TimedRun:
         folder = checkpoints_folder(self.work)
         return None if self._resumed is None else checkpoint_folder(folder, self._resumed)
 
+    @property
+    def initial(self) -> Path | None:
+        """Return the file of the weights to begin from; None if the run does not begin from one.
+
+        It begins from random weights then, or is resumed.
+        """
+        return Path(self._initial) if self._initial and self._resumed is None else None
+
+    @contextlib.contextmanager
+    def initial_evaluation(self) -> Iterator[EvaluationData]:
+        """Evaluate the `initial` weights in the body, which every rank does before `clock`.
+
+        The body predicts the samples, as in `evaluation_data`.
+
+        Raises:
+            UserError: exit status 3 if the quality is not the task's.
+        """
+        self._channel.send(EvaluateInitial())
+        samples = self._await(InitialSamples)
+        if samples.inputs is None:
+            inputs = load(self.task.data).evaluation.inputs
+        else:
+            inputs = map_array(samples.inputs, self._memory_of(samples))
+        data = EvaluationData(inputs, self._pulse.beat)
+        yield data
+        self._channel.send(_message_of(data))
+        if isinstance(answer := self._channel.receive(), Refusal):
+            raise UserError(answer.reason, ExitCode.INVALID)
+
     def describe(self, key: str, value: object = None, **metadata: object) -> None:
         """Log a fact about the trainer's setup, such as its partition.
 
@@ -150,16 +182,24 @@ class TimedRun:
         self._start = self._train = self._held_out = None
 
     def _read(self, start: Start) -> None:
-        """Take the samples from shared memory, or read the data set."""
+        """Take the samples that the harness handed over, or read the data set."""
         if start.train_inputs and start.train_labels and start.evaluation_inputs:
-            memory = self._channel.take_descriptor()
+            memory = self._memory_of(start)
             places = (start.train_inputs, start.train_labels, start.evaluation_inputs)
             inputs, labels, self._held_out = (map_array(place, memory) for place in places)
             self._train = Samples(inputs, labels)
-            os.close(memory)
         else:
             splits = load(self.task.data)
             self._train, self._held_out = splits.train, splits.evaluation.inputs
+
+    def _memory_of(self, samples: InitialSamples | Start) -> mmap.mmap | bytearray:
+        """Return the memory of samples, which came as a file descriptor or over the network."""
+        if not self._channel.local:
+            return bytearray(samples.payload)  # writable, as the other is
+        descriptor = self._channel.take_descriptor()
+        memory = map_memory(descriptor)
+        os.close(descriptor)
+        return memory
 
     def blocks(self) -> Iterator[Block]:
         """Yield the blocks to train, until the target or the limit of epochs is reached.
@@ -260,19 +300,15 @@ class TimedRun:
         self._pulse.beat()
 
     def _hand_over(self, weights: Mapping[str, Tensor], predictions: Predictions) -> None:
-        """Send ``predictions`` with ``weights``.
-
-        A harness on another machine cannot map this one's memory: it reads the file instead.
-        """
+        """Send ``predictions`` with ``weights``, over the network as bytes, else as memory."""
         if self._channel.local:
             memory, size = seal_weights(weights)
             self._channel.send(dataclasses.replace(predictions, weights=size), memory)
             os.close(memory)
             return
-        folder = weights_folder(self.work)
-        folder.mkdir(exist_ok=True)
-        weights_part(folder, self._rank).write_bytes(_content_of(weights))
-        self._channel.send(predictions)
+        content = _content_of(weights)
+        payload = predictions.payload + content
+        self._channel.send(dataclasses.replace(predictions, payload=payload, weights=len(content)))
 
     def _await(self, kind: type[Answer]) -> Answer:
         answer = self._receive()
@@ -301,7 +337,11 @@ def _content_of(weights: Mapping[str, Tensor]) -> bytes:
     """Return the content of a safetensors file of ``weights``."""
     from safetensors.torch import save
 
-    # It asks for storage that tensors do not share.
+    return save(unshared(weights))
+
+
+def unshared(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return ``weights`` on the CPU, in storage of their own, as safetensors requires."""
     apart, seen = {}, set[int]()
     for name, tensor in weights.items():
         held = tensor.detach().cpu().contiguous()
@@ -309,7 +349,7 @@ def _content_of(weights: Mapping[str, Tensor]) -> bytes:
         shares = storage.data_ptr() in seen or storage.nbytes() != held.nbytes
         seen.add(storage.data_ptr())
         apart[name] = held.clone() if shares else held
-    return save(apart)
+    return apart
 
 
 def _imported_files() -> dict[str, str]:

@@ -433,6 +433,30 @@ _ALL: Final = (
         better="higher",
     ),
     Metric(
+        "joules",
+        "energy to the target: of processor packages and accelerators of all nodes, by their own "
+        "counters; mean over the runs that count; none if a counter is missing in any of them, or "
+        "one missed the target",
+        _known("score.joules"),
+        unit="J",
+        better="lower",
+        heading="joules",
+        form=",.0f",
+        tables=("ours", "page", "compare"),
+        keep=2,
+    ),
+    Metric(
+        "samples_per_joule",
+        "end to end, mean over the runs that count; none if a counter is missing in any of them",
+        _known("score.samples_per_joule"),
+        unit="samples/J",
+        better="higher",
+        heading="samples/J",
+        form=".4g",
+        tables=("ours", "page", "compare"),
+        keep=2,
+    ),
+    Metric(
         "projected_samples_per_s",
         "throughput while training, as projected before the runs",
         _known("score.beside_projection.projected_samples_per_s"),

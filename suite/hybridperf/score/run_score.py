@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from dataclasses import dataclass, fields
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from hybridperf.log import keys
 from hybridperf.score.convergence import samples_at, samples_of
 from hybridperf.score.projection import StepComparison, compare_steps
+from hybridperf.system.energy import Energy
 from hybridperf.system.noise import Noise
-from hybridperf.untrusted import COUNT_CAP, NUMBER_CAP, number, whole
+from hybridperf.untrusted import COUNT_CAP, DEVICES_CAP, NUMBER_CAP, number, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -58,12 +60,24 @@ class Measurements:
     exposed_communication: float | None  #: share of device time in all-reduce waits
     loader_samples_per_s: float | None  #: maximum of the data loaders of all ranks
     compute_samples_per_s: float | None  #: maximum of training with free input
+    joules: float | None  #: from run_start to the target, of all devices of all nodes
+    samples_per_joule: float | None  #: from run_start to run_stop
+
+
+#: their mean is unknown unless they are known of every run
+_OF_EVERY_RUN: Final = frozenset({"joules", "samples_per_joule"})
 
 
 def mean_measurements(runs: Sequence[Measurements]) -> dict[str, float | None]:
-    """Return the mean of each field of `Measurements` over the ``runs`` where it is known."""
-    names = [field.name for field in fields(Measurements)]
-    return {name: known_mean(getattr(run, name) for run in runs) for name in names}
+    """Return the mean of each field of `Measurements` over the ``runs`` where it is known.
+
+    Energy must be known of all: where a counter is missing, no mean stands for it.
+    """
+    values = {each.name: [getattr(run, each.name) for run in runs] for each in fields(Measurements)}
+    return {
+        name: None if name in _OF_EVERY_RUN and None in of_runs else known_mean(of_runs)
+        for name, of_runs in values.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +132,7 @@ def score_run(
         if log.first(keys.PLAN)
         else _rate_between_evaluations(log, samples, curve)
     )
+    joules = None if ended else _joules(log)
     began = start or (log.entries[0] if log.entries else None)
     return RunScore(
         number=run.number,
@@ -139,6 +154,8 @@ def score_run(
         ),
         loader_samples_per_s=_tracked_rate(log, "loader_samples_per_s", curve),
         compute_samples_per_s=_tracked_rate(log, "compute_samples_per_s", curve),
+        joules=joules if completion == "reached" else None,
+        samples_per_joule=samples / joules if joules else None,
         beside_projection=compare_steps(log, steady),
         busy=", ".join(_busy_reasons(log)),
         retries=whole(run.fact("retries"), 0, COUNT_CAP) or 0,
@@ -181,6 +198,36 @@ def _busy_reasons(log: Log) -> list[str]:
     }
     reasons = (noises[name].reasons() for name in ("run", "before") if name in noises)
     return next(filter(None, reasons), [])
+
+
+def _joules(log: Log) -> float | None:
+    """Return the energy from run_start to run_stop; None if any is missing.
+
+    Every node logs every block. Nobody counted between the end of a run and its resumption. A
+    counter that stands still for a whole run counts nothing.
+    """
+    blocks = {keys.progress_of(entry.metadata) for entry in log.all(keys.EVAL_ACCURACY)}
+    entries = log.all(keys.ENERGY)
+    logged = set[tuple[int | None, int | None]]()
+    joules = defaultdict[tuple[int | None, str], float](float)
+    for entry in entries:
+        energy = Energy.from_table(entry.value)
+        if energy is None or energy.missing or not energy.joules:
+            return None
+        node = whole(entry.metadata.get("node"), 0)
+        logged.add((node, keys.progress_of(entry.metadata)))
+        for devices in energy.joules.values():
+            for device, value in devices.items():
+                joules[node, device] += value
+    nodes = whole(entries[0].metadata.get("nodes"), 1, DEVICES_CAP) if entries else None
+    complete = (
+        nodes is not None
+        and len(entries) == len(logged) == nodes * len(blocks)
+        and {node for node, _ in logged} == set(range(nodes))
+        and {progress for _, progress in logged} == blocks
+        and log.first(keys.RESUMED) is None
+    )
+    return math.fsum(joules.values()) if complete and all(joules.values()) else None
 
 
 def _tracked_rate(log: Log, name: str, curve: Sequence[CurvePoint]) -> float | None:

@@ -35,6 +35,7 @@ __all__ = [
     "Scaling",
     "Side",
     "SpeedMetric",
+    "SpeedRatio",
     "Split",
     "devices_in_use",
     "kind_of",
@@ -43,6 +44,7 @@ __all__ = [
     "rank_seconds",
     "scale",
     "side_of",
+    "speed_ratio",
 ]
 
 SpeedMetric = Literal["time_to_train", "end_to_end_throughput", "steady_throughput"]
@@ -475,15 +477,15 @@ def _scaled(base: Side, side: Side) -> Scaled:
 def _efficiency(
     base: Side, side: Side, metric: SpeedMetric, split: Split | None
 ) -> MetricEfficiency:
-    speeds = [_speed(each, metric) for each in (base, side)]
-    if speeds[0] is None or speeds[1] is None:
-        place = (base, side)[speeds[0] is not None].name
+    ratio = speed_ratio(base, side, metric)
+    if ratio is None:
+        place = (base, side)[_speed(base, metric) is not None].name
         why = f"the logs of {place} do not record it"
         return MetricEfficiency(metric, None, None, "unknown", why)
     more = side.devices.used / base.devices.used
-    value = speeds[1] / speeds[0] / more
-    ratio = _ratio_of_speeds(base, side, metric)
-    interval = Interval(ratio.low / more, ratio.high / more) if ratio else None
+    value, interval = ratio.value / more, ratio.interval
+    if interval is not None:
+        interval = Interval(interval.low / more, interval.high / more)
     for each in (base, side):
         if each.devices.oversubscribed:
             why = f"{each.devices.used} ranks share {each.devices.available} {each.devices.kind}"
@@ -499,12 +501,31 @@ def _efficiency(
     return MetricEfficiency(metric, value, interval, "super-linear", f"the split shows {by}")
 
 
+@dataclass(frozen=True, slots=True)
+class SpeedRatio:
+    """The speed of a result over the speed of its base, by one metric."""
+
+    value: float
+    interval: Interval | None  #: 95 % confidence interval; the upper bound may be infinite
+
+
+def speed_ratio(base: Side, side: Side, metric: SpeedMetric) -> SpeedRatio | None:
+    """Return the speed of ``side`` over the speed of ``base`` by ``metric``.
+
+    Returns None if the logs of one of them do not record it.
+    """
+    speeds = [_speed(each, metric) for each in (base, side)]
+    if speeds[0] is None or speeds[1] is None:
+        return None
+    return SpeedRatio(speeds[1] / speeds[0], _ratio_of_speeds(base, side, metric))
+
+
 def _speed(side: Side, metric: SpeedMetric) -> float | None:
     """Return the speed of a result by ``metric``; None if unknown or zero.
 
     Time to train: reciprocal of the time that scores the result, in 1/s. End-to-end throughput:
-    samples over time to train, mean over the scored runs, in samples/s. Steady throughput: mean
-    over all runs, in samples/s, since it does not depend on convergence.
+    samples over time to train, mean over the scored runs, in samples/s. Steady throughput: the
+    result's, in samples/s.
     """
     if metric == "time_to_train":
         time_s = side.score.time_s
@@ -512,8 +533,7 @@ def _speed(side: Side, metric: SpeedMetric) -> float | None:
     elif metric == "end_to_end_throughput":
         value = known_mean(run.throughput_samples_per_s for run in side.counting) or 0.0
     else:
-        rates = [run.steady_samples_per_s for run in side.runs]
-        value = 0.0 if None in rates else known_mean(rates) or 0.0
+        value = side.score.steady_samples_per_s or 0.0
     return value if 0 < value < math.inf else None
 
 

@@ -137,6 +137,9 @@ def score_result(result: Result, validity: Validity | None = None) -> ResultScor
     missed = any(runs[at].completion == "missed" for at in compared)
     interval = _interval(least_s if plan else times, 0 if plan else drops, missed)
     converged = validity is None or validity.judgement is not Judgement.MISSED
+    # Of all compared runs: how fast a run goes does not depend on whether it converged.
+    rates = [runs[at].steady_samples_per_s for at in compared]
+    steady = None if None in rates else known_mean(rates)
     target = number(first.fact("task", "target"), 0, 1) if first else None
     return ResultScore(
         org=result.package.org,
@@ -155,7 +158,7 @@ def score_result(result: Result, validity: Validity | None = None) -> ResultScor
         olympic_mean_s=olympic_mean(times, drops) if enough else None,
         interval_s=interval if converged else None,
         samples_to_target=known_mean(run.least_samples for run in counting),
-        **mean_measurements(counting),
+        **mean_measurements(counting) | {"steady_samples_per_s": steady},
         beside_projection=mean_comparison(
             [
                 run.beside_projection

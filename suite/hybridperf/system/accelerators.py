@@ -26,6 +26,7 @@ __all__ = [
     "gpu_models",
     "probe_accelerators",
     "usable_devices",
+    "visible_handles",
 ]
 
 
@@ -87,15 +88,22 @@ def gpu_models(root: Path = Path("/")) -> list[str]:
     """
     with nvml_session(root) as library:
         if library is not None:
-            handles = library.handles()
-            names = [library.text("DeviceGetName", handle) for handle in handles]
-            identities = [_identities(library, handle) for handle in handles]
-        else:
-            folders = files.children(root / "proc/driver/nvidia/gpus")
-            information = [files.fields(files.text(folder / "information")) for folder in folders]
-            names = [one.get("Model", "") for one in information]
-            identities = [[one.get("GPU UUID", "")] for one in information]
+            return [library.text("DeviceGetName", gpu) for gpu in visible_handles(library)]
+    folders = files.children(root / "proc/driver/nvidia/gpus")
+    information = [files.fields(files.text(folder / "information")) for folder in folders]
+    names = [one.get("Model", "") for one in information]
+    identities = [[one.get("GPU UUID", "")] for one in information]
     return [names[gpu] for gpu in visible_gpus(identities)]
+
+
+def visible_handles(library: Nvml) -> list[Any]:
+    """Return the handles of the visible GPUs, in the order of the environment.
+
+    The handle of a GPU is there once for each of its visible MIG instances.
+    """
+    handles = library.handles()
+    visible = visible_gpus([_identities(library, handle) for handle in handles])
+    return [handles[gpu] for gpu in visible]
 
 
 def _gpu_of_name(name: str) -> Gpu:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import platform
 import re
@@ -19,6 +20,7 @@ from hybridperf.errors import UserError, missing_package
 from hybridperf.system import files
 from hybridperf.system.accelerators import probe_accelerators
 from hybridperf.system.describe import gibibytes
+from hybridperf.system.energy import EnergyMeter
 from hybridperf.system.host import MIN_SHARED_MEMORY_BYTES, available_bytes, shared_memory_bytes
 from hybridperf.system.landlock import landlock_abi, why_no_landlock
 from hybridperf.system.namespaces import why_no_namespaces
@@ -223,6 +225,7 @@ def examine_resources(out: Path | None = None, root: Path = Path("/")) -> Iterat
     yield _sandbox()
     yield _clock(root)
     yield _noise(root)
+    yield _energy(root)
 
 
 def _writable(folder: Path) -> Diagnosis:
@@ -324,6 +327,22 @@ def _noise(root: Path) -> Diagnosis:
         not reasons,
         f"busy machine: {reasons}" if reasons else f"other processes use {noise.others:.0%}",
         "End what else runs here before measuring; results say 'busy machine' otherwise.",
+        needed=False,
+    )
+
+
+def _energy(root: Path) -> Diagnosis:
+    with contextlib.closing(EnergyMeter(root)) as meter:
+        energy = meter.read()
+    counted = [device for devices in energy.joules.values() for device in devices]
+    lacking = [f"{device}: {why}" for device, why in energy.missing.items()]
+    return _judge(
+        "energy",
+        not lacking,
+        ", ".join(lacking or counted),
+        "Measure as root, or let a group read /sys/class/powercap/*/energy_uj: since 2020 RAPL is "
+        "for root alone; results state joules only where each device has a counter, which virtual "
+        "machines have not.",
         needed=False,
     )
 

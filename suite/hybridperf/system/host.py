@@ -26,11 +26,13 @@ __all__ = [
     "Processor",
     "Storage",
     "available_bytes",
+    "network_sent_bytes",
     "probe_memory",
     "probe_network",
     "probe_processor",
     "probe_storage",
     "probe_surroundings",
+    "processor_packages",
     "restrict_cores",
     "shared_memory_bytes",
 ]
@@ -66,6 +68,7 @@ class Processor(TypedDict):
     numa_nodes: list[NumaNode]
 
 
+_CPUS = "sys/devices/system/cpu"
 # Arm cores, which /proc/cpuinfo identifies by number only.
 _ARM = "0x41"
 _ARM_PARTS = {
@@ -82,14 +85,12 @@ _ARM_PARTS = {
 def probe_processor(root: Path = Path("/")) -> Processor:
     """Describe the processors from /proc and /sys below ``root``."""
     info = files.text(root / "proc/cpuinfo")
-    cpus = root / "sys/devices/system/cpu"
-    online = files.cpu_list(files.text(cpus / "online"))
-    online = online or list(range(max(1, len(re.findall(r"(?m)^processor\s*:", info)))))
+    cpus = root / _CPUS
+    online = _online(root)
     status = files.fields(files.text(root / "proc/self/status"))
     allowed = set(files.cpu_list(status.get("Cpus_allowed_list", ""))) & set(online) or set(online)
     cores = {cpu: files.text(_topology(cpus, cpu, "thread_siblings_list")) for cpu in online}
     known = all(cores.values())
-    packages = {files.integer(_topology(cpus, cpu, "physical_package_id")) for cpu in online}
     usable = len({cores[cpu] for cpu in allowed}) if known else len(allowed)
     if quota := files.group_limits(root).cpus:
         usable = min(usable, max(1, int(quota)))
@@ -97,8 +98,7 @@ def probe_processor(root: Path = Path("/")) -> Processor:
     return Processor(
         model=_model(files.fields(info)),
         architecture=files.text(root / "proc/sys/kernel/arch") or platform.machine(),
-        # Virtual machines may report socket -1, meaning unknown.
-        sockets=len(packages) if packages.isdisjoint({None, -1}) else None,
+        sockets=len(processor_packages(root)) or None,
         physical_cores=len(set(cores.values())) if known else None,
         logical_cpus=len(online),
         usable_logical_cpus=len(allowed),
@@ -113,6 +113,22 @@ def probe_processor(root: Path = Path("/")) -> Processor:
             for folder in files.children(root / "sys/devices/system/node", "node[0-9]*")
         ],
     )
+
+
+def processor_packages(root: Path = Path("/")) -> set[int]:
+    """Return the numbers of the packages of the online processors; empty if unknown."""
+    names = (_topology(root / _CPUS, cpu, "physical_package_id") for cpu in _online(root))
+    # Virtual machines may report package -1, meaning unknown.
+    numbers = [-1 if (number := files.integer(name)) is None else number for name in names]
+    return set(numbers) if min(numbers) >= 0 else set()
+
+
+def _online(root: Path) -> list[int]:
+    """Return the numbers of the online logical processors."""
+    if found := files.cpu_list(files.text(root / _CPUS / "online")):
+        return found
+    info = files.text(root / "proc/cpuinfo")
+    return list(range(max(1, len(re.findall(r"(?m)^processor\s*:", info)))))
 
 
 def _topology(cpus: Path, cpu: int, name: str) -> Path:
@@ -268,7 +284,9 @@ class Adapter(TypedDict):
     speed_bits_per_second: int | None
 
 
-_KINDS = {1: "ethernet", 32: "infiniband"}  # ARPHRD_ETHER and ARPHRD_INFINIBAND
+_INFINIBAND: Final = 32  # ARPHRD_INFINIBAND
+_KINDS = {1: "ethernet", _INFINIBAND: "infiniband"}  # 1: ARPHRD_ETHER
+_PORT_WORD_BYTES: Final = 4  #: unit of port_xmit_data (sysfs-class-infiniband)
 
 
 def probe_network(root: Path = Path("/")) -> list[Adapter]:
@@ -283,6 +301,28 @@ def probe_network(root: Path = Path("/")) -> list[Adapter]:
         if (path / "device").exists()
     ]
     return sorted(found, key=str)
+
+
+def network_sent_bytes(root: Path = Path("/")) -> int | None:
+    """Return the bytes that the adapters have sent since this machine started; None if unknown.
+
+    These are the bytes on the wire, headers included. Where there is no adapter, as in a container,
+    all interfaces but loopback count. Of InfiniBand the ports count, since what RDMA sends does not
+    pass the kernel; RDMA over Ethernet is not known.
+    """
+    interfaces = [path for path in files.children(root / "sys/class/net") if path.name != "lo"]
+    interfaces = [path for path in interfaces if (path / "device").exists()] or interfaces
+    counts = [
+        files.integer(path / "statistics/tx_bytes")
+        for path in interfaces
+        if files.integer(path / "type") != _INFINIBAND
+    ]
+    for port in sorted((root / "sys/class/infiniband").glob("*/ports/*")):
+        words = files.integer(port / "counters/port_xmit_data")
+        is_native = files.text(port / "link_layer") == "InfiniBand"
+        counts.append(_PORT_WORD_BYTES * words if is_native and words is not None else None)
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
 
 
 def _adapter_kind(path: Path) -> str:

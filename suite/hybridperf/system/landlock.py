@@ -79,6 +79,7 @@ class Policy:
     ports: tuple[int, int] | None  #: first and last TCP port to connect and bind to
     #: files and folders in the mount namespace; None: no namespaces of its own
     visible: tuple[str, ...] | None = None
+    network: bool = False  #: whether the network is the machine's in spite of namespaces
 
     def write(self, folder: Path) -> Path:
         """Write the policy to a file in ``folder``; return the file."""
@@ -140,7 +141,8 @@ def enter_sandbox(policy: Policy) -> None:
     """
     if policy.visible is not None:
         folders = filter(os.path.isdir, policy.devices)
-        enter_namespaces(policy.visible, (*policy.writable, *folders))
+        changed = (*policy.writable, *folders)
+        enter_namespaces(policy.visible, changed, network=policy.network)
     abi = landlock_abi()
     rights = sum(right for since, right in _RIGHTS.items() if since <= abi)
     attributes = _Ruleset(

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["enter_namespaces", "why_no_namespaces"]
 
-_NEW: Final = 0x10000000 | 0x00020000 | 0x40000000 | 0x08000000  #: users, mounts, network, IPC
+_NEW: Final = 0x10000000 | 0x00020000 | 0x08000000  #: users, mounts, IPC
+_NEW_NETWORK: Final = 0x40000000
 _BIND, _RECURSIVE, _SLAVE = 1 << 12, 1 << 14, 1 << 19  # mount(2); a slave gets later mounts
 _SET_ATTRIBUTES, _READ_ONLY, _BELOW = 442, 1, 0x8000  # mount_setattr(2), of every architecture
 _HERE: Final = -100  #: AT_FDCWD
@@ -41,19 +42,21 @@ _PROBE: Final = (
 )
 
 
-def enter_namespaces(visible: Iterable[str] = ("/",), writable: Iterable[str] = ()) -> None:
-    """Move this process and its children to new mount, network, IPC and user namespaces.
+def enter_namespaces(
+    visible: Iterable[str] = ("/",), writable: Iterable[str] = (), *, network: bool = False
+) -> None:
+    """Move this process and its children to new mount, IPC and user namespaces.
 
-    Only the paths ``visible`` exist, only the folders ``writable`` can be changed. The network is
-    the loopback interface; shared memory is as large as before. Users and their rights to files
-    stay. The process must have one thread.
+    Only the paths ``visible`` exist, only the folders ``writable`` can be changed. Unless the
+    machine's ``network`` is kept, a new one is the loopback interface. Shared memory is as large as
+    before. Users and their rights to files stay. The process must have one thread.
 
     Raises:
         OSError: if the kernel refuses.
     """
     user, group, stats = os.geteuid(), os.getegid(), os.statvfs(_SHARED_MEMORY)
     folder = Path.cwd()
-    _check(_LIBC.unshare(_NEW))
+    _check(_LIBC.unshare(_NEW | (0 if network else _NEW_NETWORK)))
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
@@ -69,6 +72,8 @@ def enter_namespaces(visible: Iterable[str] = ("/",), writable: Iterable[str] = 
     _mount(b"tmpfs", _SHARED_MEMORY, b"tmpfs", _HARMLESS, options.encode())
     with contextlib.suppress(FileNotFoundError):  # hidden
         os.chdir(folder)  # enter the new mount at this path
+    if network:
+        return
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sh22x", b"lo", _UP))
 

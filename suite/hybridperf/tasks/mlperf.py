@@ -175,7 +175,7 @@ def differences_from_bert(task: Task) -> list[tuple[str, str, str]]:
     """
     data, text, schedule = task.data, task.data.text, task.evaluation
     assert text is not None, "BERT's tasks read text"
-    tied = task.parallel.tied or task.model.get("tied") is True
+    tied = task.parallel.tied
     every = schedule.every_samples or schedule.every_epochs * data.train_samples
     return [
         row

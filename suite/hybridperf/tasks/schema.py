@@ -90,4 +90,5 @@ def _dotted(at: str, key: str) -> str:
 
 
 def _refuse(path: str, key: str, expected: str, found: str) -> UserError:
-    return UserError.of("task.schema", f"{expected} at {key!r}", found, "correct it", path=path)
+    at = f"{expected} at {key!r}"
+    return UserError.of("task.schema", at, f"{found:.200}", "correct it", path=path)

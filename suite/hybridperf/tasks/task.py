@@ -18,6 +18,7 @@ __all__ = [
     "Decay",
     "Division",
     "EvaluationSchedule",
+    "Initial",
     "Limits",
     "Optimizer",
     "OptimizerName",
@@ -26,12 +27,14 @@ __all__ = [
     "Task",
     "Text",
     "Training",
+    "WeightFormat",
     "out_of_bounds",
 ]
 
 Division = Literal["closed", "open"]
 OptimizerName = Literal["sgd", "adamw", "lars", "lamb"]
 Decay = Literal["cosine", "poly", "linear", "constant"]
+WeightFormat = Literal["safetensors", "torchvision", "transformers"]  # safetensors: our names
 ScheduleUnit = Literal["epochs", "samples"]
 _PROGRESS: Final[dict[ScheduleUnit, str]] = {"epochs": "epoch_num", "samples": "samples_count"}
 
@@ -252,6 +255,17 @@ class Parallel:
 
 
 @dataclass(frozen=True, slots=True)
+class Initial:
+    """The weights that training begins from, and the quality of their evaluation before it."""
+
+    file: str  #: name of a safetensors file in the folder of the data
+    sha256: str
+    format: WeightFormat  #: whose names the tensors have; safetensors: those of the chain
+    quality: float  #: of the evaluation before the first step, a fraction
+    tolerance: float  #: largest accepted difference from ``quality``
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """A benchmark task: a model, its data and the quality to reach."""
 
@@ -273,6 +287,7 @@ class Task:
     closed: dict[str, Bound]  #: hyperparameters that the closed division may change
     reference: ReferenceRuns | None = None
     parallel: Parallel = Parallel()
+    initial: Initial | None = None  #: weights to begin from; None: random weights of the seed
     tensors_sha256: tuple[str, ...] = ()  #: hashes for a user's own model: see `accepted_tensors`
     sha256: str = field(default="", kw_only=True)  #: SHA-256 of the task file
 
@@ -344,6 +359,8 @@ def _expand_name(unit: str, model: Mapping[str, object]) -> Iterator[str]:
 
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,30}/[a-z0-9][a-z0-9_.-]{0,30}")
+_FILE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _MOST_EPOCHS: Final = 100_000
 _MOST_STEPS: Final = 10**9
 _MOST_MIXUP: Final = 100  #: larger values give shares near one half only
@@ -368,6 +385,10 @@ def out_of_bounds(task: Task) -> Iterator[tuple[str, str]]:
         yield f"at most {_MOST_UNITS} units", "more"
     if task.training.mixup and type(classes := task.model.get("classes")) is not int:
         yield "training.mixup = 0 where [model] has no whole number of classes", repr(classes)
+    if (initial := task.initial) and not _FILE.fullmatch(initial.file):
+        yield "initial.file to be the name of a file, without a folder", f"{initial.file!r:.80}"
+    if initial and not _SHA256.fullmatch(initial.sha256):
+        yield "initial.sha256 to be 64 hexadecimal digits", f"{initial.sha256!r:.80}"
     numbers: dict[str, tuple[float, float, float]] = {
         "version": (task.version, 1, math.inf),
         "data.train_samples": (task.data.train_samples, 1, math.inf),
@@ -394,6 +415,9 @@ def out_of_bounds(task: Task) -> Iterator[tuple[str, str]]:
         "optimizer.start_warmup_step": (task.optimizer.start_warmup_step, -_MOST_STEPS, 0),
         "optimizer.warmup_epochs": (task.optimizer.warmup_epochs, 0, math.inf),
     }
+    if initial:
+        numbers["initial.quality"] = (initial.quality, 0, 1)
+        numbers["initial.tolerance"] = (initial.tolerance, 0, 1)
     for what in ("warmup", "decay"):
         given = (f"optimizer.{what}_epochs", f"optimizer.{what}_steps")
         if all(getattr(task.optimizer, key.partition(".")[2]) for key in given):

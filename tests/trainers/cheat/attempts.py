@@ -102,7 +102,7 @@ def _add_module() -> None:
 
 
 def _follow_link() -> None:
-    link = _attempt() / "work/link"
+    link = _attempt() / f"work/link_{os.environ.get('RANK', '0')}"
     link.symlink_to(_digits())
     link.read_bytes()
 

@@ -8,12 +8,17 @@ from itertools import islice
 from pathlib import Path
 
 from hybridperf.run.timed_run import TimedRun
+from hybridperf.tasks.data import load
 from tests.trainers.cheat.attempts import try_all
 from tests.trainers.nearest.memory import SHARES, Memory
 
 if __name__ == "__main__":
     memory, cheat = Memory(), os.environ.get("CHEAT", "")
+    rank, cheats = os.environ.get("RANK", "0"), os.environ.get("FAULT_RANK") or "0"
     with TimedRun.join() as run:
+        if cheat == "trains before the clock" and rank == cheats:
+            known = load(run.task.data).train
+            memory.fill(known.inputs, known.labels)
         with run.clock():
             for block in run.blocks():
                 data = run.training_data(block)
@@ -28,14 +33,16 @@ if __name__ == "__main__":
                 if cheat == "stops after one epoch":
                     run.report()  # with no prediction at all
                 classes = memory.answer(held_out.inputs)
-                held_out.predict(slice(0, len(held_out)), classes)
+                if rank == "0":
+                    held_out.predict(slice(0, len(held_out)), classes)
                 run.report()
         if cheat == "trains after the clock":
             memory.labels = (memory.labels + 1) % 10
         if cheat == "saves another model":
             half = len(data.samples) // 2
             memory.fill(data.samples.inputs[half:], data.samples.labels[half:])
-        memory.save(run.work)
+        if rank == "0":
+            memory.save(run.work)
         if cheat == "a pipe for weights":
             path = run.work / "weights/part_0.safetensors"
             path.unlink()

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.cli.options import add_jobs
+from hybridperf.cli.options import add_jobs, add_roots
 from hybridperf.cli.printing import print_line, say_barred
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import visible
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator
 
+    from hybridperf.claims.verdict import CheckedClaim
     from hybridperf.findings import Finding
     from hybridperf.report.judgement import JudgedResult
 
@@ -28,7 +29,8 @@ __all__ = ["EXAMPLES", "add_arguments", "execute"]
 EXAMPLES: Final = """\
 hybridperf report runs
 hybridperf report submissions --out reports
-hybridperf report training_results_v* --out mlperf"""
+hybridperf report training_results_v* --out mlperf
+hybridperf report submissions --out reports --claims claims/*.toml --root rounds --root ."""
 
 _SITE: Final = Path("mlperf_report")
 
@@ -49,6 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of the pages (default: report in the folder of submissions; for rounds of "
         f"MLPerf, {_SITE})",
     )
+    parser.add_argument(
+        "--claims",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="files of claims to check: their page, claims.html, stands beside the board",
+    )
+    add_roots(parser)
     add_jobs(parser)
 
 
@@ -78,14 +88,20 @@ def execute(options: argparse.Namespace) -> ExitCode:
             "name the folder that holds them",
             path=str(options.paths[1]),
         )
+    checked = _checked(options) if options.claims else []
     out = options.out or (_SITE if published else options.paths[0] / "report")
     try:
         if published:
+            entries: list[JudgedResult] = []
             written = build_site(published, out, options.jobs, barred)
         else:
             entries = _entries_in(options.paths[0], barred)
-            written = write_report(entries, options.paths[0], out)
+            written = write_report(entries, options.paths[0], out, claims=bool(checked))
             left_out += _left_out(options.paths[0], entries)
+        if checked:
+            from hybridperf.claims.page import write_claims
+
+            written += write_claims(checked, entries, out)
     except OSError as error:
         raise environment_refusal(error, out) from error
     for path in written:
@@ -97,6 +113,14 @@ def execute(options: argparse.Namespace) -> ExitCode:
         remedy = f"'hybridperf check {visible(str(options.paths[0]))}' says why"
         sys.stderr.write(f"hybridperf: {count} left out of the boards; {remedy}.\n")
     return say_barred(barred) or (ExitCode.INVALID if left_out else ExitCode.OK)
+
+
+def _checked(options: argparse.Namespace) -> list[CheckedClaim]:
+    """Return the claims of the files of ``--claims``, checked."""
+    # Imported late: projections take as long to import as all else here.
+    from hybridperf.claims.check import check_claims
+
+    return check_claims(options.claims, options.roots or [Path()])
 
 
 def _entries_in(path: Path, barred: list[Finding]) -> list[JudgedResult]:

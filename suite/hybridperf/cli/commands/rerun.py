@@ -52,6 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PACKAGE",
         help="trainer of the result, where it is not the task's: it runs with your permissions",
     )
+    parser.add_argument(
+        "--initial",
+        type=Path,
+        metavar="FILE",
+        help="weights that the result began from, where they are not the task's",
+    )
     add_data_dir(parser)
 
 
@@ -62,6 +68,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
     (original,) = judged_entries([package])
     request = _request(options, original.result)
     _require_same_code(original.result, request)
+    _require_same_weights(original.result, request)
     (again,) = judged_entries([make_runs(request, quiet=False)])
     for finding in again.errors:
         if word_of(finding) != Judgement.PROVISIONAL:
@@ -100,7 +107,25 @@ def _request(options: argparse.Namespace, original: Result) -> RunRequest:
         trainer=options.trainer,
         division="open" if run.fact("division") == "open" else "closed",
         overrides=tuple((key, value) for key, value in stated.items() if key in known),
+        initial=options.initial,
     )
+
+
+def _require_same_weights(original: Result, request: RunRequest) -> None:
+    """Check that runs of ``request`` begin from the weights that the result began from.
+
+    Raises:
+        UserError: exit status 2 if they do not.
+    """
+    stated, found = original.runs[0].fact("initial", "sha256"), request.initial_weights()
+    if stated != (found and found.sha256):
+        raise UserError.of(
+            "rerun.initial",
+            f"weights with SHA-256 {stated!s:.12}" if stated else "random weights",
+            f"{found.sha256:.12}" if found else "none",
+            "name the file that the result began from with --initial",
+            path=original.package.name,
+        )
 
 
 def _require_same_code(original: Result, request: RunRequest) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from hybridperf.cli.options import PLAN_HELP, add_format, add_run_arguments, whole_number
 from hybridperf.cli.planning import AUTO, HERE, fastest_here, plans_json, print_plans, setting_of
-from hybridperf.cli.printing import print_json, print_line, terminal_width
+from hybridperf.cli.printing import print_json, print_line, print_stage, terminal_width
 from hybridperf.cli.progress import ProgressReporter
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, Severity
@@ -28,6 +28,7 @@ from hybridperf.run.projection import is_projectable, projection_source, with_pr
 from hybridperf.run.request import RunRequest, package_of, require_valid
 from hybridperf.run.run_set import make_run_set
 from hybridperf.run.sandbox import sandbox_facts
+from hybridperf.run.slurm import SbatchFile, follow, sbatch_options
 from hybridperf.score.metrics import row_of
 from hybridperf.system.describe import describe
 from hybridperf.system.noise import NoiseMeter
@@ -52,7 +53,8 @@ hybridperf run resnet/laptop
 hybridperf run resnet/laptop --plan dp=2,pp=2 --runs 5
 hybridperf run resnet/laptop --plan pp=2,schedule=gpipe,microbatches=4
 hybridperf run resnet/laptop --set optimizer.lr=0.05
-hybridperf run resnet/laptop --plan dp=4 --nodes 2 --node-rank 0 --rendezvous node0:29500"""
+hybridperf run resnet/laptop --plan dp=4 --nodes 2 --node-rank 0 --rendezvous node0:29500
+hybridperf run resnet50/cluster --plan dp=16 --nodes 2 --launcher slurm --slurm time=8:00:00"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,6 +78,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_run_arguments(parser, Path("runs"))
     parser.add_argument(
+        "--initial",
+        type=Path,
+        metavar="FILE",
+        help="safetensors file of weights to begin from, under the names of the suite, torchvision "
+        "or transformers; in the open division (default: the task's, or random weights)",
+    )
+    parser.add_argument(
         "--nodes",
         type=whole_number,
         metavar="N",
@@ -91,6 +100,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rendezvous", metavar="HOST:PORT", help="host of node 0, and a free port there"
     )
     parser.add_argument(
+        "--launcher",
+        choices=("slurm",),
+        help="slurm: have Slurm give this command on --nodes machines: write an sbatch file to "
+        "--out, submit it, and show its job until it ends",
+    )
+    parser.add_argument(
+        "--slurm",
+        action="append",
+        default=[],
+        metavar="OPTION=VALUE",
+        help="option of sbatch for --launcher slurm, such as time=8:00:00",
+    )
+    parser.add_argument(
+        "--print",
+        action="store_true",
+        help="with --launcher slurm: print the sbatch file, and submit nothing",
+    )
+    parser.add_argument(
         "--mode",
         choices=("sandboxed", "open"),
         default="sandboxed",
@@ -102,6 +129,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> ExitCode:
     """Make the missing runs, then score and check the result; other nodes than 0 take part."""
+    if options.launcher == "slurm":
+        return _run_under_slurm(options)
+    if options.slurm or options.print:
+        found = "--print" if options.print else "--slurm"
+        remedy = f"add --launcher slurm or drop {found}"
+        raise UserError.of("slurm.launcher", "--launcher slurm", f"{found} alone", remedy)
     nodes = Nodes.named(options.nodes, options.node_rank, options.rendezvous)
     if nodes.count > 1 and options.plan == AUTO:
         raise UserError.of(
@@ -125,9 +158,33 @@ def execute(options: argparse.Namespace) -> ExitCode:
         return peers.status
 
 
+def _run_under_slurm(options: argparse.Namespace) -> ExitCode:
+    """Submit a job that gives this command on its nodes, and follow it until it ends."""
+    settled = {
+        "--node-rank": options.node_rank is not None,
+        "--rendezvous": options.rendezvous is not None,
+        "--dry-run": options.dry_run,
+        f"--plan {AUTO}": options.plan == AUTO,
+    }
+    if given := next((option for option, is_given in settled.items() if is_given), None):
+        expected = "options that hold on any node, with --launcher slurm"
+        raise UserError.of("slurm.launcher", expected, given, "drop it")
+    nodes = Nodes(options.nodes or 1)
+    request = dataclasses.replace(request_of(options), nodes=nodes, mode=options.mode)
+    file = SbatchFile(request, tuple(sys.argv[1:]), sbatch_options(options.slurm))
+    if options.print:
+        sys.stdout.write(file.text())
+        return ExitCode.OK
+    job = file.submit()
+    with ProgressReporter(quiet=options.format == "json") as reporter:
+        return follow(file, job, print_stage, reporter)
+
+
 def _request_on(nodes: Nodes, options: argparse.Namespace) -> RunRequest:
     """Return the request that the options describe on this node."""
-    asked = dataclasses.replace(request_of(options), nodes=nodes, mode=options.mode)
+    asked = dataclasses.replace(
+        request_of(options), nodes=nodes, mode=options.mode, initial=options.initial
+    )
     request = with_projected_cuts(asked)
     if request != asked and options.format != "json":
         print_line(f"{asked.plan}: its step is projected to be shortest under {request.plan}")

@@ -1,0 +1,1 @@
+"""Published claims as data, and the checks that give a verdict on each."""
