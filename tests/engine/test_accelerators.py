@@ -50,6 +50,8 @@ PLANS = (
     *("vit:tp=2", "bert:tp=2,sp=on", "vgg:tp=2", "vit:tp=2,sp=on,precision=bf16"),
     *("resnet:dp=2,pp=2,bn=sync", "vit:dp=2,pp=2,schedule=zbv,zero=1", "vit:dp=4,zero=3,shard=2"),
     *("bert:dp=2,tp=2,sp=on,zero=1", "vit:pp=2,tp=2,schedule=interleaved,recompute=full"),
+    *("bert_tied:dp=1", "bert_tied_lamb:pp=2", "bert_tied_adamw:dp=2,pp=2,zero=1"),
+    "thrice:pp=2,cuts=2-4-6,schedule=zbv,microbatches=4",
     *("vit:dp=2,pp=2,tp=2,zero=3", "bert_lengths:dp=2,balance=tokens"),
 )
 PLANS_ON_PROCESSOR = (
