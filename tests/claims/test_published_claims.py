@@ -195,6 +195,17 @@ def test_every_claim_is_of_a_source_and_has_a_verdict_without_rounds(tmp_path: P
     assert all(claim.value or isinstance(claim.check, NoCheck) for claim in claims)
 
 
+@NEEDS_DATA
+def test_the_files_have_the_claims_of_all_five_sources() -> None:
+    with (DATA / "claims.json").open(encoding="utf-8") as file:
+        known = sorted(row["id"] for row in json.load(file))
+
+    claims = [claim.id for path in (ROOT / "claims").glob("*.toml") for claim in read_claims(path)]
+
+    assert sorted(claims) == known
+    assert len(known) == 47
+
+
 @pytest.mark.parametrize(
     ("name", "claim", "verdict"),
     [("gropipe", "G13", "contradicted"), ("lv", "L03", "contradicted")],

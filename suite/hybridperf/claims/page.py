@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from hybridperf.claims.claim import ExpressionCheck, NoCheck, ProjectCheck
-from hybridperf.claims.verdict import ClaimVerdict, figures, found_words, interval_words
+from hybridperf.claims.verdict import (
+    ClaimVerdict,
+    figures,
+    found_words,
+    interval_words,
+    over_strongest,
+)
 from hybridperf.log.package import ROUND
 from hybridperf.report.page import page_templates, render_page, write_files
 
@@ -64,6 +70,7 @@ def claims_page(
         interval_words=interval_words,
         links_of=lambda claim: _links(claim, anchors),
         most_readings=_MOST_READINGS,
+        over_strongest=over_strongest,
     )
     return render_page(
         templates.get_template("claims.html.j2"), values, ["board.css", "claims.css"]

@@ -23,6 +23,7 @@ __all__ = [
     "found_words",
     "interval_words",
     "judge_claim",
+    "over_strongest",
 ]
 
 
@@ -308,6 +309,14 @@ def _range(values: Sequence[float], stated: ClaimedValue | None) -> str:
 def found_words(checked: CheckedClaim) -> str:
     """Return what was found, such as ``148.55 s`` or ``1.03 to 25.79 %``; "" for nothing."""
     return figures(checked.evidence.readings, checked.claim.stated)
+
+
+def over_strongest(checked: CheckedClaim) -> dict[str, str]:
+    """Return the range of the readings over each of the strongest bases at hand."""
+    by_base: dict[str, list[Reading]] = {}
+    for reading in checked.evidence.strongest:
+        by_base.setdefault(reading.conditions.get("base", "the strongest base"), []).append(reading)
+    return {base: figures(some, checked.claim.stated) for base, some in by_base.items()}
 
 
 def interval_words(reading: Reading, stated: ClaimedValue | None) -> str:
