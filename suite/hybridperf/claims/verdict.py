@@ -236,7 +236,7 @@ def _part(fits: Sequence[Reading], others: Sequence[Reading]) -> str:
     value of a condition leaves.
     """
     if not others:
-        return "the grid has it: consistent, not identified"
+        return "its conditions are open: consistent, not identified"
     names, left = _apart(fits, others)
     if not left:
         return _part_words(names, fits)
