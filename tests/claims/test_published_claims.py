@@ -22,7 +22,7 @@ from tests.claims.files import claim_text, write_claims_file
 from tests.score.rounds import DATA, NEEDS_DATA
 
 if TYPE_CHECKING:
-    from hybridperf.claims.verdict import CheckedClaim, Reading
+    from hybridperf.claims.verdict import CheckedClaim, ClaimReading
 
 ROOT: Final = Path(__file__).parents[2]
 BAIDU: Final = ROOT / "claims/baidu.toml"
@@ -63,7 +63,7 @@ def checked(rounds: Path) -> dict[str, CheckedClaim]:
     return {each.claim.id: each for each in check_claims([BAIDU], [rounds])}
 
 
-def _by(checked: CheckedClaim, name: str) -> dict[str, Reading]:
+def _by(checked: CheckedClaim, name: str) -> dict[str, ClaimReading]:
     """Return readings by a condition, by its first word."""
     return {each.conditions[name].split()[0]: each for each in checked.evidence.readings}
 
@@ -214,7 +214,7 @@ def test_the_files_have_the_claims_of_all_five_sources() -> None:
 def test_convergence_is_checked_by_the_published_results(
     name: str, claim: str, verdict: str
 ) -> None:
-    (found,) = check_claims([ROOT / f"claims/{name}_convergence.toml"], [ROOT], claim)
+    (found,) = check_claims([ROOT / f"claims/{name}.toml"], [ROOT], claim)
 
     # Two weight versions need more samples on VGG and ViT. Links in int8 need as many as full ones
     # on three tasks, and on BERT 1.08 times as many, which the test by means decides.
