@@ -83,6 +83,13 @@ class Archive:
             "name the folder that holds it with --root",
         )
 
+    def path_of(self, package: Package) -> Path:
+        """Return the folder of a result below its root as given: commands are published."""
+        for root in self.roots:
+            if package.folder.is_relative_to(root.absolute()):
+                return root / package.folder.relative_to(root.absolute())
+        return package.folder
+
     def entry(self, package: Package) -> JudgedResult:
         """Return a result with its judgement and score."""
         if package.folder not in self._entries:
@@ -181,7 +188,7 @@ def _score(check: ScoreCheck, stated: ClaimedValue, archive: Archive) -> Evidenc
     timed = {"mean_s"} if official.own else {"olympic_minutes", "official_minutes"}
     if interval is not None and time_s and check.metric in timed:
         low, high = (value * factor * end / time_s for end in (interval.low, interval.high))
-    command = f"hybridperf score {_quoted(package.folder)} --json"
+    command = f"hybridperf score {_quoted(archive.path_of(package))} --json"
     reading = ClaimReading(value * factor, {}, low, high, command=command)
     return Evidence((reading,), notes=_of_standing(official))
 
@@ -274,7 +281,8 @@ def _ratio(
     stated: ClaimedValue,
 ) -> ClaimReading | None:
     """Return a comparison of ``result`` with ``base`` by ``metric``; None if it is unknown."""
-    command = f"hybridperf compare {_quoted(base.folder)} {_quoted(result.folder)}"
+    folders = (_quoted(archive.path_of(each)) for each in (base, result))
+    command = f"hybridperf compare {' '.join(folders)}"
     if metric == "end_to_end_throughput" or metric == "steady_throughput":
         speeds = speed_ratio(archive.side(base), archive.side(result), metric)
         if speeds is None:
@@ -381,7 +389,7 @@ def _scale(check: ScaleCheck, stated: ClaimedValue, archive: Archive) -> Evidenc
     if scaling.base is not sides[0]:
         return Evidence((), lacks=f"{check.base} has no fewer devices than {check.result}")
     (scaled,) = scaling.results
-    paths = ",".join(str(each.folder) for each in packages)
+    paths = ",".join(str(archive.path_of(each)) for each in packages)
     command = f"hybridperf scale --from {shlex.quote(paths)}"
     factor = _PERCENT if stated.unit == "%" else 1.0
     readings, notes = [], [visible(note) for note in scaled.notes]
