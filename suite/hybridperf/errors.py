@@ -18,7 +18,7 @@ class ExitCode(enum.IntEnum):
     OK = 0
     MISSED = 1  #: a benchmark ran and missed its target
     USAGE = 2  #: the command line, the plan or an override is wrong
-    INVALID = 3  #: a log, a result or a submission breaks a rule
+    INVALID = 3  #: a log, a result or a submission breaks a rule, or a claim is contradicted
     ENVIRONMENT = 4  #: this machine lacks something: data, ranks, space, permission
     INTERRUPTED = 5  #: stopped on request; the same command resumes
     SLOWER = 6  #: a result is slower than its baseline by more than the limit that was given

@@ -18,6 +18,7 @@ from hybridperf.claims.check import check_claims
 from hybridperf.claims.claim import NoCheck, read_claims
 from hybridperf.claims.verdict import ClaimVerdict
 from tests.archives import extract
+from tests.claims.files import claim_text, write_claims_file
 from tests.score.rounds import DATA, NEEDS_DATA
 
 if TYPE_CHECKING:
@@ -195,6 +196,17 @@ def test_every_claim_is_of_a_source_and_has_a_verdict_without_rounds(tmp_path: P
     assert all(claim.value or isinstance(claim.check, NoCheck) for claim in claims)
 
 
+@NEEDS_DATA
+def test_the_files_have_the_claims_of_all_five_sources() -> None:
+    with (DATA / "claims.json").open(encoding="utf-8") as file:
+        known = sorted(row["id"] for row in json.load(file))
+
+    claims = [claim.id for path in (ROOT / "claims").glob("*.toml") for claim in read_claims(path)]
+
+    assert sorted(claims) == known
+    assert len(known) == 47
+
+
 @pytest.mark.parametrize(
     ("name", "claim", "verdict"),
     [("gropipe", "G13", "contradicted"), ("lv", "L03", "contradicted")],
@@ -208,3 +220,24 @@ def test_convergence_is_checked_by_the_published_results(
     # on three tasks, and on BERT 1.08 times as many, which the test by means decides.
     assert found.verdict == verdict
     assert all(each.low is not None for each in found.evidence.readings)
+
+
+_GRID: Final = """\
+kind = "project"
+task = "resnet50/cluster"
+plan = "dp=4,pp=2,microbatches=1,staleness=1,flush=off"
+base = "dp=8,sync=blocking"
+system = "{}"
+batches = [32, 128]
+precision = "fp16"
+"""
+
+
+def test_a_grid_of_other_links_changes_the_verdict(tmp_path: Path) -> None:
+    def verdict(system: str) -> str:
+        path = write_claims_file(tmp_path, claim_text(_GRID.format(system), "41.9 %"))
+        (checked,) = check_claims([path], [])
+        return checked.words
+
+    assert verdict("a100-pcie") == "holds where its conditions are open: consistent, not identified"
+    assert verdict("a100-sxm") == "contradicted"

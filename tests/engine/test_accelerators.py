@@ -37,7 +37,7 @@ SLACK = 1.0 if ON_PROCESSOR else 10.0
 LONGEST_S = 1500 if ON_PROCESSOR else 300  # what hangs on NCCL would do so for every plan
 
 PLANS = (
-    *("resnet:dp=1", "vgg:dp=1", "vit:dp=1", "bert:dp=1", "bert_pairs:dp=1"),
+    *("resnet:dp=1", "vgg:dp=1", "vit:dp=1", "bert:dp=1", "bert_pairs:dp=1", "bert_lengths:dp=1"),
     *("resnet:microbatches=4,bn=deferred", "vit:microbatches=2,recompute=full"),
     *("vit:precision=bf16", "bert:precision=bf16,microbatches=2", "vit:precision=fp16"),
     *("vit:compile=on", "resnet:compile=on", "bert:compile=on,precision=bf16"),
@@ -50,7 +50,9 @@ PLANS = (
     *("vit:tp=2", "bert:tp=2,sp=on", "vgg:tp=2", "vit:tp=2,sp=on,precision=bf16"),
     *("resnet:dp=2,pp=2,bn=sync", "vit:dp=2,pp=2,schedule=zbv,zero=1", "vit:dp=4,zero=3,shard=2"),
     *("bert:dp=2,tp=2,sp=on,zero=1", "vit:pp=2,tp=2,schedule=interleaved,recompute=full"),
-    "vit:dp=2,pp=2,tp=2,zero=3",
+    *("bert_tied:dp=1", "bert_tied_lamb:pp=2", "bert_tied_adamw:dp=2,pp=2,zero=1"),
+    "thrice:pp=2,cuts=2-4-6,schedule=zbv,microbatches=4",
+    *("vit:dp=2,pp=2,tp=2,zero=3", "bert_lengths:dp=2,balance=tokens"),
 )
 PLANS_ON_PROCESSOR = (
     "vit:precision=bf16",

@@ -10,6 +10,7 @@ import torch
 from hybridperf.tasks.registry import find_task
 from hybridperf_reference.engine.profile import UnitProfiler, median_of_means
 from hybridperf_reference.models import chain_of
+from tests.engine.odd_models import ODD
 from tests.families import LAPTOP
 
 
@@ -37,6 +38,21 @@ def test_marks_tile_the_step(name: str) -> None:
     assert sum(profiler.times(2, [marks], 7.0).forward_s) == pytest.approx(
         7.0 * sum(times.forward_s) / sum(parts)
     )
+
+
+def test_a_parameter_that_units_share_is_updated_once() -> None:
+    """The second of two units has 12 parameters of its own, and 144 of the first."""
+    family, ticks = ODD["tied"], itertools.count()
+    profiler = UnitProfiler(
+        family.chain(), family.task(), torch.device("cpu"), clock=lambda: float(next(ticks))
+    )
+    marks = profiler.step(2)
+
+    times = profiler.times(2, [marks])
+
+    parts = [*times.forward_s, *times.backward_s, times.loss_s, *times.update_s]
+    assert times.update_s[3] == times.update_s[1] > 0
+    assert sum(parts) - times.update_s[3] * 144 / 156 == pytest.approx(profiler.seconds(marks))
 
 
 def test_each_time_is_of_its_unit() -> None:

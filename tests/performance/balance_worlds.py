@@ -69,11 +69,15 @@ def _task(data: Data, batch: int) -> Task:
     )
 
 
+def _meet() -> None:
+    dist.barrier()
+
+
 if __name__ == "__main__":
     folder, plans = Path(sys.argv[2]), map(ParallelPlan.parse, ("dp=2,balance=tokens", "dp=2"))
     torch.set_num_threads(1)
     with join_ranks(ParallelPlan(dp=2)) as own_device:
         own = _task(pickle.loads((folder / DATA).read_bytes()), int(sys.argv[1]))
         balanced, plain = (_Steps(own, plan, own_device) for plan in plans)
-        found = take_turns(balanced, plain, pairs=PAIRS, meet=lambda: dist.barrier())
+        found = take_turns(balanced, plain, pairs=PAIRS, meet=_meet)
     (folder / f"rank_{os.environ['RANK']}.json").write_text(json.dumps(found))

@@ -77,6 +77,7 @@ class Case(NamedTuple):
             tensor_sizes=parallel.tensor_sizes,
             tokens=parallel.tokens,
             batch_norm=parallel.batch_norm,
+            tied=parallel.tied,
         )
         return Candidates(config, self.devices, self.network.devices_per_node, self.methods)
 
@@ -104,6 +105,7 @@ CASES: Final = {
     "transformer": Case("bert/laptop", 8, ONE_NODE),
     "transformer-on-nodes": Case("bert/laptop", 8, TWO_NODES),
     "convolutions-on-nodes": Case("resnet/laptop", 16, TWO_NODES),
+    "tied": Case("bert/workstation", 4, ONE_NODE, devices=4),
     "short-of-memory": Case("vit/laptop", 64, ONE_NODE, device_bytes=1_300_000),
     "other-methods": Case("resnet/laptop", 8, TWO_NODES, "other", devices=4),
 }

@@ -107,6 +107,29 @@ def test_a_run_whose_harness_was_killed_goes_on(saving: Bench) -> None:
     assert_resumed_once(saving)
 
 
+def test_a_run_whose_schedule_counts_samples_goes_on(saving: Bench) -> None:
+    path = saving.tasks / "resnet/laptop.toml"
+    epochs = "first_epoch = 1\nevery_epochs = 1\n"
+    path.write_text(path.read_text().replace(epochs, "every_samples = 700\n"))
+    saving.change_task(epochs=2, target=1.0)
+    process = saving.start(FAULT="slow")
+    wait_until(lambda: any(checkpoint_folder(each, 672).is_dir() for each in checkpoints(saving)))
+    saving.await_batches(27)  # the evaluation is in the log, and the second block has begun
+    process.send_signal(signal.SIGKILL)
+    finished(process)
+    wait_until(lambda: not saving.processes_left())
+
+    assert saving.run().code == 1, "no model reaches the target"
+
+    assert saving.outcomes() == ["target_missed"]
+    assert not {rule for rule in saving.rules_broken() if rule.startswith(("run.", "log."))}
+    (resumed,) = log_of(saving).all(keys.RESUMED)
+    assert isinstance(resumed.value, dict)
+    assert resumed.value.keys() == {"samples", "gap_s"}
+    evaluated = log_of(saving).all(keys.EVAL_ACCURACY)
+    assert [entry.metadata["samples_count"] for entry in evaluated] == [672, 1376, 2080]
+
+
 def test_a_run_that_was_told_to_stop_goes_on(saving: Bench) -> None:
     done = interrupt(saving, signal.SIGTERM)
     assert done.code == 5

@@ -11,7 +11,7 @@ import pytest
 from hybridperf.rules.mlperf.ruleset import known_benchmarks
 from hybridperf.tasks.mlperf import benchmark_title, differences_from_bert, lineage, software
 from hybridperf.tasks.registry import find_task
-from hybridperf.tasks.task import EvaluationSchedule
+from hybridperf.tasks.task import EvaluationSchedule, Initial
 
 if TYPE_CHECKING:
     from hybridperf.tasks.task import Task
@@ -74,18 +74,19 @@ def test_the_docs_list_what_differs_from_mlperf_s_bert() -> None:
 
 def test_a_task_with_mlperf_s_schedule_and_decoder_does_not_differ_there() -> None:
     like = find_task("bert_large/cluster")
-    model = like.model | {"tied": False}
-    parallel = dataclasses.replace(like.parallel, tied=False)
-    task = dataclasses.replace(like, model=model, parallel=parallel)
+    task = dataclasses.replace(like, parallel=dataclasses.replace(like.parallel, tied=False))
     like = dataclasses.replace(
         like,
         optimizer=dataclasses.replace(like.optimizer, decay_from="start"),
         evaluation=EvaluationSchedule(every_samples=150_000),
+        data=dataclasses.replace(like.data, filled=False),
+        initial=Initial("bert.safetensors", "0" * 64, "transformers", 0.34085, 0.001),
     )
 
     here, there = (dict(_ours(each)) for each in (task, like))
 
-    assert here.keys() - there.keys() == {"decoder", "learning rate"}
+    same = {"decoder", "learning rate", "padding", "tokens to predict", "initial weights"}
+    assert here.keys() - there.keys() == same
     assert there["evaluations"] == "every 150,000 samples"
 
 

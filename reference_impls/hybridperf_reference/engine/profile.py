@@ -231,10 +231,14 @@ class UnitProfiler:
         )
 
     def _update_shares(self) -> list[float]:
-        """Return each unit's share of an update, by the time of updating its parameters alone."""
+        """Return each unit's share of an update, by the time of updating its parameters alone.
+
+        Units that share parameters have them in each share: with one copy, as here, the shares
+        without repeats add up to 1.
+        """
         if self._shares:
             return self._shares
-        seconds = []
+        seconds, whole, seen = [], 0.0, set[torch.nn.Parameter]()
         for unit in self._chain.units:
             parameters = [p for p in unit.module.parameters() if p.requires_grad]
             if not parameters:
@@ -253,7 +257,9 @@ class UnitProfiler:
                 statistics.median(self._timer.seconds(*pair) for pair in pairwise(marks))
             )
             optimizer.zero_grad()
-        whole = sum(seconds)
+            first = sum(p.numel() for p in parameters if p not in seen)
+            whole += seconds[-1] * first / sum(p.numel() for p in parameters)
+            seen.update(parameters)
         self._shares = [each / whole if whole else 0.0 for each in seconds]
         return self._shares
 

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from hybridperf.claims.claim import ExpressionCheck, NoCheck, ProjectCheck
-from hybridperf.claims.verdict import ClaimVerdict, figures, found_words, interval_words
+from hybridperf.claims.verdict import (
+    ClaimVerdict,
+    figures,
+    found_words,
+    interval_words,
+    over_strongest,
+    telling_conditions,
+)
 from hybridperf.log.package import ROUND
 from hybridperf.report.page import page_templates, render_page, write_files
 
@@ -16,12 +23,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hybridperf.claims.claim import Claim, ClaimSource
-    from hybridperf.claims.verdict import CheckedClaim
+    from hybridperf.claims.verdict import CheckedClaim, Reading
     from hybridperf.report.judgement import JudgedResult
 
 __all__ = ["claims_page", "write_claims"]
 
-_MOST_READINGS: Final = 30  #: of a claim that the page lists
+_MOST_READINGS: Final = 20  #: of a claim that the page lists
 _REPOSITORIES: Final = "https://github.com/mlcommons/"
 
 
@@ -64,10 +71,22 @@ def claims_page(
         interval_words=interval_words,
         links_of=lambda claim: _links(claim, anchors),
         most_readings=_MOST_READINGS,
+        nearest_first=_nearest_first,
+        over_strongest=over_strongest,
+        telling_conditions=telling_conditions,
     )
     return render_page(
         templates.get_template("claims.html.j2"), values, ["board.css", "claims.css"]
     )
+
+
+def _nearest_first(checked: CheckedClaim) -> list[Reading]:
+    """Return the readings of a claim; those nearest to what is stated first, if they are many."""
+    readings, stated = list(checked.evidence.readings), checked.claim.stated
+    if stated is None or len(readings) <= _MOST_READINGS:
+        return readings
+    least, most = stated.least, stated.most
+    return sorted(readings, key=lambda each: max(least - each.value, each.value - most))
 
 
 def _evidence_kind(claim: Claim) -> str:

@@ -23,6 +23,8 @@ __all__ = [
     "found_words",
     "interval_words",
     "judge_claim",
+    "over_strongest",
+    "telling_conditions",
 ]
 
 
@@ -187,7 +189,9 @@ def _has(stated: ClaimedValue, readings: Sequence[Reading], *, errors: bool) -> 
 
 
 #: conditions that a source could have stated of what it measured; it chose the others of its plan
-_CONDITIONS: Final = frozenset({"task", "system", "system of the base", "precision", "base"})
+_CONDITIONS: Final = frozenset(
+    {"task", "system", "system of the base", "precision", "base", "memory of a device"}
+)
 
 
 def _by_cells(
@@ -232,7 +236,7 @@ def _part(fits: Sequence[Reading], others: Sequence[Reading]) -> str:
     value of a condition leaves.
     """
     if not others:
-        return "the grid has it: consistent, not identified"
+        return "its conditions are open: consistent, not identified"
     names, left = _apart(fits, others)
     if not left:
         return _part_words(names, fits)
@@ -310,6 +314,14 @@ def found_words(checked: CheckedClaim) -> str:
     return figures(checked.evidence.readings, checked.claim.stated)
 
 
+def over_strongest(checked: CheckedClaim) -> dict[str, str]:
+    """Return the range of the readings over each of the strongest bases at hand."""
+    by_base: dict[str, list[Reading]] = {}
+    for reading in checked.evidence.strongest:
+        by_base.setdefault(reading.conditions.get("base", "the strongest base"), []).append(reading)
+    return {base: figures(some, checked.claim.stated) for base, some in by_base.items()}
+
+
 def interval_words(reading: Reading, stated: ClaimedValue | None) -> str:
     """Return the interval of a reading, such as ``92.70 to 95.40 %``; "" for none."""
     low, high = reading.low, reading.high
@@ -332,7 +344,7 @@ def _one(reading: Reading, stated: ClaimedValue | None, names: Sequence[str] = (
     return f"{where}: {words}" if where else words
 
 
-def _telling(readings: Sequence[Reading]) -> list[str]:
+def telling_conditions(readings: Sequence[Reading]) -> list[str]:
     """Return the first conditions that tell ``readings`` apart, as far as conditions do."""
     names: list[str] = []
     apart = 1
@@ -352,7 +364,7 @@ def _some(readings: Sequence[Reading], them: _Fits) -> str:
     """Return ``readings`` one by one, or their range if there are many."""
     if len(readings) > _MOST_SHOWN:
         return f"{figures(readings, them.stated)} in {len(readings)} readings"
-    names = _telling(them.readings)
+    names = telling_conditions(them.readings)
     return ", ".join(_one(each, them.stated, names) for each in readings)
 
 
@@ -385,7 +397,7 @@ def _holds_where(them: _Fits) -> str:
         errors = " by nine of ten errors of projections" if them.by_errors else ""
         words += f"; consistent with {_text(them)}{errors}, not identified"
         nearest = _nearest(them)
-        facts = [f"{name} {nearest.conditions.get(name)}" for name in _telling(them.fits)]
+        facts = [f"{name} {nearest.conditions.get(name)}" for name in telling_conditions(them.fits)]
         return f"{words}; nearest {figures([nearest], them.stated)} with {', '.join(facts)}."
     words = f"It holds for {_some(them.fits, them)}"
     if them.undecided:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS", "build_parser", "main"]
 
 _EXIT_STATUS: Final = """\
-exit status: 0 ok · 1 a run missed its target · 2 usage · 3 invalid log or result ·
-4 this machine lacks something · 5 interrupted: the same command resumes ·
+exit status: 0 ok · 1 a run missed its target · 2 usage · 3 invalid log or result, or
+contradicted claim · 4 this machine lacks something · 5 interrupted: the same command resumes ·
 6 slower than the baseline"""
 
 #: Summary of each command. Its module in `hybridperf.cli.commands` has EXAMPLES, add_arguments and

@@ -25,7 +25,7 @@ from hybridperf.system.host import MIN_SHARED_MEMORY_BYTES, available_bytes, sha
 from hybridperf.system.landlock import landlock_abi, why_no_landlock
 from hybridperf.system.namespaces import why_no_namespaces
 from hybridperf.system.noise import NoiseMeter
-from hybridperf.system.software import torch_folder, torch_release
+from hybridperf.system.software import torch_release
 from hybridperf.system.toolkit import has_driver, has_nvml, judge_toolkit
 from hybridperf.tasks.data import check_data
 from hybridperf.tasks.registry import find_task, task_names
@@ -128,7 +128,7 @@ class _Requirement(NamedTuple):
 
 
 def examine_packages() -> Iterator[Diagnosis]:
-    """Examine Python, the required packages, and torchrun."""
+    """Examine Python and the required packages."""
     wanted = ".".join(map(str, _PYTHON))
     yield _judge(
         "Python",
@@ -138,15 +138,6 @@ def examine_packages() -> Iterator[Diagnosis]:
     )
     for requirement in _requirements():
         yield _examine(requirement)
-    folder = torch_folder()
-    # Find the file without importing it, since importing torch takes seconds.
-    launcher = folder is not None and (folder / "distributed" / "run.py").is_file()
-    yield _judge(
-        "torchrun",
-        launcher,
-        "torch.distributed.run is there" if launcher else "no torch.distributed.run",
-        "Install a build of torch with distributed training: 'pip install torch'.",
-    )
 
 
 def _examine(requirement: _Requirement) -> Diagnosis:

@@ -32,6 +32,7 @@ __all__ = [
 _FILE: Final = Path(__file__).with_suffix(".toml")
 _OTHER: Final = "other"  #: row for benchmarks that are not listed
 _MOST_CHARACTERS: Final = 120  #: longest text of a system description
+_BERT_QUALITY: Final = 0.34085  #: quality of the checkpoint that runs of MLPerf's BERT begin from
 
 #: unit of progress; batches: epochs that end with the last whole batch
 Unit = Literal["samples", "epochs", "batches", "steps"]
@@ -177,13 +178,17 @@ def differences_from_bert(task: Task) -> list[tuple[str, str, str]]:
     assert text is not None, "BERT's tasks read text"
     tied = task.parallel.tied
     every = schedule.every_samples or schedule.every_epochs * data.train_samples
+    initial = "random"
+    if task.initial is not None:
+        quality = task.initial.quality
+        initial = "" if quality == _BERT_QUALITY else f"given, of quality {quality:g}"
     return [
         row
         for row in (
             (
                 "initial weights",
-                "a given checkpoint, of quality 0.34085; its optimizer's state is not used",
-                "random",
+                f"a checkpoint of quality {_BERT_QUALITY}; its optimizer's state is not used",
+                initial,
             ),
             (
                 "decoder",

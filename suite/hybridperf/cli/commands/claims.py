@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hybridperf.claims.check import check_claims
-from hybridperf.claims.verdict import ClaimVerdict, figures, found_words, interval_words
+from hybridperf.claims.verdict import ClaimVerdict, found_words, interval_words, over_strongest
 from hybridperf.cli.options import add_format, add_roots
 from hybridperf.cli.printing import print_json, print_line, terminal_width
 from hybridperf.errors import ExitCode
@@ -98,11 +98,8 @@ def _lines(each: CheckedClaim, roots: Sequence[Path]) -> Iterator[str]:
     yield f"{each.words[:1].upper()}{each.words[1:]}. {each.sentence}"
     if claim.note:
         yield claim.note
-    by_base: dict[str, list[Reading]] = {}
-    for reading in evidence.strongest:
-        by_base.setdefault(reading.conditions.get("base", "the strongest base"), []).append(reading)
-    for base, over in by_base.items():
-        yield f"over {base}: {figures(over, claim.stated)}"
+    for base, found in over_strongest(each).items():
+        yield f"over {base}, the strongest base at hand: {found}"
     for note in evidence.notes[:_MOST_NOTES]:
         yield f"note: {note}"
     if (more := len(evidence.notes) - _MOST_NOTES) > 0:
