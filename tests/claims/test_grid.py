@@ -20,7 +20,7 @@ from hybridperf.projection.systems import accuracy_of
 from hybridperf.tasks.schema import build
 
 if TYPE_CHECKING:
-    from hybridperf.claims.verdict import Reading
+    from hybridperf.claims.verdict import ClaimReading
 
 ROOT: Final = Path(__file__).parents[2]
 RESNET, RESNET_152, VGG = TASKS = "resnet50/cluster", "resnet152/cluster", "vgg/cluster"
@@ -39,7 +39,7 @@ CHECK: Final = ProjectCheck(
 )
 
 
-def _readings(**changes: Any) -> tuple[Reading, ...]:
+def _readings(**changes: Any) -> tuple[ClaimReading, ...]:
     return project_grid(dataclasses.replace(CHECK, **changes)).readings
 
 

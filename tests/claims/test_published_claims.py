@@ -17,12 +17,14 @@ import pytest
 from hybridperf.claims.check import check_claims
 from hybridperf.claims.claim import NoCheck, read_claims
 from hybridperf.claims.verdict import ClaimVerdict
+from hybridperf.cli.main import main
 from tests.archives import extract
 from tests.claims.files import claim_text, write_claims_file
+from tests.published import REPORTS
 from tests.score.rounds import DATA, NEEDS_DATA
 
 if TYPE_CHECKING:
-    from hybridperf.claims.verdict import CheckedClaim, Reading
+    from hybridperf.claims.verdict import CheckedClaim, ClaimReading
 
 ROOT: Final = Path(__file__).parents[2]
 BAIDU: Final = ROOT / "claims/baidu.toml"
@@ -37,6 +39,7 @@ WANTED: Final = (
     ("v2.0", "Inspur", "nf5"),
     ("v2.0", "NVIDIA", "dgxa100_ngc"),
 )
+_MADE_FROM: Final = ("claims", "submissions")
 LARGE: Final = "training_results_v2.1/Baidu/results/8_node_64_A100_PaddlePaddle/bert"
 
 
@@ -63,7 +66,7 @@ def checked(rounds: Path) -> dict[str, CheckedClaim]:
     return {each.claim.id: each for each in check_claims([BAIDU], [rounds])}
 
 
-def _by(checked: CheckedClaim, name: str) -> dict[str, Reading]:
+def _by(checked: CheckedClaim, name: str) -> dict[str, ClaimReading]:
     """Return readings by a condition, by its first word."""
     return {each.conditions[name].split()[0]: each for each in checked.evidence.readings}
 
@@ -214,7 +217,7 @@ def test_the_files_have_the_claims_of_all_five_sources() -> None:
 def test_convergence_is_checked_by_the_published_results(
     name: str, claim: str, verdict: str
 ) -> None:
-    (found,) = check_claims([ROOT / f"claims/{name}_convergence.toml"], [ROOT], claim)
+    (found,) = check_claims([ROOT / f"claims/{name}.toml"], [ROOT], claim)
 
     # Two weight versions need more samples on VGG and ViT. Links in int8 need as many as full ones
     # on three tasks, and on BERT 1.08 times as many, which the test by means decides.
@@ -241,3 +244,21 @@ def test_a_grid_of_other_links_changes_the_verdict(tmp_path: Path) -> None:
 
     assert verdict("a100-pcie") == "holds where its conditions are open: consistent, not identified"
     assert verdict("a100-sxm") == "contradicted"
+
+
+@pytest.mark.exhaustive
+@NEEDS_DATA
+def test_the_published_page_is_what_claims_rounds_and_submissions_make(
+    rounds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, folder in {"rounds": rounds, **{each: ROOT / each for each in _MADE_FROM}}.items():
+        (tmp_path / name).symlink_to(folder)
+    monkeypatch.chdir(tmp_path)
+    files = [str(path) for path in sorted(Path("claims").glob("*.toml"))]
+    roots = ["--root", "rounds", "--root", "."]
+
+    status = main(["report", "submissions", "--out", "reports", "--claims", *files, *roots])
+
+    assert status == 0
+    for path in REPORTS.iterdir():
+        assert (tmp_path / "reports" / path.name).read_bytes() == path.read_bytes(), path.name

@@ -14,7 +14,7 @@ from hybridperf.claims.claim import (
     ProjectCheck,
     ScaleCheck,
 )
-from hybridperf.claims.verdict import ClaimVerdict, Evidence, Reading, judge_claim
+from hybridperf.claims.verdict import ClaimReading, ClaimVerdict, Evidence, judge_claim
 
 if TYPE_CHECKING:
     from hybridperf.claims.claim import Check
@@ -26,15 +26,17 @@ SCALE = ScaleCheck("r", "b", ("time_to_train",))
 GRID = ProjectCheck(("t",), ("p",), ("b",), ("s",), (1,), ("fp32",))
 
 
-def judged(value: str, *readings: Reading, check: Check = COMPARE, lacks: str = "") -> CheckedClaim:
+def judged(
+    value: str, *readings: ClaimReading, check: Check = COMPARE, lacks: str = ""
+) -> CheckedClaim:
     claim = Claim("A1", "It is so", ClaimSource("A paper"), "", value, check)
     return judge_claim(claim, Evidence(readings, lacks=lacks))
 
 
-def over(base: str, value: float, low: float, high: float, **facts: str) -> Reading:
+def over(base: str, value: float, low: float, high: float, **facts: str) -> ClaimReading:
     """Return a comparison in per cent, in which a gain is better."""
     decided = not low <= 0 <= high
-    return Reading(value, {"base": base, **facts}, low, high, decided, advantage=value / 100)
+    return ClaimReading(value, {"base": base, **facts}, low, high, decided, advantage=value / 100)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +56,7 @@ def over(base: str, value: float, low: float, high: float, **facts: str) -> Read
 def test_one_reading_is_confirmed_if_it_rounds_to_what_is_stated(
     stated: str, value: float, verdict: str
 ) -> None:
-    assert judged(stated, Reading(value), check=SCALE).verdict == verdict
+    assert judged(stated, ClaimReading(value), check=SCALE).verdict == verdict
 
 
 def test_without_readings_nothing_can_be_checked_and_the_sentence_says_why() -> None:
@@ -98,7 +100,9 @@ def test_the_part_is_what_the_readings_have_in_common_that_the_others_have_not()
 
 def test_a_part_of_two_conditions_names_both() -> None:
     readings = [
-        Reading(5.0 if (base, link) == ("blocking", "pcie") else 0.5, {"base": base, "link": link})
+        ClaimReading(
+            5.0 if (base, link) == ("blocking", "pcie") else 0.5, {"base": base, "link": link}
+        )
         for base in ("blocking", "overlapped")
         for link in ("pcie", "nvlink")
     ]
@@ -111,9 +115,9 @@ def test_a_part_of_two_conditions_names_both() -> None:
 def test_the_definition_of_a_metric_is_named() -> None:
     checked = judged(
         "94 %",
-        Reading(83.8, {"metric": "time to train"}, 77.5),
-        Reading(94.0, {"metric": "end-to-end throughput"}, 92.7, 95.4),
-        Reading(95.6, {"metric": "steady throughput"}, 94.4, 96.9),
+        ClaimReading(83.8, {"metric": "time to train"}, 77.5),
+        ClaimReading(94.0, {"metric": "end-to-end throughput"}, 92.7, 95.4),
+        ClaimReading(95.6, {"metric": "steady throughput"}, 94.4, 96.9),
         check=SCALE,
     )
 
@@ -135,18 +139,18 @@ def test_a_superlative_needs_every_lead_decided() -> None:
 
 
 def test_no_worse_is_contradicted_by_one_significant_loss_alone() -> None:
-    loss = Reading(1.33, {"task": "vgg"}, 1.1, 1.6, True, advantage=-0.25)
-    tie = Reading(1.15, {"task": "resnet"}, 0.98, 1.3, False, advantage=-0.13)
-    gain = Reading(0.9, {"task": "vit"}, 0.85, 0.95, True, advantage=0.1)
+    loss = ClaimReading(1.33, {"task": "vgg"}, 1.1, 1.6, True, advantage=-0.25)
+    tie = ClaimReading(1.15, {"task": "resnet"}, 0.98, 1.3, False, advantage=-0.13)
+    gain = ClaimReading(0.9, {"task": "vit"}, 0.85, 0.95, True, advantage=0.1)
 
     assert judged("no worse", loss, tie, gain).verdict == "contradicted"
     assert judged("no worse", tie, gain).verdict == "not distinguishable"
     assert judged("no worse", gain).verdict == "confirmed"
 
 
-def grid(*values: tuple[float, str, str]) -> list[Reading]:
+def grid(*values: tuple[float, str, str]) -> list[ClaimReading]:
     return [
-        Reading(value, {"base": base, "batch": batch}, value * 0.95, value * 1.05)
+        ClaimReading(value, {"base": base, "batch": batch}, value * 0.95, value * 1.05)
         for value, base, batch in values
     ]
 

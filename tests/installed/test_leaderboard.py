@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.published import published_board
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "leaderboard"
 WORKFLOW = EXAMPLE / ".github" / "workflows" / "leaderboard.yml"
@@ -52,11 +54,8 @@ def test_the_workflow_accepts_what_is_published_and_makes_the_same_bytes(reposit
         done = carry_out(command, repository)
         assert (done.returncode, done.stderr) == (0, ""), command
 
-    names = sorted(path.name for path in (ROOT / "reports").iterdir())
-    assert sorted(path.name for path in (repository / "public").iterdir()) == names
-    for name in names:
-        published = (ROOT / "reports" / name).read_bytes()
-        assert (repository / "public" / name).read_bytes() == published, name
+    public = {path.name: path.read_bytes() for path in (repository / "public").iterdir()}
+    assert public == published_board()
 
 
 def test_the_workflow_refuses_a_result_that_was_edited(repository: Path) -> None:

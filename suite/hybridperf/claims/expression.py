@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.claims.verdict import Evidence, Reading
+from hybridperf.claims.verdict import ClaimReading, Evidence
 from hybridperf.errors import UserError
 from hybridperf.projection.systems import known_systems
 from hybridperf.projection.units import load_units
@@ -45,7 +45,7 @@ def evaluate(check: ExpressionCheck) -> Evidence:
     """
     cases = check.cases or {"": {}}
     readings = tuple(
-        Reading(
+        ClaimReading(
             value=_number(check.formula, {**check.constants, **case}),
             conditions={check.varies: name} if name else {},
         )

@@ -17,7 +17,7 @@ from itertools import product
 from statistics import mean
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.claims.verdict import Evidence, Reading
+from hybridperf.claims.verdict import ClaimReading, Evidence
 from hybridperf.plan import ParallelPlan
 from hybridperf.plan.fields import FIELDS
 from hybridperf.projection.search import Work, training_config
@@ -141,14 +141,14 @@ def _projection(task: str, side: _Side) -> Projection:
     return work.project(plan if states_cuts else work.cut(plan))
 
 
-def _readings(check: ProjectCheck, point: _Point) -> Iterator[Reading]:
+def _readings(check: ProjectCheck, point: _Point) -> Iterator[ClaimReading]:
     """Yield a reading for each task of ``point``, or one for the mean over a series."""
     groups = [check.tasks] if check.mean_of_tasks else [(task,) for task in check.tasks]
     low, high = _error_factors(point)
     for tasks in groups:
         ratios = [_ratio(check, task, point) for task in tasks]
         plain = check.metric == "memory_saving"  # counted in programs, without unit times
-        yield Reading(
+        yield ClaimReading(
             value=_value(check, ratios),
             conditions=dict(_conditions(check, tasks, point)),
             low=None if plain else _value(check, [low * each for each in ratios]),

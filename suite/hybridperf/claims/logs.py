@@ -21,7 +21,7 @@ from hybridperf.claims.claim import (
     ScaleCheck,
     ScoreCheck,
 )
-from hybridperf.claims.verdict import Evidence, Reading
+from hybridperf.claims.verdict import ClaimReading, Evidence
 from hybridperf.errors import UserError
 from hybridperf.findings import visible
 from hybridperf.log.package import edition_of, find_packages, only_result, read_package
@@ -182,7 +182,7 @@ def _score(check: ScoreCheck, stated: ClaimedValue, archive: Archive) -> Evidenc
     if interval is not None and time_s and check.metric in timed:
         low, high = (value * factor * end / time_s for end in (interval.low, interval.high))
     command = f"hybridperf score {_quoted(package.folder)} --json"
-    reading = Reading(value * factor, {}, low, high, command=command)
+    reading = ClaimReading(value * factor, {}, low, high, command=command)
     return Evidence((reading,), notes=_of_standing(official))
 
 
@@ -272,7 +272,7 @@ def _ratio(
     result: Package,
     metric: ClaimedMetric,
     stated: ClaimedValue,
-) -> Reading | None:
+) -> ClaimReading | None:
     """Return a comparison of ``result`` with ``base`` by ``metric``; None if it is unknown."""
     command = f"hybridperf compare {_quoted(base.folder)} {_quoted(result.folder)}"
     if metric == "end_to_end_throughput" or metric == "steady_throughput":
@@ -296,7 +296,9 @@ def _ratio(
         reading = _gain(ratio, interval, stated, 1 / ratio - 1, command)
         low, high = (None if end is None else -end for end in (reading.high, reading.low))
         saved = -reading.value
-        return Reading(saved, {}, low, high, reading.distinguishable, command, reading.advantage)
+        return ClaimReading(
+            saved, {}, low, high, reading.distinguishable, command, reading.advantage
+        )
     inverse = interval and Interval(
         1 / interval.high, 1 / interval.low if interval.low else math.inf
     )
@@ -316,7 +318,7 @@ def _samples_interval(a: Official, b: Official) -> Interval | None:
 
 def _gain(
     ratio: float, interval: Interval | None, stated: ClaimedValue, advantage: float, command: str
-) -> Reading:
+) -> ClaimReading:
     """Return a ratio as a gain in per cent, or as it is, as ``stated`` is."""
 
     def shown(value: float) -> float:
@@ -324,7 +326,7 @@ def _gain(
 
     decided = interval is not None and not interval.low <= 1 <= interval.high
     low, high = (shown(interval.low), shown(interval.high)) if interval else (None, None)
-    return Reading(shown(ratio), {}, low, high, decided, command, advantage)
+    return ClaimReading(shown(ratio), {}, low, high, decided, command, advantage)
 
 
 def _scores(archive: Archive, base: Package, result: Package, *, saved: bool) -> Iterator[str]:
@@ -351,7 +353,7 @@ def _strongest(
     bases: Sequence[Package],
     metric: ClaimedMetric,
     stated: ClaimedValue,
-) -> Iterator[Reading]:
+) -> Iterator[ClaimReading]:
     """Yield the readings over the fastest other results of the boards, unless they are bases."""
     for result in results:
         times = {
@@ -393,7 +395,7 @@ def _scale(check: ScaleCheck, stated: ClaimedValue, archive: Archive) -> Evidenc
         low, high = (None if end is None else end * factor for end in one.ends)
         if one.interval is not None and high is None:
             high = math.inf
-        readings.append(Reading(one.value * factor, named, low, high, command=command))
+        readings.append(ClaimReading(one.value * factor, named, low, high, command=command))
     lacks = "" if readings else notes[-1]
     return Evidence(tuple(readings), notes=tuple(notes), lacks=lacks)
 
@@ -426,7 +428,7 @@ def _place(check: PlaceCheck, archive: Archive) -> Evidence:
         for nth in order[: max(5, position)]
         for who, time_s in [(ranked[nth][0], times[nth])]
     ]
-    reading = Reading(
+    reading = ClaimReading(
         *(position, {}, low, high, low == high),
         command=f"hybridperf score {' '.join(_quoted(root) for root in archive.roots)} --json",
     )
@@ -445,14 +447,14 @@ def _count(check: CountCheck, archive: Archive) -> Evidence:
     if check.names:
         names = sorted(set(check.names))
         note = visible(f"named in the file of claims: {', '.join(names)}")
-        return Evidence((Reading(float(len(names))),), notes=(note,))
+        return Evidence((ClaimReading(float(len(names))),), notes=(note,))
     found = archive.matching(check.where)
     if not found:
         words = visible(", ".join(f"{name} {value}" for name, value in check.where.items()))
         return Evidence((), lacks=f"no result at hand has {words}")
     count = len({package.org for package, _ in found} if check.what == "organisations" else found)
     command = f"hybridperf score {' '.join(_quoted(root) for root in archive.roots)} --json"
-    return Evidence((Reading(float(count), command=command),))
+    return Evidence((ClaimReading(float(count), command=command),))
 
 
 def _quoted(path: Path) -> str:

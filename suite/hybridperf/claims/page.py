@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hybridperf.claims.claim import Claim, ClaimSource
-    from hybridperf.claims.verdict import CheckedClaim, Reading
+    from hybridperf.claims.verdict import CheckedClaim, ClaimReading
     from hybridperf.report.judgement import JudgedResult
 
 __all__ = ["claims_page", "write_claims"]
@@ -80,7 +80,7 @@ def claims_page(
     )
 
 
-def _nearest_first(checked: CheckedClaim) -> list[Reading]:
+def _nearest_first(checked: CheckedClaim) -> list[ClaimReading]:
     """Return the readings of a claim; those nearest to what is stated first, if they are many."""
     readings, stated = list(checked.evidence.readings), checked.claim.stated
     if stated is None or len(readings) <= _MOST_READINGS:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CheckedClaim",
+    "ClaimReading",
     "ClaimVerdict",
     "Evidence",
-    "Reading",
     "figures",
     "found_words",
     "interval_words",
@@ -29,7 +29,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClaimReading:
     """One value that a check computes, in the unit of the claim, and what it holds for."""
 
     value: float
@@ -47,8 +47,8 @@ class Reading:
 class Evidence:
     """The readings of a check."""
 
-    readings: tuple[Reading, ...]
-    strongest: tuple[Reading, ...] = ()  #: readings over the strongest bases at hand
+    readings: tuple[ClaimReading, ...]
+    strongest: tuple[ClaimReading, ...] = ()  #: readings over the strongest bases at hand
     notes: tuple[str, ...] = ()
     lacks: str = ""  #: why there are no readings
 
@@ -90,10 +90,10 @@ class _Fits:
 
     claim: Claim
     stated: ClaimedValue | None
-    readings: tuple[Reading, ...]
-    fits: tuple[Reading, ...]
-    undecided: tuple[Reading, ...]
-    misses: tuple[Reading, ...]
+    readings: tuple[ClaimReading, ...]
+    fits: tuple[ClaimReading, ...]
+    undecided: tuple[ClaimReading, ...]
+    misses: tuple[ClaimReading, ...]
     by_errors: bool  #: whether only the intervals of projections have what is stated
 
     @property
@@ -107,12 +107,12 @@ class _Fits:
         return _on_grid(self.claim, self.readings)
 
     @property
-    def better(self) -> list[Reading]:
+    def better(self) -> list[ClaimReading]:
         """Return the readings whose base is better than the result."""
         return [each for each in self.readings if each.advantage is not None and each.advantage < 0]
 
     @property
-    def others(self) -> tuple[Reading, ...]:
+    def others(self) -> tuple[ClaimReading, ...]:
         """Return the readings that a part for which the claim holds leaves out."""
         return self.misses or self.undecided
 
@@ -139,9 +139,9 @@ def judge_claim(claim: Claim, evidence: Evidence) -> CheckedClaim:
     return CheckedClaim(claim, evidence, rule.verdict, part, sentence)
 
 
-def _fits_of(claim: Claim, readings: tuple[Reading, ...]) -> _Fits:
+def _fits_of(claim: Claim, readings: tuple[ClaimReading, ...]) -> _Fits:
     stated = claim.stated
-    groups: dict[Fit, list[Reading]] = {"fits": [], "undecided": [], "misses": []}
+    groups: dict[Fit, list[ClaimReading]] = {"fits": [], "undecided": [], "misses": []}
     by_errors = False
     if stated is not None and _on_grid(claim, readings):
         groups["fits"], groups["misses"], by_errors = _by_cells(stated, readings)
@@ -155,13 +155,13 @@ def _fits_of(claim: Claim, readings: tuple[Reading, ...]) -> _Fits:
     return _Fits(claim, stated, readings, fits, undecided, misses, by_errors)
 
 
-def _on_grid(claim: Claim, readings: Sequence[Reading]) -> bool:
+def _on_grid(claim: Claim, readings: Sequence[ClaimReading]) -> bool:
     """Tell whether a claim of one value, or a largest one, is compared with projections."""
     one_sided = claim.stated is not None and claim.stated.bound in {"over", "at least"}
     return isinstance(claim.check, ProjectCheck) and len(readings) > 1 and not one_sided
 
 
-def _fit(stated: ClaimedValue, reading: Reading) -> Fit:
+def _fit(stated: ClaimedValue, reading: ClaimReading) -> Fit:
     if stated.bound == "no worse":
         if not reading.distinguishable:
             return "undecided"
@@ -173,14 +173,14 @@ def _fit(stated: ClaimedValue, reading: Reading) -> Fit:
     return "undecided" if tied else "misses"
 
 
-def _may_be(stated: ClaimedValue, reading: Reading) -> bool:
+def _may_be(stated: ClaimedValue, reading: ClaimReading) -> bool:
     """Tell whether the interval of a reading contains a value that rounds to what is stated."""
     if reading.low is None or reading.high is None:
         return False
     return reading.low <= stated.most and stated.least <= reading.high
 
 
-def _has(stated: ClaimedValue, readings: Sequence[Reading], *, errors: bool) -> bool:
+def _has(stated: ClaimedValue, readings: Sequence[ClaimReading], *, errors: bool) -> bool:
     """Tell whether the range of ``readings``, or of their intervals, has what is stated."""
     ends = [each.value for each in readings]
     if errors:
@@ -195,8 +195,8 @@ _CONDITIONS: Final = frozenset(
 
 
 def _by_cells(
-    stated: ClaimedValue, readings: Sequence[Reading]
-) -> tuple[list[Reading], list[Reading], bool]:
+    stated: ClaimedValue, readings: Sequence[ClaimReading]
+) -> tuple[list[ClaimReading], list[ClaimReading], bool]:
     """Return the readings of the cells of a grid that have what is stated, and the others.
 
     A cell has the points of equal `_CONDITIONS`. It has a value that lies between its readings: a
@@ -204,18 +204,18 @@ def _by_cells(
     If no cell has, the intervals of readings count, as the last element says: nine of ten errors
     of projections.
     """
-    cells: dict[tuple[tuple[str, str], ...], list[Reading]] = {}
+    cells: dict[tuple[tuple[str, str], ...], list[ClaimReading]] = {}
     for each in readings:
         key = tuple(pair for pair in each.conditions.items() if pair[0] in _CONDITIONS)
         cells.setdefault(key, []).append(each)
     by_errors = not any(_has(stated, cell, errors=False) for cell in cells.values())
-    fits, others = list[Reading](), list[Reading]()
+    fits, others = list[ClaimReading](), list[ClaimReading]()
     for cell in cells.values():
         (fits if _has(stated, cell, errors=by_errors) else others).extend(cell)
     return fits, others, by_errors
 
 
-def _values_of(readings: Iterable[Reading]) -> dict[str, list[str]]:
+def _values_of(readings: Iterable[ClaimReading]) -> dict[str, list[str]]:
     """Return the values of each condition, in order."""
     values: dict[str, dict[str, None]] = {}
     for each in readings:
@@ -229,7 +229,7 @@ def _values_of(readings: Iterable[Reading]) -> dict[str, list[str]]:
 _MOST_VALUES: Final = 6  #: of a condition that are named
 
 
-def _part(fits: Sequence[Reading], others: Sequence[Reading]) -> str:
+def _part(fits: Sequence[ClaimReading], others: Sequence[ClaimReading]) -> str:
     """Name a part in which a claim holds: the fewest conditions that exclude all of ``others``.
 
     The part has all of ``fits`` if conditions tell them from ``others``, else as many as one more
@@ -253,11 +253,13 @@ def _part(fits: Sequence[Reading], others: Sequence[Reading]) -> str:
     return most[1]
 
 
-def _apart(fits: Sequence[Reading], others: Sequence[Reading]) -> tuple[list[str], list[Reading]]:
+def _apart(
+    fits: Sequence[ClaimReading], others: Sequence[ClaimReading]
+) -> tuple[list[str], list[ClaimReading]]:
     """Return the fewest conditions whose values in ``fits`` exclude others, and who is left."""
     mine, every = _values_of(fits), _values_of((*fits, *others))
 
-    def left(names: Sequence[str]) -> list[Reading]:
+    def left(names: Sequence[str]) -> list[ClaimReading]:
         return [
             each
             for each in others
@@ -277,7 +279,7 @@ def _apart(fits: Sequence[Reading], others: Sequence[Reading]) -> tuple[list[str
     return [name for name in every if name in chosen], left(chosen)
 
 
-def _part_words(names: Sequence[str], fits: Sequence[Reading]) -> str:
+def _part_words(names: Sequence[str], fits: Sequence[ClaimReading]) -> str:
     mine = _values_of(fits)
     return " and ".join(f"{name} is {_listed(mine.get(name, ['unknown']))}" for name in names)
 
@@ -292,7 +294,7 @@ def _listed(values: Sequence[str]) -> str:
 # Figures and sentences
 
 
-def figures(readings: Sequence[Reading], stated: ClaimedValue | None) -> str:
+def figures(readings: Sequence[ClaimReading], stated: ClaimedValue | None) -> str:
     """Return the range of the values of ``readings``, with the unit; "" for none."""
     return _range([each.value for each in readings], stated)
 
@@ -316,13 +318,13 @@ def found_words(checked: CheckedClaim) -> str:
 
 def over_strongest(checked: CheckedClaim) -> dict[str, str]:
     """Return the range of the readings over each of the strongest bases at hand."""
-    by_base: dict[str, list[Reading]] = {}
+    by_base: dict[str, list[ClaimReading]] = {}
     for reading in checked.evidence.strongest:
         by_base.setdefault(reading.conditions.get("base", "the strongest base"), []).append(reading)
     return {base: figures(some, checked.claim.stated) for base, some in by_base.items()}
 
 
-def interval_words(reading: Reading, stated: ClaimedValue | None) -> str:
+def interval_words(reading: ClaimReading, stated: ClaimedValue | None) -> str:
     """Return the interval of a reading, such as ``92.70 to 95.40 %``; "" for none."""
     low, high = reading.low, reading.high
     ends = [each for each in (low, high) if each is not None and math.isfinite(each)]
@@ -332,7 +334,7 @@ def interval_words(reading: Reading, stated: ClaimedValue | None) -> str:
     return words
 
 
-def _one(reading: Reading, stated: ClaimedValue | None, names: Sequence[str] = ()) -> str:
+def _one(reading: ClaimReading, stated: ClaimedValue | None, names: Sequence[str] = ()) -> str:
     """Return a value with its interval, after the values of the conditions ``names``."""
     words = figures([reading], stated)
     if (interval := interval_words(reading, stated)) and (reading.low, reading.high) != (
@@ -344,7 +346,7 @@ def _one(reading: Reading, stated: ClaimedValue | None, names: Sequence[str] = (
     return f"{where}: {words}" if where else words
 
 
-def telling_conditions(readings: Sequence[Reading]) -> list[str]:
+def telling_conditions(readings: Sequence[ClaimReading]) -> list[str]:
     """Return the first conditions that tell ``readings`` apart, as far as conditions do."""
     names: list[str] = []
     apart = 1
@@ -360,7 +362,7 @@ _LARGE: Final = 1e4  #: from which decimals are insignificant
 _MOST_SHOWN: Final = 8  #: readings that a sentence lists
 
 
-def _some(readings: Sequence[Reading], them: _Fits) -> str:
+def _some(readings: Sequence[ClaimReading], them: _Fits) -> str:
     """Return ``readings`` one by one, or their range if there are many."""
     if len(readings) > _MOST_SHOWN:
         return f"{figures(readings, them.stated)} in {len(readings)} readings"
@@ -407,7 +409,7 @@ def _holds_where(them: _Fits) -> str:
     return f"{words}."
 
 
-def _nearest(them: _Fits) -> Reading:
+def _nearest(them: _Fits) -> ClaimReading:
     """Return the reading of the part that is nearest to what is stated."""
     stated = them.stated
     middle = (stated.least + stated.most) / 2 if stated is not None else 0.0

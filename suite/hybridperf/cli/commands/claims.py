@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hybridperf.claims.claim import Claim
-    from hybridperf.claims.verdict import CheckedClaim, Reading
+    from hybridperf.claims.verdict import CheckedClaim, ClaimReading
 
 __all__ = ["EXAMPLES", "add_arguments", "execute"]
 
@@ -132,7 +132,7 @@ def _json(checked: Sequence[CheckedClaim], roots: Sequence[Path]) -> dict[str, o
     }
 
 
-def _reading(reading: Reading) -> dict[str, object]:
+def _reading(reading: ClaimReading) -> dict[str, object]:
     return {
         "value": reading.value,
         "low": _finite(reading.low),
