@@ -76,6 +76,7 @@ TRAINERS_MAY_USE = {
     "hybridperf.run.access",
     "hybridperf.run.prediction",
     "hybridperf.run.timed_run",
+    "hybridperf.system.host",  # counters of the kernel, beside what a probe of the network times
     "hybridperf.tasks",
 }
 REGISTERS_BY_IMPORT = "_rules"  #: ends names of modules whose functions a register reaches

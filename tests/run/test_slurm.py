@@ -231,7 +231,7 @@ def test_a_requeued_job_has_not_ended() -> None:
     assert not any(SlurmJob(7, state, "BeginTime", 0, "").ended for state in states)
 
 
-@pytest.mark.parametrize("nodes", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("nodes", [pytest.param((0,), marks=pytest.mark.exhaustive), (1,), (0, 1)])
 def test_a_signal_to_all_processes_of_a_job_step_interrupts_the_run(
     pair: Pair, nodes: tuple[int, ...]
 ) -> None:

@@ -12,6 +12,7 @@ __all__ = [
     "add_data_dir",
     "add_format",
     "add_jobs",
+    "add_nodes",
     "add_overrides",
     "add_roots",
     "add_run_arguments",
@@ -95,6 +96,19 @@ def add_format(parser: argparse.ArgumentParser, *choices: str) -> None:
         const="json",
         dest="format",
         help="short for --format json",
+    )
+
+
+def add_nodes(parser: argparse.ArgumentParser, meaning: str) -> None:
+    """Add ``--nodes``, whose help is ``meaning``, ``--node-rank`` and ``--rendezvous``."""
+    parser.add_argument("--nodes", type=whole_number, metavar="N", help=meaning)
+    parser.add_argument(
+        "--node-rank",
+        metavar="K",
+        help="number of this machine, from 0 (default: the variable SLURM_NODEID)",
+    )
+    parser.add_argument(
+        "--rendezvous", metavar="HOST:PORT", help="host of node 0, and a free port there"
     )
 
 

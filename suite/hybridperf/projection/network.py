@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 __all__ = [
     "ALL_REDUCES",
@@ -38,6 +38,7 @@ __all__ = [
     "all_gather",
     "all_reduce",
     "broadcast",
+    "node_sent_bytes",
     "reduce_scatter",
 ]
 
@@ -156,6 +157,20 @@ def all_reduce(message_bytes: float, group: RankGroup, algorithm: Algorithm | No
     if algorithm is not None:
         return ALL_REDUCES[algorithm](message_bytes, group)
     return min(cost(message_bytes, group) for cost in ALL_REDUCES.values())
+
+
+def node_sent_bytes(message_bytes: float, places: Sequence[int], algorithm: Algorithm) -> float:
+    """Return the bytes that a node sends to others in an all-reduce of ``message_bytes``.
+
+    ``places`` are the nodes of the ranks, [rank]. A ring leaves a node as often as the next rank is
+    on another one: once where neighbours share a node, and once for each rank where they alternate.
+    """
+    ranks, nodes = len(places), len(set(places))
+    if algorithm == "hierarchical":
+        return 2 * (nodes - 1) / nodes * message_bytes
+    following = (*places[1:], places[0])
+    links = sum(here != there for here, there in zip(places, following, strict=True))
+    return 2 * (ranks - 1) / ranks * message_bytes * links / nodes
 
 
 def reduce_scatter(message_bytes: float, group: RankGroup) -> Cost:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.cli.options import PLAN_HELP, add_format, add_run_arguments, whole_number
+from hybridperf.cli.options import PLAN_HELP, add_format, add_nodes, add_run_arguments, whole_number
 from hybridperf.cli.planning import AUTO, HERE, fastest_here, plans_json, print_plans, setting_of
 from hybridperf.cli.printing import print_json, print_line, print_stage, terminal_width
 from hybridperf.cli.progress import ProgressReporter
@@ -84,20 +84,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="safetensors file of weights to begin from, under the names of the suite, torchvision "
         "or transformers; in the open division (default: the task's, or random weights)",
     )
-    parser.add_argument(
-        "--nodes",
-        type=whole_number,
-        metavar="N",
-        help="machines that share the plan's ranks equally; each is given the same command, with "
-        "--out on storage that they share (default: 1)",
-    )
-    parser.add_argument(
-        "--node-rank",
-        metavar="K",
-        help="number of this machine, from 0 (default: the variable SLURM_NODEID)",
-    )
-    parser.add_argument(
-        "--rendezvous", metavar="HOST:PORT", help="host of node 0, and a free port there"
+    add_nodes(
+        parser,
+        "machines that share the plan's ranks equally; each is given the same command, with --out "
+        "on storage that they share (default: 1)",
     )
     parser.add_argument(
         "--launcher",
