@@ -312,9 +312,9 @@ def test_the_files_have_the_claims_of_their_sources() -> None:
     }
 
     for name, letter, count in (
-        ("gropipe", "G", 12),
+        ("gropipe", "G", 13),
         ("colossal_ai_vit", "C", 8),
         ("colossal_ai_launch", "K", 9),
-        ("lv", "L", 2),
+        ("lv", "L", 3),
     ):
         assert found[name] == [f"{letter}{number:02}" for number in range(1, count + 1)]
