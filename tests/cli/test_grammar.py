@@ -327,7 +327,7 @@ def test_completion_names_every_command_and_option(
         (["re"], {"report", "rerun", "rescore"}),
         (["run", "resnet/l"], {"resnet/laptop"}),
         (["rcp", "mak"], {"make"}),
-        (["run", "--p"], {"--plan", "--publish-errors"}),
+        (["run", "--p"], {"--plan", "--print", "--publish-errors"}),
         (["run", "resnet/laptop", "--di"], {"--division"}),
         (["completion", ""], {"--help", "-h", "--plan", "bash", "zsh", "fish"}),
         (["check", "pyproj"], {"pyproject.toml"}),

@@ -94,7 +94,7 @@ FORGERIES = [
         "a slow run left out",
         "self-reported",
         lambda package: drop(package, 2),
-        "result.run_count and 3 more",
+        "result.attempts and 2 more",
     ),
     Forgery(
         "a slow run left out, its number given to another",
