@@ -201,7 +201,7 @@ def test_every_result_links_to_its_files_and_reproduces_by_commit(
     steps = details.locator("pre").inner_text()
     assert re.match(r"git checkout [0-9a-f]{40}\b", steps)
     assert "\nhybridperf run resnet/laptop --plan dp=" in steps
-    assert details.locator(".attempts a").count() == 10
+    assert details.locator(".attempts a").count() == 20
 
 
 def test_prints_without_lost_columns_and_each_task_on_its_own_page(
