@@ -65,10 +65,9 @@ class Input:
         taken: deque[Batch] = deque()
 
         def shares() -> Iterator[_Share]:
-            for batch in data.batches():
-                if batch.step >= first_step:
-                    taken.append(batch)
-                    yield batch.indices[own], batch.epochs[own], data.seed
+            for batch in data.batches(first_step):
+                taken.append(batch)
+                yield batch.indices[own], batch.epochs[own], data.seed
 
         def reader() -> _Reader:
             return _TrainingReader(objective, data.samples, role)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
 import os
 from pathlib import Path
 from typing import Final
@@ -14,6 +16,7 @@ __all__ = [
     "add_jobs",
     "add_overrides",
     "add_run_arguments",
+    "seconds",
     "whole_number",
 ]
 
@@ -108,6 +111,18 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of processes; without N, one per core (default: 1)",
     )
+
+
+def seconds(text: str) -> float:
+    """Parse seconds, more than 0, for use as an argparse type.
+
+    Raises:
+        argparse.ArgumentTypeError: if ``text`` is anything else.
+    """
+    with contextlib.suppress(ValueError):
+        if text.isascii() and 0 < float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"expected seconds, more than 0, found {text!r}")
 
 
 def whole_number(text: str) -> int:

@@ -46,7 +46,9 @@ __all__ = [
     "Leave",
     "Message",
     "NodeFacts",
+    "Pause",
     "Predictions",
+    "Proceed",
     "RanksEnded",
     "Ready",
     "Refusal",
@@ -113,6 +115,13 @@ class Track(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class Pause(Message):
+    """The rank is between two parts of the current block."""
+
+    steps: int  #: batches that the rank has read in the block
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluate(Message):
     """The rank's training of the current block has ended."""
 
@@ -150,7 +159,8 @@ class Welcome(Message):
     overrides: dict[str, object]
     plan: str
     seed: int  #: of the initial weights and of dropout
-    resumed: int | None
+    resumed: int | None  #: step that the run, once resumed, begins with
+    pauses: bool  #: whether blocks are trained in parts, with checkpoints between them
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +185,13 @@ class Start(Message):
 @dataclass(frozen=True, slots=True)
 class Save(Message):
     """Every rank is to write its part of the checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proceed(Message):
+    """Every rank is to train the next part of the block."""
+
+    steps: int  #: of the part
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,10 +280,10 @@ class Dismiss(Message):
 Table = dict[str, type[Message]]
 FROM_RANK: Final[Table] = {
     each.__name__: each
-    for each in (Join, Describe, Ready, Track, Evaluate, Predictions, Saved, Imported)
+    for each in (Join, Describe, Ready, Track, Pause, Evaluate, Predictions, Saved, Imported)
 }
 FROM_HARNESS: Final[Table] = {
-    each.__name__: each for each in (Welcome, Start, Save, EvaluationVerdict, Refusal)
+    each.__name__: each for each in (Welcome, Start, Save, Proceed, EvaluationVerdict, Refusal)
 }
 FROM_NODE: Final[Table] = {each.__name__: each for each in (JoinNode, Batches, RanksEnded, Leave)}
 FROM_NODE_0: Final[Table] = {each.__name__: each for each in (Greeting, Launch, StopRanks, Dismiss)}

@@ -9,7 +9,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.cli.options import PLAN_HELP, add_format, add_run_arguments, whole_number
+from hybridperf.cli.options import (
+    PLAN_HELP,
+    add_format,
+    add_run_arguments,
+    seconds,
+    whole_number,
+)
 from hybridperf.cli.planning import AUTO, HERE, fastest_here, plans_json, print_plans, setting_of
 from hybridperf.cli.printing import print_json, print_line, terminal_width
 from hybridperf.cli.progress import ProgressReporter
@@ -76,6 +82,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_run_arguments(parser, Path("runs"))
     parser.add_argument(
+        "--elastic",
+        nargs="?",
+        const="",
+        metavar="PLAN;PLAN",
+        help="go on from the last checkpoint after the loss of a rank, each time under the next of "
+        "these plans (default: the plan with fewer replicas); saves a checkpoint each evaluation",
+    )
+    parser.add_argument(
+        "--checkpoint-every",
+        type=seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="also save checkpoints during training, so often (default: only at evaluations, where "
+        "the task or --elastic asks for them)",
+    )
+    parser.add_argument(
         "--nodes",
         type=whole_number,
         metavar="N",
@@ -127,7 +149,13 @@ def execute(options: argparse.Namespace) -> ExitCode:
 
 def _request_on(nodes: Nodes, options: argparse.Namespace) -> RunRequest:
     """Return the request that the options describe on this node."""
-    asked = dataclasses.replace(request_of(options), nodes=nodes, mode=options.mode)
+    asked = dataclasses.replace(
+        request_of(options),
+        nodes=nodes,
+        mode=options.mode,
+        elastic=options.elastic,
+        checkpoint_s=options.checkpoint_every,
+    )
     request = with_projected_cuts(asked)
     if request != asked and options.format != "json":
         print_line(f"{asked.plan}: its step is projected to be shortest under {request.plan}")
