@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import random
+import signal
+import time
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from hybridperf.log import keys
 from hybridperf.log.reader import read_log
 from hybridperf.tasks.registry import find_task
+from tests.run.conftest import Bench, finished, wait_until
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hybridperf.log.log import Log
-    from tests.run.conftest import Bench
+    from tests.run.command_server import Command
 
 EPOCH = 1195 // 32  #: steps of the first epoch
 
@@ -116,10 +123,10 @@ def test_a_batch_skipped_or_repeated_at_a_resumption_breaks_a_rule(
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (("--plan", "dp=2", "--elastic"), "BatchNorm of each of 2 replicas by itself"),
+        (("--plan", "dp=2", "--elastic"), "BatchNorm over each of 1 replicas, not 2; add bn=sync"),
         (("--elastic",), "found one replica"),
         (("--elastic", "precision=bf16"), "precision=bf16"),
-        (("--elastic", "dp=2;staleness=1"), "staleness"),
+        (("--elastic", "pp=2,staleness=1"), "staleness"),
         (("--elastic", "dp=two"), "dp to be"),
         (("--plan", "pp=2,staleness=1", "--checkpoint-every", "1"), "staleness=1"),
     ],
@@ -132,3 +139,71 @@ def test_plans_that_compute_something_else_do_not_go_on(
     assert done.code == 2
     assert expected in done.sentence
     assert bench.orders() == []
+
+
+def start_real(bench: Bench, plan: str, *options: str) -> Command:
+    """Start a run of the reference trainer, always with the same seed, which misses its target."""
+    return bench.start(
+        *("--plan", plan, "--keep-weights", *options),
+        trainer="hybridperf_reference",
+        quick=False,
+        SEED="2718",
+        OMP_NUM_THREADS="1",
+    )
+
+
+def ranks_of(bench: Bench) -> list[psutil.Process]:
+    """Return the ranks that run: forks of the process that starts them."""
+    found = []
+    for process in bench.processes_left():
+        try:
+            parent = process.parent()
+            command = " ".join(process.cmdline())
+            if parent is not None and "local_ranks" in command and parent.cmdline() != ["python"]:
+                found += [process] if "local_ranks" in " ".join(parent.cmdline()) else []
+        except psutil.Error:  # it has ended
+            continue
+    return found
+
+
+def weights(bench: Bench) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in bench.out.rglob("weights_0_*.safetensors")}
+
+
+@pytest.fixture(scope="module")
+def WHOLE_RUNS(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, tuple[float, dict[str, bytes]]]:
+    """How long an uninterrupted run took, and its weights, by plan; filled when asked for."""
+    del tmp_path_factory
+    return {}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("trial", range(20))
+def test_a_rank_killed_at_any_instant_changes_no_weight(
+    bench: Bench, tmp_path: Path, trial: int
+) -> None:
+    plan = ("dp=2,bn=sync", "dp=4,bn=sync")[trial % 2]
+    bench.change_task(epochs=2, width=4)
+    if plan not in WHOLE_RUNS:
+        bench.out, out = tmp_path / "whole", bench.out
+        start_s = time.monotonic()
+        assert finished(start_real(bench, plan)).code == 1
+        WHOLE_RUNS[plan], bench.out = (time.monotonic() - start_s, weights(bench)), out
+    took_s, expected = WHOLE_RUNS[plan]
+    chance = random.Random(trial)
+    process = start_real(bench, plan, "--elastic", f"{plan};{plan}", "--checkpoint-every", "1")
+    time.sleep(chance.uniform(0.1, 1.0) * took_s)
+    wait_until(lambda: ranks_of(bench) or process.poll() is not None)
+    for victim in chance.sample(ranks := ranks_of(bench), min(1, len(ranks))):
+        victim.send_signal(signal.SIGKILL)
+
+    done = finished(process)
+
+    assert done.code == 1, done
+    assert bench.outcomes() == ["target_missed"]
+    assert bench.rules_broken() <= {"result.missed", "run.hyperparameters"}
+    assert steps_that_count(log_of(bench)) == list(range(2 * 1195 // 32))
+    assert weights(bench) == expected
+    assert bench.processes_left() == []

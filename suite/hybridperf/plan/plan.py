@@ -94,7 +94,7 @@ class ParallelPlan(PlanFields):
             return ""
         over_all = [p.bn == "sync" or (p.bn == "micro" and p.dp == 1) for p in (self, other)]
         if not (all(over_all) or (self.bn, self.dp) == (other.bn, other.dp)):
-            return f"BatchNorm of each of {other.dp} replicas by itself, of {self.dp} here"
+            return f"BatchNorm over each of {self.dp} replicas, not {other.dp}"
         same = self.microbatches == other.microbatches
         return "" if same else f"BatchNorm over microbatches={self.microbatches}"
 

@@ -85,7 +85,9 @@ def _problems(request: RunRequest, plan: ParallelPlan, config: TrainingConfig) -
             "request.elastic",
             f"plans that compute what {request.plan} does, up to the order of sums",
             f"{plan}: {difference}",
-            "add bn=sync to --plan" if "replicas" in difference else "choose another plan",
+            "add bn=sync to plans of several replicas"
+            if "replicas" in difference
+            else "choose another plan",
         )
 
 
