@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import signal
 import time
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from hybridperf.log.log import Log
     from tests.run.command_server import Command
 
+STARTER = "hybridperf.run.local_ranks"  #: forks ranks
 EPOCH = 1195 // 32  #: steps of the first epoch
 
 
@@ -43,9 +45,8 @@ def steps_that_count(log: Log) -> list[int]:
             first = entry.value["first_step"]
             del counted[first:]
         elif entry.key == keys.CHECKPOINT and "steps" in entry.metadata:
-            saved = entry.metadata["step"], entry.metadata["steps"]
-            assert all(type(each) is int for each in saved)
-            counted += range(len(counted), saved[0])  # type: ignore[arg-type]  # as asserted
+            assert isinstance(saved := entry.metadata["step"], int)
+            counted += range(len(counted), saved)
         elif entry.key == keys.BLOCK_STOP and "steps" in entry.metadata:
             epoch, steps = entry.metadata["first_epoch_num"], entry.metadata["steps"]
             block = next(each for each in task.blocks() if each.first_epoch == epoch)
@@ -154,29 +155,22 @@ def start_real(bench: Bench, plan: str, *options: str) -> Command:
 
 def ranks_of(bench: Bench) -> list[psutil.Process]:
     """Return the ranks that run: forks of the process that starts them."""
-    found = []
+    found, parents = [], set[int]()
     for process in bench.processes_left():
-        try:
+        with contextlib.suppress(psutil.Error):  # it has ended
             parent = process.parent()
-            command = " ".join(process.cmdline())
-            if parent is not None and "local_ranks" in command and parent.cmdline() != ["python"]:
-                found += [process] if "local_ranks" in " ".join(parent.cmdline()) else []
-        except psutil.Error:  # it has ended
-            continue
-    return found
+            if parent is not None and STARTER in parent.cmdline():
+                found.append(process)
+                parents.add(parent.pid)
+    return [process for process in found if process.pid not in parents]
 
 
 def weights(bench: Bench) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in bench.out.rglob("weights_0_*.safetensors")}
 
 
-@pytest.fixture(scope="module")
-def WHOLE_RUNS(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> dict[str, tuple[float, dict[str, bytes]]]:
-    """How long an uninterrupted run took, and its weights, by plan; filled when asked for."""
-    del tmp_path_factory
-    return {}
+#: how long an uninterrupted run took, and its weights, by plan, as far as tests asked for it
+WHOLE_RUNS: dict[str, tuple[float, dict[str, bytes]]] = {}
 
 
 @pytest.mark.exhaustive
