@@ -45,7 +45,8 @@ def steps_that_count(log: Log) -> list[int]:
             first = entry.value["first_step"]
             del counted[first:]
         elif entry.key == keys.CHECKPOINT and "steps" in entry.metadata:
-            assert isinstance(saved := entry.metadata["step"], int)
+            saved = entry.metadata["step"]
+            assert isinstance(saved, int)
             counted += range(len(counted), saved)
         elif entry.key == keys.BLOCK_STOP and "steps" in entry.metadata:
             epoch, steps = entry.metadata["first_epoch_num"], entry.metadata["steps"]
