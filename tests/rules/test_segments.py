@@ -2,60 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hybridperf.log import keys
 from hybridperf.log.package import read_result
 from hybridperf.report.judgement import judged_entries
 from hybridperf.rules.check import check_path
 from hybridperf.score.ranking import standing_of, with_places
-from tests.packages import edit_log, place, seal, write_result
+from tests.packages import edit_log, seal, write_result
+from tests.rules.edits import WITHIN, resume
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hybridperf.log.package import Package
-
-STEP = 2 * 1195 // 32  #: of the checkpoint, after the second epoch
-WITHIN = STEP + 10  #: of the checkpoint within the third
-
-
-def resume(
-    bodies: list[str],
-    *,
-    first_step: int = WITHIN,
-    saved: int = WITHIN,
-    counted: int = 10,
-    steps: int | None = None,
-    plan: str = "dp=2",
-) -> None:
-    """Let the run be resumed in its third epoch, from a checkpoint within that."""
-
-    def line(like: str, key: str, kind: str, value: object = None, **metadata: object) -> str:
-        entry = json.loads(like) | {"event_type": kind, "key": key, "value": value}
-        return json.dumps(entry | {"metadata": {"file": "", "lineno": 1, **metadata}})
-
-    last = next(
-        at
-        for at, body in enumerate(bodies)
-        if at > place(bodies, keys.BLOCK_START, 2) and json.loads(body)["key"] == keys.BLOCK_STOP
-    )
-    stop: dict[str, Any] = json.loads(bodies[last])
-    count = (3 * 1195 // 32) - first_step if steps is None else steps
-    stop["metadata"] |= {"steps": count, "samples": 32 * count}
-    bodies[last] = json.dumps(stop)
-    start = place(bodies, keys.BLOCK_START, 2)
-    like = bodies[start]
-    segment = {"epoch": 2, "gap_s": 0.0, "first_step": first_step, "plan": plan, "ranks": 1}
-    bodies[start + 1 : start + 1] = [
-        line(like, keys.CHECKPOINT, "POINT_IN_TIME", {"seconds": 0.1}, step=saved, steps=counted),
-        line(like, keys.BLOCK_STOP, "INTERVAL_END", interrupted=True),
-        line(like, keys.RESUMED, "POINT_IN_TIME", segment),
-        like,
-    ]
 
 
 def rules_broken(root: Path) -> set[str]:
