@@ -201,3 +201,21 @@ def test_a_rank_killed_at_any_instant_changes_no_weight(
     assert steps_that_count(log_of(bench)) == list(range(2 * 1195 // 32))
     assert weights(bench) == expected
     assert bench.processes_left() == []
+
+
+@pytest.mark.exhaustive
+def test_the_weights_follow_from_the_sequence_of_plans(bench: Bench, tmp_path: Path) -> None:
+    bench.change_task(epochs=2, width=4)
+    found = []
+    for number, batches in enumerate((EPOCH + 16, EPOCH + 30)):  # in the second epoch
+        bench.out = tmp_path / f"out_{number}"
+        process = start_real(bench, "dp=2,bn=sync", "--elastic")
+        bench.await_batches(batches)
+        ranks_of(bench)[number].kill()
+        assert finished(process).code == 1
+        ((first_step, plan, lost, _),) = segments(log_of(bench))
+        assert (first_step, plan) == (EPOCH, "dp=1")
+        assert str(lost).startswith("rank ")
+        found.append(weights(bench))
+
+    assert found[0] == found[1] != {}
