@@ -16,7 +16,7 @@ __all__ = [
     "add_jobs",
     "add_overrides",
     "add_run_arguments",
-    "seconds",
+    "positive_seconds",
     "whole_number",
 ]
 
@@ -113,7 +113,7 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def seconds(text: str) -> float:
+def positive_seconds(text: str) -> float:
     """Parse seconds, more than 0, for use as an argparse type.
 
     Raises:

@@ -99,7 +99,9 @@ def check_request(request: RunRequest) -> list[Finding]:
     task, config = request.task(), training_config(request)
     findings = judge_division(task, read_task(request.task_path), request.division)
     findings += [*request.plan.check(config), *_judge_plan(request)]
-    findings += [*judge_elastic(request, config), *_judge_checkpoints(request)]
+    findings += [*_judge_checkpoints(request)]
+    nodes = request.nodes.count
+    findings += judge_elastic(request.elastic, request.plan, config, nodes)
     if request.plan.ranks % request.nodes.count:
         expected = f"a plan whose ranks {request.nodes.count} nodes share equally"
         found, remedy = f"{request.plan} of {request.plan.ranks}", "change the plan or --nodes"

@@ -13,7 +13,7 @@ from hybridperf.cli.options import (
     PLAN_HELP,
     add_format,
     add_run_arguments,
-    seconds,
+    positive_seconds,
     whole_number,
 )
 from hybridperf.cli.planning import AUTO, HERE, fastest_here, plans_json, print_plans, setting_of
@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--checkpoint-every",
-        type=seconds,
+        type=positive_seconds,
         default=0.0,
         metavar="SECONDS",
         help="also save checkpoints during training, so often (default: only at evaluations, where "
