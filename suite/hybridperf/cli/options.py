@@ -18,7 +18,7 @@ __all__ = [
     "add_overrides",
     "add_roots",
     "add_run_arguments",
-    "seconds",
+    "positive_seconds",
     "whole_number",
 ]
 
@@ -141,7 +141,7 @@ def add_roots(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def seconds(text: str) -> float:
+def positive_seconds(text: str) -> float:
     """Parse seconds, more than 0, for use as an argparse type.
 
     Raises:

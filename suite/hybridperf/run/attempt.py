@@ -23,7 +23,6 @@ from hybridperf.log.keys import counted_in_steps, named_by_mlperf
 from hybridperf.log.package import MANIFEST_FORMAT, result_names
 from hybridperf.log.reader import read_log
 from hybridperf.log.writer import LogClock, LogWriter
-from hybridperf.run.elastic import next_segment
 from hybridperf.run.ending import Ending, RunOutcome, machine_start, published_reason
 from hybridperf.run.files import canonical_json, remove_folder, write_atomically
 from hybridperf.run.folder import add_hashes, attempt_folder, output_file
@@ -197,7 +196,7 @@ class Attempt:
             if stop.signal is not None:
                 reason = f"stopped by {stop.signal.name}"
                 return dataclasses.replace(ending, outcome=RunOutcome.INTERRUPTED, reason=reason)
-            if (spec := next_segment(self.spec, ending)) is None:
+            if (spec := _next_segment(self.spec, ending)) is None:
                 break
             self.spec = spec
             ending = self._supervised(resumed_at=spec.log.stat().st_size)
@@ -315,6 +314,22 @@ class Attempt:
     @property
     def _name(self) -> str:
         return f"attempt {self.spec.attempt} in {self.surroundings.package.folder}"
+
+
+def _next_segment(spec: RunSpec, ending: Ending) -> RunSpec | None:
+    """Prepare the run, which has lost a rank, to go on under its next plan.
+
+    Return its new specification; None if it has stopped, or cannot go on. Without a checkpoint it
+    begins anew, on the same clock.
+    """
+    assert spec.elastic, "there is a plan that goes on"
+    plan, *left = spec.elastic
+    step = resumable_step(spec, from_start=True)
+    if step is None:
+        return None
+    under = dataclasses.replace(spec, segment_plan=plan, elastic=tuple(left))
+    why = published_reason(ending.reason, exceptions=spec.publish_errors)
+    return reopen(under, step, ending.lost, why)
 
 
 def write_head(spec: RunSpec) -> None:

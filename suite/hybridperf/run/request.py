@@ -116,7 +116,8 @@ def check_request(request: RunRequest, elsewhere: Devices | None = None) -> list
     task, config = request.task(), training_config(request, elsewhere)
     findings = judge_division(task, read_task(request.task_path), request.division)
     findings += [*request.plan.check(config), *_judge_plan(request)]
-    findings += [*judge_elastic(request, config), *_judge_checkpoints(request)]
+    findings += [*_judge_checkpoints(request)]
+    findings += judge_elastic(request.elastic, request.plan, config, request.nodes.count)
     findings += judge_initial_weights(request.initial, request.division)
     if request.plan.ranks % request.nodes.count:
         expected = f"a plan whose ranks {request.nodes.count} nodes share equally"

@@ -119,7 +119,7 @@ def _carry_out(
         if sealed.ending.outcome not in _REPEATED or stop.signal is not None:
             _require_completed(sealed, package)
     task_path, projection = settle_task(package, request, task), project_run(request)
-    goes_on = plans_after_losses(request, training_config(request))
+    goes_on = plans_after_losses(request.elastic, request.plan, training_config(request))
     while True:
         runs = sealed_runs(package)
         completed = completed_runs(runs)

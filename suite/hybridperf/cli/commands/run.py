@@ -14,7 +14,7 @@ from hybridperf.cli.options import (
     add_format,
     add_nodes,
     add_run_arguments,
-    seconds,
+    positive_seconds,
     whole_number,
 )
 from hybridperf.cli.planning import AUTO, HERE, fastest_here, plans_json, print_plans, setting_of
@@ -101,7 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--checkpoint-every",
-        type=seconds,
+        type=positive_seconds,
         default=0.0,
         metavar="SECONDS",
         help="also save checkpoints during training, so often (default: only at evaluations, where "
