@@ -106,7 +106,7 @@ def test_the_last_checkpoint_may_be_within_a_block(bench: Bench) -> None:
 def test_fewer_replicas_go_on(bench: Bench) -> None:
     plan = ("--plan", "dp=2,bn=sync", "--elastic")
 
-    done = bench.strike("kill", *plan, rank=1, quick=False)
+    done = bench.strike("kill", *plan, rank=1)
 
     assert done.code == 0, done
     assert_went_on(bench, (EPOCH, "dp=1", "rank 1", "rank 1 was killed by SIGKILL"))
