@@ -45,7 +45,8 @@ def main(build: Build | None = None) -> None:
                     trainer.evaluate(samples)
             with run.clock():
                 for block in run.blocks():
-                    trainer.train(run.training_data(block))
+                    for data in run.parts(block, trainer.save):
+                        trainer.train(data)
                     run.track(trainer.statistics())
                     trainer.evaluate(run.evaluation_data())
                     run.report(lambda: _handover_weights(trainer, mesh), trainer.save)

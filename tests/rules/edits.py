@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hybridperf.log import keys
 from hybridperf.log.package import result_names
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hybridperf.log.package import Package
+
+WITHIN = 2 * 1195 // 32 + 10  #: step of a checkpoint within the third epoch
 
 
 def drop(bodies: list[str], *indices: int) -> None:
@@ -230,3 +232,38 @@ def too_fast(package: Package) -> None:
 
     edit_log(package, RUN, lambda bodies: take_less_time(bodies, 0.0003))
     edit_manifest(package, RUN, supervisor={"initialisation_s": 9.0, "run_s": 0.004})
+
+
+def resume(
+    bodies: list[str],
+    *,
+    first_step: int = WITHIN,
+    saved: int = WITHIN,
+    counted: int = 10,
+    steps: int | None = None,
+    plan: str = "dp=2",
+) -> None:
+    """Let the run be resumed in its third epoch, from a checkpoint within that."""
+
+    def line(like: str, key: str, kind: str, value: object = None, **metadata: object) -> str:
+        entry = json.loads(like) | {"event_type": kind, "key": key, "value": value}
+        return json.dumps(entry | {"metadata": {"file": "", "lineno": 1, **metadata}})
+
+    last = next(
+        at
+        for at, body in enumerate(bodies)
+        if at > place(bodies, keys.BLOCK_START, 2) and json.loads(body)["key"] == keys.BLOCK_STOP
+    )
+    stop: dict[str, Any] = json.loads(bodies[last])
+    count = (3 * 1195 // 32) - first_step if steps is None else steps
+    stop["metadata"] |= {"steps": count, "samples": 32 * count}
+    bodies[last] = json.dumps(stop)
+    start = place(bodies, keys.BLOCK_START, 2)
+    like = bodies[start]
+    segment = {"epoch": 2, "gap_s": 0.0, "first_step": first_step, "plan": plan, "ranks": 1}
+    bodies[start + 1 : start + 1] = [
+        line(like, keys.CHECKPOINT, "POINT_IN_TIME", {"seconds": 0.1}, step=saved, steps=counted),
+        line(like, keys.BLOCK_STOP, "INTERVAL_END", interrupted=True),
+        line(like, keys.RESUMED, "POINT_IN_TIME", segment),
+        like,
+    ]

@@ -7,6 +7,7 @@ import json
 from hybridperf.log import keys
 from tests.packages import change, description, edit_manifest, place, shift
 from tests.rules.edits import (
+    WITHIN,
     append_text,
     begin_from_weights,
     block,
@@ -30,6 +31,7 @@ from tests.rules.edits import (
     rename_system,
     renumber,
     repeat,
+    resume,
     same_seed,
     stop_early,
     stop_late,
@@ -205,6 +207,18 @@ MUTATIONS = [
     of_fields("a step too few", keys.BLOCK_STOP, 1, "run.steps", metadata=block(2, 36, 36 * 32)),
     of_fields("samples of fewer steps", keys.BLOCK_STOP, 1, "run.steps", metadata=block(2, 37, 32)),
     of_fields("steps in words", keys.BLOCK_STOP, 1, "run.steps", metadata=block(2, "all", 1184)),
+    of_log(
+        "a batch skipped at a resumption",
+        lambda bodies: resume(bodies, first_step=WITHIN + 1),
+        "run.segments",
+        at=(keys.RESUMED, 0),
+    ),
+    of_log(
+        "a batch repeated at a resumption",
+        lambda bodies: resume(bodies, steps=3 * 1195 // 32 - WITHIN + 1),
+        "run.segments",
+        at=(keys.BLOCK_STOP, 3),
+    ),
     of_log("a stop one evaluation late", stop_late, "run.target", at=(keys.EVAL_ACCURACY, -1)),
     of_fields(
         "success without the target",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tests.run.conftest import Bench
 
 GAP_S = 0.5
+EPOCH = 1195 // 32  #: steps of the first epoch
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def interrupt(bench: Bench, number: signal.Signals, **keywords: Any) -> Any:
     once = bench.note()
     process = bench.start(FAULT="hang", FAULT_ONCE=str(once), **keywords)
     wait_until(once.read_text)  # the trainer chooses its fault as it starts
-    wait_until(lambda: any(checkpoint_folder(path, 1).is_dir() for path in checkpoints(bench)))
+    wait_until(lambda: any(checkpoint_folder(path, EPOCH).is_dir() for path in checkpoints(bench)))
     bench.await_batches(43)  # the evaluation is in the log, and the second epoch has begun
     process.send_signal(number)
     done = finished(process)
@@ -133,7 +134,9 @@ def test_a_run_whose_schedule_counts_samples_goes_on(saving: Bench) -> None:
 def test_a_run_that_was_told_to_stop_goes_on(saving: Bench) -> None:
     done = interrupt(saving, signal.SIGTERM)
     assert done.code == 5
-    assert "was stopped by SIGTERM after epoch 1; give the same command again" in done.sentence
+    assert (
+        f"was stopped by SIGTERM after step {EPOCH}; give the same command again" in done.sentence
+    )
     assert saving.outcomes() == []
 
     assert saving.run().code == 0
@@ -184,7 +187,7 @@ def test_a_run_killed_at_any_instant_again_and_again_is_one_run_in_the_end(savin
     chance = random.Random(4)
     begun: tuple[Callable[[], object], ...] = (
         lambda: find(saving.out, "log.txt"),
-        lambda: find(saving.out, "epoch_1"),
+        lambda: find(saving.out, f"step_{EPOCH}"),
         lambda: logs_a_checkpoint(saving),  # from then on the next command resumes
     )
     for trial in range(6):
@@ -213,19 +216,19 @@ def test_a_rank_that_fails_is_a_crash_all_the_same(saving: Bench) -> None:
 
 
 def test_a_checkpoint_is_complete_or_not_there_and_two_are_kept(tmp_path: Path) -> None:
-    for epoch in (1, 2, 10):
-        folder = begin_checkpoint(tmp_path, epoch)
+    for step in (1, 2, 10):
+        folder = begin_checkpoint(tmp_path, step)
         (folder / "deep").mkdir(parents=True)
         (folder / "deep/part").write_text("weights")
-        assert not checkpoint_folder(tmp_path, epoch).exists()
-        complete_checkpoint(tmp_path, epoch)
-        assert (checkpoint_folder(tmp_path, epoch) / "deep/part").read_text() == "weights"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch_10", "epoch_2"]
+        assert not checkpoint_folder(tmp_path, step).exists()
+        complete_checkpoint(tmp_path, step)
+        assert (checkpoint_folder(tmp_path, step) / "deep/part").read_text() == "weights"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step_10", "step_2"]
     begin_checkpoint(tmp_path, 11).mkdir()
 
     sweep_checkpoints(tmp_path, last=2)
 
-    assert [path.name for path in tmp_path.iterdir()] == ["epoch_2"]
+    assert [path.name for path in tmp_path.iterdir()] == ["step_2"]
 
 
 @pytest.mark.exhaustive
@@ -237,8 +240,7 @@ def test_the_loss_curve_of_a_run_killed_at_a_random_step_is_that_of_one_never_ki
     whole = log_of(saving)
     saving.out = tmp_path / "interrupted"
     process = start_real(saving)
-    epoch = 1195 // 32
-    saving.await_batches(random.Random(11).randint(epoch + 14, 2 * epoch))  # in the second epoch
+    saving.await_batches(random.Random(11).randint(EPOCH + 14, 2 * EPOCH))  # in the second epoch
     process.kill()
     process.communicate()
     wait_until(lambda: not saving.processes_left())

@@ -81,11 +81,10 @@ class Input:
         taken: deque[Batch] = deque()
 
         def shares() -> Iterator[_Share]:
-            for batch in data.batches():
-                if batch.step >= first_step:
-                    each = self._lengths.share(data, batch) if self._lengths else batch
-                    taken.append(each)
-                    yield each.indices[own], each.epochs[own], data.seed
+            for batch in data.batches(first_step):
+                each = self._lengths.share(data, batch) if self._lengths else batch
+                taken.append(each)
+                yield each.indices[own], each.epochs[own], data.seed
 
         def reader() -> _Reader:
             return _TrainingReader(objective, data.samples, role)

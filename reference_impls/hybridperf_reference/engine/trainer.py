@@ -148,16 +148,17 @@ class Trainer:
         self._mesh.barrier()
 
     def train(self, data: TrainingData) -> None:
-        """Train on the batches of a block, except batches before the loaded checkpoint."""
+        """Train on the batches of a part of a block, except those before the loaded checkpoint."""
         self._stage.train()
         first = self._mesh.replica * self._replica_batch
         own = slice(first, first + self._replica_batch)
-        steps = self._task.steps(data.block)
+        steps = data.steps
         remaining = range(max(steps.start, self._steps), steps.stop)
         read = self._input.train(data, own, self._timer, self._steps)
         batches = self._timer.each("input", read)
         if remaining:
-            if self._timeline_is_due:  # the end of the first block, for the next statistics
+            ends_block = steps.stop == self._task.steps(data.block).stop
+            if self._timeline_is_due and ends_block:  # the first one, for the next statistics
                 self._timer.record(timeline_steps(remaining, self._plan))
             self._executor.train(remaining, ((inputs, targets) for _, inputs, targets in batches))
         self._steps = max(self._steps, steps.stop)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
 import os
 from pathlib import Path
 from typing import Final
@@ -16,6 +18,7 @@ __all__ = [
     "add_overrides",
     "add_roots",
     "add_run_arguments",
+    "positive_seconds",
     "whole_number",
 ]
 
@@ -136,6 +139,18 @@ def add_roots(parser: argparse.ArgumentParser) -> None:
         help="folder of the results and rounds that claims name; may be given several times "
         "(default: the current folder)",
     )
+
+
+def positive_seconds(text: str) -> float:
+    """Parse seconds, more than 0, for use as an argparse type.
+
+    Raises:
+        argparse.ArgumentTypeError: if ``text`` is anything else.
+    """
+    with contextlib.suppress(ValueError):
+        if text.isascii() and 0 < float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"expected seconds, more than 0, found {text!r}")
 
 
 def whole_number(text: str) -> int:

@@ -84,10 +84,10 @@ PARTITION: Final = "hybridperf_partition"  #: per stage: unit names and FLOPs
 PROJECTION: Final = "hybridperf_projection"  #: projected step: seconds by rank, timeline, source
 #: handed over at an evaluation, before its verdict: by how many ranks, and how many bytes
 WEIGHTS: Final = "hybridperf_weights"
-CHECKPOINT: Final = "hybridperf_checkpoint"  #: seconds taken to save it
+CHECKPOINT: Final = "hybridperf_checkpoint"  #: seconds taken to save it, and its step
 #: file, SHA-256 and quality of the weights that the run begins from, where they are given
 INITIAL: Final = "hybridperf_initial"
-RESUMED: Final = "hybridperf_resumed"  #: last epoch kept, seconds since the previous line
+RESUMED: Final = "hybridperf_resumed"  #: a further segment: its plan, its first step, what was lost
 ENDING: Final = "hybridperf_ending"  #: why the harness ended the run
 
 #: MLPerf key -> this suite's dotted key, for all optimisers

@@ -79,6 +79,25 @@ class ParallelPlan(PlanFields):
         replicas = 1 if self.bn == "sync" else self.dp
         return global_batch_size // (replicas * self.microbatches)
 
+    def difference_from(self, other: Self, *, batch_norm: bool) -> str:
+        """Return what the plan computes otherwise than ``other``, up to the order of sums.
+
+        It is empty if every step of a run may be trained under either plan. ``batch_norm``: the
+        model has BatchNorm layers.
+        """
+        for plan in (self, other):
+            if plan.deviations:
+                return ",".join(plan.deviations)
+        if self.precision != other.precision:
+            return f"precision={self.precision}"
+        if not batch_norm:
+            return ""
+        over_all = [p.bn == "sync" or (p.bn == "micro" and p.dp == 1) for p in (self, other)]
+        if not (all(over_all) or (self.bn, self.dp) == (other.bn, other.dp)):
+            return f"BatchNorm over each of {self.dp} replicas, not {other.dp}"
+        same = self.microbatches == other.microbatches
+        return "" if same else f"BatchNorm over microbatches={self.microbatches}"
+
     def check(self, config: TrainingConfig) -> list[Finding]:
         """Return a finding for each constraint that the plan violates for ``config``."""
         path = f"plan {str(self)!r}"

@@ -141,19 +141,25 @@ def contents_of(boards: Iterable[Board]) -> dict[str, list[Board]]:
 
 
 def _board(benchmark: str, version: str, division: str, entries: list[JudgedResult]) -> Board:
-    valid = sorted((each for each in entries if each.standing != "broken"), key=_order)
-    ranked = [each.official for each in valid if each.standing == "ranked"]
-    placed = [
-        dataclasses.replace(each, official=official)
-        for each, official in zip(valid, with_places(ranked), strict=False)
-    ]
-    shown = placed + valid[len(placed) :]
+    valid = [each for each in entries if each.standing != "broken"]
+    placed = with_places([each.official for each in valid])
+    shown = sorted(
+        (
+            dataclasses.replace(each, official=official)
+            for each, official in zip(valid, placed, strict=True)
+        ),
+        key=_order,
+    )
     rows = tuple(Row(each, decide(shown[0].official, each.official)) for each in shown)
     invalid = tuple(each for each in entries if each.standing == "broken")
     return Board(benchmark, version, division, rows, invalid)
 
 
-def _order(entry: JudgedResult) -> tuple[bool, bool, float]:
-    """Return a sort key: ranked results first, then by time to train, unknown times last."""
-    mean_s = entry.score.time_s
-    return entry.standing != "ranked", mean_s is None, mean_s or 0.0
+def _order(entry: JudgedResult) -> tuple[object, ...]:
+    """Return a sort key: ranked results first, then by time to train, unknown times last.
+
+    Results with the same changes of plan have places of their own, after the other results.
+    """
+    mean_s, ranked = entry.score.time_s, entry.standing == "ranked"
+    segments = entry.score.segments if ranked else ()
+    return not ranked, segments, mean_s is None, mean_s or 0.0

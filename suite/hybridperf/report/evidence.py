@@ -85,7 +85,7 @@ def attempts_of(entry: JudgedResult) -> list[AttemptRow]:
             quality=run.curve[-1].quality if run.curve else None,
             rescored=_number_of(sealed, "rescoring", "quality"),
             outcome=run_outcome(run),
-            role=_role(sealed, run, reasons.get(run.number, "")) + _interruptions(sealed),
+            role=_role(sealed, run, reasons.get(run.number, "")) + _interruptions(sealed, run),
         )
         for sealed, run in zip(entry.result.runs, entry.score.runs, strict=True)
     ]
@@ -292,10 +292,15 @@ def _role(sealed: SealedRun, run: RunScore, reason: str) -> str:
     return reason if reason.startswith("not scored") else f"dropped as {reason}"
 
 
-def _interruptions(sealed: SealedRun) -> str:
-    """Return the number of resumptions in words; the clock runs during interruptions."""
+def _interruptions(sealed: SealedRun, run: RunScore) -> str:
+    """Return the number of resumptions in words, and the plans that the run changed to.
+
+    The clock runs during interruptions.
+    """
     resumed = sealed.log.all(keys.RESUMED)
     gaps = [entry.value.get("gap_s") for entry in resumed if isinstance(entry.value, dict)]
     gap_s = sum(number(gap, 0, _LONGEST_GAP_S) or 0.0 for gap in gaps)
     times = "once" if len(resumed) == 1 else f"{len(resumed)} times"
-    return f"; resumed {times}, after {gap_s:.1f} s" if resumed else ""
+    further = [plan[:60] for plan in run.plans[1:4]]
+    under = f", under {', then '.join(further)}" if further else ""
+    return f"; resumed {times}, after {gap_s:.1f} s{under}" if resumed else ""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -14,6 +15,7 @@ from hybridperf.findings import Severity
 from hybridperf.log import keys
 from hybridperf.log.keys import HYPERPARAMETER_NAMES, counted_in_steps, named_by_mlperf
 from hybridperf.log.package import NAME, result_names
+from hybridperf.log.segments import last_checkpoint, segments_of
 from hybridperf.plan import ParallelPlan, deviations_of
 from hybridperf.rules.rule import Deviation, misspelt, rule
 from hybridperf.tasks.overrides import default_hyperparameters, hyperparameters
@@ -292,12 +294,11 @@ def evaluations_on_schedule(run: SealedRun, task: Task) -> Iterator[Deviation]:
 def steps_of_the_schedule(run: SealedRun, task: Task) -> Iterator[Deviation]:
     """Blocks of closed runs have as many steps and samples as the task's schedule.
 
-    The harness states them; where a trainer writes the log itself, they may be missing.
+    The harness states them; where a trainer writes the log itself, they may be missing. Blocks in
+    which a run was resumed are judged by `segments_tile_the_run`.
     """
-    sized = _sized(run, task)
-    batch = sized.training.global_batch_size
-    name = "first_epoch_num" if sized.evaluation.unit == "epochs" else "samples_count"
-    due = {block.stop_metadata()[name]: len(sized.steps(block)) for block in sized.blocks()}
+    batch, _, stops = _schedule(run, task)
+    begun_within = {id(entry) for entry, _ in _resumed_blocks(run.log, stops)}
     closed = run.log.value(keys.SUBMISSION_DIVISION) == "closed"
     for entry in run.log.all(keys.BLOCK_STOP):
         steps, samples = entry.metadata.get("steps"), entry.metadata.get("samples")
@@ -305,11 +306,12 @@ def steps_of_the_schedule(run: SealedRun, task: Task) -> Iterator[Deviation]:
         if left_out or entry.metadata.get("interrupted") is True:
             continue
         counted = whole(steps, 0, COUNT_CAP)
-        expected = due.get(whole(entry.metadata.get(name), 1) or 0)
+        expected = stops.at(entry)
+        judged = closed and expected is not None and id(entry) not in begun_within
         if counted is None:
             yield Deviation("the number of steps in the block", f"{steps!r:.40}", entry.line)
-        elif closed and expected is not None and counted != expected:
-            yield Deviation(f"{expected} steps in the block", f"{counted}", entry.line)
+        elif judged and expected is not None and counted != len(expected):
+            yield Deviation(f"{len(expected)} steps in the block", f"{counted}", entry.line)
         elif samples != counted * batch:
             expected_samples = f"{counted * batch} samples in {counted} steps"
             yield Deviation(expected_samples, f"{samples!r:.40}", entry.line)
@@ -321,6 +323,101 @@ def _sized(run: SealedRun, task: Task) -> Task:
     stated = logged.get("training.global_batch_size") if isinstance(logged, dict) else None
     batch = whole(stated, 1, COUNT_CAP) or task.training.global_batch_size
     return replace(task, training=replace(task.training, global_batch_size=batch))
+
+
+def _schedule(run: SealedRun, task: Task) -> tuple[int, _Steps, _Steps]:
+    """Return the global batch size of the run, and the steps of blocks by their start and stop."""
+    sized = _sized(run, task)
+    name = "first_epoch_num" if task.evaluation.unit == "epochs" else "samples_count"
+    starts, stops = _Steps(name), _Steps(name)
+    for block in sized.blocks():
+        starts.of[block.start_metadata()[name]] = sized.steps(block)
+        stops.of[block.stop_metadata()[name]] = sized.steps(block)
+    return sized.training.global_batch_size, starts, stops
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The steps of each block, by what names the block in the metadata of its start or stop."""
+
+    name: str
+    of: dict[int, range] = field(default_factory=dict)
+
+    def at(self, entry: Entry) -> range | None:
+        """Return the steps of the block of ``entry``; None if the schedule has no such block."""
+        number = whole(entry.metadata.get(self.name), 0)
+        return None if number is None else self.of.get(number)
+
+
+def _resumed_blocks(log: Log, due: _Steps) -> Iterator[tuple[Entry, range]]:
+    """Yield the first ``block_stop`` of each resumed segment, if it has one, with the steps due."""
+    stops = log.all(keys.BLOCK_STOP)
+    segments = segments_of(log)[1:]
+    ends = [*(segment.line for segment in segments[1:]), math.inf]
+    for segment, end in zip(segments, ends, strict=False):
+        stop = next((each for each in stops if segment.line < each.line < end), None)
+        steps = due.at(stop) if stop else None
+        if stop is not None and steps is not None and segment.first_step is not None:
+            yield stop, range(max(steps.start, segment.first_step), steps.stop)
+
+
+@rule(
+    "run.segments",
+    scope="run",
+    source="HybridPerf rules, section 2: every step that the final weights contain is trained once",
+    remedy="run again; a trainer goes on with the step before which its checkpoint was saved",
+)
+def segments_tile_the_run(run: SealedRun, task: Task) -> Iterator[Deviation]:
+    """The steps of the segments of a resumed run are all steps of the run, each once.
+
+    A segment begins with the step of the last checkpoint before it, or with the first step. From
+    there its ranks have counted as many steps as the schedule has, up to the next checkpoint or
+    evaluation. Its plan computes what the plan before it does.
+    """
+    log = run.log
+    _, starts, stops = _schedule(run, task)
+    if not log.first(keys.RESUMED):
+        return
+    for before, segment in pairwise(segments_of(log)):
+        if segment.first_step is None:  # of an old harness
+            continue
+        saved = last_checkpoint([entry for entry in log.entries if entry.line < segment.line]) or 0
+        if segment.first_step != saved:
+            expected = f"a segment that begins with step {saved}, as its checkpoint does"
+            yield Deviation(expected, f"step {segment.first_step}", segment.line)
+        one, other = _plan(before.plan), _plan(segment.plan)
+        if other is None:
+            yield Deviation("the plan of the segment", f"{segment.plan!r:.60}", segment.line)
+        elif one is not None and one != other:
+            difference = other.difference_from(one, batch_norm=task.parallel.batch_norm)
+            if difference:
+                expected = f"a segment that computes what {one} does"
+                yield Deviation(expected, f"{other}: {difference}", segment.line)
+    for entry, due in _resumed_blocks(log, stops):
+        steps = entry.metadata.get("steps")
+        left_out = steps is None and log.value(keys.MODE) != "sandboxed"
+        if left_out or entry.metadata.get("interrupted") is True:
+            continue
+        if whole(steps, 0, COUNT_CAP) != len(due):
+            expected = f"{len(due)} steps from step {due.start} to the end of the block"
+            yield Deviation(expected, f"{steps!r:.40}", entry.line)
+    yield from _checkpoints_tile(log, starts)
+
+
+def _checkpoints_tile(log: Log, due: _Steps) -> Iterator[Deviation]:
+    """Yield where the steps before a checkpoint within a block are not those that were counted."""
+    first_step = first = 0
+    for entry in log.entries:
+        if entry.key == keys.RESUMED and isinstance(entry.value, dict):
+            first_step = whole(entry.value.get("first_step"), 0, COUNT_CAP) or 0
+        elif entry.key == keys.BLOCK_START:
+            steps = due.at(entry) or range(0)
+            first = max(steps.start, first_step)
+        elif entry.key == keys.CHECKPOINT and keys.progress_of(entry.metadata) is None:
+            step, counted = entry.metadata.get("step"), entry.metadata.get("steps")
+            if whole(step, 0, COUNT_CAP) != first + (whole(counted, 0, COUNT_CAP) or 0):
+                expected = f"a checkpoint {counted!r:.20} steps after step {first}"
+                yield Deviation(expected, f"before step {step!r:.20}", entry.line)
 
 
 @rule(

@@ -64,12 +64,18 @@ class TrainingData:
     seed: int
     block: Block
     on_batch: Callable[[], None]
+    part: range | None = None  #: steps of the block to visit; None: all
 
-    def batches(self) -> Iterator[Batch]:
-        """Yield the global batches of the block, in order."""
+    @property
+    def steps(self) -> range:
+        """Return the optimiser steps to take, counted from the start of training."""
+        return self.task.steps(self.block) if self.part is None else self.part
+
+    def batches(self, first_step: int = 0) -> Iterator[Batch]:
+        """Yield the global batches from ``first_step`` on, in order."""
         size, count = self.task.training.global_batch_size, self.task.data.train_samples
         order_of = functools.lru_cache(maxsize=2)(self._order)
-        for step in self.task.steps(self.block):
+        for step in range(max(first_step, self.steps.start), self.steps.stop):
             self.on_batch()
             before, places = np.divmod(np.arange(step * size, (step + 1) * size), count)
             parts = [

@@ -23,7 +23,7 @@ from hybridperf.log.keys import counted_in_steps, named_by_mlperf
 from hybridperf.log.package import MANIFEST_FORMAT, result_names
 from hybridperf.log.reader import read_log
 from hybridperf.log.writer import LogClock, LogWriter
-from hybridperf.run.ending import Ending, RunOutcome, machine_start, strip_exception_text
+from hybridperf.run.ending import Ending, RunOutcome, machine_start, published_reason
 from hybridperf.run.files import canonical_json, remove_folder, write_atomically
 from hybridperf.run.folder import add_hashes, attempt_folder, output_file
 from hybridperf.run.launcher import launch
@@ -32,7 +32,7 @@ from hybridperf.run.processes import end_processes
 from hybridperf.run.provenance import code_facts, file_sha256, import_facts
 from hybridperf.run.rank_server import RankServer
 from hybridperf.run.rescore import rescore
-from hybridperf.run.resume import reopen, resumable_epoch
+from hybridperf.run.resume import reopen, resumable_step
 from hybridperf.run.spec import RunSpec
 from hybridperf.run.supervise import supervise
 from hybridperf.system.noise import NoiseMeter
@@ -141,17 +141,17 @@ class Attempt:
         with LogWriter(self.spec.log, self.spec.clock) as log:
             log.point(keys.NOISE, noise.read(_NOISE_S).as_table(), interval="before")
         self.spec.write()  # from here on the attempt exists
-        return self._end(self._supervised(resumed_at=0))
+        return self._end(self._segments(resumed_at=0))
 
-    def resume(self, epoch: int, rendezvous: str) -> Sealed:
-        """Resume the interrupted run from its checkpoint after ``epoch``, and seal it.
+    def resume(self, step: int, rendezvous: str) -> Sealed:
+        """Resume the interrupted run from its checkpoint before ``step``, and seal it.
 
         Raises:
             UserError: as `run`.
         """
         end_processes(self.spec.path)
-        self.spec = reopen(dataclasses.replace(self.spec, rendezvous=rendezvous), epoch)
-        return self._end(self._supervised(resumed_at=self.spec.log.stat().st_size))
+        self.spec = reopen(dataclasses.replace(self.spec, rendezvous=rendezvous), step)
+        return self._end(self._segments(resumed_at=self.spec.log.stat().st_size))
 
     def finish(self, number: int) -> Sealed:
         """Seal the attempt that an earlier harness started, whichever step it has reached.
@@ -184,9 +184,28 @@ class Attempt:
             with contextlib.suppress(OSError):  # it is gone already
                 remove_folder(self.spec.work)
 
+    def _segments(self, resumed_at: int) -> Ending:
+        """Run the ranks until the run ends; after each loss go on, if the run has a plan for it.
+
+        ``resumed_at`` is as in `_supervised`.
+        """
+        ending, stop = self._supervised(resumed_at), self.surroundings.stop
+        while ending.lost and self.spec.elastic:
+            if problem := _remove_refused_files(self.spec):
+                return dataclasses.replace(ending, outcome=RunOutcome.CRASHED, reason=problem)
+            if stop.signal is not None:
+                reason = f"stopped by {stop.signal.name}"
+                return dataclasses.replace(ending, outcome=RunOutcome.INTERRUPTED, reason=reason)
+            if (spec := _next_segment(self.spec, ending)) is None:
+                break
+            self.spec = spec
+            ending = self._supervised(resumed_at=spec.log.stat().st_size)
+        return ending
+
     def _supervised(self, resumed_at: int) -> Ending:
         """Run the ranks of all nodes until they end; the log has ``resumed_at`` bytes before."""
         around = self.surroundings
+        printed = self.spec.output.stat().st_size if self.spec.output.exists() else 0
         with (
             self._noting_full_disk(),
             contextlib.closing(RankServer(self.spec, around.peers)) as server,
@@ -200,6 +219,7 @@ class Attempt:
                 around.observer,
                 around.peers,
                 resumed_at=resumed_at,
+                printed=printed,
             )
             server.save_models()
             server.log_peers_energy()
@@ -228,12 +248,8 @@ class Attempt:
             ending = dataclasses.replace(ending, outcome=RunOutcome.CRASHED, reason=problem)
         if ending.outcome is RunOutcome.UNSTARTED:
             raise self._withdrawn(ending.reason)
-        if (
-            ending.outcome is RunOutcome.INTERRUPTED
-            and (epoch := resumable_epoch(spec)) is not None
-        ):
-            trained = keys.progress_text(spec.task().evaluation.metadata(epoch))
-            what = f"{self._name} was {ending.reason} after {trained}"
+        if ending.outcome is RunOutcome.INTERRUPTED and (step := resumable_step(spec)) is not None:
+            what = f"{self._name} was {ending.reason} after step {step}"
             again = "give the same command again to continue"
             raise UserError(f"{what}; {again}.", ExitCode.INTERRUPTED)
         self._make_room(ending)
@@ -298,6 +314,22 @@ class Attempt:
     @property
     def _name(self) -> str:
         return f"attempt {self.spec.attempt} in {self.surroundings.package.folder}"
+
+
+def _next_segment(spec: RunSpec, ending: Ending) -> RunSpec | None:
+    """Prepare the run, which has lost a rank, to go on under its next plan.
+
+    Return its new specification; None if it has stopped, or cannot go on. Without a checkpoint it
+    begins anew, on the same clock.
+    """
+    assert spec.elastic, "there is a plan that goes on"
+    plan, *left = spec.elastic
+    step = resumable_step(spec, from_start=True)
+    if step is None:
+        return None
+    under = dataclasses.replace(spec, segment_plan=plan, elastic=tuple(left))
+    why = published_reason(ending.reason, exceptions=spec.publish_errors)
+    return reopen(under, step, ending.lost, why)
 
 
 def write_head(spec: RunSpec) -> None:
@@ -398,8 +430,8 @@ def seal(
         UserError: exit status 3 if a file that was sealed before has changed.
     """
     guard = Guard.of_this_machine()
-    reason = ending.reason if spec.publish_errors else strip_exception_text(ending.reason)
-    published = dataclasses.replace(ending, reason=guard.redacted(reason))
+    reason = published_reason(ending.reason, exceptions=spec.publish_errors)
+    published = dataclasses.replace(ending, reason=reason)
     closed = _closed_log(spec, published)
     log_sha256 = sha256(closed).hexdigest()
     if not ending.outcome.completed and spec.output.exists():

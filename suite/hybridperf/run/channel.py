@@ -50,7 +50,9 @@ __all__ = [
     "Leave",
     "Message",
     "NodeFacts",
+    "Pause",
     "Predictions",
+    "Proceed",
     "RanksEnded",
     "ReadEnergy",
     "Ready",
@@ -124,6 +126,13 @@ class Track(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class Pause(Message):
+    """The rank is between two parts of the current block."""
+
+    steps: int  #: batches that the rank has read in the block
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluate(Message):
     """The rank's training of the current block has ended."""
 
@@ -164,7 +173,8 @@ class Welcome(Message):
     overrides: dict[str, object]
     plan: str
     seed: int  #: of the initial weights and of dropout
-    resumed: int | None
+    resumed: int | None  #: step that the run, once resumed, begins with
+    pauses: bool  #: whether blocks are trained in parts, with checkpoints between them
     initial: str = ""  #: file of the weights to begin from; empty for random weights
     initial_format: WeightFormat | None = None  #: None: names of tensors tell it
 
@@ -200,6 +210,13 @@ class Start(Message):
 @dataclass(frozen=True, slots=True)
 class Save(Message):
     """Every rank is to write its part of the checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proceed(Message):
+    """Every rank is to train the next part of the block."""
+
+    steps: int  #: of the part
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,12 +323,13 @@ Table = dict[str, type[Message]]
 FROM_RANK: Final[Table] = {
     each.__name__: each
     for each in (
-        *(Join, Describe, EvaluateInitial, Ready, Track, Evaluate, Predictions, Saved, Imported),
+        *(Join, Describe, EvaluateInitial, Ready, Track, Pause, Evaluate, Predictions, Saved),
+        Imported,
     )
 }
 FROM_HARNESS: Final[Table] = {
     each.__name__: each
-    for each in (Welcome, InitialSamples, Start, Save, EvaluationVerdict, Refusal)
+    for each in (Welcome, InitialSamples, Start, Save, Proceed, EvaluationVerdict, Refusal)
 }
 FROM_NODE: Final[Table] = {
     each.__name__: each for each in (JoinNode, Batches, EnergyRead, RanksEnded, Leave)

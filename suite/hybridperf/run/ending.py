@@ -35,7 +35,9 @@ __all__ = [
     "explain_crash",
     "first_failure",
     "is_lost_peer",
+    "lost_part",
     "machine_start",
+    "published_reason",
     "read_output",
     "stop_on_signals",
     "strip_exception_text",
@@ -61,6 +63,7 @@ _LOST_PEER: Final = re.compile(
 _TERMINATED: Final = re.compile(r"was killed by SIGTERM|got signal: 15")
 _TOGETHER_S: Final = 2.0  #: most time between the same signal to ranks and to the harness
 _POLL_S: Final = 0.01
+_RANK_NUMBER: Final = re.compile(r"rank \d+")
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _COUNTERS: Final = Path("/proc/vmstat")
 _FULL_BYTES: Final = 2**20  #: free space below which a disk counts as full
@@ -95,6 +98,7 @@ class Ending:
     reason: str = ""  #: one clause; empty if the run ended by itself
     initialisation_s: float | None = None  #: from launch to run_start
     run_s: float | None = None  #: from run_start to run_stop
+    lost: str = ""  #: part of the run that ended by itself too early, such as ``rank 1``
 
 
 @dataclass(slots=True)
@@ -178,11 +182,14 @@ def _killed_for_memory() -> int:
     return 0
 
 
-def read_output(path: Path) -> str:
-    """Return the last 256 KiB of the output file at ``path``; empty if it cannot be read."""
+def read_output(path: Path, start: int = 0) -> str:
+    """Return the last 256 KiB of the output file at ``path``, but no byte before ``start``.
+
+    It is empty if the file cannot be read.
+    """
     try:
         with open_bounded(path, sys.maxsize) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - OUTPUT_CAP_BYTES))
+            file.seek(max(start, os.fstat(file.fileno()).st_size - OUTPUT_CAP_BYTES))
             return file.read(OUTPUT_CAP_BYTES).decode(errors="replace")
     except (OSError, ValueError):  # removed or replaced by the trainer
         return ""
@@ -215,9 +222,24 @@ def strip_exception_text(reason: str) -> str:
     return f"{who}{failed}{kind[0] if kind else 'an exception'}"
 
 
+def published_reason(reason: str, *, exceptions: bool) -> str:
+    """Return the ``reason`` of an ending without what must not be published.
+
+    ``exceptions``: their texts may be, as far as they look like no secret.
+    """
+    from hybridperf.system.privacy import Guard  # lazily: the starter of ranks imports this module
+
+    return Guard.of_this_machine().redacted(reason if exceptions else strip_exception_text(reason))
+
+
 def is_lost_peer(reason: str) -> bool:
     """Return whether ``reason`` is a lost connection, whose cause is on another rank."""
     return _LOST_PEER.search(reason) is not None
+
+
+def lost_part(reason: str) -> str:
+    """Return the rank that failed first by the ``reason`` of a crash; else all ranks."""
+    return found[0] if (found := _RANK_NUMBER.match(reason)) else "all ranks"
 
 
 def _signal_name(number: int) -> str:

@@ -108,6 +108,11 @@ class Models:
         self._parts, self._sizes = {}, {}
         return found if self._last is not None else {}
 
+    @property
+    def held(self) -> bool:
+        """Return whether the weights of the last evaluation were handed over."""
+        return self._last is not None
+
     def save(self) -> None:
         """Write the models to the folders for rescoring, once no process of the run is left.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import secrets
 import selectors
@@ -16,6 +17,7 @@ import time
 from typing import TYPE_CHECKING, Final, Literal
 
 from hybridperf.log import keys
+from hybridperf.log.reader import read_log
 from hybridperf.log.writer import LogWriter
 from hybridperf.run.access import map_memory, seal_arrays, seal_bytes
 from hybridperf.run.channel import (
@@ -30,7 +32,9 @@ from hybridperf.run.channel import (
     Imported,
     InitialSamples,
     Join,
+    Pause,
     Predictions,
+    Proceed,
     Ready,
     Refusal,
     Save,
@@ -102,9 +106,21 @@ class RankServer:
             "stopped",
         ]
         self._phase = "loading" if spec.evaluates_first else "initialising"
-        self._blocks = [block for block in self._task.blocks() if block.last > (spec.resumed or 0)]
+        self._first_step = spec.resumed or 0  # of the run, once resumed
+        self._blocks = [
+            block
+            for block in self._task.blocks()
+            if self._task.steps(block).stop > self._first_step
+        ]
+        before = [] if spec.resumed is None else read_log(spec.log).entries
+        self._described = {_subject(entry.key, entry.metadata) for entry in before}
+        self._started = any(entry.key == keys.RUN_START for entry in before)
         self._steps: dict[int, int] = {}  # by rank that has ended its training of the block
+        self._paused: dict[int, int] = {}  # steps of the block, by rank that is between two parts
+        self._part = range(0)  # steps that ranks were last told to train before they pause
+        self._step_s = 0.0  # duration of a step, as the last part took; 0 before the first
         self._block_start_s = self._save_start_s = self._quality = 0.0
+        self._saved_s = self._part_start_s = 0.0  # end of the last saving; start of the part
         self._processor_start_s: float | None = None  # at the start of the block
         self._noise: NoiseMeter | None = None  # of the run, from the start of its clock
         self._energy, self._peers = EnergyMeter(), peers
@@ -150,6 +166,11 @@ class RankServer:
     def joined(self) -> bool:
         """Return whether any rank has joined."""
         return bool(self._channels)
+
+    @property
+    def holds_model(self) -> bool:
+        """Return whether the run has stopped, and ranks have handed the last weights over."""
+        return self._phase == "stopped" and self._models.held
 
     def close(self) -> None:
         """Close the connections and the log, and release what ranks have handed over."""
@@ -225,11 +246,12 @@ class RankServer:
             Welcome(
                 task_path=spec.task_path,
                 overrides=spec.overrides,
-                plan=spec.plan,
+                plan=str(spec.parallel_plan()),
                 seed=spec.weights_seed,
                 resumed=spec.resumed,
                 initial=spec.initial.real_path if spec.initial else "",
                 initial_format=spec.initial.format if spec.initial else None,
+                pauses=spec.checkpoint_s > 0,
             ),
         )
         return message.rank
@@ -248,6 +270,8 @@ class RankServer:
                 self._await_all(rank, self._judge_initial)
             case "initialising", Ready():
                 self._await_all(rank, self._start)
+            case "training", Pause() if rank not in self._steps:
+                self._pause(rank, message.steps)
             case (("training" | "evaluating"), Evaluate()) if rank not in self._steps:
                 self._end_training(rank, message.steps)
             case (("training" | "evaluating"), Predictions()) if rank in self._steps:
@@ -295,7 +319,8 @@ class RankServer:
     def _describe(self, rank: int, message: Describe) -> None:
         if message.key in _OF_HARNESS:
             raise ChannelError(f"a line that only the harness writes, {message.key}")
-        if rank == 0 and self._spec.resumed is None:  # else the log has the same entries already
+        # The log of a resumed run has the same entries already, but perhaps not all of them.
+        if rank == 0 and _subject(message.key, message.metadata) not in self._described:
             self._state(message.key, message.value, message.metadata)
 
     def _track(self, rank: int, message: Track) -> None:
@@ -326,7 +351,8 @@ class RankServer:
         if quality is None:
             self._answer_all(Refusal("an evaluation takes one prediction for every sample"))
             return
-        self._logged.point(keys.INITIAL, {**initial.facts, "quality": quality})
+        if _subject(keys.INITIAL, {}) not in self._described:  # a segment may begin from them again
+            self._logged.point(keys.INITIAL, {**initial.facts, "quality": quality})
         if problem := initial.mismatch(quality):
             self._answer_all(Refusal(problem))
             return
@@ -336,7 +362,7 @@ class RankServer:
     def _start(self) -> None:
         """Start the clock, read the samples, and hand them over."""
         self._noise = NoiseMeter()
-        if self._spec.resumed is None:
+        if not self._started:
             self._logged.stop(keys.INIT_STOP)
             self.written_s[keys.RUN_START] = time.monotonic()
             self._logged.start(keys.RUN_START)
@@ -386,15 +412,54 @@ class RankServer:
     def _begin_block(self) -> None:
         block = self._blocks[0]
         self._phase, self._block_start_s = "training", time.monotonic()
+        self._saved_s = self._block_start_s
+        self._part = self._due[:0]
         self._processor_start_s = self._processor_s()
         self._sent_start_bytes = self._node_sent_bytes()
         self._steps.clear()
         self._logged.start(keys.BLOCK_START, **block.start_metadata())
 
+    @property
+    def _due(self) -> range:
+        """Return the steps of the current block that are due in this segment of the run."""
+        steps = self._task.steps(self._blocks[0])
+        return range(max(steps.start, self._first_step), steps.stop)
+
+    def _pause(self, rank: int, steps: int) -> None:
+        """Note that ``rank`` has trained its part of the block."""
+        due = self._part.stop - self._due.start
+        if steps != due and self._spec.division == "closed":
+            what = f"{steps} steps of the block, where the parts so far have {due}"
+            self._answer(rank, Refusal(f"Pause after {what}: the open division allows that"))
+            return
+        self._paused[rank] = steps
+        self._await_all(rank, self._end_part)
+
+    def _end_part(self) -> None:
+        """Let all ranks save a checkpoint if one is due, or else train on."""
+        now_s = time.monotonic()
+        if self._part:
+            self._step_s = (now_s - self._part_start_s) / len(self._part)
+        if self._part and now_s - self._saved_s >= self._spec.checkpoint_s:
+            self._phase, self._save_start_s = "saving", now_s
+            self._answer_all(Save())
+        else:
+            self._proceed()
+
+    def _proceed(self) -> None:
+        """Let all ranks train until the next checkpoint is due, as far as steps so far tell."""
+        self._paused.clear()
+        self._part_start_s = now_s = time.monotonic()
+        left_s = self._spec.checkpoint_s - (now_s - self._saved_s)
+        first, stop = self._part.stop, self._due.stop
+        steps = math.ceil(left_s / self._step_s) if self._step_s > 0 else 1
+        self._part = range(first, min(stop, first + max(1, steps)))
+        self._answer_all(Proceed(len(self._part)))
+
     def _end_training(self, rank: int, steps: int) -> None:
         """Note the steps of ``rank``; rank 0 begins the evaluation."""
         block = self._blocks[0]
-        due = len(self._task.steps(block))
+        due = len(self._due)
         if steps != due and self._spec.division == "closed":
             end = keys.progress_text(block.metadata())
             what = f"{steps} steps up to {end}, where the schedule has {due}"
@@ -456,17 +521,24 @@ class RankServer:
             self._answer_all(Refusal("report() takes one prediction for every sample"))
             return
         self._quality = quality
-        if self._task.evaluation.checkpoint and quality < self._task.quality.target:
+        if self._spec.saves_checkpoints and quality < self._task.quality.target:
             self._phase, self._save_start_s = "saving", time.monotonic()
             self._answer_all(Save())
         else:
             self._decide()
 
     def _note_checkpoint(self) -> None:
-        """Log the checkpoint before the evaluation: so each logged one has its own."""
-        seconds = time.monotonic() - self._save_start_s
-        self._logged.point(keys.CHECKPOINT, {"seconds": seconds}, **self._blocks[0].metadata())
-        self._decide()
+        """Log the checkpoint: of an evaluation before it, so that each logged one has its own."""
+        seconds = {"seconds": time.monotonic() - self._save_start_s}
+        if self._steps:
+            metadata, step = self._blocks[0].metadata(), self._due.stop
+            self._logged.point(keys.CHECKPOINT, seconds, **metadata, step=step)
+            self._decide()
+            return
+        steps = min(self._paused.values())
+        self._logged.point(keys.CHECKPOINT, seconds, step=self._part.stop, steps=steps)
+        self._phase, self._saved_s = "training", time.monotonic()
+        self._proceed()
 
     def _decide(self) -> None:
         """Log the evaluation, and whether the run goes on or stops."""
@@ -519,3 +591,8 @@ def _files_in(payload: bytes) -> dict[str, str]:
     except ValueError as error:
         raise ChannelError(f"what is no list of modules: {error}") from error
     return {name: file for name, file in files.items() if isinstance(file, str)}
+
+
+def _subject(key: str, metadata: Mapping[str, object]) -> tuple[str, str]:
+    """Return the subject of a fact that a trainer states: its key, and the tensor it is about."""
+    return key, str(metadata.get("tensor"))

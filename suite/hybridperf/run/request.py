@@ -13,6 +13,7 @@ from hybridperf.errors import ExitCode, UserError, missing_package
 from hybridperf.findings import Finding, visible
 from hybridperf.log.package import NAME, Package
 from hybridperf.plan import TrainingConfig
+from hybridperf.run.elastic import judge_elastic
 from hybridperf.run.initial import find_initial_weights, judge_initial_weights
 from hybridperf.run.nodes import Nodes
 from hybridperf.run.provenance import has_module
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from hybridperf.system.accelerators import Devices
     from hybridperf.tasks.task import Division, Task
 
-__all__ = ["RunRequest", "check_request", "package_of"]
+__all__ = ["RunRequest", "check_request", "package_of", "training_config"]
 
 _RANKS_PER_CORE: Final = 4  #: more would measure the operating system's scheduler
 
@@ -55,6 +56,9 @@ class RunRequest:
     nodes: Nodes = field(default_factory=Nodes)
     initial: Path | None = None  #: file of weights to begin from, instead of the task's
     mode: Mode = "sandboxed"  #: open: the trainer reads the data, and may write the log itself
+    #: plans that go on after the loss of a rank, separated by ";"; "": with fewer replicas
+    elastic: str | None = None
+    checkpoint_s: float = 0.0  #: seconds between checkpoints beside evaluations; 0: none
 
     @property
     def launched(self) -> str:
@@ -89,6 +93,10 @@ class RunRequest:
             parts += ["--division", self.division]
         if self.mode == "open":
             parts += ["--mode", self.mode]
+        if self.elastic is not None:
+            parts += ["--elastic", self.elastic] if self.elastic else ["--elastic"]
+        if self.checkpoint_s:
+            parts += ["--checkpoint-every", f"{self.checkpoint_s:g}"]
         if self.nodes.count > 1:  # the rendezvous is not published
             parts += ["--nodes", str(self.nodes.count)]
         return shlex.join(parts)
@@ -105,25 +113,11 @@ def check_request(request: RunRequest, elsewhere: Devices | None = None) -> list
     """
     if elsewhere is None and torch_folder() is None:
         raise missing_package("torch")
-    task = request.task()
-    devices = elsewhere or usable_devices()
-    config = TrainingConfig(
-        units=len(task.units),
-        global_batch_size=task.training.global_batch_size,
-        devices=devices.count * request.nodes.count,
-        ranks_per_device=_RANKS_PER_CORE if devices.kind == "cpu" else 1,
-        device_kind=devices.kind,
-        tensor_sizes=task.parallel.tensor_sizes,
-        tokens=task.parallel.tokens,
-        batch_norm=task.parallel.batch_norm,
-        tied=task.parallel.tied,
-        filled=task.data.filled,
-        compiler=elsewhere is not None
-        or devices.kind != "cpu"
-        or shutil.which(os.environ.get("CXX", "g++")) is not None,
-    )
+    task, config = request.task(), training_config(request, elsewhere)
     findings = judge_division(task, read_task(request.task_path), request.division)
     findings += [*request.plan.check(config), *_judge_plan(request)]
+    findings += [*_judge_checkpoints(request)]
+    findings += judge_elastic(request.elastic, request.plan, config, request.nodes.count)
     findings += judge_initial_weights(request.initial, request.division)
     if request.plan.ranks % request.nodes.count:
         expected = f"a plan whose ranks {request.nodes.count} nodes share equally"
@@ -151,6 +145,38 @@ def check_request(request: RunRequest, elsewhere: Devices | None = None) -> list
         require_readable(task.data)
         request.initial_weights()
     return findings
+
+
+def training_config(request: RunRequest, elsewhere: Devices | None = None) -> TrainingConfig:
+    """Return what constrains the plans of ``request`` on this machine, or on such machines.
+
+    ``elsewhere`` are the devices of each node if this machine is not one of them.
+    """
+    task, devices = request.task(), elsewhere or usable_devices()
+    return TrainingConfig(
+        units=len(task.units),
+        global_batch_size=task.training.global_batch_size,
+        devices=devices.count * request.nodes.count,
+        ranks_per_device=_RANKS_PER_CORE if devices.kind == "cpu" else 1,
+        device_kind=devices.kind,
+        tensor_sizes=task.parallel.tensor_sizes,
+        tokens=task.parallel.tokens,
+        batch_norm=task.parallel.batch_norm,
+        tied=task.parallel.tied,
+        filled=task.data.filled,
+        compiler=elsewhere is not None
+        or devices.kind != "cpu"
+        or shutil.which(os.environ.get("CXX", "g++")) is not None,
+    )
+
+
+def _judge_checkpoints(request: RunRequest) -> list[Finding]:
+    """Return a finding if steps of the plan outlast a pause for a checkpoint."""
+    if not request.checkpoint_s or request.plan.equivalent:
+        return []
+    expected = "a plan that computes what one process does, with --checkpoint-every"
+    remedy = "drop --checkpoint-every: a pause would change what the plan computes"
+    return [Finding("request.checkpoints", expected, ",".join(request.plan.deviations), remedy)]
 
 
 def _judge_plan(request: RunRequest) -> list[Finding]:

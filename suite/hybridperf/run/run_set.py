@@ -15,6 +15,7 @@ from hybridperf.run.consistency import (
     settle_system,
     settle_task,
 )
+from hybridperf.run.elastic import plans_after_losses
 from hybridperf.run.ending import RunOutcome, machine_start, stop_on_signals
 from hybridperf.run.files import remove_folder
 from hybridperf.run.folder import (
@@ -31,9 +32,9 @@ from hybridperf.run.folder import (
 from hybridperf.run.nodes import NodeServer
 from hybridperf.run.projection import project_run
 from hybridperf.run.provenance import code_hashes
-from hybridperf.run.request import package_of
+from hybridperf.run.request import package_of, training_config
 from hybridperf.run.rescore import PredictorServer
-from hybridperf.run.resume import resumable_epoch, same_request
+from hybridperf.run.resume import resumable_step, same_request
 from hybridperf.run.sandbox import mode_of, sandbox_facts
 from hybridperf.run.seeds import draw_seed
 from hybridperf.run.spec import RunSpec
@@ -118,6 +119,7 @@ def _carry_out(
         if sealed.ending.outcome not in _REPEATED or stop.signal is not None:
             _require_completed(sealed, package)
     task_path, projection = settle_task(package, request, task), project_run(request)
+    goes_on = plans_after_losses(request.elastic, request.plan, training_config(request))
     while True:
         runs = sealed_runs(package)
         completed = completed_runs(runs)
@@ -151,6 +153,8 @@ def _carry_out(
             provenance=provenance,
             keep_weights=request.keep_weights,
             publish_errors=request.publish_errors,
+            elastic=None if goes_on is None else tuple(map(str, goes_on)),
+            checkpoint_s=request.checkpoint_s,
             mode=mode_of(task, request.mode),
             sandbox=sandbox_facts(request.mode, request.nodes.count),
             projection=projection,
@@ -180,10 +184,10 @@ def _settle(
     if regular and not disagreement(spec, number):  # else it is sealed as crashed
         require_same_request(spec, request)
     unended = not spec.ending.exists() and same_request(spec, request)
-    if unended and (epoch := resumable_epoch(spec)) is not None:
+    if unended and (step := resumable_step(spec)) is not None:
         done = len(completed_runs(sealed_runs(around.package)))
         observer.begin(done, request.runs, task)
-        return attempt.resume(epoch, around.peers.rendezvous())
+        return attempt.resume(step, around.peers.rendezvous())
     return attempt.finish(number)
 
 

@@ -75,7 +75,11 @@ class RunSpec:
     provenance: dict[str, object] = field(default_factory=dict)
     keep_weights: bool = False  #: keep the final weights beside the log
     publish_errors: bool = False  #: publish the texts of exceptions, too
-    resumed: int | None = None  #: epoch of the checkpoint from which the run was resumed
+    resumed: int | None = None  #: step that the run, once resumed, begins with; 0: anew
+    segment_plan: str = ""  #: plan of the current segment, where it is another than ``plan``
+    #: plans that go on, each after another loss of a rank; None: such a loss ends the run
+    elastic: tuple[str, ...] | None = None
+    checkpoint_s: float = 0.0  #: seconds between checkpoints beside evaluations; 0: none
     mode: Mode = "open"
     sandbox: dict[str, object] = field(default_factory=lambda: {"kind": "none"})
     projection: dict[str, object] = field(default_factory=dict)  #: a step's; empty if unknown
@@ -134,8 +138,14 @@ class RunSpec:
         return apply_overrides(read_task(Path(self.folder, self.task_path)), self.overrides)
 
     def parallel_plan(self) -> ParallelPlan:
-        """Parse the parallel plan."""
-        return ParallelPlan.parse(self.plan)
+        """Parse the parallel plan of the current segment."""
+        return ParallelPlan.parse(self.segment_plan or self.plan)
+
+    @property
+    def saves_checkpoints(self) -> bool:
+        """Return whether the run saves a checkpoint at each evaluation that misses the target."""
+        asked = self.elastic is not None or self.checkpoint_s > 0
+        return asked or self.task().evaluation.checkpoint
 
     @property
     def predictor(self) -> str:
@@ -148,7 +158,7 @@ class RunSpec:
     @property
     def evaluates_first(self) -> bool:
         """Return whether ranks evaluate given weights before the clock starts."""
-        return self.initial is not None and self.resumed is None
+        return self.initial is not None and not self.resumed
 
     @property
     def sandboxed(self) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import signal
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +19,7 @@ from hybridperf.run.ending import (
     RunOutcome,
     explain_crash,
     is_lost_peer,
+    lost_part,
     read_output,
 )
 from hybridperf.run.processes import StoppedProcesses, end_tree, read_pulse
@@ -38,6 +41,8 @@ __all__ = ["Observer", "RunProgress", "supervise"]
 _POLL_S: Final = 0.1
 _GOES_ON: Final = frozenset({keys.BLOCK_START, keys.RUN_STOP})  #: first keys of a resumed run
 _OBSERVE_S: Final = 0.25
+#: outcomes of runs whose ranks ended by themselves, before their run did
+_LOSSES: Final = frozenset({RunOutcome.CRASHED, RunOutcome.UNSTARTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,17 +159,18 @@ def supervise(
     observer: Observer,
     peers: NodeServer | None = None,
     resumed_at: int = 0,
+    printed: int = 0,
 ) -> Ending:
     """Wait until the run has ended, or end it; in both cases no process of it remains.
 
     Meanwhile ``server`` answers the ranks. The log of a resumed run already has ``resumed_at``
-    bytes; its clock has not stopped since run_start. ``peers`` serves the other nodes, if
-    there are any.
+    bytes, and the output ``printed`` bytes; its clock has not stopped since run_start, if it had
+    started. ``peers`` serves the other nodes, if there are any.
     """
     watch = _Watch(launched_s=time.monotonic(), offset=resumed_at)
     machine = MachineWatch(Path(spec.folder))
-    if resumed_at:
-        watch.resumed_s = watch.launched_s - _elapsed_s(spec)
+    if resumed_at and (elapsed_s := _elapsed_s(spec)) is not None:
+        watch.resumed_s = watch.launched_s - elapsed_s
     try:
         verdict = _await_end(process, server, spec, watch, stop, observer, peers)
     finally:
@@ -173,9 +179,11 @@ def supervise(
         end_tree(process, spec.path)
         if peers is not None:
             peers.collect(spec)
-    if verdict is None and process.returncode == 0 and watch.stopped_s is not None:
+    # Of an elastic run that has stopped nothing is lost with a rank, once its model is held.
+    ended_well = process.returncode == 0 or (spec.elastic is not None and server.holds_model)
+    if verdict is None and ended_well and watch.stopped_s is not None:
         return watch.ending(RunOutcome.SUCCESS if watch.reached else RunOutcome.TARGET_MISSED)
-    output = read_output(spec.output)
+    output = read_output(spec.output, printed)
     own = explain_crash(output, process.returncode)
     outcome, reason = verdict or (peers and peers.trouble()) or (RunOutcome.CRASHED, own)
     by_itself = verdict is None and not is_lost_peer(own)
@@ -187,9 +195,15 @@ def supervise(
         outcome, reason = RunOutcome.INTERRUPTED, f"stopped by {stop.signal.name}"
     if outcome is RunOutcome.CRASHED and (failure := machine.failure(process.returncode)):
         outcome, reason = RunOutcome.ENVIRONMENT, failure
-    if outcome is RunOutcome.CRASHED and not refused and watch.started_s is None and not resumed_at:
+    begun = watch.started_s is not None or watch.resumed_s is not None
+    if outcome is RunOutcome.CRASHED and not refused and not begun:
         outcome = RunOutcome.UNSTARTED
-    return watch.ending(outcome, reason)
+    ending = watch.ending(outcome, reason)
+    out_of_memory = outcome is RunOutcome.ENVIRONMENT and process.returncode == -signal.SIGKILL
+    served = server.joined or not begun  # else the trainer writes the log itself
+    if verdict is None and not refused and served and (outcome in _LOSSES or out_of_memory):
+        ending = dataclasses.replace(ending, lost=lost_part(own))
+    return ending
 
 
 def _await_end(
@@ -224,11 +238,10 @@ def _await_end(
     return (RunOutcome.CRASHED, problem) if problem else None
 
 
-def _elapsed_s(spec: RunSpec) -> float:
-    """Return the time since run_start by the clock of the log, in seconds."""
+def _elapsed_s(spec: RunSpec) -> float | None:
+    """Return the seconds since run_start by the clock of the log; None if it has not started."""
     start = read_log(spec.log).first(keys.RUN_START)
-    assert start is not None, "only a run that started is resumed"
-    return (spec.clock.now_ms() - start.time_ms) / 1000
+    return None if start is None else (spec.clock.now_ms() - start.time_ms) / 1000
 
 
 def _over_limit(watch: _Watch, limits: Limits) -> tuple[RunOutcome, str] | None:

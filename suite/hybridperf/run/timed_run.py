@@ -29,7 +29,9 @@ from hybridperf.run.channel import (
     EvaluationVerdict,
     Imported,
     InitialSamples,
+    Pause,
     Predictions,
+    Proceed,
     Ready,
     Refusal,
     Save,
@@ -86,7 +88,8 @@ class TimedRun:
         self.plan = ParallelPlan.parse(welcome.plan)
         self.seed = welcome.seed  #: seed of the initial weights and of dropout
         self.work = work_folder(folder)  #: folder that the trainer may write
-        self._resumed, self._initial = welcome.resumed, welcome.initial
+        self._first_step, self._pauses = welcome.resumed or 0, welcome.pauses
+        self._initial = welcome.initial
         self.initial_format = welcome.initial_format  #: None: names of tensors tell it
         self._pulse = Pulse(pulse_file(self.work, this_node()), rank)
         self._start: Start | None = None  # not None exactly while the clock runs
@@ -129,15 +132,15 @@ class TimedRun:
     def checkpoint(self) -> Path | None:
         """Return the folder of the checkpoint to load; None if the run starts from scratch."""
         folder = checkpoints_folder(self.work)
-        return None if self._resumed is None else checkpoint_folder(folder, self._resumed)
+        return checkpoint_folder(folder, self._first_step) if self._first_step else None
 
     @property
     def initial(self) -> Path | None:
         """Return the file of the weights to begin from; None if the run does not begin from one.
 
-        It begins from random weights then, or is resumed.
+        It begins from random weights then, or from a checkpoint.
         """
-        return Path(self._initial) if self._initial and self._resumed is None else None
+        return Path(self._initial) if self._initial and not self._first_step else None
 
     @contextlib.contextmanager
     def initial_evaluation(self) -> Iterator[EvaluationData]:
@@ -163,9 +166,9 @@ class TimedRun:
     def describe(self, key: str, value: object = None, **metadata: object) -> None:
         """Log a fact about the trainer's setup, such as its partition.
 
-        A resumed run logs nothing here: its log has the same entries already.
+        A resumed run logs no fact twice.
         """
-        if self._rank == 0 and self._resumed is None:
+        if self._rank == 0:
             self._channel.send(Describe(key, value, metadata))
 
     @contextlib.contextmanager
@@ -208,7 +211,7 @@ class TimedRun:
             OutOfTurnError: if a block ends without `report`.
         """
         for block in self.task.blocks():
-            if block.last <= (self._resumed or 0):
+            if self.task.steps(block).stop <= self._first_step:
                 continue
             self._block, self._steps = block, 0
             yield block
@@ -221,14 +224,44 @@ class TimedRun:
             raise OutOfTurnError("a block ended without report(): evaluate after training it")
 
     def training_data(self, block: Block) -> TrainingData:
-        """Return the training samples in the order in which ``block`` visits them.
+        """Return the training samples in the order in which ``block`` visits them, in one part.
 
         Raises:
             OutOfTurnError: outside of `clock`, or if ``block`` is not the current one.
         """
         if self._start is None or self._train is None or block is not self._block:
             raise OutOfTurnError("training data belongs to the current block, on the clock")
-        return TrainingData(self._train, self.task, self._start.seed, block, self._begin_step)
+        steps = self.task.steps(block)
+        return TrainingData(
+            self._train,
+            self.task,
+            self._start.seed,
+            block,
+            self._begin_step,
+            range(max(steps.start, self._first_step), steps.stop),
+        )
+
+    def parts(self, block: Block, save: Callable[[Path], None]) -> Iterator[TrainingData]:
+        """Yield the training samples of ``block`` in parts, between which checkpoints are saved.
+
+        There is one part unless the run saves checkpoints beside evaluations. All ranks train the
+        same parts. ``save`` is as in `report`.
+
+        Raises:
+            OutOfTurnError: as `training_data`.
+        """
+        data = self.training_data(block)
+        left = data.steps
+        while self._pauses and left:
+            self._channel.send(Pause(self._steps))
+            if isinstance(answer := self._receive(), Save):
+                self._save_checkpoint(left.start, save)
+                answer = self._receive()
+            assert isinstance(answer, Proceed), f"{answer} is no Proceed"
+            yield dataclasses.replace(data, part=left[: answer.steps])
+            left = left[answer.steps :]
+        if left:
+            yield data
 
     def _begin_step(self) -> None:
         self._pulse.beat()
@@ -264,7 +297,7 @@ class TimedRun:
         exactly one rank returns each parameter. The harness rescores these weights; without them
         the result has a lower verification level (docs/trust.md).
 
-        If the task requires checkpoints and the target is not reached, ``save`` is called on every
+        If the run requires checkpoints and the target is not reached, ``save`` is called on every
         rank with the folder to write to; on rank 0 it must return after all ranks have written.
 
         Raises:
@@ -279,23 +312,23 @@ class TimedRun:
             self._hand_over(held, predictions)
         answer = self._receive()
         if isinstance(answer, Save):
-            self._save_checkpoint(self._block.last, save)
+            self._save_checkpoint(self.task.steps(self._block).stop, save)
             answer = self._receive()
         assert isinstance(answer, EvaluationVerdict), f"{answer} is no verdict"
         self._goes_on = answer.goes_on
         self._block = self._evaluation = None
         return answer.quality
 
-    def _save_checkpoint(self, epoch: int, save: Callable[[Path], None] | None) -> None:
-        """Save a checkpoint before the evaluation is logged, so that each of them has its own."""
+    def _save_checkpoint(self, step: int, save: Callable[[Path], None] | None) -> None:
+        """Save the checkpoint from which training goes on with ``step``."""
         if save is None:
-            raise OutOfTurnError("the task requires checkpoints: report(save) takes a function")
+            raise OutOfTurnError("the run requires checkpoints: report(save) takes a function")
         self._pulse.beat()
         folder = checkpoints_folder(self.work)
         folder.mkdir(exist_ok=True)
-        save(begin_checkpoint(folder, epoch))
+        save(begin_checkpoint(folder, step))
         if self._rank == 0:
-            complete_checkpoint(folder, epoch)
+            complete_checkpoint(folder, step)
         self._channel.send(Saved())
         self._pulse.beat()
 

@@ -133,7 +133,19 @@ def decide(a: Official, b: Official) -> Decision:
 
 
 def standing_of(result: Official) -> tuple[Standing, str]:
-    """Return whether ``result`` is eligible for a place, and the reason if it is not."""
+    """Return whether ``result`` is eligible for a place, and the reason if it is not.
+
+    A result of which runs changed their plan, after a loss, is ranked only among results whose
+    runs did so under the same plans.
+    """
+    standing, reason = _standing_by_itself(result)
+    if standing != "ranked" or not result.score.segments or result.place is not None:
+        return standing, reason
+    changed = next(plans for plans in result.score.segments if len(plans) > 1)
+    return "provisional", f"changed its plan: {', then '.join(changed)}"
+
+
+def _standing_by_itself(result: Official) -> tuple[Standing, str]:
     completed, required = len(result.score.completed), result.score.required_runs or 0
     mean_s = result.score.time_s
     judgement, (_, reason) = result.validity.judgement, result.no_score
@@ -153,18 +165,22 @@ def standing_of(result: Official) -> tuple[Standing, str]:
 def with_places(results: Sequence[Official]) -> list[Official]:
     """Return ``results`` with their places within the same round, task, version and division.
 
+    Results of which runs changed their plan have places among at least two with the same plans.
+
     A result's best place follows all results that `decide` finds faster, and its worst place
     precedes all that it finds slower; tied results may share places. P-values are not corrected
     for multiple comparisons.
     """
     placed = list(results)
-    groups: dict[tuple[str, ...], list[int]] = {}
+    groups: dict[tuple[object, ...], list[int]] = {}
     for index, each in enumerate(results):
-        if standing_of(each)[0] == "ranked":
+        if _standing_by_itself(each)[0] == "ranked":
             score = each.score
-            key = (score.edition, score.benchmark, score.version, each.division)
+            key = (score.edition, score.benchmark, score.version, each.division, score.segments)
             groups.setdefault(key, []).append(index)
     for group in groups.values():
+        if len(group) == 1 and results[group[0]].score.segments:
+            continue
         means = [_tested(results[at]) for at in group]
         for at, (faster, slower) in zip(group, faster_and_slower(means, ALPHA), strict=True):
             place = Place(1 + faster, len(group) - slower)

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Final, Literal
 
 from hybridperf.log import keys
+from hybridperf.log.segments import plans_of
 from hybridperf.score.convergence import samples_at, samples_of
 from hybridperf.score.projection import StepComparison, compare_steps
 from hybridperf.system.energy import Energy
@@ -96,6 +97,7 @@ class RunScore(Measurements):
     curve: tuple[CurvePoint, ...]
     beside_projection: StepComparison | None  #: its steps compared with the projected step
     busy: str = ""  #: why the machine was busy before or during the run; "" if it was not
+    plans: tuple[str, ...] = ()  #: plans of its segments, in order
     retries: int = 0  #: earlier attempts whose logs old harnesses did not keep
     in_window: bool = False  #: whether the run is in the window of MLPerf's score
     counts: bool = False  #: whether the run is in the mean that scores the result
@@ -133,6 +135,7 @@ def score_run(
         else _rate_between_evaluations(log, samples, curve)
     )
     joules = None if ended else _joules(log)
+    plans = plans_of(log)
     began = start or (log.entries[0] if log.entries else None)
     return RunScore(
         number=run.number,
@@ -156,8 +159,9 @@ def score_run(
         compute_samples_per_s=_tracked_rate(log, "compute_samples_per_s", curve),
         joules=joules if completion == "reached" else None,
         samples_per_joule=samples / joules if joules else None,
-        beside_projection=compare_steps(log, steady),
+        beside_projection=compare_steps(log, steady) if len(plans) == 1 else None,
         busy=", ".join(_busy_reasons(log)),
+        plans=plans,
         retries=whole(run.fact("retries"), 0, COUNT_CAP) or 0,
     )
 
@@ -270,21 +274,35 @@ def _samples_of_blocks(curve: Sequence[CurvePoint]) -> dict[int, int]:
 def _rate_of_blocks(log: Log, curve: Sequence[CurvePoint]) -> float | None:
     """Return samples per second of the blocks' training, by the log's clock; None if unknown.
 
-    The trainer's own statistics are not used. A block begins again where its run was resumed.
+    The trainer's own statistics are not used. A block begins again where its run was resumed: then
+    its end states how many samples were left.
     """
     samples_of = _samples_of_blocks(curve)
     samples, elapsed_ms = 0, 0
     start: Entry | None = None
+    left = _samples_left(log) if log.first(keys.RESUMED) else None
     for entry in log.entries:
         if entry.key == keys.BLOCK_START:
             start = entry
         elif entry.key == keys.EVAL_START and start is not None:
             own = samples_of.get(keys.progress_of(entry.metadata) or 0, 0)
+            own = own if left is None else left.get(start.line, 0)
             if own and entry.time_ms > start.time_ms:
                 samples += own
                 elapsed_ms += entry.time_ms - start.time_ms
             start = None
     return 1000 * samples / elapsed_ms if elapsed_ms else None
+
+
+def _samples_left(log: Log) -> dict[int, int]:
+    """Return the samples that blocks state at their end, by the line of their start."""
+    left, line = dict[int, int](), 0
+    for entry in log.entries:
+        if entry.key == keys.BLOCK_START:
+            line = entry.line
+        elif entry.key == keys.BLOCK_STOP:
+            left[line] = whole(entry.metadata.get("samples"), 0, COUNT_CAP) or 0
+    return left
 
 
 def _rate_between_evaluations(log: Log, samples: int, curve: Sequence[CurvePoint]) -> float | None:

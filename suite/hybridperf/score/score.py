@@ -99,6 +99,12 @@ class ResultScore(Measurements):
         return self.completed if self.own else self.window
 
     @property
+    def segments(self) -> tuple[tuple[str, ...], ...]:
+        """Return the plans of each completed run, sorted; empty if no run changed its plan."""
+        plans = tuple(sorted(run.plans for run in self.completed))
+        return plans if any(len(each) > 1 for each in plans) else ()
+
+    @property
     def missed(self) -> int:
         """Return how many of the compared runs missed the target."""
         return sum(run.completion == "missed" for run in self.compared)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -15,9 +16,18 @@ from typing import TYPE_CHECKING
 from hybridperf.run.processes import read_pulse
 
 if TYPE_CHECKING:
+    from hybridperf.run.access import TrainingData
     from hybridperf.run.timed_run import TimedRun
 
-__all__ = ["HOUR_MS", "Boom", "chosen", "meet", "strike"]
+__all__ = [
+    "HOUR_MS",
+    "Boom",
+    "chosen",
+    "die_in_saving",
+    "meet",
+    "resumed_wrongly",
+    "strike",
+]
 
 HOUR_MS = 3_600_000
 
@@ -40,7 +50,7 @@ def chosen() -> str:
 
 def strike(fault: str, run: TimedRun) -> None:
     """Let ``fault`` happen, in the middle of training."""
-    if fault == "kill":
+    if fault == "kill" or (fault.startswith("kill, then") and run.checkpoint is None):
         os.kill(os.getpid(), signal.SIGKILL)
     elif fault == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -111,3 +121,19 @@ def meet(run: TimedRun) -> None:
         if min(counts) >= counts[rank]:
             return
         time.sleep(0.001)
+
+
+def die_in_saving(folder: Path) -> None:
+    """Write half of the checkpoint, and be killed."""
+    folder.mkdir()
+    (folder / "count.txt").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def resumed_wrongly(fault: str, run: TimedRun, data: TrainingData) -> TrainingData:
+    """Return ``data`` with a batch too few or too many, where it is the first of a resumed run."""
+    name = run.checkpoint.name if run.checkpoint is not None else ""
+    if name != f"step_{data.steps.start}":
+        return data
+    shift = {"kill, then skip": 1, "kill, then repeat": -1}.get(fault, 0)
+    return dataclasses.replace(data, part=range(data.steps.start + shift, data.steps.stop))

@@ -7,7 +7,13 @@ import time
 
 from hybridperf.run.spec import weights_folder, weights_part
 from hybridperf.run.timed_run import TimedRun
-from tests.trainers.faulty.faults import chosen, meet, strike
+from tests.trainers.faulty.faults import (
+    chosen,
+    die_in_saving,
+    meet,
+    resumed_wrongly,
+    strike,
+)
 from tests.trainers.nearest.memory import SHARES, Memory
 
 if __name__ == "__main__":
@@ -18,6 +24,8 @@ if __name__ == "__main__":
     with TimedRun.join() as run:
         if fault == "init":
             time.sleep(3600)
+        if fault == "kill before the clock":
+            strike("kill", run)
         if fault == "early":
             run.training_data(run.task.blocks()[0])
         if run.checkpoint is not None:
@@ -28,20 +36,22 @@ if __name__ == "__main__":
                     run.training_data(run.task.blocks()[-1])
                 if fault == "evaluation first":
                     run.report()
-                data = run.training_data(block)
-                for batch in data.batches():
-                    if fault == "slow":
-                        time.sleep(0.02)
-                    meet(run)
-                    if block.last == 2 and batch.step == run.task.steps(block)[3]:
-                        strike(fault, run)
+                for data in run.parts(block, memory.checkpoint):
+                    for batch in resumed_wrongly(fault, run, data).batches():
+                        if fault == "slow":
+                            time.sleep(0.02)
+                        meet(run)
+                        if block.last == 2 and batch.step == run.task.steps(block)[3]:
+                            strike(fault, run)
                 share = 0.1 if fault == "never" else SHARES[min(block.last, len(SHARES)) - 1]
                 count = round(share * len(data.samples))
                 memory.fill(data.samples.inputs[:count], data.samples.labels[:count])
                 held_out = run.evaluation_data()
+                if fault == "kill in evaluation" and block.last == 2:
+                    strike("kill", run)
                 if first:
                     held_out.predict(slice(0, len(held_out)), memory.answer(held_out.inputs))
-                run.report(save=memory.checkpoint)
+                run.report(save=die_in_saving if fault == "kill in saving" else memory.checkpoint)
         if fault == "claim":
             memory.images = memory.images[: len(memory.images) // 2]
         if first:

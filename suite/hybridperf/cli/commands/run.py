@@ -9,7 +9,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hybridperf.cli.options import PLAN_HELP, add_format, add_nodes, add_run_arguments, whole_number
+from hybridperf.cli.options import (
+    PLAN_HELP,
+    add_format,
+    add_nodes,
+    add_run_arguments,
+    positive_seconds,
+    whole_number,
+)
 from hybridperf.cli.planning import AUTO, HERE, fastest_here, plans_json, print_plans, setting_of
 from hybridperf.cli.printing import print_json, print_line, print_stage, terminal_width
 from hybridperf.cli.progress import ProgressReporter
@@ -83,6 +90,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="safetensors file of weights to begin from, under the names of the suite, torchvision "
         "or transformers; in the open division (default: the task's, or random weights)",
+    )
+    parser.add_argument(
+        "--elastic",
+        nargs="?",
+        const="",
+        metavar="PLAN;PLAN",
+        help="go on from the last checkpoint after the loss of a rank, each time under the next of "
+        "these plans (default: the plan with fewer replicas); saves a checkpoint each evaluation",
+    )
+    parser.add_argument(
+        "--checkpoint-every",
+        type=positive_seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="also save checkpoints during training, so often (default: only at evaluations, where "
+        "the task or --elastic asks for them)",
     )
     add_nodes(
         parser,
@@ -173,7 +196,12 @@ def _run_under_slurm(options: argparse.Namespace) -> ExitCode:
 def _request_on(nodes: Nodes, options: argparse.Namespace) -> RunRequest:
     """Return the request that the options describe on this node."""
     asked = dataclasses.replace(
-        request_of(options), nodes=nodes, mode=options.mode, initial=options.initial
+        request_of(options),
+        nodes=nodes,
+        mode=options.mode,
+        elastic=options.elastic,
+        checkpoint_s=options.checkpoint_every,
+        initial=options.initial,
     )
     request = with_projected_cuts(asked)
     if request != asked and options.format != "json":
