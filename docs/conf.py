@@ -10,7 +10,7 @@ author = "The HybridPerf developers"
 extensions = ["myst_parser"]
 html_theme = "furo"
 exclude_patterns = ["_build", "examples"]
-myst_heading_anchors = 2  # pages link to sections of others
+myst_heading_anchors = 3  # pages link to sections of others
 smartquotes = False  # would make dashes of the hyphens of options
 
 _MARKS = re.compile(r"[\\`*_{}\[\]<>#|~$]")
