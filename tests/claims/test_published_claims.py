@@ -157,8 +157,8 @@ def test_the_efficiency_is_one_of_throughput(checked: dict[str, CheckedClaim]) -
     found = {
         name: (each.value, each.low, each.high) for name, each in _by(scaling, "metric").items()
     }
-    # Intervals were 92.7 to 95.4, 94.4 to 96.9 and 77.5 or more by Yuen's test and before the
-    # variances of rates were those of all runs, of which fewer are in the mean.
+    # Found by hand with an earlier commit: 92.7 to 95.4, 94.4 to 96.9 and 77.5 or more. Since then
+    # ratios have intervals by Fieller's method, with the variance of the rates of all runs.
     assert found["end-to-end"] == pytest.approx((94.04, 92.46, 95.67), abs=0.01)
     assert found["steady"] == pytest.approx((95.59, 94.08, 97.15), abs=0.01)
     assert found["time"] == pytest.approx((83.80, 76.90, float("inf")), abs=0.01)
