@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hybridperf.system.accelerators import Devices
     from hybridperf.tasks.task import Division, Task
 
-__all__ = ["RunRequest", "check_request", "package_of", "training_config"]
+__all__ = ["RunRequest", "check_request", "package_of", "request_config"]
 
 _RANKS_PER_CORE: Final = 4  #: more would measure the operating system's scheduler
 
@@ -113,7 +113,7 @@ def check_request(request: RunRequest, elsewhere: Devices | None = None) -> list
     """
     if elsewhere is None and torch_folder() is None:
         raise missing_package("torch")
-    task, config = request.task(), training_config(request, elsewhere)
+    task, config = request.task(), request_config(request, elsewhere)
     findings = judge_division(task, read_task(request.task_path), request.division)
     findings += [*request.plan.check(config), *_judge_plan(request)]
     findings += [*_judge_checkpoints(request)]
@@ -147,7 +147,7 @@ def check_request(request: RunRequest, elsewhere: Devices | None = None) -> list
     return findings
 
 
-def training_config(request: RunRequest, elsewhere: Devices | None = None) -> TrainingConfig:
+def request_config(request: RunRequest, elsewhere: Devices | None = None) -> TrainingConfig:
     """Return what constrains the plans of ``request`` on this machine, or on such machines.
 
     ``elsewhere`` are the devices of each node if this machine is not one of them.

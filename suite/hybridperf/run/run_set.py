@@ -32,7 +32,7 @@ from hybridperf.run.folder import (
 from hybridperf.run.nodes import NodeServer
 from hybridperf.run.projection import project_run
 from hybridperf.run.provenance import code_hashes
-from hybridperf.run.request import package_of, training_config
+from hybridperf.run.request import package_of, request_config
 from hybridperf.run.rescore import PredictorServer
 from hybridperf.run.resume import resumable_step, same_request
 from hybridperf.run.sandbox import mode_of, sandbox_facts
@@ -119,7 +119,7 @@ def _carry_out(
         if sealed.ending.outcome not in _REPEATED or stop.signal is not None:
             _require_completed(sealed, package)
     task_path, projection = settle_task(package, request, task), project_run(request)
-    goes_on = plans_after_losses(request.elastic, request.plan, training_config(request))
+    goes_on = plans_after_losses(request.elastic, request.plan, request_config(request))
     while True:
         runs = sealed_runs(package)
         completed = completed_runs(runs)
