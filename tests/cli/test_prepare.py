@@ -74,7 +74,7 @@ def folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
 def task(tmp_path: Path, folder: Path) -> Path:
     """Return a task that reads it; its words come in one order, so that neighbours tell them."""
     path = tmp_path / "mine.toml"
-    write_task(path, write_vocabulary(folder), len(WORDS), target=0.25)
+    write_task(path, write_vocabulary(folder), len(WORDS), target=0.2)
     return path
 
 

@@ -49,7 +49,7 @@ def test_one_of_the_models_before_the_last_is_drawn(tmp_path: Path) -> None:
         drawn.append(spec.epoch)
 
     assert set(drawn) == {1, 2, 3}  # but for a chance of 1e-17
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
 def test_of_one_evaluation_none_is_drawn(tmp_path: Path) -> None:
