@@ -42,7 +42,7 @@ def write_task(path: Path, vocabulary_sha256: str, entries: int, target: float) 
         "count": 1,
         "most_missed": 0,
         "global_batch_size": 32,
-        "lr": 1e-2,
+        "lr": 3e-3,
         "warmup_epochs": 0,
     }
     for key, value in numbers.items():
