@@ -84,7 +84,7 @@ def _gathered(value: Any) -> list[Any]:
 def _measured(
     work: Callable[[], object], device: torch.device, *, is_first: bool
 ) -> dict[str, float | None]:
-    """Return the seconds of ``work`` on the slowest rank, and the bytes that a node sends for it.
+    """Return the time of ``work`` on the slowest rank, in seconds, and the bytes sent by a node.
 
     The bytes are of the node that sends most, counted by the first rank there; None if unknown.
     """
@@ -104,7 +104,7 @@ def _measured(
 
 
 def _quiet_count() -> int | None:
-    """Return what this node has sent, read while no rank sends anything."""
+    """Return the bytes sent by this node, read while no rank sends."""
     dist.barrier()
     count = network_sent_bytes()
     dist.barrier()

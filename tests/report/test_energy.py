@@ -124,7 +124,7 @@ BLANK: dict[str, Callable[[Lines], object]] = {
     "a counter that stands still": _stand_still,
     "a line twice": lambda lines: lines.append(lines[0]),
     "another node": lambda lines: lines[0]["metadata"].update(node=1),
-    "a node that says nothing": lambda lines: [line["metadata"].update(nodes=2) for line in lines],
+    "a silent node": lambda lines: [line["metadata"].update(nodes=2) for line in lines],
     "a million nodes": lambda lines: lines[0]["metadata"].update(nodes=10**6),
     "no nodes": lambda lines: lines[0]["metadata"].update(nodes="all"),
     "a block that is none": lambda lines: lines[0]["metadata"].update(epoch_num=[]),

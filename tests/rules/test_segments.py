@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hybridperf.log import keys
+from hybridperf.log.log import Entry
 from hybridperf.log.package import read_result
+from hybridperf.log.segments import last_checkpoint
 from hybridperf.report.judgement import judged_entries
 from hybridperf.rules.check import check_path
 from hybridperf.score.ranking import standing_of, with_places
@@ -34,6 +37,16 @@ def test_a_run_that_was_resumed_within_a_block_is_valid(tmp_path: Path) -> None:
     resumed(tmp_path)
 
     assert rules_broken(tmp_path) == set()
+
+
+@pytest.mark.parametrize("progress", ["epoch_num", "samples_count"])
+def test_a_checkpoint_of_an_evaluation_counts_once_the_evaluation_is_logged(progress: str) -> None:
+    within = Entry(keys.CHECKPOINT, 0, "", {}, {"step": 10, "steps": 10}, 1)
+    saved = Entry(keys.CHECKPOINT, 0, "", {}, {"step": 21, progress: 672}, 2)
+    evaluated = Entry(keys.EVAL_ACCURACY, 0, "", 0.5, {progress: 672}, 3)
+
+    assert last_checkpoint([within, saved]) == 10
+    assert last_checkpoint([within, saved, evaluated]) == 21
 
 
 @pytest.mark.parametrize(

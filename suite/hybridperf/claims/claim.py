@@ -46,7 +46,7 @@ __all__ = [
     "read_claims",
 ]
 
-#: what a result is compared by: ``saving`` is 1 less the ratio of times
+#: metric of a comparison; ``saving`` is 1 less the ratio of times
 ClaimedMetric = Literal["time", "saving", "end_to_end_throughput", "steady_throughput", "samples"]
 #: a metric of `hybridperf scale`
 EfficiencyMetric = Literal["time_to_train", "end_to_end_throughput", "steady_throughput"]
@@ -100,7 +100,7 @@ class CountCheck:
 
 @dataclass(frozen=True, slots=True)
 class ProjectCheck:
-    """The throughput of a plan over a base plan, on a grid of what the source leaves open.
+    """The throughput of a plan over a base plan, on a grid of the parameters left open.
 
     Each list is one axis of the grid: a claim holds where some of its points have the value.
     """
@@ -183,7 +183,7 @@ class ClaimedValue:
     ]
     low: float  #: as stated; -inf if the value has no lower bound
     high: float
-    least: float  #: the lowest value that rounds to what is stated
+    least: float  #: the lowest value that rounds to the stated value
     most: float
     unit: str
     decimals: int  #: digits after the decimal point, as stated

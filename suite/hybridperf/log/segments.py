@@ -49,16 +49,17 @@ def last_checkpoint(entries: Sequence[Entry]) -> int | None:
     one or two.
     """
     step: int | None = None
-    of_evaluation: tuple[object, int | None] = (None, None)
+    of_evaluation: tuple[int | None, int | None] = (None, None)
     for entry in entries:
+        progress = keys.progress_of(entry.metadata)
         if entry.key == keys.CHECKPOINT:
             saved = whole(entry.metadata.get("step"), 0, COUNT_CAP)
-            if "epoch_num" in entry.metadata:
-                of_evaluation = (entry.metadata["epoch_num"], saved)
+            if progress is not None:
+                of_evaluation = (progress, saved)
             elif saved is not None:
                 step = saved
         elif entry.key == keys.EVAL_ACCURACY:
-            epoch, saved = of_evaluation
-            if saved is not None and epoch == entry.metadata.get("epoch_num"):
+            evaluated, saved = of_evaluation
+            if saved is not None and evaluated == progress:
                 step = saved
     return step

@@ -331,8 +331,8 @@ def _schedule(run: SealedRun, task: Task) -> tuple[int, _Steps, _Steps]:
     name = "first_epoch_num" if task.evaluation.unit == "epochs" else "samples_count"
     starts, stops = _Steps(name), _Steps(name)
     for block in sized.blocks():
-        starts.of[block.start_metadata()[name]] = sized.steps(block)
-        stops.of[block.stop_metadata()[name]] = sized.steps(block)
+        steps = sized.steps(block)
+        starts.of[block.start_metadata()[name]] = stops.of[block.stop_metadata()[name]] = steps
     return sized.training.global_batch_size, starts, stops
 
 
@@ -375,9 +375,9 @@ def segments_tile_the_run(run: SealedRun, task: Task) -> Iterator[Deviation]:
     evaluation. Its plan computes what the plan before it does.
     """
     log = run.log
-    _, starts, stops = _schedule(run, task)
     if not log.first(keys.RESUMED):
         return
+    _, starts, stops = _schedule(run, task)
     for before, segment in pairwise(segments_of(log)):
         if segment.first_step is None:  # of an old harness
             continue

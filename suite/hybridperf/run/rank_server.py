@@ -486,7 +486,7 @@ class RankServer:
         return None if None in peers else processor_seconds(each for each in peers if each)
 
     def _node_sent_bytes(self) -> int | None:
-        """Return what this node has sent to others so far; None if there are none or unknown."""
+        """Return the bytes sent by this node so far; None if unknown, or without other nodes."""
         return network_sent_bytes() if self._spec.nodes > 1 else None
 
     def _count(self, rank: int, message: Predictions) -> None:
