@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -308,7 +309,8 @@ def _still_alive(workers: Sequence[psutil.Process]) -> list[str]:
         time.sleep(0.1)
     found = [str(worker) for worker in alive]
     for worker in alive:
-        worker.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            worker.kill()
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -303,4 +304,5 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
             process.kill()
         process.communicate()
     for left in bench.processes_left():
-        left.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            left.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import signal
 import sys
@@ -9,6 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from hybridperf.errors import ExitCode, UserError
@@ -239,7 +241,8 @@ def test_a_signal_to_all_processes_of_a_job_step_interrupts_the_run(
 
     for node in nodes:  # ranks act on it at once, and harnesses when they look
         for process in pair.ranks_of(node):
-            process.terminate()
+            with contextlib.suppress(psutil.NoSuchProcess):  # one that only lived for a moment
+                process.terminate()
     time.sleep(0.3)
     for node in nodes:
         started[node].send_signal(signal.SIGTERM)
