@@ -56,6 +56,7 @@ _COLUMNS: Final = {
     "bubble": 7,
     "exposed": 7,
     "memory": 8,
+    "node sends": 6,
     "target": 8,
 }
 _GB: Final = 10**9
@@ -81,6 +82,8 @@ class Shown:
     accuracy: Accuracy  #: errors of projected times
     plan_accuracy: Accuracy  #: errors of projected ratios of two plans
     measured_s: dict[str, float] = field(default_factory=dict)  #: measured steps by plan
+    node_sent_bytes: dict[str, float] = field(default_factory=dict)
+    #: bytes that node 0 sends to others in a step for its replicas, by plan
     current: Projection | None = None  #: projection of the plan that the user trains with now
 
     def step_s(self, projection: Projection) -> float:
@@ -231,6 +234,7 @@ def _cells(shown: Shown, projection: Projection) -> list[str]:
         f"{projection.idle_share:.1%}",
         duration(projection.exposed_communication_s),
         _size(max(projection.memory_bytes)),
+        _size(sent) if (sent := shown.node_sent_bytes.get(str(projection.plan))) else "",
         "unknown" if target_s is None else duration(target_s),
     ]
 
@@ -276,7 +280,7 @@ def _signed_size(count: int) -> str:
     return _size(count) if count >= 0 else f"lacks {_size(-count)}"
 
 
-def _size(count: int) -> str:
+def _size(count: float) -> str:
     """Return a number of bytes in 10^9 or, if it is less, in 10^6."""
     return f"{count / _GB:.2f} GB" if count >= _GB else f"{count / _MB:.1f} MB"
 
@@ -350,6 +354,7 @@ def _plan_json(shown: Shown, projection: Projection) -> dict[str, object]:
         "busy_s": list(projection.busy_s),
         "memory_bytes": list(projection.memory_bytes),
         "sent_bytes": projection.sent_bytes,
+        "node_sent_bytes": shown.node_sent_bytes.get(str(projection.plan)),
         "time_to_target_s": shown.time_to_target_s(projection),
     }
 
@@ -408,6 +413,7 @@ class Setting:
 
         ``current`` is the projection of the plan that the user trains with now.
         """
+        every = [*equivalent.best, *(other.best if other else ()), *([current] if current else ())]
         return Shown(
             task=self.task.name,
             system=self.system,
@@ -420,6 +426,7 @@ class Setting:
             other=other,
             samples_to_target=samples_to_target(self.task),
             measured_s=measured_s or {},
+            node_sent_bytes={str(each.plan): self.work.node_sent_bytes(each) for each in every},
             current=current,
             accuracy=self.accuracy,
             plan_accuracy=self.plan_accuracy,

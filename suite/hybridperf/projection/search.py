@@ -31,8 +31,10 @@ from hybridperf.projection.project import project, projected_cuts
 from hybridperf.projection.simulate import settling_plans, simulated_steps
 from hybridperf.projection.traffic import (
     PassBytes,
+    Stages,
     axis_stride,
     held_parameters,
+    replica_node_bytes,
     tensor_parallel_bytes,
 )
 
@@ -386,6 +388,11 @@ class Work:
             clips=self.clips,
             with_timeline=with_timeline,
         )
+
+    def node_sent_bytes(self, projection: Projection) -> float:
+        """Return the bytes that node 0 sends to others for the projected plan's replicas."""
+        stages = Stages(projection.plan, self.units, projection.cuts)
+        return replica_node_bytes(stages, self.network)
 
     def gains(self, projection: Projection) -> bool:
         """Return whether each compression of the projected plan shortens its step.
