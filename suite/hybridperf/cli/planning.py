@@ -12,7 +12,7 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import visible
 from hybridperf.projection.network import Network, NetworkLink
 from hybridperf.projection.project import duration, parts_of, why_slower
-from hybridperf.projection.search import Candidates, Work, cut_again, search, training_config
+from hybridperf.projection.search import Candidates, Work, cut_again, search
 from hybridperf.projection.systems import accuracy_of, find_system
 from hybridperf.report.terminal import table_text, wrapped
 from hybridperf.run.profiles import measure_profile, units_of
@@ -491,7 +491,7 @@ def setting_of(
         plan_accuracy = found.accuracy or accuracy_of("two plans")
     most_bytes = device_bytes if memory_gb is None else round(memory_gb * _GB)
     work = Work.of_task(task, units, timing, network, most_bytes)
-    config = training_config(task, units, devices, kind)
+    config = task.training_config(devices, kind, stages=units.most_stages)
     return Setting(task, system, source, precision, work, config, accuracy, plan_accuracy)
 
 
@@ -510,7 +510,8 @@ def fastest_here(path: Path, task: Task) -> ParallelPlan:
         UserError: as `setting_of` and `Setting.ranking`.
     """
     here = usable_devices()
-    config = training_config(task, units_of(path, print_stage), here.count, here.kind)
+    stages = units_of(path, print_stage).most_stages
+    config = task.training_config(here.count, here.kind, stages=stages)
     count = _most_divided(config, here.count)
     setting = setting_of(path, task, system=HERE, devices=count)
     return setting.ranking("equivalent", 1).best[0].plan

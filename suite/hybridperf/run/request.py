@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.errors import ExitCode, UserError, missing_package
 from hybridperf.findings import Finding, visible
 from hybridperf.log.package import NAME, Package
-from hybridperf.plan import TrainingConfig
 from hybridperf.run.elastic import judge_elastic
 from hybridperf.run.initial import find_initial_weights, judge_initial_weights
 from hybridperf.run.nodes import Nodes
@@ -27,7 +26,7 @@ from hybridperf.tasks.registry import in_suite, read_task, task_names
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hybridperf.plan import ParallelPlan
+    from hybridperf.plan import ParallelPlan, TrainingConfig
     from hybridperf.run.initial import InitialWeights
     from hybridperf.run.spec import Mode
     from hybridperf.system.accelerators import Devices
@@ -153,17 +152,10 @@ def request_config(request: RunRequest, elsewhere: Devices | None = None) -> Tra
     ``elsewhere`` are the devices of each node if this machine is not one of them.
     """
     task, devices = request.task(), elsewhere or usable_devices()
-    return TrainingConfig(
-        units=len(task.units),
-        global_batch_size=task.training.global_batch_size,
-        devices=devices.count * request.nodes.count,
+    return task.training_config(
+        devices.count * request.nodes.count,
+        devices.kind,
         ranks_per_device=_RANKS_PER_CORE if devices.kind == "cpu" else 1,
-        device_kind=devices.kind,
-        tensor_sizes=task.parallel.tensor_sizes,
-        tokens=task.parallel.tokens,
-        batch_norm=task.parallel.batch_norm,
-        tied=task.parallel.tied,
-        filled=task.data.filled,
         compiler=elsewhere is not None
         or devices.kind != "cpu"
         or shutil.which(os.environ.get("CXX", "g++")) is not None,
