@@ -16,6 +16,7 @@ from hybridperf.run.elastic import judge_elastic
 from hybridperf.run.initial import find_initial_weights, judge_initial_weights
 from hybridperf.run.nodes import Nodes
 from hybridperf.run.provenance import has_module
+from hybridperf.run.sandbox import mode_of
 from hybridperf.system.accelerators import usable_devices
 from hybridperf.system.describe import entry_name, system_name
 from hybridperf.system.software import torch_folder
@@ -67,6 +68,11 @@ class RunRequest:
     def task(self) -> Task:
         """Return the task with the overrides applied."""
         return apply_overrides(read_task(self.task_path), dict(self.overrides))
+
+    @property
+    def reads_data(self) -> bool:
+        """Return whether this node reads the task's data: node 0 may hand it to all ranks."""
+        return self.nodes.rank == 0 or mode_of(self.task(), self.mode) == "open"
 
     def initial_weights(self) -> InitialWeights | None:
         """Return the weights that the runs begin from; None if they begin from random ones.
@@ -141,7 +147,8 @@ def check_request(request: RunRequest, elsewhere: Devices | None = None) -> list
         )
         findings.append(finding)
     if not findings and elsewhere is None:
-        require_readable(task.data)
+        if request.reads_data:
+            require_readable(task.data)
         request.initial_weights()
     return findings
 
