@@ -30,7 +30,8 @@ CASES: dict[str, tuple[list[int], str, Any]] = {
     "sharded over all": ([0, 0, 1, 1], "dp=4,zero=1", None),
     "a pipeline in each node": ([0, 0, 1, 1], "dp=2,pp=2,order=dp-pp-tp", None),
 }
-GLOO = Network(2, *[NetworkLink(0.0, 1e9)] * 2, library="gloo")
+LINK = NetworkLink(0.0, 1e9)
+GLOO = Network(2, LINK, LINK, "gloo")
 needs_link = pytest.mark.skipif(
     bool(reason := why_no_shaped_link()), reason=f"no link between two namespaces: {reason}"
 )
