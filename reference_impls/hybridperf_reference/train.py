@@ -37,7 +37,7 @@ def main(build: Build | None = None) -> None:
             run.describe(keys.WEIGHTS_INITIALIZATION, tensor=name)
         with contextlib.closing(Trainer(chain, run.task, run.plan, mesh, run.seed)) as trainer:
             run.describe(*trainer.partition_entry())
-            trainer.warm_up()
+            trainer.warm_up(saves=run.saves_checkpoints)
             if run.checkpoint is not None:
                 trainer.load(run.checkpoint)
             if run.initial is not None:

@@ -107,6 +107,21 @@ def test_every_task_is_planned_for(hybridperf: Callable[..., Finished], task: st
     assert found["other"] is None
 
 
+def test_bytes_that_a_node_sends_stand_beside_the_memory(
+    hybridperf: Callable[..., Finished],
+) -> None:
+    words = ("plan", "vgg/cluster", *CATALOGUE, "--top", "1", "--devices")
+
+    current = json.loads(hybridperf(*words, "16", "--plan", "dp=16", "--json").out)["current"]
+    one, two = (hybridperf(*words, devices).out for devices in ("8", "16"))
+
+    gradients = current["sent_bytes"]["gradients"] / 16
+    assert current["node_sent_bytes"] == pytest.approx(2 * 15 / 16 * gradients)
+    assert "memory   node sends" in two
+    assert "memory" in one
+    assert "node sends" not in one
+
+
 def test_other_methods_stand_apart(hybridperf: Callable[..., Finished]) -> None:
     words = ("plan", "vgg/cluster", "--devices", "8", "--system", "rtx-2080ti", "--all-methods")
 

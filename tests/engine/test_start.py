@@ -9,22 +9,34 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.tasks.registry import find_task
+from hybridperf.log.writer import LogClock
+from hybridperf.run.attempt import write_head
+from hybridperf.run.channel import CHANNEL_VARIABLE
+from hybridperf.run.spec import RUN_VARIABLE, RunSpec
+from hybridperf.tasks.registry import find_task, task_path
 from hybridperf_reference.engine import chain
 from hybridperf_reference.engine.parallelize import forward_flops
 from hybridperf_reference.models import chain_of
 from tests.engine.odd_models import CLASSES, ODD, WIDTH
+from tests.run.served import served
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-UNUSED = ("torch._dynamo", "sympy", "sklearn", "torchvision", "datasets", "pandas", "scipy")
+UNUSED = (
+    *("torch._dynamo", "torch.distributed.checkpoint.state_dict_saver", "sympy"),
+    *("sklearn", "torchvision", "datasets", "pandas", "scipy"),
+)
 TRAINS = """
 import os, sys
 from hybridperf.plan import ParallelPlan
 from hybridperf.run.access import EvaluationData, TrainingData
 from hybridperf.tasks.data import load
-from hybridperf.tasks.registry import find_task
+from hybridperf.log.writer import LogClock
+from hybridperf.run.attempt import write_head
+from hybridperf.run.channel import CHANNEL_VARIABLE
+from hybridperf.run.spec import RUN_VARIABLE, RunSpec
+from hybridperf.tasks.registry import find_task, task_path
 from hybridperf.tasks.task import Block
 from hybridperf_reference.engine.mesh import build_mesh, join_ranks
 from hybridperf_reference.engine.trainer import Trainer
@@ -39,6 +51,27 @@ with join_ranks(plan) as device:
     trainer.weights()
     told = [name for name in sys.argv[3].split() if name in sys.modules]
     os.write(1, " ".join(["imported:", *told]).encode() + b"\\n")  # at once, beside other ranks
+"""
+
+SAVES = """
+import os, sys
+from hybridperf_reference import train
+from hybridperf_reference.engine.trainer import Trainer
+
+trained, saved, before = Trainer.train, Trainer.save, set()
+
+def trains(trainer, data):
+    before.update(sys.modules)  # on the clock
+    trained(trainer, data)
+
+def saves(trainer, folder):
+    saved(trainer, folder)
+    new = {name for name in sys.modules if name.startswith("torch.distributed")} - before
+    print("imported:", *sorted(new), flush=True)
+    os._exit(0)
+
+Trainer.train, Trainer.save = trains, saves
+train.main()
 """
 
 
@@ -100,3 +133,35 @@ def test_a_rank_imports_only_what_its_plan_uses(task: str, plan: str, tmp_path: 
     assert done.returncode == 0, done.stderr
     told = [line for line in done.stdout.splitlines() if line.startswith("imported:")]
     assert told == ["imported:"] * (2 if plan == "dp=2" else 1)
+
+
+def test_what_saves_checkpoints_is_imported_before_the_clock(tmp_path: Path) -> None:
+    spec = RunSpec(
+        folder=str(tmp_path),
+        attempt=0,
+        task_path=str(task_path("resnet/laptop")),
+        trainer="hybridperf_reference",
+        overrides={},
+        plan="dp=1",
+        seed=1,
+        org="local",
+        platform="here",
+        division="open",
+        clock=LogClock(),
+        checkpoint_s=1e-6,  # after the first step
+    )
+    spec.write()
+    write_head(spec)
+
+    with served(spec) as server:
+        where = {RUN_VARIABLE: str(spec.path), CHANNEL_VARIABLE: server.address}
+        done = subprocess.run(
+            [sys.executable, "-c", SAVES],
+            env=os.environ | where | {"OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["imported:"]

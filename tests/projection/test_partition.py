@@ -13,7 +13,9 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.plan import ParallelPlan
 from hybridperf.plan.fields import FIELDS
 from hybridperf.projection.partition import minimax, partition, prefix_nearest, stage_cuts
+from hybridperf.projection.traffic import Stages
 from hybridperf.projection.units import UnitCounts, load_units
+from hybridperf.tasks.registry import task_names
 from tests.projection.tables import plain
 
 if TYPE_CHECKING:
@@ -203,6 +205,18 @@ def test_cuts_by_hand_where_no_stage_may_begin_are_refused(
         stage_cuts(ParallelPlan.parse("pp=2,cuts=2"), units(*rows))
 
     assert str(refusal.value).endswith(message)
+
+
+@pytest.mark.parametrize("task", task_names())
+def test_parameters_are_balanced_as_stages_hold_them(task: str) -> None:
+    """No stage has two units that share a parameter, so that each copy counts once."""
+    table = load_units(task)
+    for ranks in range(2, min(table.most_stages, 12) + 1):
+        plan = ParallelPlan.parse(f"pp={ranks},cut=parameters")
+        stages = Stages(plan, table, stage_cuts(plan, table.units))
+        held = [[stages.table.units[n].parameters for n in own] for own in stages.units]
+        counted = [[table.units[n].parameters for n in own] for own in stages.units]
+        assert held == counted
 
 
 def test_the_gaps_to_the_exact_partition_are_those_in_the_docs() -> None:

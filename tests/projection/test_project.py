@@ -12,8 +12,9 @@ from hybridperf.plan import SCHEDULES, ParallelPlan
 from hybridperf.projection import project as module
 from hybridperf.projection.costs import plan_at_least_s, plan_costs
 from hybridperf.projection.network import Network, NetworkLink, all_reduce
+from hybridperf.projection.partition import stage_cuts
 from hybridperf.projection.project import Projection, project
-from hybridperf.projection.traffic import parameter_gathers
+from hybridperf.projection.traffic import Stages, parameter_gathers, replica_node_bytes
 from hybridperf.projection.units import UnitTimes
 from tests.projection.tables import FAST, equal_units, plain, tied_units, timing_of
 
@@ -360,6 +361,37 @@ def test_parameters_stay_gathered_until_a_forward_pass_ends(
 ) -> None:
     plan = ParallelPlan.parse(text)
     assert [parameter_gathers(plan, rank) for rank in range(plan.pp)] == gathers
+
+
+@pytest.mark.parametrize(
+    ("text", "times"),
+    [
+        ("dp=2", 0),  # on one node
+        ("dp=4", 1.5),
+        ("dp=8", 1.75),  # over four nodes
+        ("dp=4,zero=1", 1.5),
+        ("dp=4,zero=3", 0.75 * 3),  # parameters twice
+        ("dp=4,zero=1,shard=2", 1),  # hierarchical
+        ("dp=8,zero=1,shard=2", 2 * 3 / 4),
+        ("dp=2,pp=2", 0),  # pipelines across nodes, replicas inside
+        ("dp=2,pp=2,order=dp-pp-tp", 1),
+        ("dp=4,pp=2,order=dp-pp-tp", 2 * 3 / 4),
+        ("dp=2,tp=2", 2 * (600 / 1000)),  # each tp rank has 200 parameters of 1000 whole
+        ("dp=4,gradients=bf16", 0.75),
+    ],
+)
+def test_a_node_sends_what_rings_that_leave_it_carry(text: str, times: float) -> None:
+    plan = ParallelPlan.parse(text)
+    stages = Stages(plan, TABLE, stage_cuts(plan, TABLE.units))
+
+    assert replica_node_bytes(stages, SLOW) == pytest.approx(times * 4 * 24_000)
+
+
+def test_gloo_scatters_by_an_all_reduce() -> None:
+    stages = Stages(ParallelPlan.parse("dp=4,zero=1"), TABLE, ())
+    gloo = replace(SLOW, library="gloo")
+
+    assert replica_node_bytes(stages, gloo) == pytest.approx(1.5 * replica_node_bytes(stages, SLOW))
 
 
 def test_shards_are_averaged_over_their_copies() -> None:

@@ -9,6 +9,7 @@ from hybridperf.log import keys
 from hybridperf.report.board import boards
 from hybridperf.report.judgement import read_entries
 from hybridperf.report.page import leaderboard_markdown, leaderboard_page
+from hybridperf.report.sentences import board_sentence
 from hybridperf.report.tables import busy_sentence
 from hybridperf.report.terminal import scores_text
 from hybridperf.score.metrics import row_of
@@ -68,6 +69,7 @@ def test_runs_on_a_busy_machine_say_so_in_table_and_page(tmp_path: Path) -> None
     assert f">laptop: {sentence}<" in page
     assert f'title="{sentence}">busy machine</small>' in page
     assert f"- acme, laptop: {sentence}" in leaderboard_markdown(boards([entry]))
+    assert "laptop: dp=2 (busy machine in 3 of 5 runs) takes" in board_sentence(*boards([entry]))
     assert row_of(entry.official)["busy_why"] == (
         "run 0: other processes used 48% of the processors; "
         "run 1: other processes used 48% of the processors; "
@@ -80,5 +82,6 @@ def test_a_quiet_machine_and_what_is_no_noise_say_nothing(tmp_path: Path) -> Non
     entry = entry_with(tmp_path, {0: [("run", QUIET)], 1: [("run", value) for value in strange]})
 
     assert busy_sentence(entry.score) is None
+    assert "busy" not in board_sentence(*boards([entry]))
     assert "busy machine" not in scores_text([entry.official], 200)
     assert "busy machine" not in leaderboard_page(boards([entry]))

@@ -94,6 +94,16 @@ def raw(bodies: list[str], key: str, nth: int, text: str) -> None:
     bodies[index] = bodies[index].replace('"VALUE"', text)
 
 
+def count_energy(bodies: list[str], *joules: object, **metadata: object) -> None:
+    """Have the log state what a GPU took in the first epoch, in a line for each of ``joules``."""
+    stop = place(bodies, keys.RUN_STOP)
+    entry = json.loads(bodies[stop - 1]) | {"key": keys.ENERGY, "event_type": "POINT_IN_TIME"}
+    where = {"file": "", "lineno": 1, "node": 0, "nodes": 1, "epoch_num": 1}
+    for each in reversed(joules):
+        value = {"joules": {"nvml": {"gpu-0": each}}, "missing": {}}
+        bodies.insert(stop, json.dumps(entry | {"value": value, "metadata": where | metadata}))
+
+
 def epoch(number: object) -> dict[str, object]:
     return {"epoch_num": number}
 

@@ -23,6 +23,9 @@ from hybridperf.run.channel import (
     Leave,
     open_channel,
 )
+from hybridperf.run.sandbox import mode_of
+from hybridperf.tasks.data.samples import DATA_VARIABLE
+from hybridperf.tasks.registry import find_task
 from tests.run.conftest import FAULTY, limits, wait_until
 from tests.run.pair import Pair, ended
 
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.run.conftest import Bench
+
+Image = pytest.importorskip("PIL.Image", reason="Pillow, which writes the images, is not here")
 
 
 @pytest.fixture
@@ -261,6 +266,44 @@ def test_nodes_that_differ_are_refused_before_anything_runs(
         done[0].sentence.removeprefix("hybridperf: ") in done[1].sentence
     )
     assert not list(pair.bench.out.rglob("systems/*.json"))
+
+
+DATA = """[data]
+name = "cifar10"
+source = "a few images"
+sha256 = ""
+split = "as folders say"
+train_samples = 128
+eval_samples = 2
+editions = {}
+
+"""
+
+
+@pytest.mark.parametrize("mode", ["sandboxed", "open"])
+def test_only_node_0_needs_data_that_it_hands_over(pair: Pair, tmp_path: Path, mode: str) -> None:
+    if mode_of(find_task("resnet/laptop"), "sandboxed") == "open":
+        pytest.skip("the kernel has no Landlock, so ranks read the data")
+    path: Path = pair.bench.tasks / "resnet/laptop.toml"
+    path.write_text(re.sub(r"(?s)\[data\].*?(?=\[quality\])", DATA, path.read_text()))
+    for number, name in enumerate(("ape", "bee")):
+        for part, count in (("train", 64), ("val", 1)):
+            (folder := tmp_path / "data" / part / name).mkdir(parents=True)
+            for index in range(count):
+                image = Image.new("RGB", (32, 32), (100 * number + index, 0, 0))
+                image.save(folder / f"{index}.png")
+
+    done = ended(
+        pair.start(0, "--mode", mode, **{DATA_VARIABLE: str(tmp_path / "data")}),
+        pair.start(1, "--mode", mode, **{DATA_VARIABLE: ""}),
+    )
+
+    if mode == "open":
+        assert [each.code for each in done] == [4, 4], done
+        assert "node 1: data set cifar10: expected a folder with a few images" in done[0].sentence
+    else:
+        assert [each.code for each in done] == [0, 0], done
+        pair.assert_settled("success")
 
 
 @pytest.mark.parametrize("refused", [0, 1])

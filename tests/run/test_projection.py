@@ -124,6 +124,19 @@ def test_a_precision_without_a_peak_is_not_projected(
     assert [source is None for source in sources] == [False, True]
 
 
+@pytest.mark.usefixtures("h100")
+def test_bytes_between_nodes_are_projected_where_there_are_several(tmp_path: Path) -> None:
+    request = _request(tmp_path, plan=ParallelPlan.parse("dp=4,precision=bf16"))
+    both = dataclasses.replace(request, nodes=Nodes(2, 0, "a:1"))
+
+    alone, found = project_run(request), project_run(both)
+
+    gradients = 4 * sum(unit.parameters for unit in load_units("bert_large/cluster").units)
+    shared = 4 * 30522 * 1024  # the tied embedding, which two units count
+    assert "node_sent_bytes" not in alone
+    assert found.pop("node_sent_bytes") == pytest.approx(1.5 * (gradients - shared), rel=1e-6)
+
+
 def _profile(request: RunRequest, ranks: int) -> Profile:
     """Return a made-up profile: 2 ms forward and 4 ms backward in each unit, none to send."""
     names = tuple(unit.name for unit in load_units(request.task().name).units)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 import torch
@@ -112,12 +113,15 @@ class Trainer:
         ]
         return keys.PARTITION, stages
 
-    def warm_up(self) -> None:
+    def warm_up(self, *, saves: bool = False) -> None:
         """Run two steps and an evaluation on synthetic samples, then restore the initial state.
 
-        This allocates memory, connects process groups and compiles kernels before the clock starts.
-        Subsequent training is identical to training without it: on processors bitwise.
+        This allocates memory, connects process groups and compiles kernels before the clock starts,
+        and imports the modules of `save` for a run that ``saves`` checkpoints. Subsequent training
+        is identical to training without it: on processors bitwise.
         """
+        if saves:
+            importlib.import_module("torch.distributed.checkpoint.state_dict_saver")
         parameters = [*self._stage.parameters()]
         with torch.no_grad():
             before = _host_copies(local_parts([*parameters, *self._stage.buffers()]))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.claims.verdict import ClaimReading, Evidence
 from hybridperf.plan import ParallelPlan
 from hybridperf.plan.fields import FIELDS
-from hybridperf.projection.search import Work, training_config
+from hybridperf.projection.search import Work
 from hybridperf.projection.systems import accuracy_of, find_system
 from hybridperf.projection.units import load_units
 from hybridperf.tasks.registry import find_task
@@ -119,7 +119,7 @@ def _refusal(task: str, side: _Side) -> str:
     if side.precision not in device.peak_tflops:
         return f"{device.name} has no peak in {side.precision}"
     plan = _plan(side)
-    config = training_config(find_task(task), load_units(task), plan.ranks, "gpu")
+    config = find_task(task).training_config(plan.ranks, "gpu", stages=load_units(task).most_stages)
     findings = plan.check(replace(config, global_batch_size=side.samples * plan.ranks))
     return f"{side.plan}: expected {findings[0].expected}" if findings else ""
 

@@ -12,7 +12,7 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import visible
 from hybridperf.projection.network import Network, NetworkLink
 from hybridperf.projection.project import duration, parts_of, why_slower
-from hybridperf.projection.search import Candidates, Work, cut_again, search, training_config
+from hybridperf.projection.search import Candidates, Work, cut_again, search
 from hybridperf.projection.systems import accuracy_of, find_system
 from hybridperf.report.terminal import table_text, wrapped
 from hybridperf.run.profiles import measure_profile, units_of
@@ -56,6 +56,7 @@ _COLUMNS: Final = {
     "bubble": 7,
     "exposed": 7,
     "memory": 8,
+    "node sends": 6,
     "target": 8,
 }
 _GB: Final = 10**9
@@ -81,6 +82,8 @@ class Shown:
     accuracy: Accuracy  #: errors of projected times
     plan_accuracy: Accuracy  #: errors of projected ratios of two plans
     measured_s: dict[str, float] = field(default_factory=dict)  #: measured steps by plan
+    node_sent_bytes: dict[str, float] = field(default_factory=dict)
+    #: bytes that node 0 sends to others in a step for its replicas, by plan
     current: Projection | None = None  #: projection of the plan that the user trains with now
 
     def step_s(self, projection: Projection) -> float:
@@ -231,6 +234,7 @@ def _cells(shown: Shown, projection: Projection) -> list[str]:
         f"{projection.idle_share:.1%}",
         duration(projection.exposed_communication_s),
         _size(max(projection.memory_bytes)),
+        _size(sent) if (sent := shown.node_sent_bytes.get(str(projection.plan))) else "",
         "unknown" if target_s is None else duration(target_s),
     ]
 
@@ -276,7 +280,7 @@ def _signed_size(count: int) -> str:
     return _size(count) if count >= 0 else f"lacks {_size(-count)}"
 
 
-def _size(count: int) -> str:
+def _size(count: float) -> str:
     """Return a number of bytes in 10^9 or, if it is less, in 10^6."""
     return f"{count / _GB:.2f} GB" if count >= _GB else f"{count / _MB:.1f} MB"
 
@@ -350,6 +354,7 @@ def _plan_json(shown: Shown, projection: Projection) -> dict[str, object]:
         "busy_s": list(projection.busy_s),
         "memory_bytes": list(projection.memory_bytes),
         "sent_bytes": projection.sent_bytes,
+        "node_sent_bytes": shown.node_sent_bytes.get(str(projection.plan)),
         "time_to_target_s": shown.time_to_target_s(projection),
     }
 
@@ -408,6 +413,7 @@ class Setting:
 
         ``current`` is the projection of the plan that the user trains with now.
         """
+        every = [*equivalent.best, *(other.best if other else ()), *([current] if current else ())]
         return Shown(
             task=self.task.name,
             system=self.system,
@@ -420,6 +426,7 @@ class Setting:
             other=other,
             samples_to_target=samples_to_target(self.task),
             measured_s=measured_s or {},
+            node_sent_bytes={str(each.plan): self.work.node_sent_bytes(each) for each in every},
             current=current,
             accuracy=self.accuracy,
             plan_accuracy=self.plan_accuracy,
@@ -484,7 +491,7 @@ def setting_of(
         plan_accuracy = found.accuracy or accuracy_of("two plans")
     most_bytes = device_bytes if memory_gb is None else round(memory_gb * _GB)
     work = Work.of_task(task, units, timing, network, most_bytes)
-    config = training_config(task, units, devices, kind)
+    config = task.training_config(devices, kind, stages=units.most_stages)
     return Setting(task, system, source, precision, work, config, accuracy, plan_accuracy)
 
 
@@ -503,7 +510,8 @@ def fastest_here(path: Path, task: Task) -> ParallelPlan:
         UserError: as `setting_of` and `Setting.ranking`.
     """
     here = usable_devices()
-    config = training_config(task, units_of(path, print_stage), here.count, here.kind)
+    stages = units_of(path, print_stage).most_stages
+    config = task.training_config(here.count, here.kind, stages=stages)
     count = _most_divided(config, here.count)
     setting = setting_of(path, task, system=HERE, devices=count)
     return setting.ranking("equivalent", 1).best[0].plan

@@ -22,7 +22,7 @@ from itertools import accumulate, pairwise, product
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from hybridperf.errors import UserError
-from hybridperf.plan import SCHEDULES, ParallelPlan, TrainingConfig
+from hybridperf.plan import SCHEDULES, ParallelPlan
 from hybridperf.plan.fields import FIELDS, AxisOrder
 from hybridperf.projection.costs import plan_at_least_s, plan_costs
 from hybridperf.projection.memory import memory_bytes
@@ -31,14 +31,17 @@ from hybridperf.projection.project import project, projected_cuts
 from hybridperf.projection.simulate import settling_plans, simulated_steps
 from hybridperf.projection.traffic import (
     PassBytes,
+    Stages,
     axis_stride,
     held_parameters,
+    replica_node_bytes,
     tensor_parallel_bytes,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hybridperf.plan import TrainingConfig
     from hybridperf.projection.network import Network
     from hybridperf.projection.partition import Cuts
     from hybridperf.projection.project import Projection
@@ -58,7 +61,6 @@ __all__ = [
     "divisors",
     "groups",
     "search",
-    "training_config",
 ]
 
 #: equivalent: plans that are equivalent to single-process training; other: all other plans
@@ -387,6 +389,11 @@ class Work:
             with_timeline=with_timeline,
         )
 
+    def node_sent_bytes(self, projection: Projection) -> float:
+        """Return the bytes that node 0 sends to others for the projected plan's replicas."""
+        stages = Stages(projection.plan, self.units, projection.cuts)
+        return replica_node_bytes(stages, self.network)
+
     def gains(self, projection: Projection) -> bool:
         """Return whether each compression of the projected plan shortens its step.
 
@@ -413,25 +420,6 @@ class Work:
             clips=self.clips,
             device_bytes=math.inf if self.device_bytes is None else self.device_bytes,
         )
-
-
-def training_config(task: Task, units: UnitTable, devices: int, kind: str) -> TrainingConfig:
-    """Return what plans must fit that train ``task`` with one rank on each of ``devices``.
-
-    ``kind`` is the kind of the devices, such as ``gpu``.
-    """
-    return TrainingConfig(
-        units=1 + sum(unit.begins_stage for unit in units.units[1:]),
-        global_batch_size=task.training.global_batch_size,
-        devices=devices,
-        ranks_per_device=1,
-        device_kind=kind,
-        tensor_sizes=task.parallel.tensor_sizes,
-        tokens=task.parallel.tokens,
-        batch_norm=task.parallel.batch_norm,
-        tied=task.parallel.tied,
-        filled=task.data.filled,
-    )
 
 
 @dataclass(slots=True)

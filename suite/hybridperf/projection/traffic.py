@@ -8,12 +8,17 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hybridperf.plan.fields import FIELDS
 from hybridperf.plan.schedules import SCHEDULES, ActionKind
-from hybridperf.projection.network import all_gather, all_reduce, reduce_scatter
+from hybridperf.projection.network import (
+    all_gather,
+    all_reduce,
+    node_sent_bytes,
+    reduce_scatter,
+)
 from hybridperf.projection.units import without_repeats
 
 if TYPE_CHECKING:
@@ -43,6 +48,7 @@ __all__ = [
     "parameter_bytes",
     "parameter_gathers",
     "prefetched_bytes",
+    "replica_node_bytes",
     "replicated_bytes",
     "sent_bytes",
     "sharded_elements",
@@ -430,6 +436,7 @@ def sent_bytes(stages: Stages, microbatch: int) -> dict[str, float]:
     """
     plan, units = stages.plan, stages.table.units
     every = plan.dp * plan.tp
+    replicas = [_replica_bytes(stages, rank) for rank in range(plan.pp)]
     messages = (
         plan.dp
         * plan.microbatches
@@ -443,8 +450,8 @@ def sent_bytes(stages: Stages, microbatch: int) -> dict[str, float]:
     sent: dict[str, float] = {
         "activations": messages,
         "activation_gradients": messages,
-        "gradients": every * _averaged_in_all(stages) if plan.dp > 1 else 0.0,
-        "parameters": every * _gathered_in_all(stages),
+        "gradients": every * sum(own.gradients for own in replicas),
+        "parameters": every * sum(own.gathered for own in replicas),
         "statistics": every
         * plan.microbatches
         * sum(_statistic_bytes(stages, number) for number in range(len(units))),
@@ -459,29 +466,66 @@ def sent_bytes(stages: Stages, microbatch: int) -> dict[str, float]:
     return {kind: count for kind, count in sent.items() if count}
 
 
-def _gathered_in_all(stages: Stages) -> int:
-    """Return the bytes of parameters that a pipeline of ranks gathers in a step."""
+class _ReplicaBytes(NamedTuple):
+    """Bytes that a rank hands in a step to the collectives of its replicas."""
+
+    gathered: float  #: parameters, in the sharding group
+    scattered: float  #: gradients, in the sharding group
+    reduced: float  #: gradients, in the group of replicas of a shard
+    replicated: float  #: gradients that sharding leaves whole, in each of both groups
+    groups: int  #: of both groups, those with several ranks
+
+    @property
+    def gradients(self) -> float:
+        """Return the bytes of gradients that it hands to all of them."""
+        return self.scattered + self.reduced + self.replicated * self.groups
+
+
+def _replica_bytes(stages: Stages, rank: int) -> _ReplicaBytes:
+    """Return what ``rank`` of a pipeline exchanges with its replicas in a step."""
     plan, units = stages.plan, stages.table.units
+    own = [units[number] for number in stages.units_of(rank)]
     gathered = sum(
         often * parameter_bytes(plan, units[number])
-        for rank in range(plan.pp)
         for stage, often in zip(plan.stages_of(rank), parameter_gathers(plan, rank), strict=True)
         for number in stages.units[stage]
     )
-    # Of all micro-batches but the last one, the next begins with what is prefetched.
-    return gathered + (prefetched_bytes(plan, units) if plan.microbatches > 1 else 0)
-
-
-def _averaged_in_all(stages: Stages) -> float:
-    """Return the bytes of gradients that a pipeline of ranks hands to averages in a step."""
-    plan, units = stages.plan, stages.table.units
-    whole = sum(gradient_bytes(plan, unit) for unit in units)
+    if plan.microbatches > 1:  # of all but the last one, the next begins with what is prefetched
+        gathered += prefetched_bytes(plan, units)
+    whole = sum(gradient_bytes(plan, unit) for unit in own)
     often = plan.microbatches if plan.zero >= 2 and plan.pp == 1 else 1
-    averaged = often * whole
-    if plan.zero and plan.shards < plan.dp:  # then each shard once, over its copies
-        averaged += whole / plan.shards
-    replicated = sum(replicated_bytes(plan, unit) for unit in units)
-    return averaged + replicated * len(_replica_groups(plan))
+    return _ReplicaBytes(
+        gathered,
+        often * whole if plan.shards > 1 else 0.0,
+        whole / plan.shards if plan.shards < plan.dp else 0.0,
+        sum(replicated_bytes(plan, unit) for unit in own),
+        len(_replica_groups(plan)),
+    )
+
+
+def replica_node_bytes(stages: Stages, network: Network) -> float:
+    """Return the bytes that node 0 sends to others in a step to average gradients, as rings.
+
+    With ``zero``, also those of the parameters that it gathers. Gloo scatters by an all-reduce.
+    """
+    plan, stride, per_node = stages.plan, axis_stride(stages.plan, "dp"), network.devices_per_node
+    sent = 0.0
+    for rank, tp_rank in product(range(plan.pp), range(plan.tp)):
+        first = rank * axis_stride(plan, "pp") + tp_rank * axis_stride(plan, "tp")
+        if first >= per_node:  # none of these replicas is on node 0
+            continue
+        nodes = [(first + replica * stride) // per_node for replica in range(plan.dp)]
+        own = _replica_bytes(stages, rank)
+        scattered = own.scattered if network.library == "gloo" else own.scattered / 2
+        in_shards = own.gathered / 2 + scattered + own.replicated
+        over_copies = own.reduced + own.replicated
+        for size, places in (
+            *((in_shards, nodes[n : n + plan.shards]) for n in range(0, plan.dp, plan.shards)),
+            *((over_copies, nodes[n :: plan.shards]) for n in range(plan.shards)),
+        ):
+            if places[0] == 0:
+                sent += node_sent_bytes(size, places, "ring")
+    return sent
 
 
 def _replica_groups(plan: PlanFields) -> list[int]:

@@ -147,6 +147,11 @@ class UnitTable:
     input_elements: int  #: elements of one sample that the first unit receives
 
     @property
+    def most_stages(self) -> int:
+        """Return the largest number of stages, which begin only with units that may."""
+        return 1 + sum(unit.begins_stage for unit in self.units[1:])
+
+    @property
     def parameters(self) -> int:
         """Return the number of parameters of the model, each counted once."""
         return sum(unit.parameters for unit in without_repeats(self.units))

@@ -113,7 +113,10 @@ def _side(entry: JudgedResult) -> str:
     plan = entry.score.plan or entry.score.system
     if _is_one(entry):
         plan = _ONE if entry.score.plan == "dp=1" else f"{_ONE} ({plan})"
-    return f"{plan} ({entry.standing})" if entry.standing == "provisional" else plan
+    provisional = entry.standing if entry.standing == "provisional" else ""
+    busy = f"busy machine in {runs}" if (runs := entry.score.busy_runs) else ""
+    marks = ", ".join(filter(None, (provisional, busy)))
+    return f"{plan} ({marks})" if marks else plan
 
 
 def _mean(entry: JudgedResult) -> str:

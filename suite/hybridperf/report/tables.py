@@ -117,8 +117,7 @@ def busy_sentence(score: ResultScore) -> str | None:
     if not busy:
         return None
     longest = max(busy, key=lambda run: run.elapsed_s)
-    runs = f"{len(busy)} of {len(score.completed)} runs"
-    return f"busy machine in {runs}: in run {longest.number}, {longest.busy}."
+    return f"busy machine in {score.busy_runs}: in run {longest.number}, {longest.busy}."
 
 
 def _plain(value: float, decimals: int) -> str:

@@ -18,6 +18,7 @@ from hybridperf.log.package import NAME, result_names
 from hybridperf.log.segments import last_checkpoint, segments_of
 from hybridperf.plan import ParallelPlan, deviations_of
 from hybridperf.rules.rule import Deviation, misspelt, rule
+from hybridperf.system.energy import Energy
 from hybridperf.tasks.overrides import default_hyperparameters, hyperparameters
 from hybridperf.tasks.task import Task
 from hybridperf.untrusted import COUNT_CAP, number, whole
@@ -237,6 +238,28 @@ def hash_chained(log: Log, task: Task) -> Iterator[Deviation]:
     """Every line carries a hash; wrong hashes are found while reading."""
     if not log.chained and not any(each.rule == "log.chain" for each in log.findings):
         yield Deviation("a hash on every line", "none")
+
+
+@rule(
+    "log.energy",
+    scope="log",
+    source="HybridPerf rules, section 2: each node states the joules of a block once",
+    remedy=_EDITED,
+)
+def energy_is_counted(log: Log, task: Task) -> Iterator[Deviation]:
+    """A line of energy has joules of at least 0, a node and a block; none is a repetition."""
+    resumed = log.first(keys.RESUMED) is not None  # then what was lost is counted again
+    lines = dict[tuple[int, int], int]()
+    for entry in log.all(keys.ENERGY):
+        if Energy.from_table(entry.value) is None:
+            yield Deviation("joules of 0 or more by device", f"{entry.value!r:.80}", entry.line)
+        node, nodes = (whole(entry.metadata.get(each), 0) for each in ("node", "nodes"))
+        block = keys.progress_of(entry.metadata)
+        if node is None or block is None or node >= (nodes or 0):
+            found = f"node {node} of {nodes}, {keys.progress_text(entry.metadata)}"
+            yield Deviation("one of the nodes, and a block", found, entry.line)
+        elif (first := lines.setdefault((node, block), entry.line)) != entry.line and not resumed:
+            yield Deviation("a block of a node once", f"it is in line {first} too", entry.line)
 
 
 @rule(

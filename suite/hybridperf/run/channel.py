@@ -174,6 +174,7 @@ class Welcome(Message):
     plan: str
     seed: int  #: of the initial weights and of dropout
     resumed: int | None  #: step that the run, once resumed, begins with
+    saves: bool  #: whether the run saves checkpoints
     pauses: bool  #: whether blocks are trained in parts, with checkpoints between them
     initial: str = ""  #: file of the weights to begin from; empty for random weights
     initial_format: WeightFormat | None = None  #: None: names of tensors tell it

@@ -12,7 +12,7 @@ from hybridperf.run.channel import NodeFacts
 from hybridperf.run.files import canonical_json, write_atomically
 from hybridperf.run.folder import completed_runs, sealed_runs
 from hybridperf.run.provenance import code_hashes
-from hybridperf.run.sandbox import sandbox_facts
+from hybridperf.run.sandbox import mode_of, sandbox_facts
 from hybridperf.tasks.data import check_data
 from hybridperf.tasks.registry import in_suite
 from hybridperf.untrusted import parse_object, read_object, reason
@@ -108,7 +108,7 @@ def _configuration(request: RunRequest, task: Task) -> dict[str, object]:
         "overrides": dict(request.overrides),
         "initial": _initial_facts(request.initial_weights()),
         "task": task.sha256,
-        "data_sha256": check_data(task.data),
+        "data_sha256": check_data(task.data) if request.reads_data else "",
     }
 
 
@@ -177,6 +177,7 @@ def node_facts(request: RunRequest, task: Task, description: dict[str, object]) 
     configuration = {
         "nodes": request.nodes.count,
         **_configuration(request, task),
+        **({"data_sha256": ""} if mode_of(task, request.mode) == "sandboxed" else {}),
         "task_path": str(place),
         **{f"sandbox.{key}": value for key, value in sandbox.items()},
         "initial_path": initial.path if (initial := request.initial_weights()) else "",

@@ -631,8 +631,9 @@ class _Follower:
         """
         while not isinstance(message := self._next(), Dismiss):
             if isinstance(message, Launch):
-                drop_from_page_cache(task.data)
                 spec = build(RunSpec, message.spec, path="channel")
+                if spec.mode == "open":  # else node 0 hands the data over
+                    drop_from_page_cache(task.data)
                 spec = dataclasses.replace(spec, folder=str(self._out / message.run))
                 self._send(RanksEnded(self._run(spec, message.channel)))
         return ExitCode(message.status)

@@ -61,7 +61,13 @@ def project_run(request: RunRequest) -> dict[str, object]:
     if (source := projection_source(request)) is None:
         return {}
     work = Work.of_task(request.task(), source.units, source.timing, source.network)
-    return stated(work.project(request.plan, with_timeline=True), source.facts)
+    projection = work.project(request.plan, with_timeline=True)
+    entry = stated(projection, source.facts)
+    if (nodes := request.nodes.count) > 1:
+        of_node = dataclasses.replace(work.network, devices_per_node=request.plan.ranks // nodes)
+        work = dataclasses.replace(work, network=of_node)
+        entry["node_sent_bytes"] = round(work.node_sent_bytes(projection))
+    return entry
 
 
 def with_projected_cuts(request: RunRequest) -> RunRequest:

@@ -251,6 +251,7 @@ class RankServer:
                 resumed=spec.resumed,
                 initial=spec.initial.real_path if spec.initial else "",
                 initial_format=spec.initial.format if spec.initial else None,
+                saves=spec.saves_checkpoints,
                 pauses=spec.checkpoint_s > 0,
             ),
         )

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 from hybridperf.errors import ExitCode, UserError, missing_package
 from hybridperf.findings import Finding, visible
 from hybridperf.log.package import NAME, Package
-from hybridperf.plan import TrainingConfig
 from hybridperf.run.elastic import judge_elastic
 from hybridperf.run.initial import find_initial_weights, judge_initial_weights
 from hybridperf.run.nodes import Nodes
 from hybridperf.run.provenance import has_module
+from hybridperf.run.sandbox import mode_of
 from hybridperf.system.accelerators import usable_devices
 from hybridperf.system.describe import entry_name, system_name
 from hybridperf.system.software import torch_folder
@@ -27,7 +27,7 @@ from hybridperf.tasks.registry import in_suite, read_task, task_names
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hybridperf.plan import ParallelPlan
+    from hybridperf.plan import ParallelPlan, TrainingConfig
     from hybridperf.run.initial import InitialWeights
     from hybridperf.run.spec import Mode
     from hybridperf.system.accelerators import Devices
@@ -68,6 +68,11 @@ class RunRequest:
     def task(self) -> Task:
         """Return the task with the overrides applied."""
         return apply_overrides(read_task(self.task_path), dict(self.overrides))
+
+    @property
+    def reads_data(self) -> bool:
+        """Return whether this node reads the task's data: node 0 may hand it to all ranks."""
+        return self.nodes.rank == 0 or mode_of(self.task(), self.mode) == "open"
 
     def initial_weights(self) -> InitialWeights | None:
         """Return the weights that the runs begin from; None if they begin from random ones.
@@ -142,7 +147,8 @@ def check_request(request: RunRequest, elsewhere: Devices | None = None) -> list
         )
         findings.append(finding)
     if not findings and elsewhere is None:
-        require_readable(task.data)
+        if request.reads_data:
+            require_readable(task.data)
         request.initial_weights()
     return findings
 
@@ -153,17 +159,10 @@ def request_config(request: RunRequest, elsewhere: Devices | None = None) -> Tra
     ``elsewhere`` are the devices of each node if this machine is not one of them.
     """
     task, devices = request.task(), elsewhere or usable_devices()
-    return TrainingConfig(
-        units=len(task.units),
-        global_batch_size=task.training.global_batch_size,
-        devices=devices.count * request.nodes.count,
+    return task.training_config(
+        devices.count * request.nodes.count,
+        devices.kind,
         ranks_per_device=_RANKS_PER_CORE if devices.kind == "cpu" else 1,
-        device_kind=devices.kind,
-        tensor_sizes=task.parallel.tensor_sizes,
-        tokens=task.parallel.tokens,
-        batch_norm=task.parallel.batch_norm,
-        tied=task.parallel.tied,
-        filled=task.data.filled,
         compiler=elsewhere is not None
         or devices.kind != "cpu"
         or shutil.which(os.environ.get("CXX", "g++")) is not None,

@@ -12,6 +12,7 @@ nodes have the network of their machines. Accelerators are never restricted.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.machinery
 import os
 import sys
@@ -19,6 +20,7 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hybridperf.errors import UserError
 from hybridperf.run.provenance import compiled_folders, top_folder
 from hybridperf.system import toolkit
 from hybridperf.system.landlock import Policy, landlock_abi, why_no_landlock
@@ -158,7 +160,8 @@ def _carve(root: Path, denied: list[Path], allowed: set[Path], listed: set[Path]
 
 def _data(spec: RunSpec) -> Iterator[Path]:
     """Yield the files and folders that hold the task's data."""
-    yield from data_files(spec.task().data)
+    with contextlib.suppress(UserError):  # a node to which node 0 hands the data over may lack it
+        yield from data_files(spec.task().data)
     if folder := os.environ.get(DATA_VARIABLE):
         yield Path(folder)
 

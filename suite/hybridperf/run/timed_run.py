@@ -89,6 +89,7 @@ class TimedRun:
         self.seed = welcome.seed  #: seed of the initial weights and of dropout
         self.work = work_folder(folder)  #: folder that the trainer may write
         self._first_step, self._pauses = welcome.resumed or 0, welcome.pauses
+        self.saves_checkpoints = welcome.saves  #: so that `report` and `parts` call ``save``
         self._initial = welcome.initial
         self.initial_format = welcome.initial_format  #: None: names of tensors tell it
         self._pulse = Pulse(pulse_file(self.work, this_node()), rank)

@@ -126,13 +126,6 @@ def _official(result: Official) -> str:
     return f"{result.minutes * 60:,.2f} s" if result.own else f"{result.minutes:.4f}"
 
 
-def _busy(result: Official) -> str:
-    """Return how many completed runs met a busy machine; "" if none did."""
-    completed = result.score.completed
-    busy = sum(bool(run.busy) for run in completed)
-    return f"{busy} of {len(completed)} runs" if busy else ""
-
-
 def _busy_why(result: Official) -> str:
     return "; ".join(f"run {run.number}: {run.busy}" for run in result.score.completed if run.busy)
 
@@ -507,7 +500,7 @@ _ALL: Final = (
     Metric(
         "busy",
         "busy machine: completed runs during which, or right before which, others used the machine",
-        _busy,
+        lambda result: result.score.busy_runs,
         kind="text",
         heading="busy machine",
         tables=("ours",),

@@ -89,6 +89,12 @@ class ResultScore(Measurements):
         return [run for run in self.runs if run.completion != "ended"]
 
     @property
+    def busy_runs(self) -> str:
+        """Return how many completed runs met a busy machine; "" if none did."""
+        busy = sum(bool(run.busy) for run in self.completed)
+        return f"{busy} of {len(self.completed)} runs" if busy else ""
+
+    @property
     def window(self) -> list[RunScore]:
         """Return the completed runs in the window of MLPerf's score, sorted by number."""
         return [run for run in self.runs if run.in_window]

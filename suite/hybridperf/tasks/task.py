@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final, Literal
 
+from hybridperf.plan import TrainingConfig
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -310,6 +312,33 @@ class Task:
     def steps_per_epoch(self) -> float:
         """Return the optimiser steps per epoch, a fraction if batches span two epochs."""
         return self.data.train_samples / self.training.global_batch_size
+
+    def training_config(
+        self,
+        devices: int,
+        device_kind: str,
+        *,
+        stages: int | None = None,
+        ranks_per_device: int = 1,
+        compiler: bool = True,
+    ) -> TrainingConfig:
+        """Return what plans must fit that train this task on ``devices`` of ``device_kind``.
+
+        ``stages`` is the largest number of stages, if it is known (default: one for each unit).
+        """
+        return TrainingConfig(
+            units=stages or len(self.units),
+            global_batch_size=self.training.global_batch_size,
+            devices=devices,
+            ranks_per_device=ranks_per_device,
+            device_kind=device_kind,
+            tensor_sizes=self.parallel.tensor_sizes,
+            tokens=self.parallel.tokens,
+            batch_norm=self.parallel.batch_norm,
+            tied=self.parallel.tied,
+            compiler=compiler,
+            filled=self.data.filled,
+        )
 
     def steps(self, block: Block) -> range:
         """Return the optimiser steps of ``block``, counted from the start of training.
