@@ -23,6 +23,7 @@ from tests.engine.law import block_data
 from tests.engine.worlds import mesh_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -89,10 +90,11 @@ def measure(folder: Path) -> None:
         closing(EnergyMeter()) as meter,
     ):
         found["model"] = sum(p.nbytes for p in trainer._stage.parameters())
-        for name, work in (
-            ("warm_up", trainer.warm_up),
-            ("train", lambda: trainer.train(block_data(row, Block(1, 2)))),
-        ):
+        phases: dict[str, Callable[[], object]] = {
+            "warm_up": trainer.warm_up,
+            "train": lambda: trainer.train(block_data(row, Block(1, 2))),
+        }
+        for name, work in phases.items():
             torch.accelerator.reset_peak_memory_stats(device)
             work()
             torch.accelerator.synchronize(device)
