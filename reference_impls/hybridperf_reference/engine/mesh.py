@@ -39,7 +39,7 @@ _AXES: Final[Mapping[str, Mapping[str, Callable[[ParallelPlan], int]]]] = {
         "replicate": lambda plan: plan.dp // plan.shards,
         "shard": lambda plan: plan.shards,
     },
-    "tp": {"tp": lambda plan: plan.tp},
+    "tp": {"cp": lambda plan: plan.cp, "tp": lambda plan: plan.tp},
 }
 
 
@@ -51,6 +51,7 @@ class Mesh:
     axes: DeviceMesh | None  #: axes with more than one rank, and FSDP's; None with one rank
     replica: int = 0  #: coordinate on dp
     pp_rank: int = 0  #: coordinate on the axis pp
+    cp_rank: int = 0  #: coordinate on the axis cp
     tp_rank: int = 0  #: coordinate on the axis tp
     groups: Mapping[str, dist.ProcessGroup] = field(default_factory=dict)
     #: groups by axis, for axes with more than one rank; DeviceMesh.get_group takes milliseconds
@@ -177,10 +178,11 @@ def _thread_states(name: str) -> Iterator[str]:
 
 
 def coordinates(plan: ParallelPlan, rank: int) -> dict[str, int]:
-    """Return the coordinates of ``rank`` on the plan's axes ``dp``, ``pp`` and ``tp``."""
+    """Return the coordinates of ``rank`` on the plan's axes ``dp``, ``pp``, ``cp`` and ``tp``."""
     places = (_rank_grid(plan) == rank).nonzero()[0].tolist()
     at: dict[str, int] = dict(zip(_sizes(plan), places, strict=True))
-    return {"dp": at["replicate"] * plan.shards + at["shard"], "pp": at["pp"], "tp": at["tp"]}
+    replica = at["replicate"] * plan.shards + at["shard"]
+    return {"dp": replica} | {axis: at[axis] for axis in ("pp", "cp", "tp")}
 
 
 def uses_fsdp(plan: ParallelPlan) -> bool:
@@ -210,7 +212,17 @@ def build_mesh(plan: ParallelPlan, device: torch.device, groups: Groups | None =
     own = {axis: group for axis, group in own.items() if sizes[axis] > 1}
     if plan.delays_or_compresses and plan.pp > 1:
         own |= _link_groups(groups, parts["pp"], at["pp"])
-    return Mesh(device, axes, at["dp"], at["pp"], at["tp"], own, pipelines=parts["pp"], made=groups)
+    return Mesh(
+        device,
+        axes,
+        replica=at["dp"],
+        pp_rank=at["pp"],
+        cp_rank=at["cp"],
+        tp_rank=at["tp"],
+        groups=own,
+        pipelines=parts["pp"],
+        made=groups,
+    )
 
 
 def _link(sender: int, receiver: int) -> str:
@@ -268,7 +280,7 @@ def _sizes(plan: ParallelPlan) -> dict[str, int]:
 
 
 def _rank_grid(plan: ParallelPlan) -> torch.Tensor:
-    """Return the ranks arranged on the mesh: [pp, replicate, shard, tp]."""
+    """Return the ranks arranged on the mesh: [pp, replicate, shard, cp, tp]."""
     sizes = _sizes(plan)
     inwards = [axis for part in plan.order.split("-") for axis in _AXES[part]]
     ranks = torch.arange(plan.ranks).view([sizes[axis] for axis in inwards])

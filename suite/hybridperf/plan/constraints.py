@@ -62,8 +62,8 @@ def constraint(rule: str, refused: str, why: str) -> Callable[[Reasons], Reasons
     "one rank on an accelerator, at most four on a processor core",
 )
 def _devices(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
-    axes = {"dp": plan.dp, "pp": plan.pp, "tp": plan.tp}
-    names = [name for name, size in axes.items() if name != "tp" or size > 1]
+    axes = {"dp": plan.dp, "pp": plan.pp, "cp": plan.cp, "tp": plan.tp}
+    names = [name for name, size in axes.items() if name in {"dp", "pp"} or size > 1]
     if plan.ranks > (most := config.devices * config.ranks_per_device):
         yield (
             f"at most {most} ranks ({config.devices} devices, {config.ranks_per_device} on each)",
@@ -271,6 +271,21 @@ def _tokens(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
                 f"tp={plan.tp}, which leaves ranks without tokens",
                 "lower tp, or drop sp",
             )
+
+
+@constraint(
+    "tensor",
+    "`tensor` whose arrangement the `tp` ranks do not form",
+    "a square (2d), a square times a depth above 1 (2.5d), or a cube (3d)",
+)
+def _arrangement(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.tensor != "1d" and not plan.tensor_axes:
+        sizes = {"2d": "4, 9, 16, ...", "2.5d": "8, 12, 16, 18, ...", "3d": "8, 27, 64, ..."}
+        yield (
+            f"tp to be one of {sizes[plan.tensor]} under tensor={plan.tensor}",
+            f"tp={plan.tp}",
+            "choose one of them, or drop tensor",
+        )
 
 
 def _splits_backward(plan: PlanFields) -> bool:

@@ -100,7 +100,7 @@ class Stages:
 
 def axis_stride(plan: PlanFields, axis: str) -> int:
     """Return how far apart the global ranks of neighbours on ``axis`` of ``plan`` are."""
-    inwards = plan.order.split("-")
+    inwards = plan.order.replace("tp", "cp-tp").split("-")  # tp ranks of one cp rank are neighbours
     return math.prod(getattr(plan, inner) for inner in inwards[inwards.index(axis) + 1 :])
 
 
