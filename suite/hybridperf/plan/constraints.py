@@ -535,8 +535,8 @@ def _no_flush(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 
 @constraint(
     "lengths",
-    "`balance` of samples of equal lengths; `sp`, `tensor`, `compile` or `links=topk` with samples of "
-    "different lengths (`filled = false`)",
+    "`balance` of samples of equal lengths; `sp`, `tensor`, `compile` or `links=topk` with samples "
+    "of different lengths (`filled = false`)",
     "there is nothing to balance; the number of tokens changes from step to step, and top-k may "
     "make a token look like padding",
 )
