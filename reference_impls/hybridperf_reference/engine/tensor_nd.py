@@ -1,6 +1,6 @@
 """Tensor parallelism over a square, a square times a depth, or a cube of ranks.
 
-Weights and activations are split, over two or three axes of ranks: 2D (Xu and You 2021), 2.5D (Wang
+Weights and activations are split, over two or three axes of ranks: 2D (Xu et al. 2021), 2.5D (Wang
 et al. 2022) and 3D (Bian et al. 2021), as in Colossal-AI. A linear layer gathers parts of its
 inputs and weights, multiplies them, and in 3D reduces and scatters its outputs. Products are of
 plain tensors: parameters are DTensors only for optimizers, norms and checkpoints.
