@@ -59,17 +59,18 @@ def test_one_rank_has_no_process_groups(monkeypatch: pytest.MonkeyPatch) -> None
         ("dp=2,pp=2,tp=2,order=dp-pp-tp", [0, 1, 4, 5, 2, 3, 6, 7]),
         ("dp=2,pp=2,tp=2,order=tp-pp-dp", [0, 4, 1, 5, 2, 6, 3, 7]),
         ("dp=4,zero=1,shard=2,tp=2,order=tp-dp-pp", [0, 4, 1, 5, 2, 6, 3, 7]),
+        ("dp=2,cp=2,tp=2,order=tp-dp-pp", [0, 2, 4, 6, 1, 3, 5, 7]),
     ],
 )
 def test_ranks_are_numbered_over_the_axes_in_the_order_of_the_plan(
     text: str, ranks: list[int]
 ) -> None:
     plan = ParallelPlan.parse(text)
-    places = itertools.product(range(plan.pp), range(plan.dp), range(plan.tp))
+    places = itertools.product(*(range(n) for n in (plan.pp, plan.dp, plan.cp, plan.tp)))
 
     found = {tuple(coordinates(plan, rank).values()): rank for rank in range(plan.ranks)}
 
-    assert [found[dp, pp, tp] for pp, dp, tp in places] == ranks
+    assert [found[dp, pp, cp, tp] for pp, dp, cp, tp in places] == ranks
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")

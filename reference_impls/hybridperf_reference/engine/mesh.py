@@ -39,7 +39,7 @@ _AXES: Final[Mapping[str, Mapping[str, Callable[[ParallelPlan], int]]]] = {
         "replicate": lambda plan: plan.dp // plan.shards,
         "shard": lambda plan: plan.shards,
     },
-    "tp": {"tp": lambda plan: plan.tp},
+    "tp": {"cp": lambda plan: plan.cp, "tp": lambda plan: plan.tp},
 }
 
 
@@ -51,10 +51,13 @@ class Mesh:
     axes: DeviceMesh | None  #: axes with more than one rank, and FSDP's; None with one rank
     replica: int = 0  #: coordinate on dp
     pp_rank: int = 0  #: coordinate on the axis pp
+    cp_rank: int = 0  #: coordinate on the axis cp
     tp_rank: int = 0  #: coordinate on the axis tp
     groups: Mapping[str, dist.ProcessGroup] = field(default_factory=dict)
     #: groups by axis, for axes with more than one rank; DeviceMesh.get_group takes milliseconds
     pipelines: Sequence[Sequence[int]] = ()  #: the ranks of each pipeline, by stage of the mesh
+    arrangement: DeviceMesh | None = None
+    #: the ranks of this tp group on the axes of the plan's ``tensor``; None under 1d
     made: Groups = field(default_factory=lambda: Groups())  # defined below
     #: all groups that this process has made
 
@@ -177,14 +180,17 @@ def _thread_states(name: str) -> Iterator[str]:
 
 
 def coordinates(plan: ParallelPlan, rank: int) -> dict[str, int]:
-    """Return the coordinates of ``rank`` on the plan's axes ``dp``, ``pp`` and ``tp``."""
+    """Return the coordinates of ``rank`` on the plan's axes ``dp``, ``pp``, ``cp`` and ``tp``."""
     places = (_rank_grid(plan) == rank).nonzero()[0].tolist()
     at: dict[str, int] = dict(zip(_sizes(plan), places, strict=True))
-    return {"dp": at["replicate"] * plan.shards + at["shard"], "pp": at["pp"], "tp": at["tp"]}
+    replica = at["replicate"] * plan.shards + at["shard"]
+    return {"dp": replica} | {axis: at[axis] for axis in ("pp", "cp", "tp")}
 
 
 def uses_fsdp(plan: ParallelPlan) -> bool:
     """Return whether FSDP2 averages gradients: DDP supports neither shards nor what tp splits."""
+    if plan.tensor != "1d":  # FSDP2 takes parameters on two axes at most
+        return False
     return plan.dp > 1 and plan.sync != "blocking" and (plan.zero > 0 or plan.tp > 1)
 
 
@@ -210,7 +216,39 @@ def build_mesh(plan: ParallelPlan, device: torch.device, groups: Groups | None =
     own = {axis: group for axis, group in own.items() if sizes[axis] > 1}
     if plan.delays_or_compresses and plan.pp > 1:
         own |= _link_groups(groups, parts["pp"], at["pp"])
-    return Mesh(device, axes, at["dp"], at["pp"], at["tp"], own, pipelines=parts["pp"], made=groups)
+    arrangement = None
+    if plan.tensor_axes:
+        arrangement = _arrange(plan, device, groups, parts["tp"])
+        own |= {axis: arrangement.get_group(axis) for axis in plan.tensor_axes}
+    return Mesh(
+        device,
+        axes,
+        replica=at["dp"],
+        pp_rank=at["pp"],
+        cp_rank=at["cp"],
+        tp_rank=at["tp"],
+        groups=own,
+        pipelines=parts["pp"],
+        arrangement=arrangement,
+        made=groups,
+    )
+
+
+def _arrange(
+    plan: ParallelPlan, device: torch.device, groups: Groups, tp_groups: list[list[int]]
+) -> DeviceMesh:
+    """Return the mesh of the plan's ``tensor`` over the ranks of this rank's tp group.
+
+    A collective: all ranks create all groups, in one order.
+    """
+    grid = torch.tensor(tp_groups).unflatten(1, tuple(plan.tensor_axes.values()))
+    own = []
+    for number in range(len(plan.tensor_axes)):
+        group = groups.own(grid.movedim(1 + number, -1).flatten(0, -2).tolist())
+        assert group is not None, "an axis has all ranks"
+        own.append(group)
+    (mine,) = (ranks for ranks in grid if own_rank() in ranks)
+    return DeviceMesh.from_group(own, device.type, mine, mesh_dim_names=tuple(plan.tensor_axes))
 
 
 def _link(sender: int, receiver: int) -> str:
@@ -268,7 +306,7 @@ def _sizes(plan: ParallelPlan) -> dict[str, int]:
 
 
 def _rank_grid(plan: ParallelPlan) -> torch.Tensor:
-    """Return the ranks arranged on the mesh: [pp, replicate, shard, tp]."""
+    """Return the ranks arranged on the mesh: [pp, replicate, shard, cp, tp]."""
     sizes = _sizes(plan)
     inwards = [axis for part in plan.order.split("-") for axis in _AXES[part]]
     ranks = torch.arange(plan.ranks).view([sizes[axis] for axis in inwards])

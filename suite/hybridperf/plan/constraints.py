@@ -62,8 +62,8 @@ def constraint(rule: str, refused: str, why: str) -> Callable[[Reasons], Reasons
     "one rank on an accelerator, at most four on a processor core",
 )
 def _devices(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
-    axes = {"dp": plan.dp, "pp": plan.pp, "tp": plan.tp}
-    names = [name for name, size in axes.items() if name != "tp" or size > 1]
+    axes = {"dp": plan.dp, "pp": plan.pp, "cp": plan.cp, "tp": plan.tp}
+    names = [name for name, size in axes.items() if name in {"dp", "pp"} or size > 1]
     if plan.ranks > (most := config.devices * config.ranks_per_device):
         yield (
             f"at most {most} ranks ({config.devices} devices, {config.ranks_per_device} on each)",
@@ -244,7 +244,7 @@ def _offload(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 def _tensor(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if plan.tp > 1 and not config.tensor_sizes:
         yield "a model that declares linear layers to split for tp", "none", "drop tp"
-    for size in config.tensor_sizes:
+    for size in config.tensor_sizes if plan.tensor == "1d" else ():
         if size % plan.tp:
             yield (
                 f"tp to divide the {size} heads or features that the model splits",
@@ -271,6 +271,77 @@ def _tokens(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
                 f"tp={plan.tp}, which leaves ranks without tokens",
                 "lower tp, or drop sp",
             )
+
+
+@constraint(
+    "tensor",
+    "`tensor` whose arrangement the `tp` ranks do not form",
+    "a square (2d), a square times a depth above 1 (2.5d), or a cube (3d)",
+)
+def _arrangement(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.tensor != "1d" and not plan.tensor_axes:
+        sizes = {"2d": "4, 9, 16, ...", "2.5d": "8, 12, 16, 18, ...", "3d": "8, 27, 64, ..."}
+        yield (
+            f"tp to be one of {sizes[plan.tensor]} under tensor={plan.tensor}",
+            f"tp={plan.tp}",
+            "choose one of them, or drop tensor",
+        )
+
+
+@constraint(
+    "tensor",
+    "`tensor` whose sides do not divide micro-batches, heads or features, or for a model without "
+    "encoder layers",
+    "samples and features are split evenly; only layers that work token by token are split",
+)
+def _arranged_sizes(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if not plan.tensor_axes:
+        return
+    given, side = f"tensor={plan.tensor}", plan.tensor_axes["j"]
+    if config.tokens is None:
+        yield f"units that work token by token for {given}", "none", "drop tensor"
+    for size in config.tensor_sizes:
+        # Under 3d two axes split the features of a weight, which the model has more of than heads.
+        parts = side**2 if plan.tensor == "3d" and size == max(config.tensor_sizes) else side
+        if size % parts:
+            yield (
+                f"{parts} to divide the {size} heads or features that the model splits",
+                f"{given} with a side of {side} (tp={plan.tp})",
+                "choose another tp, or drop tensor",
+            )
+    microbatch = config.global_batch_size // (plan.dp * plan.microbatches)
+    if microbatch % plan.batch_parts:
+        yield (
+            f"micro-batches of a multiple of {plan.batch_parts} samples, which {given} splits",
+            f"{microbatch}",
+            "lower microbatches or dp, or drop tensor",
+        )
+
+
+@constraint(
+    "tensor",
+    "`tensor` with `sp`, `cp`, `zero`, `compile`, or `dp` with `sync=overlapped`",
+    "tokens are whole, parameters are DTensors on two or three axes, which neither FSDP2 nor "
+    "DistributedDataParallel takes, and collectives are autograd functions",
+)
+def _arranged_with(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.tensor == "1d":
+        return
+    unsupported = {
+        "sp=on": plan.sp,
+        f"cp={plan.cp}": plan.cp > 1,
+        f"zero={plan.zero}": plan.zero > 0,
+        "compile=on": plan.compile,
+    }
+    for found, is_set in unsupported.items():
+        if is_set:
+            yield f"no {found} with tensor={plan.tensor}", found, f"drop {found}"
+    if plan.dp > 1 and not plan.zero and plan.sync == "overlapped":
+        yield (
+            f"no overlapped all-reduce with tensor={plan.tensor}, whose parameters are DTensors",
+            "sync=overlapped",
+            "add sync=blocking",
+        )
 
 
 def _splits_backward(plan: PlanFields) -> bool:
@@ -464,8 +535,8 @@ def _no_flush(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 
 @constraint(
     "lengths",
-    "`balance` of samples of equal lengths; `sp`, `compile` or `links=topk` with samples of "
-    "different lengths (`filled = false`)",
+    "`balance` of samples of equal lengths; `sp`, `tensor`, `compile` or `links=topk` with samples "
+    "of different lengths (`filled = false`)",
     "there is nothing to balance; the number of tokens changes from step to step, and top-k may "
     "make a token look like padding",
 )
@@ -473,7 +544,12 @@ def _lengths(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if config.filled and plan.balance != "none":
         found = f"balance={plan.balance}"
         yield f"samples of different lengths (filled = false) for {found}", "none", f"drop {found}"
-    unsupported = {"sp=on": plan.sp, "compile=on": plan.compile, "links=topk": plan.links == "topk"}
+    unsupported = {
+        "sp=on": plan.sp,
+        f"tensor={plan.tensor}": plan.tensor != "1d",
+        "compile=on": plan.compile,
+        "links=topk": plan.links == "topk",
+    }
     for found, is_set in unsupported.items():
         if is_set and not config.filled:
             yield f"no {found} with samples of different lengths", found, f"drop {found}"

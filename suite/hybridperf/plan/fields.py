@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 import typing
 from collections.abc import Mapping  # noqa: TC003 - resolved below with the annotations
@@ -75,7 +76,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class PlanFields:
-    """The fields of a plan: ``dp`` replicas, each a pipeline of ``pp`` times ``tp`` ranks."""
+    """The fields of a plan: ``dp`` replicas, each a pipeline of ``pp`` x ``cp`` x ``tp`` ranks."""
 
     dp: Annotated[
         int, Metadata("data parallel: number of replicas, each with its share of the batch")
@@ -127,6 +128,21 @@ class PlanFields:
         bool,
         Metadata("sequence parallel: each tp rank holds a part of the tokens between split layers"),
     ] = False
+    tensor: Annotated[
+        Literal["1d", "2d", "2.5d", "3d"],
+        Metadata(
+            "layout of tensor parallelism: weights split over a line of ranks, or weights and "
+            "activations over a square, a square times a depth, or a cube of ranks",
+            slug="{word}",
+        ),
+    ] = "1d"
+    cp: Annotated[
+        int,
+        Metadata(
+            "context parallel: ranks over which the tokens of each sample are split, with "
+            "attention in a ring"
+        ),
+    ] = 1
     pp: Annotated[int, Metadata("pipeline parallel: ranks in each replica's pipeline")] = 1
     schedule: Annotated[
         str | None,
@@ -221,7 +237,40 @@ class PlanFields:
     @property
     def ranks(self) -> int:
         """Return the number of ranks that the plan needs."""
-        return self.dp * self.pp * self.tp
+        return self.dp * self.pp * self.cp * self.tp
+
+    @property
+    def tensor_axes(self) -> Mapping[str, int]:
+        """Return the size of each axis of `tensor`'s arrangement of the ``tp`` ranks.
+
+        Outermost first; empty under ``1d``, or if the ranks do not form the arrangement. The order
+        is that in which a dimension of a weight is split over several axes.
+        """
+        if self.tensor == "2d" and (side := math.isqrt(self.tp)) ** 2 == self.tp > 1:
+            return {"i": side, "j": side}
+        if self.tensor == "2.5d":
+            for side in range(math.isqrt(self.tp // 2), 1, -1):
+                if self.tp % side**2 == 0:
+                    return {"e": self.tp // side**2, "i": side, "j": side}
+        if self.tensor == "3d" and (side := round(self.tp ** (1 / 3))) ** 3 == self.tp > 1:
+            return {"j": side, "k": side, "i": side}
+        return {}
+
+    @property
+    def tensor_batch_axes(self) -> tuple[str, ...]:
+        """Return the axes of `tensor_axes` that split the batch between units, outermost first."""
+        axes = {"1d": (), "2d": ("i",), "2.5d": ("e", "i"), "3d": ("i", "j")}
+        return axes[self.tensor] if self.tensor_axes else ()
+
+    @property
+    def tensor_hidden_axis(self) -> str:
+        """Return the axis of `tensor_axes` that splits hidden features between units."""
+        return "k" if self.tensor == "3d" else "j"
+
+    @property
+    def batch_parts(self) -> int:
+        """Return the number of parts into which `tensor` splits a micro-batch between units."""
+        return math.prod(self.tensor_axes[axis] for axis in self.tensor_batch_axes)
 
     @property
     def shards(self) -> int:

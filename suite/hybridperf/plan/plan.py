@@ -72,7 +72,7 @@ class ParallelPlan(PlanFields):
         for field, word in _stated(self):
             if field.name != "dp":
                 parts.append(_form(field.metadata.slug, field.name, word))
-        return "-".join(parts).replace("_", "-")
+        return re.sub(r"[_.]", "-", "-".join(parts))
 
     def batch_norm_span(self, global_batch_size: int) -> int:
         """Return the number of samples in the statistics of a BatchNorm layer."""
