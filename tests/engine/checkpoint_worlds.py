@@ -45,6 +45,8 @@ PLANS = {
         "dp=2,tp=2",
         "pp=2,tp=2",
         "pp=4,schedule=gpipe,microbatches=4",
+        "cp=2",
+        "cp=2,tp=2",
     ),
     "bert_tied": (
         "dp=1",

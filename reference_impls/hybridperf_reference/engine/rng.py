@@ -43,7 +43,6 @@ class RngStreams:
 
     def __init__(self, seed: int, plan: ParallelPlan, mesh: Mesh) -> None:
         self._seed, self._tp_rank = seed, mesh.tp_rank
-        self._sequence_parallel = plan.sp
         self._context_part = [1 + mesh.cp_rank] if plan.cp > 1 else []  # of the tokens
         self._generators: list[Any] = [torch.default_generator]
         if mesh.device.type != "cpu":
@@ -53,7 +52,7 @@ class RngStreams:
         self._passes: dict[int, int] = {}  # by unit, in this step
         self._current: _Pass = (0, 0, 0)
         self._split, self._regions = False, 0
-        self._has_part = False  # whether the unit holds only some of a sample's tokens
+        self._has_part = False  # whether the unit holds only a part of a sample
 
     def begin_step(self, step: int) -> None:
         """Set the step, and restart the count of micro-batches."""
@@ -63,8 +62,8 @@ class RngStreams:
     def seed_passes(self, modules: Mapping[int, nn.Module], *, split: Iterable[int]) -> None:
         """Seed every training pass through ``modules``, a mapping from unit number to module.
 
-        Units in ``split`` hold only some of a sample's tokens. Call this before recomputation
-        wraps the units, and `count_passes` afterwards.
+        Units in ``split`` hold only a part of a sample: tokens under ``cp``, or else what is split
+        over tp. Call this before recomputation wraps the units, and `count_passes` afterwards.
         """
         parts = set(split)
         for number, module in modules.items():
@@ -92,12 +91,12 @@ class RngStreams:
         return forward(inputs, (self._step, self._first + earlier, number))
 
     def _run(
-        self, forward: Callable[..., Tensor], tokens: bool, inputs: Tensor, current: _Pass | None
+        self, forward: Callable[..., Tensor], split: bool, inputs: Tensor, current: _Pass | None
     ) -> Tensor:
         """Seed the pass ``current`` and call ``forward``."""
         if current is not None:
-            self._current, self._regions, self._has_part = current, 0, tokens
-            self._seed_generators(split=tokens and self._sequence_parallel)
+            self._current, self._regions, self._has_part = current, 0, split
+            self._seed_generators(split=split and not self._context_part)
         return forward(inputs)
 
     def _seed_generators(self, *, split: bool) -> None:
