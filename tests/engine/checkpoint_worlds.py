@@ -48,6 +48,8 @@ PLANS = {
         "tp=4,tensor=2d",
         "tp=8,tensor=2.5d",
         "tp=8,tensor=3d",
+        "cp=2",
+        "cp=2,tp=2",
     ),
     "bert_tied": (
         "dp=1",

@@ -48,6 +48,7 @@ PAIRS = in_tiers(
         *[("resnet", 0, 0), ("vit", 0, 0), ("vit", 0, 3), ("vit", 3, 0)],  # one process
         *[("vit", 0, 6), ("vit", 6, 0), ("vit", 0, 7), ("vit", 7, 0), ("vit", 0, 8), ("vit", 8, 0)],
         ("bert_tied", 0, 2),  # the last stage finds its copy's moments under the first's name
+        *[("vit", 0, 6), ("vit", 6, 0)],  # to cp and back
     ],
 )
 # AdamW magnifies rounding of small gradients.

@@ -66,6 +66,8 @@ ITEMS = {
         "bert_tied:pp=2",
         "bert_tied:pp=2,schedule=zbv,microbatches=4",
         "bert_tied:pp=2,links=bf16",
+        "vit:cp=2",
+        "bert_pairs:cp=2,recompute=full,precision=bf16",
     ),
     4: (
         "vit:dp=2,pp=2",
@@ -88,6 +90,12 @@ ITEMS = {
         "bert_tied:dp=2,pp=2,zero=1",
         "bert_tied:dp=2,tp=2,sp=on,zero=3",
         "bert_tied:dp=4,zero=3,shard=2",
+        "vit:cp=4,microbatches=2",
+        "vit:dp=2,cp=2",
+        "bert_tied:dp=2,cp=2,zero=3,microbatches=2",
+        "vit:cp=2,tp=2,recompute=full,precision=bf16",
+        "vit:pp=2,cp=2,recompute=2",
+        "bert_tied:pp=2,cp=2,schedule=interleaved,microbatches=4",
         "vit:tp=4,tensor=2d",
         "bert_pairs:tp=4,tensor=2d,recompute=full,precision=bf16",
     ),
@@ -118,6 +126,7 @@ PAIRS = in_tiers(
 KINDS = {
     "send": "messages",
     **dict.fromkeys(("tp", *"eijk"), "tensor_parallel"),
+    "cp": "context_parallel",
     "allreduce pp": "shared_gradients",
     "allreduce all": "shared_gradients",  # some of the stages
     "few": "gradients",  # of a small shard, averaged over its copies
@@ -183,7 +192,7 @@ def test_counted_bytes_are_projected(
             operation, axis = each.split()
             if operation == "few" and axis != "replicate":
                 continue  # norms of tensors, which are split over the other axes
-            key = each if each in KINDS else axis if axis in {"tp", *"eijk"} else operation
+            key = each if each in KINDS else axis if axis in KINDS else operation
             found[KINDS[key]] += count
             if plan.tensor != "1d" and KINDS[key] == "tensor_parallel":
                 by_axis[operation, axis] += count

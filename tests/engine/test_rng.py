@@ -34,11 +34,22 @@ class Applied(nn.Module):
 
 
 def masks(
-    *, seed: int = 3, step: int = 0, replica: int = 0, tp_rank: int = 0, unit: int = 0
+    *,
+    seed: int = 3,
+    step: int = 0,
+    replica: int = 0,
+    tp_rank: int = 0,
+    unit: int = 0,
+    cp_rank: int | None = None,
+    has_part: bool = False,
 ) -> list[Tensor]:
-    """Return what the passes of two micro-batches through a unit drop: whole, split, whole."""
-    mesh = Mesh(torch.device("cpu"), None, replica=replica, tp_rank=tp_rank)
-    streams = RngStreams(seed, ParallelPlan(microbatches=2), mesh)
+    """Return what the passes of two micro-batches through a unit drop: whole, split, whole.
+
+    With ``cp_rank`` under ``cp=2``, where the unit ``has_part`` of a sample's tokens, or all.
+    """
+    mesh = Mesh(torch.device("cpu"), None, replica=replica, tp_rank=tp_rank, cp_rank=cp_rank or 0)
+    plan = ParallelPlan(microbatches=2, cp=1 if cp_rank is None else 2)
+    streams = RngStreams(seed, plan, mesh)
 
     def drop(inputs: Tensor) -> Tensor:
         regions = [functional.dropout(inputs)]
@@ -49,7 +60,7 @@ def masks(
         return torch.cat(regions)
 
     module = Applied(drop)
-    streams.seed_passes({unit: module}, split=[])
+    streams.seed_passes({unit: module}, split=[unit] if has_part else [])
     streams.count_passes({unit: module})
     streams.begin_step(step)
     return [mask for _ in range(2) for mask in module(ONES).split(1)]
@@ -63,6 +74,20 @@ def test_ranks_of_a_tp_group_share_dropout_masks_of_replicated_activations_only(
         False,
         True,
     ] * 2
+
+
+def test_ranks_of_a_cp_group_share_dropout_masks_of_units_with_all_tokens_only() -> None:
+    whole = [masks(cp_rank=cp_rank) for cp_rank in (0, 1)]
+    drawn = [
+        mask
+        for cp_rank, tp_rank in itertools.product((0, 1), (0, 1))
+        for mask in masks(cp_rank=cp_rank, tp_rank=tp_rank, has_part=True)
+    ]
+
+    assert all(map(torch.equal, *whole))
+    assert all(map(torch.equal, whole[0], masks()))
+    equal = [torch.equal(one, other) for one, other in itertools.combinations(drawn, 2)]
+    assert sum(equal) == 2 * 2 * 2, "two regions of two micro-batches are whole in each tp group"
 
 
 def test_each_region_micro_batch_unit_replica_step_and_seed_has_its_own_masks() -> None:

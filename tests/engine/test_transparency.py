@@ -52,6 +52,9 @@ PLANS = {
         "tp=2,sp=on,precision=bf16",
         "tp=2,sp=on",
         "tp=2,sp=on,recompute=full",
+        "cp=2",
+        "cp=2,recompute=full,microbatches=2",
+        "cp=2,precision=bf16",
     ),
     4: (
         "dp=4,zero=3,shard=2",
@@ -69,6 +72,11 @@ PLANS = {
         "pp=2,tp=2,schedule=zbv",
         "pp=2,tp=2,sp=on",
         "dp=2,tp=2,zero=1,offload=cpu",
+        "cp=4",
+        "dp=2,cp=2",
+        "dp=2,cp=2,zero=3,microbatches=2",
+        "cp=2,tp=2",
+        "pp=2,cp=2,recompute=2",
         "tp=4,tensor=2d",
         "tp=4,tensor=2d,recompute=full,microbatches=2",
         "tp=4,tensor=2d,precision=bf16",
@@ -77,6 +85,7 @@ PLANS = {
         "dp=4,pp=2,zero=3,shard=2",
         "dp=2,pp=2,tp=2,zero=3",
         "dp=2,pp=2,tp=2,sp=on,schedule=zbv,sync=blocking",
+        "dp=2,pp=2,cp=2,schedule=gpipe",
         "tp=8,tensor=2.5d",
         "tp=8,tensor=3d",
         "tp=8,tensor=2.5d,recompute=full,precision=bf16",
@@ -147,6 +156,10 @@ MORE = {
         "bert_lengths:pp=2,schedule=interleaved,recompute=2",
         "bert_lengths:pp=2,schedule=zbv,microbatches=4",
         "bert_lengths:tp=2,recompute=full",
+        "dropout_adamw:cp=2,microbatches=2",
+        "dropout_lamb:cp=2,recompute=full",
+        "dropout_lars:cp=2",
+        "vit:cp=2,precision=fp16",
     ),
     3: (
         *CUT[3],
@@ -158,6 +171,7 @@ MORE = {
         "bert:pp=3,schedule=interleaved,microbatches=4",  # no multiple of the ranks, as below
         "resnet:pp=3,schedule=interleaved,microbatches=8,bn=deferred",
         "dropout_adamw:tp=3,sp=on",
+        "dropout_adamw:cp=3",
         "dropout_lamb:dp=3,zero=2,microbatches=2",
         "bert_tied:pp=3,microbatches=4",
         "bert_tied_lamb:dp=3,zero=3",
@@ -175,6 +189,11 @@ MORE = {
         "bert_lengths:dp=4,balance=tokens,zero=1",
         "bert_lengths:dp=2,pp=2,balance=tokens",
         "bert_lengths:dp=2,tp=2,balance=tokens",
+        "vit:dp=2,cp=2,sync=blocking,gradients=bf16",
+        "vit:pp=2,cp=2,schedule=interleaved,recompute=full",
+        "dropout_lars:cp=4",
+        "dropout_lamb:cp=2,tp=2",
+        "dropout_adamw:dp=2,cp=2,zero=3,order=tp-pp-dp",
         "dropout_adamw:tp=4,tensor=2d,recompute=full",
         "dropout_lars:tp=4,tensor=2d,microbatches=2",
     ),
@@ -190,6 +209,8 @@ MORE = {
     8: (
         "dropout_adamw:dp=2,pp=2,tp=2,sp=on,schedule=zbv,sync=blocking",
         "bert_tied_lamb:dp=2,pp=4,order=dp-pp-tp",
+        "bert_tied_lamb:dp=2,cp=2,tp=2,zero=1,recompute=full",
+        "vit:dp=4,cp=2,zero=3,shard=2",
         "dropout_adamw:tp=8,tensor=3d,recompute=full",
         "dropout_adamw:tp=8,tensor=2.5d",
         "dropout_lamb:tp=8,tensor=3d",
@@ -203,7 +224,10 @@ MORE = {
 COMPILER = shutil.which("g++")
 COMPILED = {2: ("vit:tp=2,sp=on,compile=on", "dropped_mlp:tp=2,compile=on") if COMPILER else ()}
 SLOW = {"vit:tp=2,sp=on,compile=on"}  #: as twenty others; the other one is compiled, too
-AGAIN = {2: ("resnet:dp=2", "vit:pp=2"), 4: ("bert:dp=2,tp=2",)}  #: run a second time
+AGAIN = {
+    2: ("resnet:dp=2", "vit:pp=2", "dropout_lars:cp=2"),
+    4: ("bert:dp=2,tp=2",),
+}  #: run a second time
 
 
 def items(ranks: int) -> list[str]:
@@ -337,13 +361,13 @@ def test_the_same_plan_and_seed_are_bitwise_reproducible(
 
 
 def assert_parts_of_time(plan: ParallelPlan, statistics: dict[str, Any]) -> None:
-    places = [(s["replica"], s["stage"], s.get("tensor", 0)) for s in statistics["stages"]]
-    axes = (range(plan.dp), range(plan.pp), range(plan.tp))
-    assert places == [(r, s, t) for r in axes[0] for s in axes[1] for t in axes[2]]
+    axes = {"replica": plan.dp, "stage": plan.pp, "context": plan.cp, "tensor": plan.tp}
+    places = [tuple(stage.get(axis, 0) for axis in axes) for stage in statistics["stages"]]
+    assert places == list(itertools.product(*map(range, axes.values())))
     assert all(stage["compute_s"] > 0 for stage in statistics["stages"])
     assert 0 <= statistics["bubble"] < 1
     exposed = statistics["exposed_communication"]
-    assert (exposed is None) == (plan.zero > 0 or plan.tp > 1)
+    assert (exposed is None) == (plan.zero > 0 or plan.tp > 1 or plan.cp > 1)
     assert exposed is None or (exposed > 0) == (plan.dp > 1)
     assert statistics["loader_samples_per_s"] > 0
     assert statistics["compute_samples_per_s"] > 0
