@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -28,13 +29,17 @@ def _enumerated(candidates: Candidates) -> list[ParallelPlan]:
 
 
 def _by_brute_force(config: TrainingConfig, methods: Methods, shards: set[int]) -> set[str]:
-    """Return the text of every plan of all devices, by every value of every varied field."""
+    """Return the text of every plan of all devices, by every value of every varied field.
+
+    But of those whose ``cp`` could be replicas, with fewer samples in a micro-batch.
+    """
     found = set()
-    numbers = range(1, config.devices + 1)
-    for dp, tp, pp in itertools.product(numbers, repeat=3):
-        if dp * tp * pp != config.devices:
+    sizes = divisors(config.devices)
+    for dp, tp, pp, cp in itertools.product(sizes, repeat=4):
+        if dp * tp * pp * cp != config.devices:
             continue
         choices: dict[str, Any] = {
+            "tensor": FIELDS["tensor"].words.values() if tp > 1 else ("1d",),
             "microbatches": range(1, config.global_batch_size // dp + 1),
             "schedule": (None, *SCHEDULES) if pp == 1 else tuple(SCHEDULES),
             "stages": range(1, config.units + 1),
@@ -57,7 +62,10 @@ def _by_brute_force(config: TrainingConfig, methods: Methods, shards: set[int]) 
                 dp * fields["microbatches"]
             ):
                 continue  # most, and refused: only to save time
-            plan = ParallelPlan(dp=dp, tp=tp, pp=pp, **fields)
+            samples = config.global_batch_size // dp // fields["microbatches"]
+            if math.gcd(samples, cp) > 1:
+                continue
+            plan = ParallelPlan(dp=dp, tp=tp, pp=pp, cp=cp, **fields)
             if not plan.check(config) and plan.equivalent == (methods == "equivalent"):
                 found.add(str(plan))
     return found

@@ -5,6 +5,7 @@ With lower bounds on the step time by these costs.
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -14,9 +15,12 @@ from hybridperf.projection.network import Cost, all_gather, all_reduce, reduce_s
 from hybridperf.projection.simulate import Bucket, Costs, Hop
 from hybridperf.projection.traffic import (
     Stages,
+    arranged_gradient_bytes,
+    arranged_tensor_bytes,
     axis_stride,
     gradient_bytes,
     gradient_compression_s,
+    held_parameters,
     link_codec_s,
     message_bytes,
     parameter_bytes,
@@ -29,13 +33,24 @@ from hybridperf.projection.traffic import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hybridperf.plan import ParallelPlan
+    from hybridperf.plan.fields import PlanFields
     from hybridperf.projection.network import Network, RankGroup
+    from hybridperf.projection.traffic import PassBytes, TensorBytes
     from hybridperf.projection.units import UnitCounts, UnitTable, UnitTimes
 
-__all__ = ["PlanCosts", "busiest_s", "plan_at_least_s", "plan_costs"]
+__all__ = [
+    "ExchangeSeconds",
+    "PlanCosts",
+    "busiest_s",
+    "exchange_s",
+    "plan_at_least_s",
+    "plan_costs",
+    "token_share",
+    "work_share",
+]
 
 
 def _stage_hops(
@@ -81,7 +96,7 @@ class _UnitCost(NamedTuple):
 
     forward_s: float
     backward_s: float  #: backward pass with recomputation
-    exposed_s: float  #: collectives of tensor parallelism in both passes
+    exposed_s: float  #: exchanges of tensor and context parallelism in both passes
     gather: Cost  #: all-gather of its parameters
     scatter: Cost  #: reduce-scatter of its gradients, and their average over replicas of a shard
     gradient_bytes: float
@@ -150,19 +165,21 @@ def _unit_costs(
     plan: ParallelPlan, times: UnitTimes, network: Network, stages: Stages, stage: int
 ) -> Iterator[_UnitCost]:
     """Yield the costs of the units of ``stage``."""
-    tensor = network.group(plan.tp, axis_stride(plan, "tp"))
     shard, replicate = stages.replica_groups(network)
+    stride = axis_stride(plan, "tp")
     for number in stages.units[stage]:
         unit = stages.table.units[number]
-        share = _tp_share(plan, stages.alone[number])
+        share = work_share(plan, stages.alone[number])
         compute_s, repeats = times.forward_s[number] * share, number in stages.recomputed
-        forward_s = backward_s = again_s = 0.0
-        if plan.tp > 1:
-            begins_stage = number == stages.units[stage][0]
-            sent = tensor_parallel_bytes(
-                plan, stages.table.units, number, times.microbatch, begins_stage=begins_stage
-            )
-            forward_s, backward_s, again_s = (each.seconds(tensor) for each in sent)
+        forward_s, backward_s, again_s = exchange_s(
+            plan,
+            network,
+            stages.table.units,
+            number,
+            times.microbatch,
+            stride,
+            begins_stage=number == stages.units[stage][0],
+        )
         own_bytes = gradient_bytes(plan, unit)
         gather, scatter = Cost(0.0, 0.0), Cost(0.0, 0.0)
         if plan.zero:
@@ -180,9 +197,81 @@ def _unit_costs(
         )
 
 
-def _tp_share(plan: ParallelPlan, unit: UnitCounts) -> float:
-    """Return the share of a unit's work that one rank of a tp group does."""
-    return 1 - unit.tp_parameters / (unit.parameters or 1) * (1 - 1 / plan.tp)
+class ExchangeSeconds(NamedTuple):
+    """Seconds of what ranks of the tp and cp groups exchange for a micro-batch in a unit."""
+
+    forward_s: float
+    backward_s: float
+    again_s: float  #: in the forward pass that recomputation repeats
+
+
+_NO_EXCHANGE: Final = ExchangeSeconds(0.0, 0.0, 0.0)
+
+
+def exchange_s(
+    plan: PlanFields,
+    network: Network,
+    units: Sequence[UnitCounts],
+    number: int,
+    microbatch: int,
+    stride: int,
+    *,
+    begins_stage: bool = False,
+) -> ExchangeSeconds:
+    """Return the seconds of the exchanges of tensor and context parallelism in unit ``number``.
+
+    ``stride`` is how far apart neighbours on the axis ``tp`` are. Nothing overlaps them: neither
+    the collectives of ``tp``, nor the messages of the ring, though attention could.
+    """
+    if plan.tp * plan.cp == 1:
+        return _NO_EXCHANGE
+    if plan.tensor == "1d":
+        split = tensor_parallel_bytes(plan, units, number, microbatch, begins_stage=begins_stage)
+        sent: Mapping[str, TensorBytes] = {"tp": split}
+    else:
+        sent = arranged_tensor_bytes(plan, units, number, microbatch)
+    places, seconds = tensor_places(plan, stride), [0.0, 0.0, 0.0]
+    for axis, passes in sent.items():
+        for place, each in enumerate(passes):
+            seconds[place] += _collective_s(each, network, *places[axis])
+    return ExchangeSeconds(*seconds)
+
+
+def tensor_places(plan: PlanFields, stride: int) -> dict[str, tuple[int, int]]:
+    """Return the ranks of a group, and how far apart they are, of ``tp`` and its axes.
+
+    ``stride`` is how far apart neighbours on the axis ``tp`` are.
+    """
+    places, inner = {"tp": (plan.tp, stride)}, stride
+    for axis, size in reversed(plan.tensor_axes.items()):
+        places[axis] = size, inner
+        inner *= size
+    return places
+
+
+@functools.lru_cache(maxsize=10_000)  # a search asks for the same few, in very many plans
+def _collective_s(sent: PassBytes, network: Network, ranks: int, stride: int) -> float:
+    """Return the seconds of what a group of ranks hands to collectives in a pass."""
+    return sent.seconds(network.group(ranks, stride))
+
+
+def work_share(plan: PlanFields, unit: UnitCounts) -> float:
+    """Return the share of a unit's passes that one rank of the tp and cp groups computes.
+
+    Of what 1D tensor parallelism does not split, each rank computes the whole; above, activations
+    are split, too. A rank of a cp group computes the queries of its own tokens, the first one of
+    the most. Overhead of layers is divided with the rest, which favours many ranks.
+    """
+    split = unit.tp_parameters / (unit.parameters or 1)
+    if plan.tensor != "1d" and unit.tokens:
+        return 1 / plan.tp
+    share = 1 - split * (1 - 1 / plan.tp)
+    return share * token_share(plan, unit)
+
+
+def token_share(plan: PlanFields, unit: UnitCounts) -> float:
+    """Return the largest share of a sample's tokens that a rank of a cp group has in ``unit``."""
+    return -(-unit.tokens // plan.cp) / unit.tokens if unit.tokens else 1.0
 
 
 class _Passes(NamedTuple):
@@ -256,7 +345,7 @@ def _update(
         alone, unit = stages.alone[number], stages.table.units[number]
         copied = shared_elements(unit) / (alone.parameters or 1)  # whole, whatever is sharded
         others = unit.parameters / alone.parameters - copied if alone.parameters else 1.0
-        update_s = times.update_s[number] * _tp_share(plan, alone)
+        update_s = times.update_s[number] * held_parameters(plan, alone) / (alone.parameters or 1)
         seconds += update_s * others / plan.shards + update_s * copied
     seconds += _shared_sums_s(plan, network, stages, rank)
     exposed = 0.0
@@ -292,9 +381,9 @@ def _small_averages_s(
     """Return the seconds of averages of replicated tensors of the units ``own`` after all passes.
 
     They are the gradients that sharding leaves whole, and the gradients of parameters that saw only
-    the tokens of a tp rank.
+    the tokens or the samples of a rank.
     """
-    if not (plan.zero or plan.sp):
+    if not (plan.zero or plan.sp or plan.tensor != "1d"):
         return 0.0
     units = [stages.table.units[number] for number in own]
     seconds = 0.0
@@ -302,6 +391,14 @@ def _small_averages_s(
         seconds += sum(
             all_reduce(replicated, group).seconds for group in stages.replica_groups(network)
         )
+    places = tensor_places(plan, axis_stride(plan, "tp"))
+    sums: defaultdict[str, float] = defaultdict(float)
+    for unit in units:
+        for axis, size in arranged_gradient_bytes(plan, unit).items():
+            sums[axis] += size
+    seconds += sum(
+        all_reduce(size, network.group(*places[axis])).seconds for axis, size in sums.items()
+    )
     if of_tokens := sum(token_gradient_bytes(plan, unit) for unit in units):
         group = network.group(plan.tp, axis_stride(plan, "tp"))
         seconds += all_reduce(of_tokens, group).seconds

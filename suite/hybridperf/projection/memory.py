@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hybridperf.plan.fields import PlanFields
 from hybridperf.plan.program import rank_program
 from hybridperf.plan.schedules import ActionKind
+from hybridperf.projection.costs import token_share
 from hybridperf.projection.simulate import fewer_microbatches
 from hybridperf.projection.traffic import (
     FLOAT_BYTES,
@@ -122,31 +123,49 @@ def _kept_bytes(stages: Stages, stage: int, microbatch: int) -> float:
     """Return the bytes that ``stage`` keeps of a micro-batch between its passes.
 
     A unit that is computed again keeps its outputs only, as inputs of what follows. Under bf16 and
-    fp16, autograd keeps the narrow copies of weights that each pass makes.
+    fp16, autograd keeps the narrow copies of weights that each pass makes. Where activations cease
+    to be split over ``cp`` or ``tensor``, the outputs are kept whole besides.
     """
     plan, table = stages.plan, stages.table
     numbers = stages.units[stage]
-    inputs = table.units[numbers[0] - 1].output_elements if numbers[0] else table.input_elements
-    elements, copies = float(inputs), 0.0
+    elements, copies = float(table.input_elements), 0.0
+    if before := numbers[0]:
+        inputs = table.units[before - 1].output_elements
+        elements = inputs * _output_share(plan, table.units, before - 1)
     for number in numbers:
-        unit = table.units[number]
+        unit, outputs = table.units[number], _output_share(plan, table.units, number)
         if number in stages.recomputed:
-            elements += unit.output_elements / (plan.tp if plan.sp and unit.tp_parameters else 1)
+            outputs /= plan.tp if plan.sp and unit.tp_parameters else 1
+            elements += unit.output_elements * outputs
         else:
             elements += _kept_elements(plan, unit)
+            elements += unit.output_elements * (outputs - _activation_share(plan, unit))
             if computed_bytes(plan) < FLOAT_BYTES and not plan.zero:
                 copies += computed_bytes(plan) * held_parameters(plan, unit)
     return elements * microbatch * computed_bytes(plan) + copies
 
 
 def _kept_elements(plan: ParallelPlan, unit: UnitCounts) -> float:
-    """Return the elements that ``unit`` keeps of a sample on one rank of a tp group."""
-    if plan.tp == 1 or not unit.tp_parameters:
-        return unit.kept_elements
-    replicated = (
-        0 if plan.sp else min(unit.kept_elements, _REPLICATED_TENSORS * unit.output_elements)
-    )
-    return replicated + (unit.kept_elements - replicated) / plan.tp
+    """Return the elements that ``unit`` keeps of a sample on one rank of the tp and cp groups."""
+    whole, share = float(unit.kept_elements), _activation_share(plan, unit)
+    if plan.tp == 1 or plan.tensor != "1d" or not unit.tp_parameters:
+        return whole * share
+    replicated = 0 if plan.sp else min(whole, _REPLICATED_TENSORS * unit.output_elements)
+    return (replicated + (whole - replicated) / plan.tp) * share
+
+
+def _activation_share(plan: ParallelPlan, unit: UnitCounts) -> float:
+    """Return the share of the activations of ``unit`` that ``cp`` or ``tensor`` leaves a rank."""
+    if plan.tensor != "1d":
+        return 1 / plan.tp if unit.tokens else 1.0
+    return token_share(plan, unit)
+
+
+def _output_share(plan: ParallelPlan, units: Sequence[UnitCounts], number: int) -> float:
+    """Return the share of the outputs of unit ``number`` that a rank has for the next unit."""
+    if number + 1 == len(units):
+        return 1.0
+    return max(_activation_share(plan, unit) for unit in units[number : number + 2])
 
 
 class _Held(NamedTuple):
