@@ -68,7 +68,10 @@ def test_counts_of_a_small_chain() -> None:
     # ReLU keeps its outputs, once with the next layer's inputs; GELU its inputs, and the last layer
     # GELU's outputs; the loss keeps log-probabilities.
     assert [unit.kept_elements for unit in table.units] == [10, 2 * 7, 3]
-    assert first.parameter_groups == (Parameters("column", 10, 70, 2),)
+    assert first.parameter_groups == (
+        Parameters("column", 10, 60),
+        Parameters("column_bias", 10, 10),
+    )
     assert second.parameter_groups == (Parameters("row", 7, 70),)
     assert third.parameter_groups == (Parameters("other", 3, 24, 2),)
     assert [unit.tp_parameters for unit in table.units] == [70, 70, 0]

@@ -149,7 +149,7 @@ def test_numbers_out_of_bounds_are_refused(value: float) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"kind": "diagonal"}, "one of column, row, row_bias, normalization, other"),
+        ({"kind": "diagonal"}, "one of column, column_bias, row, row_bias, normalization, other"),
         ({"rows": -1}, "expected rows from 0 to"),
         ({"elements": 10**30}, "expected elements from 0 to"),
         ({"tensors": 1.5}, "a value of type int"),

@@ -189,7 +189,9 @@ def parameter_groups(unit: Unit) -> Iterator[unit_tables.Parameters]:
         layer, _, own = name.rpartition(".")
         kind: unit_tables.ParameterKind = "normalization" if parameter in normalization else "other"
         if split := unit.split.get(layer):
-            kind = "row_bias" if (split, own) == ("row", "bias") else split
+            kind = split
+            if own == "bias":
+                kind = "column_bias" if split == "column" else "row_bias"
         rows = len(parameter) if parameter.dim() else 0
         key = (kind, rows, unit.shared.get(name, ""))
         groups.setdefault(key, []).append(parameter.numel())

@@ -257,6 +257,22 @@ class PlanFields:
         return {}
 
     @property
+    def tensor_batch_axes(self) -> tuple[str, ...]:
+        """Return the axes of `tensor_axes` that split the batch between units, outermost first."""
+        axes = {"1d": (), "2d": ("i",), "2.5d": ("e", "i"), "3d": ("i", "j")}
+        return axes[self.tensor] if self.tensor_axes else ()
+
+    @property
+    def tensor_hidden_axis(self) -> str:
+        """Return the axis of `tensor_axes` that splits hidden features between units."""
+        return "k" if self.tensor == "3d" else "j"
+
+    @property
+    def batch_parts(self) -> int:
+        """Return the number of parts into which `tensor` splits a micro-batch between units."""
+        return math.prod(self.tensor_axes[axis] for axis in self.tensor_batch_axes)
+
+    @property
     def shards(self) -> int:
         """Return the number of replicas in a sharding group; 1 without ``zero``."""
         return (self.shard or self.dp) if self.zero else 1

@@ -32,6 +32,8 @@ __all__ = [
     "PassBytes",
     "Stages",
     "TensorBytes",
+    "arranged_gradient_bytes",
+    "arranged_tensor_bytes",
     "axis_stride",
     "computed_bytes",
     "gathered_bytes",
@@ -219,6 +221,133 @@ def _tensor_parallel_bytes(
     )
 
 
+def arranged_tensor_bytes(
+    plan: PlanFields, units: Sequence[UnitCounts], number: int, microbatch: int
+) -> Mapping[str, TensorBytes]:
+    """Return the traffic of a rank for a micro-batch in unit ``number``, by axis of `tensor_axes`.
+
+    Empty for a unit that is whole, as units without column- and row-parallel layers are. A linear
+    layer of k features to n, for m tokens in all, gathers in the forward pass and reduces and
+    scatters the gradients in the backward pass, with a side of q:
+
+    - 2d (Xu and You 2021): inputs [m/q, k] over j, weights [k, n/q] over i;
+    - 2.5d (Wang et al. 2022), depth d: the same with m/d tokens;
+    - 3d (Bian et al. 2021): inputs [m/q, k/q] over j, weights [k/q, n/q] over i; outputs
+      [m/q, n/q] are scattered over k, and their gradients gathered. j and k alternate.
+
+    The layers of one module share the gathered inputs. A normalization layer gathers two fp32
+    statistics of each token over the axis of the hidden features, and adds two up in the backward
+    pass. A region of adjacent such units ends with a gather of its outputs over all ranks (axis
+    ``tp``); gradients of its inputs are gathered likewise.
+    """
+    unit = units[number]
+    if plan.tensor == "1d" or not unit.tokens:
+        return {}
+    begins = number > 0 and not units[number - 1].tokens
+    ends = number + 1 == len(units) or not units[number + 1].tokens
+    return _arranged_tensor_bytes(
+        unit,
+        tuple(plan.tensor_axes.items()),
+        plan.tensor_hidden_axis,
+        microbatch // plan.batch_parts,
+        computed_bytes(plan),
+        FLOAT_BYTES * microbatch * units[number - 1].output_elements if begins else 0,
+        FLOAT_BYTES * microbatch * unit.output_elements if ends else 0,
+    )
+
+
+@functools.lru_cache(maxsize=10_000)  # a search asks for the same few, in very many plans
+def _arranged_tensor_bytes(
+    unit: UnitCounts,
+    arrangement: tuple[tuple[str, int], ...],
+    hidden_axis: str,
+    samples: int,
+    each: int,
+    entered: int,
+    left: int,
+) -> Mapping[str, TensorBytes]:
+    """Return what `arranged_tensor_bytes` does, for a rank's ``samples`` of a micro-batch.
+
+    ``each`` are the bytes of a number that is computed, ``entered`` and ``left`` of the inputs and
+    outputs of a region that begins or ends with the unit.
+    """
+    axes = dict(arrangement)
+    side, groups = axes["j"], unit.parameter_groups
+    columns = [group for group in groups if group.kind == "column"]
+    rows = [group for group in groups if group.kind == "row"]
+    inputs = float(each * samples * unit.tp_inputs)  # with all of their features
+    between = float(each * samples * unit.tokens * sum(g.elements // g.rows for g in rows))
+    weights = float(each * sum(group.elements for group in (*columns, *rows)))
+    norms = sum(group.tensors for group in groups if group.kind == "normalization") // 2
+    statistics = float(FLOAT_BYTES * 2 * norms * unit.tokens * samples)
+    found: dict[str, TensorBytes] = {}
+
+    def add(
+        axis: str, *, gathered: float = 0, scattered: float = 0, again: float | None = None
+    ) -> None:
+        """Add what a forward pass gathers or scatters; a backward pass does the reverse."""
+        own, back, repeated = found.get(axis, _NOTHING)
+        repeats = scattered if again is None else again
+        found[axis] = TensorBytes(
+            PassBytes(0.0, own.scattered + scattered, own.gathered + gathered),
+            PassBytes(0.0, back.scattered + gathered, back.gathered + scattered),
+            PassBytes(0.0, repeated.scattered + repeats, repeated.gathered + gathered),
+        )
+
+    if "k" in axes:
+        # Of j parts of the samples k / j are gathered in turn, with a part of the features.
+        outputs = float(each * samples * unit.tokens * sum(g.rows * g.tensors for g in columns))
+        add("j", gathered=inputs)
+        add("k", scattered=outputs)
+        add("k", gathered=between)
+        last, again = (float(each * samples * n) for n in (unit.tp_outputs, unit.tp_outputs_again))
+        add("j", scattered=last, again=again)
+        add("i", gathered=weights / side**2)
+    else:
+        add("j", gathered=inputs + between)
+        add("i", gathered=weights / side)
+    forward, backward, repeated = found[hidden_axis]
+    found[hidden_axis] = TensorBytes(
+        forward._replace(gathered=forward.gathered + side * statistics),
+        backward._replace(all_reduced=statistics),
+        repeated._replace(gathered=repeated.gathered + side * statistics),
+    )
+    if entered or left:
+        found["tp"] = TensorBytes(
+            PassBytes(gathered=float(left)), PassBytes(gathered=float(entered)), PassBytes()
+        )
+    return found
+
+
+def arranged_gradient_bytes(plan: PlanFields, unit: UnitCounts) -> Mapping[str, float]:
+    """Return the bytes of gradients of ``unit`` that a rank adds up in a step, by axis.
+
+    These are the gradients of what several ranks of `tensor_axes` hold and compute with other
+    samples: biases and normalization layers, and under 2.5d the weights.
+    """
+    if plan.tensor == "1d" or not unit.tokens:
+        return {}
+    axes, elements = plan.tensor_axes, dict.fromkeys(plan.tensor_axes, 0.0)
+    for group in unit.parameter_groups:
+        for axis in _copying_axes(plan, group):
+            elements[axis] += group.elements / _arranged_parts(plan, group)
+    return {axis: FLOAT_BYTES * elements[axis] for axis in axes if elements[axis]}
+
+
+def _copying_axes(plan: PlanFields, group: Parameters) -> list[str]:
+    """Return the axes of `tensor_axes` whose ranks hold the same parameters of ``group``."""
+    if group.kind in {"column", "row"}:
+        return ["e"] if plan.tensor == "2.5d" else []
+    features = "j" if group.kind == "column_bias" else plan.tensor_hidden_axis
+    return [axis for axis in plan.tensor_axes if axis != features]
+
+
+def _arranged_parts(plan: PlanFields, group: Parameters) -> int:
+    """Return the number of parts into which `tensor` splits the parameters of ``group``."""
+    copying = _copying_axes(plan, group)
+    return math.prod(size for axis, size in plan.tensor_axes.items() if axis not in copying)
+
+
 _KEPT_SHARE: Final = 10  #: ``links=topk`` sends one value in ten, with its index
 
 
@@ -240,6 +369,8 @@ def message_bytes(
     """
     unit = units[number]
     elements = unit.output_elements
+    if plan.tensor != "1d" and unit.tokens and units[number + 1].tokens:
+        elements //= plan.batch_parts * plan.tensor_axes[plan.tensor_hidden_axis]
     if splits_tokens(plan, units, number):
         most = -(-unit.tokens // plan.tp)
         own = min(most, max(0, unit.tokens - tp_rank * most))
@@ -249,6 +380,11 @@ def message_bytes(
 
 def held_parameters(plan: PlanFields, unit: UnitCounts) -> float:
     """Return the parameters of ``unit`` on each rank of a tp group, before sharding."""
+    if plan.tensor != "1d":
+        groups = unit.parameter_groups if unit.tokens else ()
+        split = sum(group.elements for group in groups)
+        parts = sum(group.elements / _arranged_parts(plan, group) for group in groups)
+        return unit.parameters - split + parts
     return unit.parameters - unit.tp_parameters + unit.tp_parameters / plan.tp
 
 
@@ -292,12 +428,15 @@ def _sharded_elements(unit: UnitCounts, tp: int, shards: int, leaves_normalizati
     for group in unit.parameter_groups:
         if _is_replicated(group, unit, leaves_normalization):
             continue
-        rows = -(-group.rows // tp) if group.kind == "column" else group.rows
+        rows = -(-group.rows // tp) if group.kind in _OF_COLUMNS else group.rows
         of_a_row = group.elements // group.rows
         if group.kind == "row":
             of_a_row //= tp
         elements += -(-rows // shards) * shards * of_a_row
     return elements
+
+
+_OF_COLUMNS: Final = ("column", "column_bias")
 
 
 @functools.lru_cache(maxsize=10_000)
@@ -416,7 +555,7 @@ def token_gradient_bytes(plan: PlanFields, unit: UnitCounts) -> float:
     return FLOAT_BYTES * elements
 
 
-_OF_SPLIT_LAYERS: Final = ("column", "row", "row_bias")  # whose gradients are whole
+_OF_SPLIT_LAYERS: Final = (*_OF_COLUMNS, "row", "row_bias")  # whose gradients are whole
 
 
 def sent_bytes(stages: Stages, microbatch: int) -> dict[str, float]:
@@ -452,6 +591,7 @@ def sent_bytes(stages: Stages, microbatch: int) -> dict[str, float]:
         * sum(
             plan.microbatches * _collective_bytes(stages, number, microbatch)
             + token_gradient_bytes(plan, unit)
+            + sum(arranged_gradient_bytes(plan, unit).values())
             for number, unit in enumerate(units)
         ),
         "shared_gradients": every * sum(size * len(ranks) for size, ranks in shared_sums(stages)),
@@ -508,12 +648,18 @@ def _statistic_bytes(stages: Stages, number: int) -> int:
 
 def _collective_bytes(stages: Stages, number: int, microbatch: int) -> float:
     """Return the bytes that a tp rank hands to collectives in the passes of a micro-batch."""
-    begins = any(number == own[0] for own in stages.units)
-    sent = tensor_parallel_bytes(
-        stages.plan, stages.table.units, number, microbatch, begins_stage=begins
+    plan, units = stages.plan, stages.table.units
+    if plan.tensor == "1d":
+        begins = any(number == own[0] for own in stages.units)
+        every = [tensor_parallel_bytes(plan, units, number, microbatch, begins_stage=begins)]
+    else:
+        every = [*arranged_tensor_bytes(plan, units, number, microbatch).values()]
+    return sum(
+        sent.forward.total
+        + sent.backward.total
+        + (sent.again.total if number in stages.recomputed else 0.0)
+        for sent in every
     )
-    repeated = sent.again.total if number in stages.recomputed else 0.0
-    return sent.forward.total + sent.backward.total + repeated
 
 
 class LinkCodecBytes(NamedTuple):

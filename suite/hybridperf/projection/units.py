@@ -42,8 +42,10 @@ _MOST_TEXT: Final = 300  #: bound on the characters of an error message
 
 
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=MOST_S)]
-ParameterKind: TypeAlias = Literal["column", "row", "row_bias", "normalization", "other"]
-#: of column-parallel layers; weights and biases of row-parallel layers; of normalization layers
+ParameterKind: TypeAlias = Literal[
+    "column", "column_bias", "row", "row_bias", "normalization", "other"
+]
+#: weights and biases of column-parallel and of row-parallel layers; of normalization layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,11 @@ class UnitCounts:
         return hash(self.name)
 
 
-_SPLIT: Final = ("column", "row")  #: kinds of parameters of which each tp rank has a part
+_SPLIT: Final = (
+    "column",
+    "column_bias",
+    "row",
+)  #: kinds of parameters of which each tp rank has a part
 _LOW_RANK: Final = 4  #: rank of the factors that ``gradients=powersgd`` sends
 
 
