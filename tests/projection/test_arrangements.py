@@ -21,6 +21,7 @@ from hybridperf.projection.traffic import (
     held_parameters,
 )
 from hybridperf.projection.units import Parameters, UnitCounts, UnitTable, UnitTimes
+from tests.projection.tables import equal_units, plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -174,3 +175,42 @@ def test_memory_is_divided_by_the_axes_that_split() -> None:
         (memory,) = memory_bytes(ParallelPlan.parse(text), table, [], 8, "adamw")
         assert memory.weights_bytes == memory.gradients_bytes == 4 * held(text)
         assert memory.optimizer_bytes == 8 * held(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "weights"),
+    [
+        ("tp=4,tensor=2d", 1536 / 4 + 896 / 2, 768 / 2),
+        ("tp=8,tensor=2.5d", 1536 / 8 + 896 / 4, 768 / 2),
+        ("tp=8,tensor=3d", 1536 / 8 + 896 / 4, 768 / 4),
+    ],
+)
+def test_operands_that_are_gathered_stay_until_the_backward_pass(
+    text: str, kept: float, weights: float
+) -> None:
+    """Of 1536 elements a sample, of which layers gather 896 as inputs, and 768 weights."""
+    plan, again = ParallelPlan.parse(text), ParallelPlan.parse(f"{text},recompute=full")
+
+    for each in (plan, again):  # outputs are none here
+        (memory,) = memory_bytes(each, encoder(8), [], 8, "sgd")
+        assert memory.activations_bytes == 4 * (8 * kept + weights)
+
+
+def test_activations_are_whole_where_they_cease_to_be_split() -> None:
+    """Of two layers and a head; 5 tokens are 3 on the rank with most of them."""
+    layers = equal_units(3, output=10, kept=30, split=800)
+    head = replace(layers.units[2], parameter_groups=plain(1000), tokens=0)
+    table = replace(layers, units=(*layers.units[:2], head))
+
+    def kept(text: str, *cuts: int) -> list[float]:
+        found = memory_bytes(ParallelPlan.parse(text), table, cuts, 1, "sgd")
+        return [memory.activations_bytes / 4 for memory in found]
+
+    assert kept("dp=1") == [10 + 3 * 30]
+    share = 3 / 5
+    assert kept("cp=2") == [10 + 2 * share * 30 + (1 - share) * 10 + 30]
+    assert kept("cp=2,recompute=full") == [10 + share * 10 + 10 + 10 + 30]
+    assert kept("pp=2,cp=2,microbatches=1,schedule=gpipe", 1) == [
+        10 + share * 30,
+        share * 10 + share * 30 + (1 - share) * 10 + 30,
+    ]
