@@ -243,7 +243,7 @@ def tensor_places(plan: PlanFields, stride: int) -> dict[str, tuple[int, int]]:
     ``stride`` is how far apart neighbours on the axis ``tp`` are.
     """
     places, inner = {"tp": (plan.tp, stride)}, stride
-    for axis, size in reversed(plan.tensor_axes.items()):
+    for axis, size in reversed([*plan.tensor_axes.items()]):
         places[axis] = size, inner
         inner *= size
     return places
