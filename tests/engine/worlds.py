@@ -19,7 +19,7 @@ from torch import Tensor
 
 from hybridperf.plan import ParallelPlan
 from hybridperf_reference.engine.mesh import Groups, build_mesh, join_ranks
-from hybridperf_reference.engine.norms import is_dtensor
+from hybridperf_reference.engine.norms import whole_tensor
 from hybridperf_reference.engine.precision import set_float32_math
 from hybridperf_reference.engine.trainer import Trainer
 from tests.engine.families import FAMILIES, SEED, Family
@@ -88,7 +88,7 @@ def run_plan(family: Family, plan: ParallelPlan, device: torch.device) -> dict[s
 
 def whole(tensor: Tensor) -> Tensor:
     """Return a copy of all of ``tensor`` on the processor."""
-    return (tensor.full_tensor() if is_dtensor(tensor) else tensor).to("cpu", copy=True)
+    return whole_tensor(tensor).to("cpu", copy=True)
 
 
 def leave(folder: Path, number: int, found: dict[str, Any]) -> None:

@@ -65,7 +65,10 @@ def check_chain(chain: Chain, probe: Probe, task: Task, plan: ParallelPlan) -> N
         )
         device = probe.inputs.device
         for unit, (sample, after) in zip(chain.units, pairwise(probe.boundaries), strict=True):
-            _check_split(unit, torch.zeros_like(sample, device=device), after, uses, plan)
+            if plan.tensor == "1d" or unit.shares_tokens:
+                _check_split(unit, torch.zeros_like(sample, device=device), after, uses, plan)
+            if plan.tensor != "1d" and unit.shares_tokens:
+                _check_arranged(unit, sample, uses, plan)
 
 
 def _check_shared(units: Sequence[Unit], plan: ParallelPlan) -> None:
@@ -112,7 +115,7 @@ def _check_split(
 ) -> None:
     """Run ``unit`` with its linear layers split as on the first tensor-parallel rank.
 
-    This finds further numbers that tp must divide, such as the number of attention heads.
+    Above ``tensor=1d``, heads are split over a side of the arrangement of ranks only. This finds further numbers that tp must divide, such as the number of attention heads.
     ``sample`` and ``after`` have the shapes [...] of one sample's activations before and after the
     unit. ``uses`` counts the modules of the chain that hold each parameter.
 
@@ -129,7 +132,8 @@ def _check_split(
             if uses[parameter] > 1:
                 expected = f"split linear layers of unit {unit.name!r} to share no weights"
                 raise _refuse(plan, expected, f"{name}.{own} is shared", "untie it, or drop tp")
-        part.set_submodule(name, _first_part(linear, kind, plan.tp).to(sample.device))
+        ranks = plan.tensor_axes.get("j", plan.tp)
+        part.set_submodule(name, _first_part(linear, kind, ranks).to(sample.device))
     if "column" not in unit.split.values():  # row-parallel alone slices replicated inputs
         return
     try:
@@ -148,6 +152,34 @@ def _check_split(
             f"{tuple(outputs.shape[1:])}",
             "declare different linear layers to split",
         )
+
+
+def _check_arranged(
+    unit: Unit, sample: Tensor, uses: Mapping[Tensor | None, int], plan: ParallelPlan
+) -> None:
+    """Check that ``tensor`` can split all parameters of ``unit``, with inputs like ``sample`` [...].
+
+    Raises:
+        UserError: if one is of another layer than split linear layers and LayerNorm, is shared, or
+            has features that are not divisible.
+    """
+    given, side = f"under tensor={plan.tensor}", plan.tensor_axes["j"]
+    parts = side**2 if plan.tensor == "3d" else side
+    for name, module in unit.module.named_modules():
+        own = dict(module.named_parameters(recurse=False))
+        if not own:
+            continue
+        is_norm = isinstance(module, nn.LayerNorm) and module.normalized_shape == sample.shape[-1:]
+        if name not in unit.split and not (is_norm and len(own) == 2):
+            expected = f"only linear layers to split and LayerNorm over all features {given}"
+            raise _refuse(plan, expected, f"{unit.name}.{name}", "use tensor=1d")
+        if any(uses[parameter] > 1 for parameter in own.values()):
+            expected = f"no shared parameters in unit {unit.name!r} {given}"
+            raise _refuse(plan, expected, f"those of {name}", "untie them, or use tensor=1d")
+        for parameter in own.values():
+            if any(size % parts for size in parameter.shape):
+                expected = f"{parts} to divide the features of {unit.name}.{name} {given}"
+                raise _refuse(plan, expected, f"{tuple(parameter.shape)}", "use tensor=1d")
 
 
 def _first_part(linear: nn.Linear, kind: Split, ranks: int) -> nn.Linear:

@@ -195,7 +195,8 @@ class StagePredictor:
     """Pass samples through the stages of a pipeline, one stage after the other."""
 
     def __init__(self, part: RankStages, plan: ParallelPlan, mesh: Mesh) -> None:
-        self._mesh, self._edges = mesh, part.edges
+        self._mesh = mesh
+        self._edges = [*zip(part.edges, part.edge_ranks, strict=True)]
         numbers = plan.stages_of(mesh.pp_rank)
         self._modules = dict(zip(numbers, map(unwrap, part.modules), strict=True))
         self._holders = {s: rank for rank in range(plan.pp) for s in plan.stages_of(rank)}
@@ -208,9 +209,9 @@ class StagePredictor:
         """
         values, own, group = inputs, self._mesh.pp_rank, self._mesh.pp_group
         for number, module in self._modules.items():
-            edge = self._edges[number]
+            edge, ranks = self._edges[number]
             if number > 0 and self._holders[number - 1] != own:
-                shape = (samples, *edge.shape)
+                shape = (samples // ranks, *edge.shape)
                 values = torch.empty(shape, dtype=edge.dtype, device=self._mesh.device)
                 dist.recv(values, group=group, group_src=self._holders[number - 1])
             values = module(values)

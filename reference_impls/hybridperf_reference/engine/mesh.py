@@ -56,6 +56,8 @@ class Mesh:
     groups: Mapping[str, dist.ProcessGroup] = field(default_factory=dict)
     #: groups by axis, for axes with more than one rank; DeviceMesh.get_group takes milliseconds
     pipelines: Sequence[Sequence[int]] = ()  #: the ranks of each pipeline, by stage of the mesh
+    arrangement: DeviceMesh | None = None
+    #: the ranks of this tp group on the axes of the plan's ``tensor``; None under 1d
     made: Groups = field(default_factory=lambda: Groups())  # defined below
     #: all groups that this process has made
 
@@ -187,6 +189,8 @@ def coordinates(plan: ParallelPlan, rank: int) -> dict[str, int]:
 
 def uses_fsdp(plan: ParallelPlan) -> bool:
     """Return whether FSDP2 averages gradients: DDP supports neither shards nor what tp splits."""
+    if plan.tensor != "1d":  # FSDP2 takes parameters on two axes at most
+        return False
     return plan.dp > 1 and plan.sync != "blocking" and (plan.zero > 0 or plan.tp > 1)
 
 
@@ -212,6 +216,10 @@ def build_mesh(plan: ParallelPlan, device: torch.device, groups: Groups | None =
     own = {axis: group for axis, group in own.items() if sizes[axis] > 1}
     if plan.delays_or_compresses and plan.pp > 1:
         own |= _link_groups(groups, parts["pp"], at["pp"])
+    arrangement = None
+    if plan.tensor_axes:
+        arrangement = _arrange(plan, device, groups, parts["tp"])
+        own |= {axis: arrangement.get_group(axis) for axis in plan.tensor_axes}
     return Mesh(
         device,
         axes,
@@ -221,8 +229,26 @@ def build_mesh(plan: ParallelPlan, device: torch.device, groups: Groups | None =
         tp_rank=at["tp"],
         groups=own,
         pipelines=parts["pp"],
+        arrangement=arrangement,
         made=groups,
     )
+
+
+def _arrange(
+    plan: ParallelPlan, device: torch.device, groups: Groups, tp_groups: list[list[int]]
+) -> DeviceMesh:
+    """Return the mesh of the plan's ``tensor`` over the ranks of this rank's tp group.
+
+    A collective: all ranks create all groups, in one order.
+    """
+    grid = torch.tensor(tp_groups).unflatten(1, tuple(plan.tensor_axes.values()))
+    own = []
+    for number in range(len(plan.tensor_axes)):
+        group = groups.own(grid.movedim(1 + number, -1).flatten(0, -2).tolist())
+        assert group is not None, "an axis has all ranks"
+        own.append(group)
+    (mine,) = (ranks for ranks in grid if own_rank() in ranks)
+    return DeviceMesh.from_group(own, device.type, mine, mesh_dim_names=tuple(plan.tensor_axes))
 
 
 def _link(sender: int, receiver: int) -> str:

@@ -1,4 +1,4 @@
-"""Tensors that may be sharded: their parts, zeros like them, and their norms."""
+"""Tensors that may be sharded: their parts, the whole, zeros like them, and their norms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from torch.distributed.tensor import DTensor
 
-__all__ = ["is_dtensor", "local_parts", "tensor_norms", "zeros_like"]
+__all__ = ["is_dtensor", "local_parts", "tensor_norms", "whole_tensor", "zeros_like"]
 
 
 def is_dtensor(tensor: Tensor) -> TypeGuard[DTensor]:
@@ -33,6 +33,23 @@ def local_parts(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 def _local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if is_dtensor(tensor) else tensor
+
+
+def whole_tensor(tensor: Tensor) -> Tensor:
+    """Return ``tensor`` [...] unsharded; a collective over the ranks that share it."""
+    if not is_dtensor(tensor):
+        return tensor
+    from torch.distributed.tensor import Replicate, Shard
+
+    placements = list(tensor.placements)
+    dims = [place.dim for place in placements if type(place) is Shard]
+    if len(set(dims)) == len(dims):
+        return tensor.full_tensor()
+    # Innermost axis first. At once, torch would log that the axes of a dimension are not merged.
+    for axis in reversed(range(len(placements))):
+        placements[axis] = Replicate()
+        tensor = tensor.redistribute(placements=placements)
+    return tensor.to_local()
 
 
 def zeros_like(tensor: Tensor) -> Tensor:

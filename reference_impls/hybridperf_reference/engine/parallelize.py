@@ -56,6 +56,7 @@ class RankStages:
     stage: Stage  #: module of all ``units``; owner of parameters, buffers and names
     modules: tuple[nn.Module, ...]  #: the rank's stages, wrapped for training
     edges: tuple[Tensor, ...]  #: a sample's activations [...] before each stage and after the last
+    edge_ranks: tuple[int, ...]  #: ranks over which the samples of each edge are split
     shared: SharedParameters  #: parameters of which other stages have copies
 
 
@@ -107,9 +108,16 @@ def parallelize(
             torch.zeros(2, *boundaries[number].shape, dtype=boundaries[number].dtype, device=where),
         )
     ]
-    of_tokens: list[int] = []  # units that hold only some of a sample's tokens
-    if plan.tp > 1:
+    of_parts: list[int] = []  # units that hold only some of a sample's tokens, or features
+    sample_ranks = [1] * len(boundaries)  # over which samples are split before each unit
+    if plan.tensor != "1d":
         # Imported lazily, as below: torch.distributed.tensor takes seconds.
+        from hybridperf_reference.engine.tensor_nd import apply_arranged_parallelism, arranged_parts
+
+        apply_arranged_parallelism(chain.units, numbers, plan=plan, mesh=mesh)
+        boundaries, sample_ranks = arranged_parts(chain.units, boundaries, plan=plan)
+        of_parts = [n for n in numbers if chain.units[n].shares_tokens]
+    elif plan.tp > 1:
         from hybridperf_reference.engine.tensor import (
             apply_tensor_parallelism,
             enter_split_regions,
@@ -118,9 +126,9 @@ def parallelize(
 
         apply_tensor_parallelism(chain.units, boundaries, numbers, plan=plan, mesh=mesh)
         boundaries = sequence_parts(chain.units, boundaries, plan=plan, mesh=mesh)
-        of_tokens = [n for n in numbers if plan.sp and chain.units[n].shares_tokens]
+        of_parts = [n for n in numbers if plan.sp and chain.units[n].shares_tokens]
         for number in drawing:
-            enter_split_regions(chain.units[number], streams, tokens=number in of_tokens)
+            enter_split_regions(chain.units[number], streams, tokens=number in of_parts)
     units = tuple(unit for part in parts for unit in part)
     apply_batch_norm(units, plan=plan, mesh=mesh)
     apply_precision(units, dtype=DTYPES[plan.precision], device=mesh.device)
@@ -129,17 +137,19 @@ def parallelize(
 
         apply_compile(units)
     modules_drawing = {n: u.module for n, u in zip(numbers, units, strict=True) if n in drawing}
-    streams.seed_passes(modules_drawing, split=of_tokens)
+    streams.seed_passes(modules_drawing, split=of_parts)
     apply_recompute(units, every=plan.recompute)
     streams.count_passes(modules_drawing)
     modules = tuple(replicas.wrap(Stage(part), part) for part in parts)
-    edges = (*(boundaries[cut.start] for cut in cuts), boundaries[-1])
+    starts = [*(cut.start for cut in cuts), len(chain.units)]
+    edges = tuple(boundaries[start] for start in starts)
+    edge_ranks = tuple(sample_ranks[start] for start in starts)
     names = {unit.name for unit in units}
     for unit in chain.units:
         if unit.name not in names:
             unit.module.to("meta")  # its weights are on other ranks
     shared = SharedParameters(chain.units, cuts, plan=plan, mesh=mesh)
-    return RankStages(units, Stage(units), modules, edges, shared)
+    return RankStages(units, Stage(units), modules, edges, edge_ranks, shared)
 
 
 def finalize_gradients(part: RankStages, *, plan: ParallelPlan, mesh: Mesh) -> None:

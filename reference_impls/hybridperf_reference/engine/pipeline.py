@@ -47,7 +47,8 @@ class Pipeline:
         *,
         replica_batch: int,
     ) -> None:
-        self._loss, self._mesh, self._edges = loss, mesh, part.edges
+        self._loss, self._mesh = loss, mesh
+        self._edges = [*zip(part.edges, part.edge_ranks, strict=True)]
         self._replicas, self._timer = replicas, timer
         self._numbers = plan.stages_of(mesh.pp_rank)
         self._last = plan.pipeline_stages - 1
@@ -86,8 +87,8 @@ class Pipeline:
     def _stage(self, module: nn.Module, number: int, size: int) -> _TimedStage:
         """Build stage ``number`` for micro-batches of ``size`` samples."""
         before, after = (
-            torch.empty(size, *edge.shape, dtype=edge.dtype, device=self._mesh.device)
-            for edge in self._edges[number : number + 2]
+            torch.empty(size // ranks, *edge.shape, dtype=edge.dtype, device=self._mesh.device)
+            for edge, ranks in self._edges[number : number + 2]
         )
         # The runtime sends gradients only for tensors that require them; else the receiver hangs.
         before.requires_grad_(number > 0)

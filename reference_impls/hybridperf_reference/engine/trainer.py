@@ -19,7 +19,7 @@ from hybridperf_reference.engine.data_parallel import DataParallel
 from hybridperf_reference.engine.executor import Executor, Passes, StepByStep, WholeModel
 from hybridperf_reference.engine.input import Input, SampleLengths, reading_role
 from hybridperf_reference.engine.loss import BatchLoss
-from hybridperf_reference.engine.norms import is_dtensor, local_parts
+from hybridperf_reference.engine.norms import is_dtensor, local_parts, whole_tensor
 from hybridperf_reference.engine.parallelize import (
     build_data_parallel,
     chain_units,
@@ -134,7 +134,7 @@ class Trainer:
             self._stage.eval()
             with torch.no_grad(), self._replicas.averaged_statistics():
                 few = inputs[:_EVALUATION_CHUNK]
-                self._executor.predict(few, len(few))
+                self._predict(few, len(few))
         with torch.no_grad():
             after = local_parts([*parameters, *self._stage.buffers()])  # passes may replace buffers
             for part, value in zip(after, before, strict=True):
@@ -180,7 +180,7 @@ class Trainer:
             chunks = data.chunks(self._mesh.replica, replicas, _EVALUATION_CHUNK)
             for chunk, inputs in self._input.evaluate(data.inputs, chunks):
                 passes -= 1
-                outputs = self._executor.predict(inputs, chunk.stop - chunk.start)
+                outputs = self._predict(inputs, chunk.stop - chunk.start)
                 if (
                     outputs is not None and self._mesh.tp_rank == 0
                 ):  # all tp ranks have the same outputs
@@ -326,6 +326,14 @@ class Trainer:
             passes, part, plan, self._mesh, replicas, self._timer, self._update, self._streams
         )
 
+    def _predict(self, inputs: Tensor | None, samples: int) -> Tensor | None:
+        """Return `Executor.predict` of so many ``samples``; the last one fills parts of a batch."""
+        more = -samples % self._plan.batch_parts
+        if more and inputs is not None:
+            inputs = torch.cat([inputs, inputs[-1:].expand(more, *inputs.shape[1:])])
+        outputs = self._executor.predict(inputs, samples + more)
+        return None if outputs is None else outputs[:samples]
+
     def _own_statistics(self) -> dict[str, Tensor]:
         """Return running statistics [...] of this replica, by name unique to this rank."""
         if not self._mesh.replica_groups():
@@ -344,6 +352,4 @@ def _unshard(tensor: Tensor, device: torch.device) -> Tensor:
     """Return ``tensor`` unsharded; a collective over the ranks that share it."""
     if not is_dtensor(tensor):
         return tensor
-    moved = tensor.to(device)  # from the CPU if offloaded: the group gathers on the device
-    assert is_dtensor(moved)
-    return moved.full_tensor()
+    return whole_tensor(tensor.to(device))  # from the CPU if offloaded: the device's group gathers

@@ -244,7 +244,7 @@ def _offload(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 def _tensor(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if plan.tp > 1 and not config.tensor_sizes:
         yield "a model that declares linear layers to split for tp", "none", "drop tp"
-    for size in config.tensor_sizes:
+    for size in config.tensor_sizes if plan.tensor == "1d" else ():
         if size % plan.tp:
             yield (
                 f"tp to divide the {size} heads or features that the model splits",
@@ -285,6 +285,63 @@ def _arrangement(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
             f"tp to be one of {sizes[plan.tensor]} under tensor={plan.tensor}",
             f"tp={plan.tp}",
             "choose one of them, or drop tensor",
+        )
+
+
+@constraint(
+    "tensor",
+    "`tensor` whose sides do not divide micro-batches, heads or features, or for a model without "
+    "encoder layers",
+    "samples and features are split evenly; only layers that work token by token are split",
+)
+def _arranged_sizes(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if not plan.tensor_axes:
+        return
+    given, side = f"tensor={plan.tensor}", plan.tensor_axes["j"]
+    if config.tokens is None:
+        yield f"units that work token by token for {given}", "none", "drop tensor"
+    for size in config.tensor_sizes:
+        # Under 3d two axes split the features of a weight, which the model has more of than heads.
+        parts = side**2 if plan.tensor == "3d" and size == max(config.tensor_sizes) else side
+        if size % parts:
+            yield (
+                f"{parts} to divide the {size} heads or features that the model splits",
+                f"{given} with a side of {side} (tp={plan.tp})",
+                "choose another tp, or drop tensor",
+            )
+    microbatch = config.global_batch_size // (plan.dp * plan.microbatches)
+    if microbatch % plan.batch_parts:
+        yield (
+            f"micro-batches of a multiple of {plan.batch_parts} samples, which {given} splits",
+            f"{microbatch}",
+            "lower microbatches or dp, or drop tensor",
+        )
+
+
+@constraint(
+    "tensor",
+    "`tensor` with `sp`, `cp`, `zero`, `compile`, `zbv`, or with `dp` but `sync=overlapped`",
+    "tokens are whole, parameters are DTensors on two or three axes, which neither FSDP2 nor "
+    "DistributedDataParallel takes, and collectives are autograd functions",
+)
+def _arranged_with(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.tensor == "1d":
+        return
+    unsupported = {
+        "sp=on": plan.sp,
+        f"cp={plan.cp}": plan.cp > 1,
+        f"zero={plan.zero}": plan.zero > 0,
+        "compile=on": plan.compile,
+        f"schedule={plan.schedule}": _splits_backward(plan),
+    }
+    for found, is_set in unsupported.items():
+        if is_set:
+            yield f"no {found} with tensor={plan.tensor}", found, f"drop {found}"
+    if plan.dp > 1 and not plan.zero and plan.sync == "overlapped":
+        yield (
+            f"no overlapped all-reduce with tensor={plan.tensor}, whose parameters are DTensors",
+            "sync=overlapped",
+            "add sync=blocking",
         )
 
 
@@ -479,7 +536,7 @@ def _no_flush(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 
 @constraint(
     "lengths",
-    "`balance` of samples of equal lengths; `sp`, `compile` or `links=topk` with samples of "
+    "`balance` of samples of equal lengths; `sp`, `tensor`, `compile` or `links=topk` with samples of "
     "different lengths (`filled = false`)",
     "there is nothing to balance; the number of tokens changes from step to step, and top-k may "
     "make a token look like padding",
@@ -488,7 +545,12 @@ def _lengths(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if config.filled and plan.balance != "none":
         found = f"balance={plan.balance}"
         yield f"samples of different lengths (filled = false) for {found}", "none", f"drop {found}"
-    unsupported = {"sp=on": plan.sp, "compile=on": plan.compile, "links=topk": plan.links == "topk"}
+    unsupported = {
+        "sp=on": plan.sp,
+        f"tensor={plan.tensor}": plan.tensor != "1d",
+        "compile=on": plan.compile,
+        "links=topk": plan.links == "topk",
+    }
     for found, is_set in unsupported.items():
         if is_set and not config.filled:
             yield f"no {found} with samples of different lengths", found, f"drop {found}"
