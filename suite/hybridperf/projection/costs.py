@@ -18,6 +18,7 @@ from hybridperf.projection.traffic import (
     arranged_gradient_bytes,
     arranged_tensor_bytes,
     axis_stride,
+    context_parallel_bytes,
     gradient_bytes,
     gradient_compression_s,
     held_parameters,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from hybridperf.plan import ParallelPlan
     from hybridperf.plan.fields import PlanFields
     from hybridperf.projection.network import Network, RankGroup
-    from hybridperf.projection.traffic import PassBytes, TensorBytes
+    from hybridperf.projection.traffic import PassBytes, RingBytes, TensorBytes
     from hybridperf.projection.units import UnitCounts, UnitTable, UnitTimes
 
 __all__ = [
@@ -220,8 +221,8 @@ def exchange_s(
 ) -> ExchangeSeconds:
     """Return the seconds of the exchanges of tensor and context parallelism in unit ``number``.
 
-    ``stride`` is how far apart neighbours on the axis ``tp`` are. Nothing overlaps them: neither
-    the collectives of ``tp``, nor the messages of the ring, though attention could.
+    ``stride`` is how far apart neighbours on the axis ``tp`` are. All are exposed: the collectives
+    of ``tp``, and all messages of the ring, although attention hides some keys and values.
     """
     if plan.tp * plan.cp == 1:
         return _NO_EXCHANGE
@@ -234,7 +235,28 @@ def exchange_s(
     for axis, passes in sent.items():
         for place, each in enumerate(passes):
             seconds[place] += _collective_s(each, network, *places[axis])
+    if plan.cp > 1 and (unit := units[number]).tokens:
+        most = token_share(plan, unit) * plan.cp  # tokens of the longest message over the mean
+        messages = (plan.cp - 1, 2 * plan.cp - 1, plan.cp - 1)
+        for place, each in enumerate(context_parallel_bytes(plan, units, number, microbatch)):
+            longest = each._replace(ring=each.ring * most)
+            seconds[place] += _ring_s(longest, messages[place], network, plan.cp, stride * plan.tp)
     return ExchangeSeconds(*seconds)
+
+
+@functools.lru_cache(maxsize=10_000)  # a search asks for the same few, in very many plans
+def _collective_s(sent: PassBytes, network: Network, ranks: int, stride: int) -> float:
+    """Return the seconds of what a group of ranks hands to collectives in a pass."""
+    return sent.seconds(network.group(ranks, stride))
+
+
+@functools.lru_cache(maxsize=10_000)  # as above
+def _ring_s(sent: RingBytes, messages: int, network: Network, ranks: int, stride: int) -> float:
+    """Return the seconds of so many messages to the next rank in a pass, and of its all-gather."""
+    last = (ranks - 1) * stride  # the rank that sends to the first one, from another node if any is
+    link = network.hop(last, 0, stride)
+    seconds = messages * link.latency_s + sent.ring / link.own_bytes_per_s
+    return seconds + all_gather(sent.gathered, network.group(ranks, stride)).seconds
 
 
 def tensor_places(plan: PlanFields, stride: int) -> dict[str, tuple[int, int]]:
@@ -247,12 +269,6 @@ def tensor_places(plan: PlanFields, stride: int) -> dict[str, tuple[int, int]]:
         places[axis] = size, inner
         inner *= size
     return places
-
-
-@functools.lru_cache(maxsize=10_000)  # a search asks for the same few, in very many plans
-def _collective_s(sent: PassBytes, network: Network, ranks: int, stride: int) -> float:
-    """Return the seconds of what a group of ranks hands to collectives in a pass."""
-    return sent.seconds(network.group(ranks, stride))
 
 
 def work_share(plan: PlanFields, unit: UnitCounts) -> float:
@@ -383,7 +399,7 @@ def _small_averages_s(
     They are the gradients that sharding leaves whole, and the gradients of parameters that saw only
     the tokens or the samples of a rank.
     """
-    if not (plan.zero or plan.sp or plan.tensor != "1d"):
+    if not (plan.zero or plan.sp or plan.cp > 1 or plan.tensor != "1d"):
         return 0.0
     units = [stages.table.units[number] for number in own]
     seconds = 0.0
@@ -400,7 +416,8 @@ def _small_averages_s(
         all_reduce(size, network.group(*places[axis])).seconds for axis, size in sums.items()
     )
     if of_tokens := sum(token_gradient_bytes(plan, unit) for unit in units):
-        group = network.group(plan.tp, axis_stride(plan, "tp"))
+        axis = "cp" if plan.cp > 1 else "tp"
+        group = network.group(getattr(plan, axis), axis_stride(plan, axis))
         seconds += all_reduce(of_tokens, group).seconds
     return seconds
 

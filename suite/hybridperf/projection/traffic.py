@@ -6,6 +6,7 @@ Includes the cost of compression on devices without measured codecs: memory traf
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -28,14 +29,17 @@ __all__ = [
     "FLOAT_BYTES",
     "GRADIENT_BYTES",
     "LINK_CODEC_BYTES",
+    "ContextBytes",
     "LinkCodecBytes",
     "PassBytes",
+    "RingBytes",
     "Stages",
     "TensorBytes",
     "arranged_gradient_bytes",
     "arranged_tensor_bytes",
     "axis_stride",
     "computed_bytes",
+    "context_parallel_bytes",
     "gathered_bytes",
     "gradient_bytes",
     "gradient_compression_s",
@@ -150,9 +154,63 @@ def computed_bytes(plan: PlanFields) -> int:
 
 
 def splits_tokens(plan: PlanFields, units: Sequence[UnitCounts], number: int) -> bool:
-    """Return whether tokens are split between the units ``number`` and ``number + 1``."""
+    """Return whether ``sp`` or ``cp`` splits tokens between units ``number`` and ``number + 1``."""
     both = 0 <= number < len(units) - 1 and units[number].tokens and units[number + 1].tokens
-    return plan.sp and bool(both)
+    return (plan.sp or plan.cp > 1) and bool(both)
+
+
+class RingBytes(NamedTuple):
+    """Bytes of a cp rank in a pass of a micro-batch through a unit."""
+
+    ring: float = 0.0
+    #: bytes sent to the next rank in ring messages, whose number `ContextBytes` states; ranks' mean
+    gathered: float = 0.0  #: bytes of all parts of tokens together, handed to an all-gather
+
+    @property
+    def total(self) -> float:
+        """Return the bytes sent and handed over."""
+        return self.ring + self.gathered
+
+
+class ContextBytes(NamedTuple):
+    """Bytes of a cp rank for a micro-batch in a unit, by pass.
+
+    A ring of c ranks sends c - 1 messages in a forward pass, keys and values together, each
+    overlapped with the attention to the part received before; in a backward pass it sends c - 1
+    such messages, overlapped likewise, and c messages of gradients in fp32, each after the products
+    that it depends on.
+    """
+
+    forward: RingBytes
+    backward: RingBytes
+    again: RingBytes  #: in the forward pass that recomputation repeats: without the all-gathers
+
+
+def context_parallel_bytes(
+    plan: PlanFields, units: Sequence[UnitCounts], number: int, microbatch: int
+) -> ContextBytes:
+    """Return the context-parallel traffic of a rank for a micro-batch in unit ``number``.
+
+    Keys and values go round in the ring of attention, and have as many elements each as the unit's
+    outputs; under ``tp`` a rank has its own heads'. Where tokens cease to be split, outputs are
+    gathered in the forward pass; where they begin to be, gradients of inputs in the backward pass.
+    Sums of gradients over cp, once a step, are `token_gradient_bytes`.
+    """
+    unit, ranks = units[number], plan.cp
+    if ranks == 1 or not unit.tokens:
+        return ContextBytes(RingBytes(), RingBytes(), RingBytes())
+    whole = 2 * unit.output_elements * microbatch / plan.tp  # keys and values of all tokens
+    keys_and_values = computed_bytes(plan) * whole * (ranks - 1) / ranks
+    # Parts of tokens are padded to equal sizes.
+    edge = FLOAT_BYTES * microbatch * -(-unit.tokens // ranks) * ranks / unit.tokens
+    before, after = splits_tokens(plan, units, number - 1), splits_tokens(plan, units, number)
+    entered = 0 if before or not number else units[number - 1].output_elements
+    left = 0 if after else unit.output_elements
+    return ContextBytes(
+        RingBytes(keys_and_values, edge * left),
+        RingBytes(keys_and_values + FLOAT_BYTES * whole, edge * entered),
+        RingBytes(keys_and_values),
+    )
 
 
 def tensor_parallel_bytes(
@@ -178,6 +236,7 @@ def tensor_parallel_bytes(
     return _tensor_parallel_bytes(
         units[number],
         plan.tp if plan.sp else 0,
+        plan.cp if units[number].tokens else 1,
         computed_bytes(plan),
         microbatch,
         begins_stage,
@@ -190,6 +249,7 @@ def tensor_parallel_bytes(
 def _tensor_parallel_bytes(
     unit: UnitCounts,
     token_ranks: int,
+    cp: int,
     each: int,
     microbatch: int,
     begins_stage: bool,
@@ -200,12 +260,12 @@ def _tensor_parallel_bytes(
 
     ``each`` are the bytes of a number that is computed. Tokens are split over ``token_ranks``, 0
     without ``sp``; ``entered`` and ``left`` are the elements of the unit's inputs and outputs where
-    tokens begin and cease to be split.
+    tokens begin and cease to be split. Of ``cp`` ranks each has its own tokens.
     """
     narrow = 0 if begins_stage else unit.tp_narrow_inputs
-    outputs = float(each * unit.tp_outputs * microbatch)
-    again = float(each * unit.tp_outputs_again * microbatch)
-    inputs = float((FLOAT_BYTES * (unit.tp_inputs - narrow) + each * narrow) * microbatch)
+    outputs = each * unit.tp_outputs * microbatch / cp
+    again = each * unit.tp_outputs_again * microbatch / cp
+    inputs = (FLOAT_BYTES * (unit.tp_inputs - narrow) + each * narrow) * microbatch / cp
     if not (token_ranks and unit.tokens):
         slices = all(group.kind != "column" for group in unit.parameter_groups)
         back = PassBytes(gathered=inputs) if slices else PassBytes(all_reduced=inputs)
@@ -361,19 +421,19 @@ _CODED_BYTES: Final[Mapping[str, Callable[[int, int], int]]] = {
 
 
 def message_bytes(
-    plan: PlanFields, units: Sequence[UnitCounts], number: int, microbatch: int, tp_rank: int = 0
+    plan: PlanFields, units: Sequence[UnitCounts], number: int, microbatch: int, part: int = 0
 ) -> int:
     """Return the bytes of a message with the outputs of unit ``number``, or with their gradient.
 
-    With ``sp`` a rank of a tp group sends its own tokens only; the first one has the most.
+    With ``sp`` or ``cp`` a rank sends its own ``part`` of the tokens only; part 0 has the most.
     """
     unit = units[number]
     elements = unit.output_elements
     if plan.tensor != "1d" and unit.tokens and units[number + 1].tokens:
         elements //= plan.batch_parts * plan.tensor_axes[plan.tensor_hidden_axis]
     if splits_tokens(plan, units, number):
-        most = -(-unit.tokens // plan.tp)
-        own = min(most, max(0, unit.tokens - tp_rank * most))
+        most = -(-unit.tokens // (plan.cp if plan.cp > 1 else plan.tp))
+        own = min(most, max(0, unit.tokens - part * most))
         elements = elements // unit.tokens * own
     return _CODED_BYTES[plan.links](elements * microbatch, unit.output_channels)
 
@@ -539,23 +599,26 @@ def sharded_elements(plan: PlanFields, parameters: float) -> float:
 
 
 def token_gradient_bytes(plan: PlanFields, unit: UnitCounts) -> float:
-    """Return the bytes of the gradients of ``unit`` that tp ranks add up, in the mean of replicas.
+    """Return the bytes of the gradients of ``unit`` that ranks with other tokens add up.
 
-    These are the gradients of the parameters that tensor parallelism does not split, and of which
-    each rank has seen only its own tokens. Replicas that shard add up a part each.
+    In the mean of replicas, of which those that shard add up a part each. These are the gradients
+    of the parameters of which each rank has seen only its own tokens: under ``cp`` of all, under
+    ``sp`` of those that tensor parallelism does not split.
     """
-    if not (plan.sp and unit.tokens):
+    if not ((plan.sp or plan.cp > 1) and unit.tokens):
         return 0.0
     elements = 0.0
     for group in unit.parameter_groups:
-        if group.kind in _OF_SPLIT_LAYERS:
+        if plan.sp and group.kind in _OF_SPLIT_LAYERS:
             continue
         replicated = _is_replicated(group, unit, _leaves_normalization(plan))
-        elements += group.elements / (1 if replicated else plan.shards)
+        ranks = plan.tp if group.kind in _SPLIT else 1
+        elements += group.elements / ranks / (1 if replicated else plan.shards)
     return FLOAT_BYTES * elements
 
 
-_OF_SPLIT_LAYERS: Final = (*_OF_COLUMNS, "row", "row_bias")  # whose gradients are whole
+_SPLIT: Final = (*_OF_COLUMNS, "row")  # of which each tp rank has a part
+_OF_SPLIT_LAYERS: Final = (*_SPLIT, "row_bias")  # whose gradients are whole under ``sp``
 
 
 def sent_bytes(stages: Stages, microbatch: int) -> dict[str, float]:
@@ -563,20 +626,21 @@ def sent_bytes(stages: Stages, microbatch: int) -> dict[str, float]:
 
     ``activations`` and ``activation_gradients`` cross from stage to stage, ``gradients`` are
     averaged over replicas, ``parameters`` gathered from shards, ``statistics`` are BatchNorm's over
-    all replicas, ``tensor_parallel`` is the traffic of tp groups, and ``shared_gradients`` are
-    added up over the stages that have copies of a parameter. The bytes on a link follow from
-    `hybridperf.projection.network`.
+    all replicas, ``tensor_parallel`` is the traffic of tp groups, ``context_parallel`` the traffic
+    of cp groups, and ``shared_gradients`` are added up over the stages that have copies of a
+    parameter. The bytes on a link follow from `hybridperf.projection.network`.
     """
     plan, units = stages.plan, stages.table.units
-    every = plan.dp * plan.tp
+    every = plan.dp * plan.cp * plan.tp
+    ranks = list(itertools.product(range(plan.cp), range(plan.tp)))  # of a stage
     messages = (
         plan.dp
         * plan.microbatches
         * sum(
-            message_bytes(plan, units, stages.units[stage][-1], microbatch, tp_rank)
+            message_bytes(plan, units, stages.units[stage][-1], microbatch, part)
             for stage in range(len(stages.units) - 1)
             if stages.rank_of[stage] != stages.rank_of[stage + 1]
-            for tp_rank in range(plan.tp)
+            for part in (cp_rank if plan.cp > 1 else tp_rank for cp_rank, tp_rank in ranks)
         )
     )
     sent: dict[str, float] = {
@@ -589,9 +653,15 @@ def sent_bytes(stages: Stages, microbatch: int) -> dict[str, float]:
         * sum(_statistic_bytes(stages, number) for number in range(len(units))),
         "tensor_parallel": every
         * sum(
-            plan.microbatches * _collective_bytes(stages, number, microbatch)
-            + token_gradient_bytes(plan, unit)
+            plan.microbatches * _tensor_bytes_of_passes(stages, number, microbatch)
+            + (token_gradient_bytes(plan, unit) if plan.sp else 0.0)
             + sum(arranged_gradient_bytes(plan, unit).values())
+            for number, unit in enumerate(units)
+        ),
+        "context_parallel": every
+        * sum(
+            plan.microbatches * _context_bytes_of_passes(stages, number, microbatch)
+            + (token_gradient_bytes(plan, unit) if plan.cp > 1 else 0.0)
             for number, unit in enumerate(units)
         ),
         "shared_gradients": every * sum(size * len(ranks) for size, ranks in shared_sums(stages)),
@@ -646,7 +716,7 @@ def _statistic_bytes(stages: Stages, number: int) -> int:
     return FLOAT_BYTES * unit.batch_norm_channels * (passes * gathered + 2 * len(groups))
 
 
-def _collective_bytes(stages: Stages, number: int, microbatch: int) -> float:
+def _tensor_bytes_of_passes(stages: Stages, number: int, microbatch: int) -> float:
     """Return the bytes that a tp rank hands to collectives in the passes of a micro-batch."""
     plan, units = stages.plan, stages.table.units
     if plan.tensor == "1d":
@@ -660,6 +730,13 @@ def _collective_bytes(stages: Stages, number: int, microbatch: int) -> float:
         + (sent.again.total if number in stages.recomputed else 0.0)
         for sent in every
     )
+
+
+def _context_bytes_of_passes(stages: Stages, number: int, microbatch: int) -> float:
+    """Return the bytes that a cp rank sends and hands over in the passes of a micro-batch."""
+    sent = context_parallel_bytes(stages.plan, stages.table.units, number, microbatch)
+    repeated = sent.again.total if number in stages.recomputed else 0.0
+    return sent.forward.total + sent.backward.total + repeated
 
 
 class LinkCodecBytes(NamedTuple):
