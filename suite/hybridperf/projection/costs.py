@@ -238,8 +238,9 @@ def exchange_s(
     if plan.cp > 1 and (unit := units[number]).tokens:
         most = token_share(plan, unit) * plan.cp  # tokens of the longest message over the mean
         messages = (plan.cp - 1, 2 * plan.cp - 1, plan.cp - 1)
-        for place, each in enumerate(context_parallel_bytes(plan, units, number, microbatch)):
-            longest = each._replace(ring=each.ring * most)
+        ring = context_parallel_bytes(plan, units, number, microbatch)
+        for place, one in enumerate(ring):
+            longest = one._replace(ring=one.ring * most)
             seconds[place] += _ring_s(longest, messages[place], network, plan.cp, stride * plan.tp)
     return ExchangeSeconds(*seconds)
 

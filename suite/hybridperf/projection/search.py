@@ -34,10 +34,11 @@ from hybridperf.projection.traffic import axis_stride
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hybridperf.projection.costs import ExchangeSeconds
     from hybridperf.projection.network import Network
     from hybridperf.projection.partition import Cuts
     from hybridperf.projection.project import Projection
-    from hybridperf.projection.units import UnitTable, UnitTiming
+    from hybridperf.projection.units import UnitCounts, UnitTable, UnitTiming
     from hybridperf.tasks.task import Task
 
 __all__ = [
@@ -257,6 +258,7 @@ class GroupBounds:
         self.timing = cache(timing)
         self.by_flops, self.by_time = cache(self._by_flops), cache(self._by_time)
         self._sums, self._ways = cache(self._running_sums), cache(self._all_ways)
+        self._alike = _first_alike(self._units)
 
     def microbatch(self, layout: Layout, pipeline: PassOrder) -> int:
         """Return the samples of a micro-batch."""
@@ -335,12 +337,17 @@ class GroupBounds:
             for stride, sp in ways
         ]
         forward_s, both_s = [], []
+        exchanges: list[list[ExchangeSeconds]] = []
         for number, unit in enumerate(self._units):
             part = work_share(plans[0][1], unit)
-            exchanges_s = [
-                exchange_s(plan, self._network, self._units, number, samples, stride)
-                for stride, plan in plans
-            ]
+            if (alike := self._alike[number]) == number:
+                exchanges_s = [
+                    exchange_s(plan, self._network, self._units, number, samples, stride)
+                    for stride, plan in plans
+                ]
+            else:
+                exchanges_s = exchanges[alike]
+            exchanges.append(exchanges_s)
             once_s, back_s = times.forward_s[number], times.backward_s[number]
             forward_s.append(once_s * part + min(each.forward_s for each in exchanges_s))
             both_s.append(
@@ -349,6 +356,14 @@ class GroupBounds:
             )
         both_s[-1] += times.loss_s
         return [0.0, *accumulate(forward_s)], [0.0, *accumulate(both_s)]
+
+
+def _first_alike(units: Sequence[UnitCounts]) -> list[int]:
+    """Return for each unit the first one with the same counts, between units of the same counts."""
+    counts = [None, *(replace(unit, name="") for unit in units), None]
+    first = dict[Any, int]()
+    between = zip(counts, counts[1:], counts[2:], strict=False)
+    return [first.setdefault(each, number) for number, each in enumerate(between)]
 
 
 _SAME: Final = 1e-9  #: relative difference of steps below which two plans count as one
