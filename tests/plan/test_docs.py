@@ -116,7 +116,9 @@ def _group_table() -> str:
     head = ("task", "system", "t", *GROUPS, "fastest group")
     replicas = fastest.pop("`dp`")
     groups = ", ".join(f"{name} in {count}" for name, count in fastest.most_common())
-    sentence = f"Of {len(rows)} rows, replicas are the fastest in {replicas}; of groups, {groups}."
+    sentence = f"Of {len(rows)} rows, replicas are fastest in {replicas}; of groups, {groups}."
+    if replicas == len(rows):
+        sentence += " So nobody needs such groups to train these models faster."
     return f"{_markdown(head, rows)}\n\n{sentence}"
 
 

@@ -18,6 +18,7 @@ from hybridperf.projection.project import project
 from hybridperf.projection.traffic import (
     arranged_gradient_bytes,
     arranged_tensor_bytes,
+    context_parallel_bytes,
     held_parameters,
 )
 from hybridperf.projection.units import Parameters, UnitCounts, UnitTable, UnitTimes
@@ -33,8 +34,8 @@ FLAT: Final = Network(64, NetworkLink(0.0, 1.0))  #: one second a byte, between 
 ARRANGED: Final = {"2d": 4, "2.5d": 8, "3d": 8}  #: ranks, with a side and a depth of two
 
 
-def encoder(hidden: int, *, norms: bool = False) -> UnitTable:
-    """Return an encoder layer between a first and a last unit without parameters or outputs."""
+def encoder(hidden: int, *, norms: bool = False, outputs: int = 0) -> UnitTable:
+    """Return an encoder layer with ``outputs`` between units without parameters or outputs."""
     groups = [
         Parameters("column", hidden, 3 * hidden**2, 3),
         Parameters("row", hidden, 5 * hidden**2, 2),
@@ -48,6 +49,7 @@ def encoder(hidden: int, *, norms: bool = False) -> UnitTable:
         name="layers.0",
         forward_flops=1.0,
         parameter_groups=tuple(groups),
+        output_elements=outputs,
         kept_elements=12 * TOKENS * hidden,
         tp_outputs=2 * TOKENS * hidden,
         tp_outputs_again=TOKENS * hidden,
@@ -140,6 +142,40 @@ def test_each_axis_is_as_fast_as_its_links() -> None:
     across_s = 4 * 12 * hidden**2 / 4 / (0.25 / 2)  # both groups of a node share an adapter
     assert spent.forward_s == pytest.approx(inside_s + across_s)
     assert exchange_s(plan, network, table.units, 0, samples, stride=1) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("ranks", "longest"), [(2, 8), (3, 6), (4, 4), (5, 4)])
+def test_a_ring_takes_as_long_as_its_longest_messages(ranks: int, longest: int) -> None:
+    """Of 16 tokens; keys and values forward, again backward, and c rounds of their gradients."""
+    hidden, samples = 8, 3
+    table, plan = encoder(hidden, outputs=TOKENS * hidden), ParallelPlan(cp=ranks)
+    mean = context_parallel_bytes(plan, table.units, 1, samples)
+    tokens = samples * TOKENS
+
+    def sent_s(network: Network, text: str = "") -> float:
+        return step_s(ParallelPlan.parse(f"cp={ranks}{text}"), table, samples, network)
+
+    elements = (3 * ranks - 2) / ranks * 2 * tokens * hidden
+    assert mean.forward.ring + mean.backward.ring == pytest.approx(4 * elements)
+    part_s = 4 * 2 * samples * longest * hidden
+    gather_s = (ranks - 1) * 4 * samples * longest * hidden  # of the outputs of the last layer
+    sum_s = 2 * (ranks - 1) / ranks * 4 * 12 * hidden**2  # of gradients, once a step
+    assert sent_s(FLAT) == pytest.approx((3 * ranks - 2) * part_s + gather_s + sum_s)
+    again_s = sent_s(FLAT, ",recompute=full") - sent_s(FLAT)
+    assert again_s == pytest.approx((ranks - 1) * part_s)
+    late = Network(64, NetworkLink(1.0, 1e30), library="gloo")  # which has rings only
+    assert sent_s(late) == pytest.approx((3 * ranks - 2) + (ranks - 1) + 2 * (ranks - 1))
+
+
+def test_a_ring_over_nodes_is_as_slow_as_the_link_between_them() -> None:
+    table, plan = encoder(8, outputs=TOKENS * 8), ParallelPlan(cp=4)
+    one, two = (
+        Network(devices, NetworkLink(0.0, 1.0), NetworkLink(0.0, 0.25)) for devices in (4, 2)
+    )
+
+    fast, slow = (exchange_s(plan, each, table.units, 1, 2, stride=1) for each in (one, two))
+
+    assert slow.again_s == 4 * fast.again_s > 0  # the ring alone
 
 
 @pytest.mark.parametrize(

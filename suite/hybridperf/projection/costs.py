@@ -257,7 +257,9 @@ def _ring_s(sent: RingBytes, messages: int, network: Network, ranks: int, stride
     last = (ranks - 1) * stride  # the rank that sends to the first one, from another node if any is
     link = network.hop(last, 0, stride)
     seconds = messages * link.latency_s + sent.ring / link.own_bytes_per_s
-    return seconds + all_gather(sent.gathered, network.group(ranks, stride)).seconds
+    if sent.gathered:
+        seconds += all_gather(sent.gathered, network.group(ranks, stride)).seconds
+    return seconds
 
 
 def tensor_places(plan: PlanFields, stride: int) -> dict[str, tuple[int, int]]:
