@@ -26,7 +26,7 @@ __all__ = ["covering", "grid", "in_tiers", "is_in_part", "part", "plan_facts", "
 Row = TypeVar("Row")
 Fact = tuple[object, object]
 
-_SIZES: Final = ("dp", "pp", "tp", "shard", "stages", "microbatches", "staleness")
+_SIZES: Final = ("dp", "pp", "cp", "tp", "shard", "stages", "microbatches", "staleness")
 
 
 def covering(facts: Sequence[AbstractSet[Any]], always: Iterable[int] = ()) -> list[int]:

@@ -55,7 +55,7 @@ def main(build: Build | None = None) -> None:
 def _handover_weights(trainer: Trainer, mesh: Mesh) -> dict[str, Tensor]:
     """Return the weights that this rank hands over; one rank of each stage has any."""
     weights = trainer.weights()  # on every rank, since shards are gathered
-    return weights if mesh.replica == 0 and mesh.tp_rank == 0 else {}
+    return weights if mesh.replica == 0 and mesh.is_first_of_stage else {}
 
 
 if __name__ == "__main__":

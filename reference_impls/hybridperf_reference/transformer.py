@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from hybridperf_reference.engine.chain import Split
 
-__all__ = ["SPLIT", "Attention", "EncoderLayer", "FeedForward"]
+__all__ = ["SPLIT", "Attention", "EncoderLayer", "FeedForward", "dense_attention"]
 
 SPLIT: Final[Mapping[str, Split]] = {
     "attention.query": "column",
@@ -30,8 +30,18 @@ SPLIT: Final[Mapping[str, Split]] = {
 }  #: linear layers of an `EncoderLayer` that tensor parallelism splits
 
 
+def dense_attention(query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0) -> Tensor:
+    """Return softmax(Q K^T / sqrt(features)) V for Q, K and V [batch, head, token, feature].
+
+    ``dropout_p`` is the probability that an element of the softmax is dropped.
+    """
+    return functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout_p)
+
+
 class Attention(nn.Module):
     """Multi-head self-attention, within each sample.
+
+    ``attend`` is the function that mixes tokens: `dense_attention`, or under ``cp`` a ring.
 
     Query, key and value are separate linear layers: a split backward pass accumulates wrong
     gradients for a single layer whose output is chunked in three (pytorch#170277).
@@ -43,6 +53,7 @@ class Attention(nn.Module):
         self.key = nn.Linear(hidden, hidden)
         self.value = nn.Linear(hidden, hidden)
         self.out = nn.Linear(hidden, hidden)
+        self.attend: Callable[..., Tensor] = dense_attention
         self._head_size, self._dropout = hidden // heads, dropout
 
     def forward(self, inputs: Tensor, *, lengths: list[int] | None = None) -> Tensor:
@@ -56,7 +67,7 @@ class Attention(nn.Module):
             for linear in (self.query, self.key, self.value)
         )
         dropout = self._dropout if self.training else 0.0
-        attend = partial(functional.scaled_dot_product_attention, dropout_p=dropout)
+        attend = partial(self.attend, dropout_p=dropout)
         if lengths is None:
             attended = attend(query, key, value)
         else:

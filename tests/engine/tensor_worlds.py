@@ -12,7 +12,8 @@ from hybridperf.plan import ParallelPlan
 from hybridperf_reference.engine.chain import Unit
 from hybridperf_reference.engine.gradients import reduce_partial_gradients
 from hybridperf_reference.engine.mesh import build_mesh, join_ranks
-from hybridperf_reference.engine.tensor import apply_tensor_parallelism, sum_token_gradients
+from hybridperf_reference.engine.tensor import apply_tensor_parallelism
+from hybridperf_reference.engine.tokens import split_tokens, sum_token_gradients
 from tests.engine.worlds import whole
 
 if TYPE_CHECKING:
@@ -139,9 +140,9 @@ def main(folder: Path) -> None:
             for sp in (False, True) if name in SHARING_TOKENS else (False,):
                 unit, inputs = build(name, TOKENS + sp)  # one more token: parts are unequal
                 apply_tensor_parallelism([unit], [inputs[0]], [0], plan=plans[sp], mesh=mesh)
+                split_tokens([unit], [inputs[0]] * 2, [0], plan=plans[sp], mesh=mesh)
                 parts = compute(unit, inputs)
                 reduce_partial_gradients(unit.module.parameters())
-                if sp:
-                    sum_token_gradients([unit], mesh=mesh)
+                sum_token_gradients([unit], plan=plans[sp], mesh=mesh)
                 found[name, sp] = parts | gradients(unit)
         torch.save(found, folder / f"rank_{mesh.tp_rank}.pt")

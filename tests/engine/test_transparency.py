@@ -52,6 +52,9 @@ PLANS = {
         "tp=2,sp=on,precision=bf16",
         "tp=2,sp=on",
         "tp=2,sp=on,recompute=full",
+        "cp=2",
+        "cp=2,recompute=full,microbatches=2",
+        "cp=2,precision=bf16",
     ),
     4: (
         "dp=4,zero=3,shard=2",
@@ -69,11 +72,20 @@ PLANS = {
         "pp=2,tp=2,schedule=zbv",
         "pp=2,tp=2,sp=on",
         "dp=2,tp=2,zero=1,offload=cpu",
+        "cp=4",
+        "dp=2,cp=2",
+        "dp=2,cp=2,zero=3,microbatches=2",
+        "dp=2,cp=2,sync=blocking,recompute=full",
+        "cp=2,tp=2",
+        "pp=2,cp=2,recompute=2",
+        "pp=2,cp=2,schedule=interleaved",
     ),
     8: (
         "dp=4,pp=2,zero=3,shard=2",
         "dp=2,pp=2,tp=2,zero=3",
         "dp=2,pp=2,tp=2,sp=on,schedule=zbv,sync=blocking",
+        "dp=2,pp=2,cp=2,schedule=gpipe",
+        "dp=2,cp=2,tp=2,zero=1",
     ),
 }
 # What these do, they do to layers, and the layers of BERT on pairs are those of BERT.
@@ -317,13 +329,13 @@ def test_the_same_plan_and_seed_are_bitwise_reproducible(
 
 
 def assert_parts_of_time(plan: ParallelPlan, statistics: dict[str, Any]) -> None:
-    places = [(s["replica"], s["stage"], s.get("tensor", 0)) for s in statistics["stages"]]
-    axes = (range(plan.dp), range(plan.pp), range(plan.tp))
-    assert places == [(r, s, t) for r in axes[0] for s in axes[1] for t in axes[2]]
+    axes = {"replica": plan.dp, "stage": plan.pp, "context": plan.cp, "tensor": plan.tp}
+    places = [tuple(stage.get(axis, 0) for axis in axes) for stage in statistics["stages"]]
+    assert places == list(itertools.product(*map(range, axes.values())))
     assert all(stage["compute_s"] > 0 for stage in statistics["stages"])
     assert 0 <= statistics["bubble"] < 1
     exposed = statistics["exposed_communication"]
-    assert (exposed is None) == (plan.zero > 0 or plan.tp > 1)
+    assert (exposed is None) == (plan.zero > 0 or plan.tp > 1 or plan.cp > 1)
     assert exposed is None or (exposed > 0) == (plan.dp > 1)
     assert statistics["loader_samples_per_s"] > 0
     assert statistics["compute_samples_per_s"] > 0

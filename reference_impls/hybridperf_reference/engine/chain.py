@@ -50,9 +50,11 @@ class Unit:
 
     @property
     def shares_tokens(self) -> bool:
-        """Return whether the unit supports sequence parallelism.
+        """Return whether the unit supports sequence and context parallelism.
 
-        It needs column- and row-parallel layers, and works token by token.
+        It needs column- and row-parallel layers, and works token by token. Between column- and
+        row-parallel layers it may mix tokens; for context parallelism by calling the attribute
+        ``attend`` of a module, as `hybridperf_reference.transformer.Attention` does.
         """
         return set(self.split.values()) == {"column", "row"}
 

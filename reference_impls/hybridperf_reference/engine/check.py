@@ -14,6 +14,7 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.plan import TrainingConfig
 from hybridperf_reference.engine.batchnorm import is_batch_norm
 from hybridperf_reference.engine.chain import copy_to
+from hybridperf_reference.engine.tokens import token_axis
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,6 +58,7 @@ def check_chain(chain: Chain, probe: Probe, task: Task, plan: ParallelPlan) -> N
         for finding in plan.check(dataclasses.replace(config, tokens=tokens)):
             raise UserError(finding, ExitCode.USAGE)
     _check_shared(chain.units, plan)
+    _check_attention(chain.units, plan)
     if plan.tp > 1:
         uses: Counter[Tensor | None] = Counter(
             parameter
@@ -75,7 +77,7 @@ def _check_shared(units: Sequence[Unit], plan: ParallelPlan) -> None:
     """Check that stages can have copies of the parameters that ``units`` share.
 
     Raises:
-        UserError: if two units have a module in common, or differ in how ``sp`` splits tokens.
+        UserError: if two units have a module in common, or only one of them has its tokens split.
     """
     owner: dict[nn.Module, str] = {}
     whole_gradient: dict[str, tuple[bool, str]] = {}  # and the unit, by name of the parameter
@@ -87,12 +89,25 @@ def _check_shared(units: Sequence[Unit], plan: ParallelPlan) -> None:
                 found = f"one {type(module).__name__} in {owner[module]!r} and {unit.name!r}"
                 remedy = "make two modules, and assign one's parameters to the other"
                 raise _refuse(plan, expected, found, remedy)
-        for known_as in unit.shared.values() if plan.sp else ():
+        for known_as in unit.shared.values() if (axis := token_axis(plan)) else ():
             whole, first = whole_gradient.setdefault(known_as, (not unit.shares_tokens, unit.name))
             if whole == unit.shares_tokens:
                 expected = f"all units that share {known_as!r} to split tokens, or none"
                 found = f"{first!r} and {unit.name!r}"
-                raise _refuse(plan, expected, found, "drop sp, or untie the units")
+                field = "cp" if axis == "cp" else "sp"
+                raise _refuse(plan, expected, found, f"drop {field}, or untie the units")
+
+
+def _check_attention(units: Sequence[Unit], plan: ParallelPlan) -> None:
+    """Check that units whose tokens ``cp`` splits have attention that a ring can replace.
+
+    Raises:
+        UserError: if a unit has none.
+    """
+    for unit in units if plan.cp > 1 else ():
+        if unit.shares_tokens and not any(hasattr(m, "attend") for m in unit.module.modules()):
+            expected = f"unit {unit.name!r} to mix tokens by a module's function `attend` only"
+            raise _refuse(plan, expected, "none", "drop cp, or have attention call `attend`")
 
 
 def _split_features(units: Sequence[Unit]) -> tuple[int, ...]:

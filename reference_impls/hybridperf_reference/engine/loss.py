@@ -86,7 +86,7 @@ class BatchLoss:
         finite = losses.isfinite()
         sums = torch.stack([losses[finite].sum(), finite.sum(), (~finite).sum()]).float()
         total, count, others = self._mesh.sum(sums).tolist()
-        # Ranks of one tp group contribute equal losses, which does not change the mean.
+        # Ranks of one tp or cp group contribute equal losses, which does not change the mean.
         return (total * self._parts / count if count else None), round(others)
 
     def _follows_from_shape(self, targets: Tensor) -> bool:

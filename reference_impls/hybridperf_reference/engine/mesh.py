@@ -61,6 +61,11 @@ class Mesh:
     made: Groups = field(default_factory=lambda: Groups())  # defined below
     #: all groups that this process has made
 
+    @property
+    def is_first_of_stage(self) -> bool:
+        """Return whether this is the first of the ranks of a stage, which have equal outputs."""
+        return self.cp_rank == 0 and self.tp_rank == 0
+
     def group(self, axis: str) -> dist.ProcessGroup | None:
         """Return the process group along ``axis`` that contains this rank; None if it is alone."""
         return self.groups.get(axis)

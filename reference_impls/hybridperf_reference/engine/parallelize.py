@@ -23,6 +23,7 @@ from hybridperf_reference.engine.mesh import uses_fsdp
 from hybridperf_reference.engine.precision import DTYPES, apply_precision, normalization_parameters
 from hybridperf_reference.engine.rng import draws_random_numbers
 from hybridperf_reference.engine.ties import SharedParameters, copy_shared_parameters
+from hybridperf_reference.engine.tokens import split_tokens, sum_token_gradients, token_axis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -87,10 +88,10 @@ def parallelize(
     """Build this rank's stages of ``chain``; ``cuts`` has a slice of units for each stage.
 
     Units are changed in place, in this order: stages get copies of shared parameters; tensor
-    parallelism and BatchNorm mode change layers; precision, compilation and recomputation wrap
-    ``forward``; the data-parallel strategy wraps whole stages. Seeding is inside recomputation,
-    which then repeats random numbers; counting of micro-batches is outside. Units of other ranks
-    are moved to the meta device.
+    parallelism, the split of tokens and BatchNorm mode change layers; precision, compilation and
+    recomputation wrap ``forward``; the data-parallel strategy wraps whole stages. Seeding is inside
+    recomputation, which then repeats random numbers; counting of micro-batches is outside. Units of
+    other ranks are moved to the meta device.
     """
     held = [cuts[number] for number in plan.stages_of(mesh.pp_rank)]
     numbers = [number for cut in held for number in range(cut.start, cut.stop)]
@@ -108,7 +109,9 @@ def parallelize(
             torch.zeros(2, *boundaries[number].shape, dtype=boundaries[number].dtype, device=where),
         )
     ]
-    of_parts: list[int] = []  # units that hold only some of a sample's tokens, or features
+    # Units that hold only some of a sample's tokens, or features.
+    divides = plan.tensor != "1d" or token_axis(plan) is not None
+    of_parts = [n for n in numbers if divides and chain.units[n].shares_tokens]
     sample_ranks = [1] * len(boundaries)  # over which samples are split before each unit
     if plan.tensor != "1d":
         # Imported lazily, as below: torch.distributed.tensor takes seconds.
@@ -116,19 +119,16 @@ def parallelize(
 
         apply_arranged_parallelism(chain.units, numbers, plan=plan, mesh=mesh)
         boundaries, sample_ranks = arranged_parts(chain.units, boundaries, plan=plan)
-        of_parts = [n for n in numbers if chain.units[n].shares_tokens]
     elif plan.tp > 1:
         from hybridperf_reference.engine.tensor import (
             apply_tensor_parallelism,
             enter_split_regions,
-            sequence_parts,
         )
 
         apply_tensor_parallelism(chain.units, boundaries, numbers, plan=plan, mesh=mesh)
-        boundaries = sequence_parts(chain.units, boundaries, plan=plan, mesh=mesh)
-        of_parts = [n for n in numbers if plan.sp and chain.units[n].shares_tokens]
         for number in drawing:
-            enter_split_regions(chain.units[number], streams, tokens=number in of_parts)
+            enter_split_regions(chain.units[number], streams, tokens=plan.sp and number in of_parts)
+    boundaries = split_tokens(chain.units, boundaries, numbers, plan=plan, mesh=mesh)
     units = tuple(unit for part in parts for unit in part)
     apply_batch_norm(units, plan=plan, mesh=mesh)
     apply_precision(units, dtype=DTYPES[plan.precision], device=mesh.device)
@@ -155,14 +155,12 @@ def parallelize(
 def finalize_gradients(part: RankStages, *, plan: ParallelPlan, mesh: Mesh) -> None:
     """Complete gradients within a replica, after the last backward pass of a step.
 
-    Reduce partial sums over tp, and update the running statistics of deferred BatchNorm.
+    Reduce partial sums over tp and over ranks with other tokens, and update the running statistics
+    of deferred BatchNorm.
     """
     if plan.tp > 1:
         reduce_partial_gradients(part.stage.parameters())
-    if plan.sp:
-        from hybridperf_reference.engine.tensor import sum_token_gradients
-
-        sum_token_gradients(part.units, mesh=mesh)
+    sum_token_gradients(part.units, plan=plan, mesh=mesh)
     if plan.bn == "deferred":
         commit_statistics(part.stage)
 

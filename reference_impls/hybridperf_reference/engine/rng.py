@@ -37,11 +37,14 @@ class RngStreams:
 
     Ranks of one tp group draw equal numbers for replicated activations, and different numbers for
     activations split between them: features from a column-parallel to the next row-parallel layer,
-    and tokens under ``sp``.
+    and tokens under ``sp``. Ranks of one cp group draw different numbers in units whose tokens are
+    split, and equal numbers in all others.
     """
 
     def __init__(self, seed: int, plan: ParallelPlan, mesh: Mesh) -> None:
         self._seed, self._tp_rank = seed, mesh.tp_rank
+        self._sequence_parallel = plan.sp
+        self._context_part = [1 + mesh.cp_rank] if plan.cp > 1 else []  # of the tokens
         self._generators: list[Any] = [torch.default_generator]
         if mesh.device.type != "cpu":
             self._generators.append(torch.get_device_module(mesh.device))
@@ -50,6 +53,7 @@ class RngStreams:
         self._passes: dict[int, int] = {}  # by unit, in this step
         self._current: _Pass = (0, 0, 0)
         self._split, self._regions = False, 0
+        self._has_part = False  # whether the unit holds only some of a sample's tokens
 
     def begin_step(self, step: int) -> None:
         """Set the step, and restart the count of micro-batches."""
@@ -59,8 +63,8 @@ class RngStreams:
     def seed_passes(self, modules: Mapping[int, nn.Module], *, split: Iterable[int]) -> None:
         """Seed every training pass through ``modules``, a mapping from unit number to module.
 
-        Units in ``split`` hold only some of a sample's tokens. Call this before recomputation wraps
-        the units, and `count_passes` afterwards.
+        Units in ``split`` hold only some of a sample's tokens. Call this before recomputation
+        wraps the units, and `count_passes` afterwards.
         """
         parts = set(split)
         for number, module in modules.items():
@@ -88,19 +92,19 @@ class RngStreams:
         return forward(inputs, (self._step, self._first + earlier, number))
 
     def _run(
-        self, forward: Callable[..., Tensor], split: bool, inputs: Tensor, current: _Pass | None
+        self, forward: Callable[..., Tensor], tokens: bool, inputs: Tensor, current: _Pass | None
     ) -> Tensor:
         """Seed the pass ``current`` and call ``forward``."""
         if current is not None:
-            self._current, self._regions = current, 0
-            self._seed_generators(split=split)
+            self._current, self._regions, self._has_part = current, 0, tokens
+            self._seed_generators(split=tokens and self._sequence_parallel)
         return forward(inputs)
 
     def _seed_generators(self, *, split: bool) -> None:
         """Seed torch's generators for the current pass and region."""
         self._split = split
-        part = 1 + self._tp_rank if split else 0
-        sequence = SeedSequence([self._seed, *self._current, self._regions, part])
+        part = [1 + self._tp_rank if split else 0, *(self._context_part if self._has_part else ())]
+        sequence = SeedSequence([self._seed, *self._current, self._regions, *part])
         seed = int(sequence.generate_state(1, uint64)[0])
         for generator in self._generators:
             generator.manual_seed(seed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import (
@@ -15,8 +14,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from hybridperf_reference.engine.gradients import flatten
-from hybridperf_reference.engine.norms import is_dtensor, local_parts
+from hybridperf_reference.engine.norms import is_dtensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,12 +27,7 @@ if TYPE_CHECKING:
     from hybridperf_reference.engine.mesh import Mesh
     from hybridperf_reference.engine.rng import RngStreams
 
-__all__ = [
-    "apply_tensor_parallelism",
-    "enter_split_regions",
-    "sequence_parts",
-    "sum_token_gradients",
-]
+__all__ = ["apply_tensor_parallelism", "enter_split_regions"]
 
 
 def apply_tensor_parallelism(
@@ -49,24 +42,17 @@ def apply_tensor_parallelism(
 
     Column-parallel outputs stay split by features, as inputs of the next row-parallel layer, whose
     outputs are all-reduced (Shoeybi et al. 2019). With ``sp`` they are reduce-scattered over tokens
-    instead, and all-gathered before the next column-parallel layer (Korthikanti et al. 2022). A
-    unit with row-parallel layers only slices its replicated inputs.
+    instead, and all-gathered before the next column-parallel layer (Korthikanti et al. 2022);
+    `split_tokens` slices and gathers them around the units. A unit with row-parallel layers only
+    slices its replicated inputs.
 
     ``boundaries`` are unsplit samples [...] before each unit, [token, ...] where tokens are split.
     """
     assert mesh.axes is not None
     axis = mesh.axes["tp"]
-    shared = [plan.sp and unit.shares_tokens for unit in units]
     for number in numbers:
         unit = units[number]
-        tokens = len(boundaries[number]) if shared[number] else None
-        _split(unit, axis, tokens)
-        if shared[number] and (number == 0 or not shared[number - 1]):
-            unit.module.register_forward_pre_hook(_Redistribute(axis, Replicate(), Shard(1)).before)
-        if shared[number] and (number + 1 == len(units) or not shared[number + 1]):
-            unit.module.register_forward_hook(
-                _Redistribute(axis, Shard(1), Replicate(), tokens).after
-            )
+        _split(unit, axis, len(boundaries[number]) if plan.sp and unit.shares_tokens else None)
 
 
 def enter_split_regions(unit: Unit, streams: RngStreams, *, tokens: bool) -> None:
@@ -157,10 +143,6 @@ class _Redistribute:
         )
         return distributed.redistribute(placements=[self._target])
 
-    def before(self, _: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-        """As a forward pre-hook, redistribute the module's inputs."""
-        return (self(inputs[0]).to_local(),)
-
     def before_columns(self, _: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
         """As a forward pre-hook, redistribute inputs of column-parallel layers, as a DTensor."""
         whole: Tensor = self(inputs[0])
@@ -169,48 +151,3 @@ class _Redistribute:
         if is_dtensor(whole) and not whole.to_local().is_contiguous():
             whole = whole.clone(memory_format=torch.contiguous_format)
         return (whole,)
-
-    def after(self, _module: nn.Module, _inputs: object, outputs: Tensor) -> Tensor:
-        """As a forward hook, redistribute the module's outputs."""
-        # A stage may end here, and the pipeline runtime's detach in place is not allowed on views.
-        return self(outputs).to_local().clone()
-
-
-def sequence_parts(
-    units: Sequence[Unit], boundaries: Sequence[Tensor], *, plan: ParallelPlan, mesh: Mesh
-) -> list[Tensor]:
-    """Return this rank's part [token, ...] of a sample before each unit and after the last.
-
-    ``boundaries`` are the whole samples [...]. Without ``sp``, or between units that do not support
-    it, the part is the whole sample.
-    """
-    if not plan.sp:
-        return list(boundaries)
-    shared = [False, *(unit.shares_tokens for unit in units), False]
-    return [
-        sample.chunk(plan.tp)[mesh.tp_rank] if shared[number] and shared[number + 1] else sample
-        for number, sample in enumerate(boundaries)
-    ]
-
-
-def sum_token_gradients(units: Sequence[Unit], *, mesh: Mesh) -> None:
-    """Sum gradients of parameters that saw only this rank's tokens, in one all-reduce over tp."""
-    parameters = dict.fromkeys(  # each once, if several units have it
-        parameter
-        for unit in units
-        if unit.shares_tokens
-        for parameter in unit.module.parameters()
-        if not _is_split(parameter)
-    )
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    parts = local_parts(gradients)
-    if not parts:
-        return
-    # Gradients may be offloaded to the CPU; the group reduces on the device.
-    with flatten(parts, device=mesh.device) as flat:
-        dist.all_reduce(flat, group=mesh.group("tp"))
-
-
-def _is_split(parameter: nn.Parameter) -> bool:
-    """Return whether ``parameter`` is of a split linear layer; DTensor reduces its gradient."""
-    return is_dtensor(parameter) and "tp" in (parameter.device_mesh.mesh_dim_names or ())

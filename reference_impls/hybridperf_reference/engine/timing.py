@@ -165,7 +165,7 @@ def time_breakdown(
     own = timer.collect()
     # On the device, as NCCL requires.
     ranks = mesh.gather(torch.tensor([own[part] for part in PARTS], device=mesh.device))
-    apart = not plan.zero and plan.tp == 1
+    apart = not plan.zero and plan.tp == plan.cp == 1
     stages, waiting, exposed, total = [], 0.0, 0.0, 0.0
     loading, training = [], []  # seconds of each rank
     for rank, values in enumerate(ranks):
@@ -182,10 +182,13 @@ def time_breakdown(
         seconds = {f"{name}_s": round(value, 6) for name, value in part.items()}
         at = coordinates(plan, rank)
         place: dict[str, float] = {"replica": at["dp"], "stage": at["pp"]}
+        if plan.cp > 1:
+            place["context"] = at["cp"]
         if plan.tp > 1:
             place["tensor"] = at["tp"]
         stages.append(place | seconds)
-    stages.sort(key=lambda each: [each.get(axis, 0) for axis in ("replica", "stage", "tensor")])
+    axes = ("replica", "stage", "context", "tensor")
+    stages.sort(key=lambda each: [each.get(axis, 0) for axis in axes])
     return {
         "stages": stages,
         "bubble": _share(waiting, total),

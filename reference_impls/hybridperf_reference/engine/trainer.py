@@ -181,9 +181,7 @@ class Trainer:
             for chunk, inputs in self._input.evaluate(data.inputs, chunks):
                 passes -= 1
                 outputs = self._predict(inputs, chunk.stop - chunk.start)
-                if (
-                    outputs is not None and self._mesh.tp_rank == 0
-                ):  # all tp ranks have the same outputs
+                if outputs is not None and self._mesh.is_first_of_stage:
                     predicted.append((chunk, objective.predictions(outputs)))
             for _ in range(
                 passes if self._plan.zero else 0

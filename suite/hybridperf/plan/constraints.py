@@ -261,16 +261,48 @@ def _tensor(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 def _tokens(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     if plan.sp and plan.tp == 1:
         yield "tp > 1 for sp: it splits the tokens that tp replicates", "tp=1", "add tp=2"
-    if plan.sp and config.tokens is None:
-        yield "units that work token by token for sp", "a model of images", "drop sp"
-    elif plan.sp and config.tokens is not None:
-        first_part = -(-config.tokens // plan.tp)
-        if first_part * (plan.tp - 1) >= config.tokens:
-            yield (
-                f"a part of the {config.tokens} tokens of a sample for each rank under sp",
-                f"tp={plan.tp}, which leaves ranks without tokens",
-                "lower tp, or drop sp",
-            )
+    if plan.sp:
+        yield from _token_parts("sp", "tp", plan.tp, config)
+
+
+def _token_parts(field: str, axis: str, ranks: int, config: TrainingConfig) -> Iterator[Reason]:
+    """Yield a reason if ``field`` leaves some of ``ranks`` on ``axis`` without tokens."""
+    if config.tokens is None:
+        yield f"units that work token by token for {field}", "a model of images", f"drop {field}"
+    elif -(-config.tokens // ranks) * (ranks - 1) >= config.tokens:
+        yield (
+            f"a part of the {config.tokens} tokens of a sample for each rank under {field}",
+            f"{axis}={ranks}, which leaves ranks without tokens",
+            f"lower {axis}" if field == axis else f"lower {axis}, or drop {field}",
+        )
+
+
+@constraint(
+    "cp",
+    "`cp` with more ranks than parts of the tokens, or for images",
+    "context parallelism splits the tokens of each sample",
+)
+def _context(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    if plan.cp > 1:
+        yield from _token_parts("cp", "cp", plan.cp, config)
+
+
+@constraint(
+    "cp",
+    "`cp` with `sp`, `tensor` above `1d`, `zbv` or `compile`",
+    "tokens are split over one axis; a ring of messages inside a pass is neither split in two nor "
+    "compiled",
+)
+def _context_alone(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
+    unsupported = {
+        "sp=on": plan.sp,
+        f"tensor={plan.tensor}": plan.tensor != "1d",
+        f"schedule={plan.schedule}": _splits_backward(plan),
+        "compile=on": plan.compile,
+    }
+    for found, is_set in unsupported.items():
+        if plan.cp > 1 and is_set:
+            yield f"no {found} with cp={plan.cp}", found, f"drop {found}, or cp"
 
 
 @constraint(
@@ -484,8 +516,8 @@ def _links(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 
 @constraint(
     "program",
-    "`staleness`, `links` or `gradients=powersgd` with `zero`, `tp`, `compile`, `sync=blocking`, "
-    "`interleaved` or `zbv`",
+    "`staleness`, `links` or `gradients=powersgd` with `zero`, `tp`, `cp`, `compile`, "
+    "`sync=blocking`, `interleaved` or `zbv`",
     "the program executor runs them; it supports `1f1b`, `gpipe`, and weights that are neither "
     "sharded nor compiled",
 )
@@ -495,6 +527,7 @@ def _programmed(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     unsupported = {
         f"zero={plan.zero}": plan.zero > 0,
         f"tp={plan.tp}": plan.tp > 1,
+        f"cp={plan.cp}": plan.cp > 1,
         "compile=on": plan.compile,
         "sync=blocking": plan.sync == "blocking",
         f"schedule={plan.schedule}": plan.stages > 1,
@@ -536,8 +569,8 @@ def _no_flush(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 
 @constraint(
     "lengths",
-    "`balance` of samples of equal lengths; `sp`, `tensor`, `compile` or `links=topk` with samples of "
-    "different lengths (`filled = false`)",
+    "`balance` of samples of equal lengths; `sp`, `cp`, `tensor`, `compile` or `links=topk` with "
+    "samples of different lengths (`filled = false`)",
     "there is nothing to balance; the number of tokens changes from step to step, and top-k may "
     "make a token look like padding",
 )
@@ -547,6 +580,7 @@ def _lengths(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
         yield f"samples of different lengths (filled = false) for {found}", "none", f"drop {found}"
     unsupported = {
         "sp=on": plan.sp,
+        f"cp={plan.cp}": plan.cp > 1,
         f"tensor={plan.tensor}": plan.tensor != "1d",
         "compile=on": plan.compile,
         "links=topk": plan.links == "topk",

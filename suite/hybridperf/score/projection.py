@@ -42,7 +42,7 @@ _FIELDS: Final[dict[PartName, str]] = {  #: field of a rank in the log, by part
     "update": "optimizer_s",
     "input": "input_s",
 }
-_COORDINATES: Final = ("replica", "stage", "tensor")
+_COORDINATES: Final = ("replica", "stage", "context", "tensor")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _SHORTEST_S: Final = 1e-9  #: shortest projected step
 _LONGEST_S: Final = 1e9  #: longest duration in a block
