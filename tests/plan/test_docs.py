@@ -118,7 +118,7 @@ def _group_table() -> str:
     groups = ", ".join(f"{name} in {count}" for name, count in fastest.most_common())
     sentence = f"Of {len(rows)} rows, replicas are fastest in {replicas}; of groups, {groups}."
     if replicas == len(rows):
-        sentence += " So nobody needs such groups to train these models faster."
+        sentence += " So no such group is needed to train these models faster."
     return f"{_markdown(head, rows)}\n\n{sentence}"
 
 

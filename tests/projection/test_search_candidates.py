@@ -55,7 +55,7 @@ def _by_brute_force(config: TrainingConfig, methods: Methods, shards: set[int]) 
                 "links": FIELDS["links"].words.values(),
                 "gradients": FIELDS["gradients"].words.values(),
             }
-            choices |= {"shard": (None,), "sp": (False,)}
+            choices |= {"shard": (None,), "sp": (False, True) if config.tokens else (False,)}
         for values in itertools.product(*choices.values()):
             fields = dict(zip(choices, values, strict=True))
             if fields["stages"] * pp > config.units or config.global_batch_size % (
@@ -75,6 +75,8 @@ def _by_brute_force(config: TrainingConfig, methods: Methods, shards: set[int]) 
     ("config", "methods"),
     [
         (_config(3, 4, 4, **TRANSFORMER), "equivalent"),
+        (_config(2, 8, 8, **TRANSFORMER), "equivalent"),
+        (_config(2, 1, 2, **TRANSFORMER), "other"),
         (_config(4, 6, 6), "equivalent"),
         (_config(4, 4, 4, tied=True), "equivalent"),
         (_config(3, 2, 2), "other"),
@@ -96,6 +98,12 @@ def test_replicas_on_several_nodes_also_share_copies_within_a_node() -> None:
     assert not any("shard=2" in text for text in alike if text.startswith("dp=8"))
     assert {"dp=4,pp=2,schedule=1f1b,microbatches=2,order=dp-pp-tp"} <= set(plans)
     assert not any("order" in str(plan) for plan in _enumerated(Candidates(config, 8, 8)))
+
+
+def test_cp_ranks_move_with_the_axis_of_tp_ranks() -> None:
+    plans = [str(plan) for plan in _enumerated(Candidates(_config(3, 2, 4, **TRANSFORMER), 4, 2))]
+
+    assert {"dp=2,cp=2", "dp=2,cp=2,order=tp-dp-pp"} <= set(plans)
 
 
 def test_all_plans_have_the_precision_that_is_asked_for() -> None:

@@ -496,9 +496,9 @@ def _batch_norm(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 )
 def _order(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     default = FIELDS["order"].default
+    sizes = {"dp": plan.dp, "pp": plan.pp, "tp": plan.cp * plan.tp}  # cp ranks are beside tp ranks
     used, implied = (
-        [axis for axis in order.split("-") if getattr(plan, axis) > 1]
-        for order in (plan.order, default)
+        [axis for axis in order.split("-") if sizes[axis] > 1] for order in (plan.order, default)
     )
     if plan.order != default and used == implied:
         yield (
