@@ -195,6 +195,40 @@ def test_ranks_divide_the_work_of_a_layer_and_of_no_other_unit(text: str, share:
     assert [work_share(plan, unit) for unit in units] == [1, share, 1]
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("dp=1", "cp=2", "cp=3", "cp=4", "cp=16"),
+        ("dp=1", "tp=4,tensor=2d", "tp=16,tensor=2d", "tp=64,tensor=2d"),
+        ("dp=1", "tp=8,tensor=2.5d", "tp=16,tensor=2.5d", "tp=32,tensor=2.5d"),
+        ("dp=1", "tp=8,tensor=3d", "tp=27,tensor=3d", "tp=64,tensor=3d"),
+    ],
+    ids=lambda texts: texts[-1],
+)
+def test_more_ranks_take_less_time_and_less_memory_where_links_are_free(
+    texts: tuple[str, ...],
+) -> None:
+    table, free = encoder(8, norms=True, outputs=TOKENS * 8), Network(64, NetworkLink(0.0, 1e30))
+    steps_s, sizes = [], []
+    for text in texts:
+        projection = project(
+            ParallelPlan.parse(text),
+            table,
+            lambda samples: UnitTimes(samples, (1.0,) * 3, (2.0,) * 3, 0.5, (0.0,) * 3),
+            free,
+            global_batch_size=8,
+            optimizer="adamw",
+        )
+        steps_s.append(projection.step_s)
+        sizes.append(projection.memory_bytes[0])
+
+    layer_s = [step_s - 2 * 3 - 0.5 for step_s in steps_s]  # of the other units, and the loss
+    assert layer_s[0] == pytest.approx(3)
+    assert layer_s == sorted(layer_s, reverse=True)
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) == len(sizes)
+
+
 def test_memory_is_divided_by_the_axes_that_split() -> None:
     table = encoder(8, norms=True)
     layer = table.units[1]
