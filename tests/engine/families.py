@@ -307,6 +307,10 @@ _TIED = Family(
     tied=True,
 )
 FAMILIES |= {
+    "dropout_lars": dataclasses.replace(
+        FAMILIES["dropout_lamb"],
+        optimizer={"name": "lars", "lr": 1.0, "trust_coefficient": 0.02, "clip_norm": 0.5},
+    ),
     "bert_tied": _TIED,
     "bert_tied_adamw": dataclasses.replace(_TIED, optimizer=FAMILIES["dropout_adamw"].optimizer),
     "bert_tied_lamb": dataclasses.replace(_TIED, optimizer=FAMILIES["dropout_lamb"].optimizer),

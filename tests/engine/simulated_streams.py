@@ -6,6 +6,7 @@ that tensor parallelism would split is dropped part by part, each from its own r
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,8 @@ class SimulatedStreams:
     """What the ranks of a replica's tp groups would draw."""
 
     def __init__(self, seed: int, plan: ParallelPlan) -> None:
-        self._seed, self._tp, self._sp = seed, plan.tp, plan.sp
+        self._seed, self._tp, self._sp, self._plan = seed, plan.tp, plan.sp, plan
+        self._arranged = False  # whether all of the unit is split, above ``tensor=1d``
         self.step, self.micro_batch = 0, 0
         self._unit, self._regions = 0, 0
         self._dim: int | None = None  # that is split here
@@ -43,8 +45,12 @@ class SimulatedStreams:
 
     def follow(self, number: int, unit: Unit) -> None:
         """Begin anew at each pass through ``unit``, and enter and leave what tp splits of it."""
-        between = 1 if self._sp and {*unit.split.values()} == {"column", "row"} else None
-        unit.module.register_forward_pre_hook(lambda *_: self._begin(number, between))
+        is_layer = {*unit.split.values()} == {"column", "row"}
+        between = 1 if self._sp and is_layer else None
+        arranged = self._plan.tensor != "1d" and is_layer
+        unit.module.register_forward_pre_hook(lambda *_: self._begin(number, between, arranged))
+        if self._plan.tensor != "1d":
+            return
         columns = [name for name, kind in unit.split.items() if kind == "column"]
         if self._tp == 1 or not columns:
             return
@@ -63,6 +69,8 @@ class SimulatedStreams:
         assert not inplace
         if not training or p == 0:
             return inputs
+        if self._arranged:
+            return inputs * self._arranged_factors(inputs, p)
         # Attention splits by its heads [batch, head, token, token], all else by its last.
         dim = 1 if self._dim == -1 and inputs.dim() == 4 else self._dim
         parts = [inputs] if dim is None else inputs.chunk(self._tp, dim)
@@ -72,6 +80,28 @@ class SimulatedStreams:
             factors.append(_dropout(torch.ones(part.shape, dtype=part.dtype), p))
             self._states[number] = torch.get_rng_state()
         return inputs * torch.cat(factors, 0 if dim is None else dim)
+
+    def _arranged_factors(self, inputs: Tensor, p: float) -> Tensor:
+        """Return what the ranks of an arrangement multiply their samples and features by.
+
+        Inputs are [batch, token, feature], or [batch, head, token, token] in attention, where the
+        axes j and k of a cube have changed places.
+        """
+        samples, features = {
+            "2d": ("i", "j"),
+            "2.5d": ("ei", "j"),
+            "3d": ("ik", "j") if inputs.dim() == 4 else ("ij", "k"),
+        }[self._plan.tensor]
+        sizes, factors = self._plan.tensor_axes, torch.ones_like(inputs)
+        dims = [*((axis, 0) for axis in samples), (features, 1 if inputs.dim() == 4 else -1)]
+        for number, place in enumerate(itertools.product(*map(range, sizes.values()))):
+            part, at = factors, dict(zip(sizes, place, strict=True))
+            for axis, dim in dims:
+                part = part.chunk(sizes[axis], dim)[at[axis]]
+            torch.set_rng_state(self._states[number])
+            part.copy_(_dropout(torch.ones(part.shape, dtype=part.dtype), p))
+            self._states[number] = torch.get_rng_state()
+        return factors
 
     def attention(self, query: Tensor, key: Tensor, value: Tensor, dropout_p: float) -> Tensor:
         """Attend as `torch.nn.functional.scaled_dot_product_attention`."""
@@ -84,8 +114,8 @@ class SimulatedStreams:
 
         return enter
 
-    def _begin(self, number: int, dim: int | None) -> None:
-        self._unit, self._regions, self._dim = number, 0, dim
+    def _begin(self, number: int, dim: int | None, arranged: bool) -> None:
+        self._unit, self._regions, self._dim, self._arranged = number, 0, dim, arranged
         self._seed_parts()
 
     def _enter(self, dim: int | None) -> None:
@@ -95,7 +125,7 @@ class SimulatedStreams:
             self._seed_parts()
 
     def _seed_parts(self) -> None:
-        parts = [0] if self._dim is None else range(1, 1 + self._tp)
+        parts = range(1, 1 + self._tp) if self._arranged or self._dim is not None else [0]
         self._states = []
         for part in parts:
             entropy = [self._seed, self.step, self.micro_batch, self._unit, self._regions, part]

@@ -10,7 +10,13 @@ import pytest
 
 from hybridperf.plan import ParallelPlan
 from hybridperf.projection.partition import stage_cuts
-from hybridperf.projection.traffic import Stages, prefetched_bytes, sent_bytes
+from hybridperf.projection.traffic import (
+    Stages,
+    arranged_gradient_bytes,
+    arranged_tensor_bytes,
+    prefetched_bytes,
+    sent_bytes,
+)
 from hybridperf_reference.units import unit_table
 from tests.engine.bytes_worlds import count_all
 from tests.engine.families import BATCH, FAMILIES
@@ -60,6 +66,8 @@ ITEMS = {
         "bert_tied:pp=2",
         "bert_tied:pp=2,schedule=zbv,microbatches=4",
         "bert_tied:pp=2,links=bf16",
+        "vit:cp=2",
+        "bert_pairs:cp=2,recompute=full,precision=bf16",
     ),
     4: (
         "vit:dp=2,pp=2",
@@ -82,6 +90,23 @@ ITEMS = {
         "bert_tied:dp=2,pp=2,zero=1",
         "bert_tied:dp=2,tp=2,sp=on,zero=3",
         "bert_tied:dp=4,zero=3,shard=2",
+        "vit:cp=4,microbatches=2",
+        "vit:dp=2,cp=2",
+        "bert_tied:dp=2,cp=2,zero=3,microbatches=2",
+        "vit:cp=2,tp=2,recompute=full,precision=bf16",
+        "vit:pp=2,cp=2,recompute=2",
+        "bert_tied:pp=2,cp=2,schedule=interleaved,microbatches=4",
+        "vit:tp=4,tensor=2d",
+        "bert_pairs:tp=4,tensor=2d,recompute=full,precision=bf16",
+    ),
+    8: (
+        "vit:tp=8,tensor=2.5d,recompute=full",
+        "vit:tp=8,tensor=3d,recompute=full",
+        "vit:tp=8,tensor=3d,microbatches=2,precision=bf16",
+        "bert_pairs:tp=8,tensor=3d,recompute=full,precision=bf16",
+        "vit:dp=2,tp=4,tensor=2d,sync=blocking,microbatches=2",
+        "vit:pp=2,tp=4,tensor=2d,cuts=2,recompute=full",
+        "bert_tied:tp=8,tensor=2.5d",
     ),
 }
 
@@ -100,7 +125,8 @@ PAIRS = in_tiers(
 #: by operation, or by the axis of its group
 KINDS = {
     "send": "messages",
-    "tp": "tensor_parallel",
+    **dict.fromkeys(("tp", *"eijk"), "tensor_parallel"),
+    "cp": "context_parallel",
     "allreduce pp": "shared_gradients",
     "allreduce all": "shared_gradients",  # some of the stages
     "few": "gradients",  # of a small shard, averaged over its copies
@@ -130,6 +156,22 @@ def counted(
     return found
 
 
+def arranged_bytes(stages: Stages, microbatch: int) -> Counter[tuple[str, str]]:
+    """Return the bytes of all ranks in a step above ``tensor=1d``, by operation and axis."""
+    plan, found = stages.plan, Counter[tuple[str, str]]()
+    for number, unit in enumerate(stages.table.units):
+        sent = arranged_tensor_bytes(plan, stages.table.units, number, microbatch)
+        for axis, passes in sent.items():
+            repeated = (passes.again,) if number in stages.recomputed else ()
+            for each in (passes.forward, passes.backward, *repeated):
+                found["allgather_base", axis] += plan.microbatches * int(each.gathered)
+                found["reduce_scatter_base", axis] += plan.microbatches * int(each.scattered)
+                found["allreduce", axis] += plan.microbatches * int(each.all_reduced)
+        for axis, count in arranged_gradient_bytes(plan, unit).items():
+            found["allreduce", axis] += int(count)
+    return Counter({key: plan.dp * plan.tp * count for key, count in found.items() if count})
+
+
 @pytest.mark.parametrize(("ranks", "number"), PAIRS, ids=lambda each: f"{each}")
 def test_counted_bytes_are_projected(
     counted: dict[tuple[int, int], list[Any]], ranks: int, number: int
@@ -144,18 +186,23 @@ def test_counted_bytes_are_projected(
     if messages:
         projected["messages"] = messages
 
-    found = Counter[str]()
+    found, by_axis = Counter[str](), Counter[tuple[str, str]]()
     for rank in counted[ranks, number]:
         for each, count in rank["bytes"].items():
             operation, axis = each.split()
             if operation == "few" and axis != "replicate":
                 continue  # norms of tensors, which are split over the other axes
-            key = each if each in KINDS else axis if axis == "tp" else operation
+            key = each if each in KINDS else axis if axis in KINDS else operation
             found[KINDS[key]] += count
+            if plan.tensor != "1d" and KINDS[key] == "tensor_parallel":
+                by_axis[operation, axis] += count
     if plan.zero and plan.pp == 1 and plan.microbatches == 1:
         # FSDP takes the pass that warms up for a micro-batch of the first step.
         found["parameters"] -= plan.ranks * prefetched_bytes(plan, table.units)
     assert found == {kind: family.steps * count for kind, count in projected.items()}, text
+
+    arranged = arranged_bytes(stages, BATCH // plan.dp // plan.microbatches)
+    assert by_axis == {key: family.steps * count for key, count in arranged.items()}, text
 
     if plan.delays_or_compresses:
         sent = counted[ranks, number][0]["sent"]

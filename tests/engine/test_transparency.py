@@ -79,6 +79,9 @@ PLANS = {
         "cp=2,tp=2",
         "pp=2,cp=2,recompute=2",
         "pp=2,cp=2,schedule=interleaved",
+        "tp=4,tensor=2d",
+        "tp=4,tensor=2d,recompute=full,microbatches=2",
+        "tp=4,tensor=2d,precision=bf16",
     ),
     8: (
         "dp=4,pp=2,zero=3,shard=2",
@@ -86,6 +89,13 @@ PLANS = {
         "dp=2,pp=2,tp=2,sp=on,schedule=zbv,sync=blocking",
         "dp=2,pp=2,cp=2,schedule=gpipe",
         "dp=2,cp=2,tp=2,zero=1",
+        "tp=8,tensor=2.5d",
+        "tp=8,tensor=3d",
+        "tp=8,tensor=2.5d,recompute=full,precision=bf16",
+        "tp=8,tensor=3d,recompute=full,precision=bf16,microbatches=2",
+        "dp=2,tp=4,tensor=2d,sync=blocking,microbatches=2",
+        "pp=2,tp=4,tensor=2d",
+        "pp=2,tp=4,tensor=2d,schedule=zbv,microbatches=4",
     ),
 }
 # What these do, they do to layers, and the layers of BERT on pairs are those of BERT.
@@ -177,6 +187,8 @@ MORE = {
         "bert_lengths:dp=4,balance=tokens,zero=1",
         "bert_lengths:dp=2,pp=2,balance=tokens",
         "bert_lengths:dp=2,tp=2,balance=tokens",
+        "dropout_adamw:tp=4,tensor=2d,recompute=full",
+        "dropout_lars:tp=4,tensor=2d,microbatches=2",
     ),
     6: (
         "resnet:dp=3,pp=2,bn=sync",
@@ -190,6 +202,14 @@ MORE = {
     8: (
         "dropout_adamw:dp=2,pp=2,tp=2,sp=on,schedule=zbv,sync=blocking",
         "bert_tied_lamb:dp=2,pp=4,order=dp-pp-tp",
+        "dropout_adamw:tp=8,tensor=3d,recompute=full",
+        "dropout_adamw:tp=8,tensor=2.5d",
+        "dropout_lamb:tp=8,tensor=3d",
+        "dropout_lamb:tp=8,tensor=2.5d",
+        "dropout_lars:tp=8,tensor=3d",
+        "dropout_lars:tp=8,tensor=2.5d,microbatches=3",
+        "bert_tied_lamb:pp=2,tp=4,tensor=2d,schedule=interleaved,recompute=full",
+        "dropout_lamb:pp=2,tp=4,tensor=2d,schedule=gpipe,order=tp-pp-dp",
     ),
 }
 COMPILER = shutil.which("g++")

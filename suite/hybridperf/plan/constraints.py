@@ -289,14 +289,13 @@ def _context(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
 
 @constraint(
     "cp",
-    "`cp` with `sp`, `tensor` above `1d`, `zbv` or `compile`",
+    "`cp` with `sp`, `zbv` or `compile`",
     "tokens are split over one axis; a ring of messages inside a pass is neither split in two nor "
     "compiled",
 )
 def _context_alone(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]:
     unsupported = {
         "sp=on": plan.sp,
-        f"tensor={plan.tensor}": plan.tensor != "1d",
         f"schedule={plan.schedule}": _splits_backward(plan),
         "compile=on": plan.compile,
     }
