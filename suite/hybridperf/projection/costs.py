@@ -231,17 +231,17 @@ def exchange_s(
         sent: Mapping[str, TensorBytes] = {"tp": split}
     else:
         sent = arranged_tensor_bytes(plan, units, number, microbatch)
-    places, seconds = tensor_places(plan, stride), [0.0, 0.0, 0.0]
+    groups, seconds = _tensor_groups(plan, stride), [0.0, 0.0, 0.0]  # by pass
     for axis, passes in sent.items():
-        for place, each in enumerate(passes):
-            seconds[place] += _collective_s(each, network, *places[axis])
+        for index, each in enumerate(passes):
+            seconds[index] += _collective_s(each, network, *groups[axis])
     if plan.cp > 1 and (unit := units[number]).tokens:
         most = token_share(plan, unit) * plan.cp  # tokens of the longest message over the mean
         messages = (plan.cp - 1, 2 * plan.cp - 1, plan.cp - 1)
         ring = context_parallel_bytes(plan, units, number, microbatch)
-        for place, one in enumerate(ring):
+        for index, one in enumerate(ring):
             longest = one._replace(ring=one.ring * most)
-            seconds[place] += _ring_s(longest, messages[place], network, plan.cp, stride * plan.tp)
+            seconds[index] += _ring_s(longest, messages[index], network, plan.cp, stride * plan.tp)
     return ExchangeSeconds(*seconds)
 
 
@@ -262,24 +262,24 @@ def _ring_s(sent: RingBytes, messages: int, network: Network, ranks: int, stride
     return seconds
 
 
-def tensor_places(plan: PlanFields, stride: int) -> dict[str, tuple[int, int]]:
-    """Return the ranks of a group, and how far apart they are, of ``tp`` and its axes.
+def _tensor_groups(plan: PlanFields, stride: int) -> dict[str, tuple[int, int]]:
+    """Return the number of ranks of a group and their stride, by axis: ``tp``, and those of tensor.
 
     ``stride`` is how far apart neighbours on the axis ``tp`` are.
     """
-    places, inner = {"tp": (plan.tp, stride)}, stride
+    groups, inner = {"tp": (plan.tp, stride)}, stride
     for axis, size in reversed([*plan.tensor_axes.items()]):
-        places[axis] = size, inner
+        groups[axis] = size, inner
         inner *= size
-    return places
+    return groups
 
 
 def work_share(plan: PlanFields, unit: UnitCounts) -> float:
     """Return the share of a unit's passes that one rank of the tp and cp groups computes.
 
-    Of what 1D tensor parallelism does not split, each rank computes the whole; above, activations
-    are split, too. A rank of a cp group computes the queries of its own tokens, the first one of
-    the most. Overhead of layers is divided with the rest, which favours many ranks.
+    Of what 1D tensor parallelism does not split, each rank computes the whole; other layouts split
+    all of a unit with tokens. A rank of a cp group computes attention of its own tokens to all, the
+    first rank of the most tokens. Overhead of layers is divided, too, which favours many ranks.
     """
     split = unit.tp_parameters / (unit.parameters or 1)
     if plan.tensor != "1d" and unit.tokens:
@@ -410,13 +410,13 @@ def _small_averages_s(
         seconds += sum(
             all_reduce(replicated, group).seconds for group in stages.replica_groups(network)
         )
-    places = tensor_places(plan, axis_stride(plan, "tp"))
+    groups = _tensor_groups(plan, axis_stride(plan, "tp"))
     sums: defaultdict[str, float] = defaultdict(float)
     for unit in units:
         for axis, size in arranged_gradient_bytes(plan, unit).items():
             sums[axis] += size
     seconds += sum(
-        all_reduce(size, network.group(*places[axis])).seconds for axis, size in sums.items()
+        all_reduce(size, network.group(*groups[axis])).seconds for axis, size in sums.items()
     )
     if of_tokens := sum(token_gradient_bytes(plan, unit) for unit in units):
         axis = "cp" if plan.cp > 1 else "tp"
