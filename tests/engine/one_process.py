@@ -40,7 +40,7 @@ def expected(family: str, plan: ParallelPlan) -> dict[str, Any]:
     if row.batch_norm or row.dropout:
         same = dataclasses.replace(same, dp=plan.dp, microbatches=plan.microbatches, bn=plan.bn)
     if row.dropout:
-        same = dataclasses.replace(same, tp=plan.tp, sp=plan.sp, tensor=plan.tensor)
+        same = dataclasses.replace(same, tp=plan.tp, sp=plan.sp, cp=plan.cp, tensor=plan.tensor)
     return _trained(row, same)
 
 

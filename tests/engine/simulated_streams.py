@@ -33,10 +33,11 @@ class SimulatedStreams:
     def __init__(self, seed: int, plan: ParallelPlan) -> None:
         self._seed, self._tp, self._sp, self._plan = seed, plan.tp, plan.sp, plan
         self._arranged = False  # whether all of the unit is split, above ``tensor=1d``
+        self._token_parts = 1  # of the unit, under ``cp``
         self.step, self.micro_batch = 0, 0
         self._unit, self._regions = 0, 0
         self._dim: int | None = None  # that is split here
-        self._states: list[Tensor] = []  # of the generators of each part
+        self._states: list[Tensor] = []  # of the generators of each part, tokens outermost
 
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let torch's functions drop by these streams."""
@@ -48,7 +49,10 @@ class SimulatedStreams:
         is_layer = {*unit.split.values()} == {"column", "row"}
         between = 1 if self._sp and is_layer else None
         arranged = self._plan.tensor != "1d" and is_layer
-        unit.module.register_forward_pre_hook(lambda *_: self._begin(number, between, arranged))
+        parts = self._plan.cp if is_layer else 1
+        unit.module.register_forward_pre_hook(
+            lambda *_: self._begin(number, between, arranged, parts)
+        )
         if self._plan.tensor != "1d":
             return
         columns = [name for name, kind in unit.split.items() if kind == "column"]
@@ -73,13 +77,16 @@ class SimulatedStreams:
             return inputs * self._arranged_factors(inputs, p)
         # Attention splits by its heads [batch, head, token, token], all else by its last.
         dim = 1 if self._dim == -1 and inputs.dim() == 4 else self._dim
-        parts = [inputs] if dim is None else inputs.chunk(self._tp, dim)
-        factors = []
-        for number, part in enumerate(parts):
-            torch.set_rng_state(self._states[number])
-            factors.append(_dropout(torch.ones(part.shape, dtype=part.dtype), p))
-            self._states[number] = torch.get_rng_state()
-        return inputs * torch.cat(factors, 0 if dim is None else dim)
+        states, rows = enumerate(list(self._states)), []
+        for row in inputs.chunk(self._token_parts, 1) if self._token_parts > 1 else [inputs]:
+            factors = []
+            for part in [row] if dim is None else row.chunk(self._tp, dim):
+                number, state = next(states)
+                torch.set_rng_state(state)
+                factors.append(_dropout(torch.ones(part.shape, dtype=part.dtype), p))
+                self._states[number] = torch.get_rng_state()
+            rows.append(torch.cat(factors, 0 if dim is None else dim))
+        return inputs * torch.cat(rows, 1 if len(rows) > 1 else 0)
 
     def _arranged_factors(self, inputs: Tensor, p: float) -> Tensor:
         """Return what the ranks of an arrangement multiply their samples and features by.
@@ -106,7 +113,28 @@ class SimulatedStreams:
     def attention(self, query: Tensor, key: Tensor, value: Tensor, dropout_p: float) -> Tensor:
         """Attend as `torch.nn.functional.scaled_dot_product_attention`."""
         scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
+        if self._token_parts > 1 and dropout_p:
+            return scores.softmax(-1) * self._ring_factors(scores, dropout_p) @ value
         return self.dropout(scores.softmax(-1), dropout_p) @ value
+
+    def _ring_factors(self, scores: Tensor, p: float) -> Tensor:
+        """Return what the ranks of a ring multiply probabilities [batch, head, token, token] by.
+
+        Each rank draws a number from its own sequence, and from there a sequence for each part.
+        """
+        factors = torch.empty_like(scores, memory_format=torch.contiguous_format)
+        states = enumerate(list(self._states))
+        for row in factors.chunk(self._token_parts, 2):
+            for heads in [row] if self._dim is None else row.chunk(self._tp, 1):
+                number, state = next(states)
+                torch.set_rng_state(state)
+                seed = int(torch.randint(2**62, ()))
+                self._states[number] = torch.get_rng_state()
+                for owner, part in enumerate(heads.chunk(self._token_parts, 3)):
+                    torch.manual_seed(seed + owner)
+                    kept = torch.empty(part.shape, dtype=part.dtype).bernoulli_(1 - p)
+                    part.copy_(kept / (1 - p))
+        return factors
 
     def _entering(self, dim: int | None) -> Callable[..., None]:
         def enter(*_: Any) -> None:
@@ -114,8 +142,9 @@ class SimulatedStreams:
 
         return enter
 
-    def _begin(self, number: int, dim: int | None, arranged: bool) -> None:
+    def _begin(self, number: int, dim: int | None, arranged: bool, token_parts: int) -> None:
         self._unit, self._regions, self._dim, self._arranged = number, 0, dim, arranged
+        self._token_parts = token_parts
         self._seed_parts()
 
     def _enter(self, dim: int | None) -> None:
@@ -127,7 +156,9 @@ class SimulatedStreams:
     def _seed_parts(self) -> None:
         parts = range(1, 1 + self._tp) if self._arranged or self._dim is not None else [0]
         self._states = []
-        for part in parts:
-            entropy = [self._seed, self.step, self.micro_batch, self._unit, self._regions, part]
+        of_tokens = [[1 + number] for number in range(self._token_parts)]
+        for more, part in itertools.product(of_tokens if self._token_parts > 1 else [[]], parts):
+            where = [self._seed, self.step, self.micro_batch, self._unit, self._regions]
+            entropy = [*where, part, *more]
             torch.manual_seed(int(SeedSequence(entropy).generate_state(1, uint64)[0]))
             self._states.append(torch.get_rng_state())

@@ -150,5 +150,6 @@ class _Dropout:
         if not self._p:
             return values
         generator = torch.Generator(values.device).manual_seed(self._seed + owner)
-        kept = torch.empty_like(values).bernoulli_(1 - self._p, generator=generator)
-        return values * kept / (1 - self._p)
+        # In one memory order, whatever that of the values is.
+        kept = torch.empty_like(values, memory_format=torch.contiguous_format)
+        return values * kept.bernoulli_(1 - self._p, generator=generator) / (1 - self._p)
