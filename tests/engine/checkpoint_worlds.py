@@ -45,6 +45,9 @@ PLANS = {
         "dp=2,tp=2",
         "pp=2,tp=2",
         "pp=4,schedule=gpipe,microbatches=4",
+        "tp=4,tensor=2d",
+        "tp=8,tensor=2.5d",
+        "tp=8,tensor=3d",
     ),
     "bert_tied": (
         "dp=1",

@@ -46,6 +46,7 @@ PAIRS = in_tiers(
     facts,
     always=[
         *[("resnet", 0, 0), ("vit", 0, 0), ("vit", 0, 3), ("vit", 3, 0)],  # one process
+        *[("vit", 0, 6), ("vit", 6, 0), ("vit", 0, 7), ("vit", 7, 0), ("vit", 0, 8), ("vit", 8, 0)],
         ("bert_tied", 0, 2),  # the last stage finds its copy's moments under the first's name
     ],
 )
@@ -85,7 +86,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     ]
     worlds = [
         start_ranks(ranks, main, folder, pairs, output=folder / f"{ranks}.txt")
-        for ranks in (1, 2, 4)
+        for ranks in (1, 2, 4, 8)
     ]
     wait_for_ranks(worlds)
     return folder

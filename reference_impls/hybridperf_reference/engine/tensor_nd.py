@@ -139,7 +139,7 @@ class _Gather(torch.autograd.Function):
         return _gather(part, group, dim)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]  # torch has no types for it
+    @once_differentiable
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         return _scatter(gradient, context.group, context.dim), None, None
 
@@ -153,7 +153,7 @@ class _Scatter(torch.autograd.Function):
         return _scatter(values, group, dim)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]  # as above
+    @once_differentiable
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         return _gather(gradient, context.group, context.dim), None, None
 
@@ -180,7 +180,7 @@ class _Normalize(torch.autograd.Function):
         return normalized
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]  # as above
+    @once_differentiable
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         normalized, scale = context.saved_tensors
         means = torch.stack([gradient.mean(-1), (gradient * normalized).mean(-1)])
@@ -190,7 +190,7 @@ class _Normalize(torch.autograd.Function):
 
 
 def _split_parameter(
-    parameter: nn.Parameter, dims: Mapping[str, int], arrangement: DeviceMesh
+    parameter: Tensor, dims: Mapping[str, int], arrangement: DeviceMesh
 ) -> nn.Parameter:
     """Return ``parameter`` as a DTensor whose dimension ``dims[axis]`` each axis splits.
 
@@ -273,7 +273,8 @@ class _LayerNorm(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Map this rank's part [batch, ..., feature] to its part of the normalized tokens."""
         normalized = _Normalize.apply(inputs, self._group, self._epsilon)
-        return normalized * _local(self.weight) + _local(self.bias)
+        outputs: Tensor = normalized * _local(self.weight) + _local(self.bias)
+        return outputs
 
 
 class _GatherInputs:
@@ -331,7 +332,7 @@ class _Enter(torch.autograd.Function):
         return edge.part(whole)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]  # as above
+    @once_differentiable
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return context.edge.whole(gradient), None
 
@@ -345,6 +346,6 @@ class _Leave(torch.autograd.Function):
         return edge.whole(part)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]  # as above
+    @once_differentiable
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return context.edge.part(gradient), None
