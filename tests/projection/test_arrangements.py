@@ -178,6 +178,18 @@ def test_a_ring_over_nodes_is_as_slow_as_the_link_between_them() -> None:
     assert slow.again_s == 4 * fast.again_s > 0  # the ring alone
 
 
+def test_rings_of_tp_ranks_share_the_adapters_of_a_node() -> None:
+    """A tp group on each of two nodes: both its ranks send to the other node."""
+    network = Network(2, NetworkLink(0.0, 1.0), NetworkLink(0.0, 0.25, shared_by=2))
+    table, samples = encoder(8, outputs=TOKENS * 8), 2
+
+    spent = exchange_s(ParallelPlan(tp=2, cp=2), network, table.units, 1, samples, stride=1)
+
+    own = samples * TOKENS // 2 * 8  # outputs of a rank's tokens
+    ring_s = 4 * 2 * own / 2 / (0.25 / 2)  # keys and values of half of the heads
+    assert spent.again_s == pytest.approx(ring_s + 4 * own)
+
+
 @pytest.mark.parametrize(
     ("text", "share"),
     [
