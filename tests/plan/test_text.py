@@ -135,7 +135,6 @@ _SCHEDULE = "expected schedule to be one of 1f1b, gpipe, interleaved, zbv, found
         ("dp", f"{_PAIRS} 'dp'; write"),
         ("dp=2,", f"{_PAIRS} ''; write"),
         ("dp=2;pp=2", f"expected dp {_NUMBER} '2;pp=2'; correct it."),
-        ("cp=2", f"{_KEYS} 'cp'; drop it."),
         ("microbatch=2", f"{_KEYS} 'microbatch'; did you mean microbatches?"),
         ("expert=2", f"{_KEYS} 'expert'; drop it."),
         ("DP=2", f"{_KEYS} 'DP'; drop it."),

@@ -178,12 +178,15 @@ def test_more_micro_batches_than_are_simulated_cost_as_if_they_were(
 
 
 def random_plan(draw: random.Random) -> str:
-    ranks, replicas, tp = draw.choice([1, 2, 3, 4]), draw.choice([1, 2, 4]), draw.choice([1, 2])
-    parts = [f"dp={replicas}", f"pp={ranks}", f"tp={tp}"]
+    ranks, replicas = draw.choice([1, 2, 3, 4]), draw.choice([1, 2, 4])
+    inner = draw.choice(["tp=1", "tp=2", "tp=4,tensor=2d", "tp=8,tensor=3d", "cp=2", "tp=2,cp=3"])
+    parts = [f"dp={replicas}", f"pp={ranks}", inner]
     microbatches = ranks * draw.choice([1, 2, 5])
     parts.append(f"microbatches={microbatches}")
-    choices = ["", "staleness=1"] if tp == 1 else [""]
-    if replicas > 1:
+    choices = ["", "staleness=1"] if inner == "tp=1" else [""]
+    if "tensor" in inner:
+        choices = ["sync=blocking"]
+    elif replicas > 1:
         choices += ["zero=1", "zero=3", "sync=blocking", "gradients=bf16"]
     extra = draw.choice(choices)
     if ranks > 1:

@@ -103,6 +103,7 @@ _NETWORKS: Final = 40
 
 CASES: Final = {
     "transformer": Case("bert/laptop", 8, ONE_NODE),
+    "few-samples": Case("bert/laptop", 2, ONE_NODE),  # fewer than devices
     "transformer-on-nodes": Case("bert/laptop", 8, TWO_NODES),
     "convolutions-on-nodes": Case("resnet/laptop", 16, TWO_NODES),
     "tied": Case("bert/workstation", 4, ONE_NODE, devices=4),

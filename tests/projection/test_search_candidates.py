@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -28,13 +29,17 @@ def _enumerated(candidates: Candidates) -> list[ParallelPlan]:
 
 
 def _by_brute_force(config: TrainingConfig, methods: Methods, shards: set[int]) -> set[str]:
-    """Return the text of every plan of all devices, by every value of every varied field."""
+    """Return the text of every plan of all devices, by every value of every varied field.
+
+    But of those whose ``cp`` could be replicas, with fewer samples in a micro-batch.
+    """
     found = set()
-    numbers = range(1, config.devices + 1)
-    for dp, tp, pp in itertools.product(numbers, repeat=3):
-        if dp * tp * pp != config.devices:
+    sizes = divisors(config.devices)
+    for dp, tp, pp, cp in itertools.product(sizes, repeat=4):
+        if dp * tp * pp * cp != config.devices:
             continue
         choices: dict[str, Any] = {
+            "tensor": FIELDS["tensor"].words.values() if tp > 1 else ("1d",),
             "microbatches": range(1, config.global_batch_size // dp + 1),
             "schedule": (None, *SCHEDULES) if pp == 1 else tuple(SCHEDULES),
             "stages": range(1, config.units + 1),
@@ -50,14 +55,17 @@ def _by_brute_force(config: TrainingConfig, methods: Methods, shards: set[int]) 
                 "links": FIELDS["links"].words.values(),
                 "gradients": FIELDS["gradients"].words.values(),
             }
-            choices |= {"shard": (None,), "sp": (False,)}
+            choices |= {"shard": (None,), "sp": (False, True) if config.tokens else (False,)}
         for values in itertools.product(*choices.values()):
             fields = dict(zip(choices, values, strict=True))
             if fields["stages"] * pp > config.units or config.global_batch_size % (
                 dp * fields["microbatches"]
             ):
                 continue  # most, and refused: only to save time
-            plan = ParallelPlan(dp=dp, tp=tp, pp=pp, **fields)
+            samples = config.global_batch_size // dp // fields["microbatches"]
+            if math.gcd(samples, cp) > 1:
+                continue
+            plan = ParallelPlan(dp=dp, tp=tp, pp=pp, cp=cp, **fields)
             if not plan.check(config) and plan.equivalent == (methods == "equivalent"):
                 found.add(str(plan))
     return found
@@ -67,6 +75,8 @@ def _by_brute_force(config: TrainingConfig, methods: Methods, shards: set[int]) 
     ("config", "methods"),
     [
         (_config(3, 4, 4, **TRANSFORMER), "equivalent"),
+        (_config(2, 8, 8, **TRANSFORMER), "equivalent"),
+        (_config(2, 1, 2, **TRANSFORMER), "other"),
         (_config(4, 6, 6), "equivalent"),
         (_config(4, 4, 4, tied=True), "equivalent"),
         (_config(3, 2, 2), "other"),
@@ -88,6 +98,12 @@ def test_replicas_on_several_nodes_also_share_copies_within_a_node() -> None:
     assert not any("shard=2" in text for text in alike if text.startswith("dp=8"))
     assert {"dp=4,pp=2,schedule=1f1b,microbatches=2,order=dp-pp-tp"} <= set(plans)
     assert not any("order" in str(plan) for plan in _enumerated(Candidates(config, 8, 8)))
+
+
+def test_cp_ranks_move_with_the_axis_of_tp_ranks() -> None:
+    plans = [str(plan) for plan in _enumerated(Candidates(_config(3, 2, 4, **TRANSFORMER), 4, 2))]
+
+    assert {"dp=2,cp=2", "dp=2,cp=2,order=tp-dp-pp"} <= set(plans)
 
 
 def test_all_plans_have_the_precision_that_is_asked_for() -> None:

@@ -5,6 +5,7 @@ With lower bounds on the step time by these costs.
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -14,9 +15,13 @@ from hybridperf.projection.network import Cost, all_gather, all_reduce, reduce_s
 from hybridperf.projection.simulate import Bucket, Costs, Hop
 from hybridperf.projection.traffic import (
     Stages,
+    arranged_gradient_bytes,
+    arranged_tensor_bytes,
     axis_stride,
+    context_parallel_bytes,
     gradient_bytes,
     gradient_compression_s,
+    held_parameters,
     link_codec_s,
     message_bytes,
     parameter_bytes,
@@ -29,13 +34,24 @@ from hybridperf.projection.traffic import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hybridperf.plan import ParallelPlan
+    from hybridperf.plan.fields import PlanFields
     from hybridperf.projection.network import Network, RankGroup
+    from hybridperf.projection.traffic import PassBytes, RingBytes, TensorBytes
     from hybridperf.projection.units import UnitCounts, UnitTable, UnitTimes
 
-__all__ = ["PlanCosts", "busiest_s", "plan_at_least_s", "plan_costs"]
+__all__ = [
+    "ExchangeSeconds",
+    "PlanCosts",
+    "busiest_s",
+    "exchange_s",
+    "plan_at_least_s",
+    "plan_costs",
+    "token_share",
+    "work_share",
+]
 
 
 def _stage_hops(
@@ -81,7 +97,7 @@ class _UnitCost(NamedTuple):
 
     forward_s: float
     backward_s: float  #: backward pass with recomputation
-    exposed_s: float  #: collectives of tensor parallelism in both passes
+    exposed_s: float  #: exchanges of tensor and context parallelism in both passes
     gather: Cost  #: all-gather of its parameters
     scatter: Cost  #: reduce-scatter of its gradients, and their average over replicas of a shard
     gradient_bytes: float
@@ -150,19 +166,21 @@ def _unit_costs(
     plan: ParallelPlan, times: UnitTimes, network: Network, stages: Stages, stage: int
 ) -> Iterator[_UnitCost]:
     """Yield the costs of the units of ``stage``."""
-    tensor = network.group(plan.tp, axis_stride(plan, "tp"))
     shard, replicate = stages.replica_groups(network)
+    stride = axis_stride(plan, "tp")
     for number in stages.units[stage]:
         unit = stages.table.units[number]
-        share = _tp_share(plan, stages.alone[number])
+        share = work_share(plan, stages.alone[number])
         compute_s, repeats = times.forward_s[number] * share, number in stages.recomputed
-        forward_s = backward_s = again_s = 0.0
-        if plan.tp > 1:
-            begins_stage = number == stages.units[stage][0]
-            sent = tensor_parallel_bytes(
-                plan, stages.table.units, number, times.microbatch, begins_stage=begins_stage
-            )
-            forward_s, backward_s, again_s = (each.seconds(tensor) for each in sent)
+        forward_s, backward_s, again_s = exchange_s(
+            plan,
+            network,
+            stages.table.units,
+            number,
+            times.microbatch,
+            stride,
+            begins_stage=number == stages.units[stage][0],
+        )
         own_bytes = gradient_bytes(plan, unit)
         gather, scatter = Cost(0.0, 0.0), Cost(0.0, 0.0)
         if plan.zero:
@@ -180,9 +198,99 @@ def _unit_costs(
         )
 
 
-def _tp_share(plan: ParallelPlan, unit: UnitCounts) -> float:
-    """Return the share of a unit's work that one rank of a tp group does."""
-    return 1 - unit.tp_parameters / (unit.parameters or 1) * (1 - 1 / plan.tp)
+class ExchangeSeconds(NamedTuple):
+    """Seconds of what ranks of the tp and cp groups exchange for a micro-batch in a unit."""
+
+    forward_s: float
+    backward_s: float
+    again_s: float  #: in the forward pass that recomputation repeats
+
+
+_NO_EXCHANGE: Final = ExchangeSeconds(0.0, 0.0, 0.0)
+
+
+def exchange_s(
+    plan: PlanFields,
+    network: Network,
+    units: Sequence[UnitCounts],
+    number: int,
+    microbatch: int,
+    stride: int,
+    *,
+    begins_stage: bool = False,
+) -> ExchangeSeconds:
+    """Return the seconds of the exchanges of tensor and context parallelism in unit ``number``.
+
+    ``stride`` is how far apart neighbours on the axis ``tp`` are. All are exposed: the collectives
+    of ``tp``, and all messages of the ring, although attention hides some keys and values.
+    """
+    if plan.tp * plan.cp == 1:
+        return _NO_EXCHANGE
+    if plan.tensor == "1d":
+        split = tensor_parallel_bytes(plan, units, number, microbatch, begins_stage=begins_stage)
+        sent: Mapping[str, TensorBytes] = {"tp": split}
+    else:
+        sent = arranged_tensor_bytes(plan, units, number, microbatch)
+    groups, seconds = _tensor_groups(plan, stride), [0.0, 0.0, 0.0]  # by pass
+    for axis, passes in sent.items():
+        for index, each in enumerate(passes):
+            seconds[index] += _collective_s(each, network, *groups[axis])
+    if plan.cp > 1 and (unit := units[number]).tokens:
+        most = token_share(plan, unit) * plan.cp  # tokens of the longest message over the mean
+        messages = (plan.cp - 1, 2 * plan.cp - 1, plan.cp - 1)
+        ring = context_parallel_bytes(plan, units, number, microbatch)
+        for index, one in enumerate(ring):
+            longest = one._replace(ring=one.ring * most)
+            seconds[index] += _ring_s(longest, messages[index], network, plan.cp, stride * plan.tp)
+    return ExchangeSeconds(*seconds)
+
+
+@functools.lru_cache(maxsize=10_000)  # a search asks for the same few, in very many plans
+def _collective_s(sent: PassBytes, network: Network, ranks: int, stride: int) -> float:
+    """Return the seconds of what a group of ranks hands to collectives in a pass."""
+    return sent.seconds(network.group(ranks, stride))
+
+
+@functools.lru_cache(maxsize=10_000)  # as above
+def _ring_s(sent: RingBytes, messages: int, network: Network, ranks: int, stride: int) -> float:
+    """Return the seconds of so many messages to the next rank in a pass, and of its all-gather."""
+    last = (ranks - 1) * stride  # the rank that sends to the first one, from another node if any is
+    link = network.hop(last, 0, stride)
+    seconds = messages * link.latency_s + sent.ring / link.own_bytes_per_s
+    if sent.gathered:
+        seconds += all_gather(sent.gathered, network.group(ranks, stride)).seconds
+    return seconds
+
+
+def _tensor_groups(plan: PlanFields, stride: int) -> dict[str, tuple[int, int]]:
+    """Return the number of ranks of a group and their stride, by axis: ``tp``, and those of tensor.
+
+    ``stride`` is how far apart neighbours on the axis ``tp`` are.
+    """
+    groups, inner = {"tp": (plan.tp, stride)}, stride
+    for axis, size in reversed([*plan.tensor_axes.items()]):
+        groups[axis] = size, inner
+        inner *= size
+    return groups
+
+
+def work_share(plan: PlanFields, unit: UnitCounts) -> float:
+    """Return the share of a unit's passes that one rank of the tp and cp groups computes.
+
+    Of what 1D tensor parallelism does not split, each rank computes the whole; other layouts split
+    all of a unit with tokens. A rank of a cp group computes attention of its own tokens to all, the
+    first rank of the most tokens. Overhead of layers is divided, too, which favours many ranks.
+    """
+    split = unit.tp_parameters / (unit.parameters or 1)
+    if plan.tensor != "1d" and unit.tokens:
+        return 1 / plan.tp
+    share = 1 - split * (1 - 1 / plan.tp)
+    return share * token_share(plan, unit)
+
+
+def token_share(plan: PlanFields, unit: UnitCounts) -> float:
+    """Return the largest share of a sample's tokens that a rank of a cp group has in ``unit``."""
+    return -(-unit.tokens // plan.cp) / unit.tokens if unit.tokens else 1.0
 
 
 class _Passes(NamedTuple):
@@ -256,7 +364,7 @@ def _update(
         alone, unit = stages.alone[number], stages.table.units[number]
         copied = shared_elements(unit) / (alone.parameters or 1)  # whole, whatever is sharded
         others = unit.parameters / alone.parameters - copied if alone.parameters else 1.0
-        update_s = times.update_s[number] * _tp_share(plan, alone)
+        update_s = times.update_s[number] * held_parameters(plan, alone) / (alone.parameters or 1)
         seconds += update_s * others / plan.shards + update_s * copied
     seconds += _shared_sums_s(plan, network, stages, rank)
     exposed = 0.0
@@ -292,9 +400,9 @@ def _small_averages_s(
     """Return the seconds of averages of replicated tensors of the units ``own`` after all passes.
 
     They are the gradients that sharding leaves whole, and the gradients of parameters that saw only
-    the tokens of a tp rank.
+    the tokens or the samples of a rank.
     """
-    if not (plan.zero or plan.sp):
+    if not (plan.zero or plan.sp or plan.cp > 1 or plan.tensor != "1d"):
         return 0.0
     units = [stages.table.units[number] for number in own]
     seconds = 0.0
@@ -302,8 +410,17 @@ def _small_averages_s(
         seconds += sum(
             all_reduce(replicated, group).seconds for group in stages.replica_groups(network)
         )
+    groups = _tensor_groups(plan, axis_stride(plan, "tp"))
+    sums: defaultdict[str, float] = defaultdict(float)
+    for unit in units:
+        for axis, size in arranged_gradient_bytes(plan, unit).items():
+            sums[axis] += size
+    seconds += sum(
+        all_reduce(size, network.group(*groups[axis])).seconds for axis, size in sums.items()
+    )
     if of_tokens := sum(token_gradient_bytes(plan, unit) for unit in units):
-        group = network.group(plan.tp, axis_stride(plan, "tp"))
+        axis = "cp" if plan.cp > 1 else "tp"
+        group = network.group(getattr(plan, axis), axis_stride(plan, axis))
         seconds += all_reduce(of_tokens, group).seconds
     return seconds
 

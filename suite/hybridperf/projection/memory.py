@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hybridperf.plan.fields import PlanFields
 from hybridperf.plan.program import rank_program
 from hybridperf.plan.schedules import ActionKind
+from hybridperf.projection.costs import token_share
 from hybridperf.projection.simulate import fewer_microbatches
 from hybridperf.projection.traffic import (
     FLOAT_BYTES,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hybridperf.plan import ParallelPlan
-    from hybridperf.projection.units import UnitCounts, UnitTable
+    from hybridperf.projection.units import Parameters, UnitCounts, UnitTable
 
 __all__ = ["STATE_TENSORS", "Memory", "memory_bytes"]
 
@@ -85,9 +86,12 @@ def _rank_memory(stages: Stages, rank: int, microbatch: int, optimizer: str) -> 
     sizes = {stage: float(_kept_bytes(stages, stage, microbatch)) for stage in plan.stages_of(rank)}
     held = _most_held(stages.plan, rank, sizes)
     again = [
-        _kept_elements(plan, units[n]) for n in stages.units_of(rank) if n in stages.recomputed
+        _kept_elements(plan, units[n]) * microbatch
+        + (_copied_parameters(plan, units[n]) if plan.tensor != "1d" else 0.0)
+        for n in stages.units_of(rank)
+        if n in stages.recomputed
     ]
-    recomputing = max(again, default=0.0) * microbatch * computed_bytes(plan)
+    recomputing = max(again, default=0.0) * computed_bytes(plan)
     sharded = sharded_elements(plan, parameters)
     whole, gradients = _whole_shares(plan, parameters, largest)
     state = STATE_TENSORS[optimizer] * (sharded + copies)
@@ -122,31 +126,67 @@ def _kept_bytes(stages: Stages, stage: int, microbatch: int) -> float:
     """Return the bytes that ``stage`` keeps of a micro-batch between its passes.
 
     A unit that is computed again keeps its outputs only, as inputs of what follows. Under bf16 and
-    fp16, autograd keeps the narrow copies of weights that each pass makes.
+    fp16, autograd keeps the narrow copies of weights that each pass makes, and under ``tensor`` the
+    operands that it gathers. Where activations cease to be split over ``cp`` or ``tensor``, the
+    outputs are kept whole besides.
     """
     plan, table = stages.plan, stages.table
     numbers = stages.units[stage]
-    inputs = table.units[numbers[0] - 1].output_elements if numbers[0] else table.input_elements
-    elements, copies = float(inputs), 0.0
+    elements, copies = float(table.input_elements), 0.0
+    if before := numbers[0]:
+        inputs = table.units[before - 1].output_elements
+        elements = inputs * _output_share(plan, table.units, before - 1)
     for number in numbers:
-        unit = table.units[number]
+        unit, outputs = table.units[number], _output_share(plan, table.units, number)
         if number in stages.recomputed:
-            elements += unit.output_elements / (plan.tp if plan.sp and unit.tp_parameters else 1)
+            outputs /= plan.tp if plan.sp and unit.tp_parameters else 1
+            elements += unit.output_elements * outputs
         else:
             elements += _kept_elements(plan, unit)
-            if computed_bytes(plan) < FLOAT_BYTES and not plan.zero:
-                copies += computed_bytes(plan) * held_parameters(plan, unit)
+            elements += unit.output_elements * (outputs - _activation_share(plan, unit))
+            copies += computed_bytes(plan) * _copied_parameters(plan, unit)
     return elements * microbatch * computed_bytes(plan) + copies
 
 
+def _copied_parameters(plan: ParallelPlan, unit: UnitCounts) -> float:
+    """Return the weights of ``unit`` of which each pass of one rank makes a copy."""
+    if plan.tensor != "1d" and unit.tokens:
+        weights, axes = sum(group.elements for group in _matrices(unit)), plan.tensor_axes
+        return weights * axes["i"] * axes.get("e", 1) / plan.tp
+    narrow = computed_bytes(plan) < FLOAT_BYTES and not plan.zero
+    return held_parameters(plan, unit) if narrow else 0.0
+
+
+def _matrices(unit: UnitCounts) -> list[Parameters]:
+    """Return the weights of the linear layers of ``unit`` that tensor parallelism splits."""
+    return [group for group in unit.parameter_groups if group.kind in {"column", "row"}]
+
+
 def _kept_elements(plan: ParallelPlan, unit: UnitCounts) -> float:
-    """Return the elements that ``unit`` keeps of a sample on one rank of a tp group."""
+    """Return the elements that ``unit`` keeps of a sample on one rank of the tp and cp groups."""
+    whole, share = float(unit.kept_elements), _activation_share(plan, unit)
+    if plan.tensor != "1d" and unit.tokens:
+        rows = (group for group in _matrices(unit) if group.kind == "row")
+        inputs = unit.tp_inputs + unit.tokens * sum(group.elements // group.rows for group in rows)
+        return whole * share + inputs / plan.batch_parts  # gathered
     if plan.tp == 1 or not unit.tp_parameters:
-        return unit.kept_elements
-    replicated = (
-        0 if plan.sp else min(unit.kept_elements, _REPLICATED_TENSORS * unit.output_elements)
-    )
-    return replicated + (unit.kept_elements - replicated) / plan.tp
+        return whole * share
+    replicated = 0 if plan.sp else min(whole, _REPLICATED_TENSORS * unit.output_elements)
+    return (replicated + (whole - replicated) / plan.tp) * share
+
+
+def _activation_share(plan: ParallelPlan, unit: UnitCounts) -> float:
+    """Return the share of the activations of ``unit`` that ``cp`` or ``tensor`` leaves a rank."""
+    if plan.tensor != "1d":
+        return 1 / plan.tp if unit.tokens else 1.0
+    return token_share(plan, unit)
+
+
+def _output_share(plan: ParallelPlan, units: Sequence[UnitCounts], number: int) -> float:
+    """Return the share of the outputs of unit ``number`` that a rank has for the next unit."""
+    if number + 1 == len(units):
+        return 1.0
+    return max(_activation_share(plan, unit) for unit in units[number : number + 2])
 
 
 class _Held(NamedTuple):

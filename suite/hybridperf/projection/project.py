@@ -102,8 +102,9 @@ def project(
     ``cuts`` are the first units of each stage but the first (default: by the plan's ``cut``).
     ``clips`` says whether gradients are clipped, for which the ranks of a pipeline wait.
 
-    Replicas and ranks of a tp group do the same at the same time, so one pipeline is simulated,
-    with no more micro-batches than a steady state needs; with all of them for a timeline.
+    Replicas and ranks of tp and cp groups do the same at the same time, so one pipeline is
+    simulated, with no more micro-batches than a steady state needs; with all of them for a
+    timeline.
 
     Raises:
         ArithmeticError: if a part of the step is negative, which is an error of the projection.

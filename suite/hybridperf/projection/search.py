@@ -24,28 +24,22 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, ge
 from hybridperf.errors import UserError
 from hybridperf.plan import SCHEDULES, ParallelPlan
 from hybridperf.plan.fields import FIELDS, AxisOrder
-from hybridperf.projection.costs import plan_at_least_s, plan_costs
+from hybridperf.projection.costs import exchange_s, plan_at_least_s, plan_costs, work_share
 from hybridperf.projection.memory import memory_bytes
 from hybridperf.projection.partition import partition, stage_cuts
 from hybridperf.projection.project import project, projected_cuts
 from hybridperf.projection.simulate import settling_plans, simulated_steps
-from hybridperf.projection.traffic import (
-    PassBytes,
-    Stages,
-    axis_stride,
-    held_parameters,
-    replica_node_bytes,
-    tensor_parallel_bytes,
-)
+from hybridperf.projection.traffic import Stages, axis_stride, replica_node_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hybridperf.plan import TrainingConfig
+    from hybridperf.projection.costs import ExchangeSeconds
     from hybridperf.projection.network import Network
     from hybridperf.projection.partition import Cuts
     from hybridperf.projection.project import Projection
-    from hybridperf.projection.units import UnitTable, UnitTiming
+    from hybridperf.projection.units import UnitCounts, UnitTable, UnitTiming
     from hybridperf.tasks.task import Task
 
 __all__ = [
@@ -72,11 +66,21 @@ RECOMPUTED: Final = (0, 4, 2, 1)
 
 
 class Layout(NamedTuple):
-    """How ranks are divided among replicas, tensor parallelism and pipelines."""
+    """How ranks are divided among replicas, tensor and context parallelism, and pipelines."""
 
     dp: int
     tp: int
     pp: int
+    cp: int = 1
+    tensor: str = "1d"
+
+    @property
+    def inner(self) -> InnerLayout:
+        """Return how the ranks of a stage of one replica are divided."""
+        return self.tp, self.cp, self.tensor
+
+
+InnerLayout: TypeAlias = "tuple[int, int, str]"  #: ``tp``, ``cp`` and ``tensor``
 
 
 class PassOrder(NamedTuple):
@@ -112,36 +116,50 @@ class Candidates:
 
     def near_replicas(self, layout: Layout) -> int | None:
         """Return the replicas of a node, if these are some of several, which may share a copy."""
-        fit = [n for n in divisors(layout.dp) if n * layout.tp <= self.devices_per_node]
+        inside = self.devices_per_node // (layout.tp * layout.cp)
+        fit = [n for n in divisors(layout.dp) if n <= inside]
         near = max(fit, default=1)
         return near if 1 < near < layout.dp else None
 
     def layouts(self) -> Iterator[Layout]:
         """Yield every division of the ranks that `ParallelPlan.check` may accept.
 
-        All ranks are used. ``tp`` divides what the model splits, ``pp`` is at most the number of
-        units, and ``dp`` divides the batch: the constraints ``tp``, ``units`` and ``divides``
-        refuse all others.
+        All ranks are used. One replica of one stage passes the check, ``pp`` is at most the number
+        of units, and ``dp`` divides the batch: the constraints ``units`` and ``divides`` refuse all
+        others.
         """
         config = self.config
-        for tp in divisors(self.ranks):
-            if tp > 1 and (not config.tensor_sizes or any(n % tp for n in config.tensor_sizes)):
-                continue
-            for pp in divisors(self.ranks // tp):
-                dp = self.ranks // tp // pp
+        for tp, cp, tensor in self._inner_layouts():
+            for pp in divisors(self.ranks // tp // cp):
+                dp = self.ranks // tp // cp // pp
                 if pp <= config.units and config.global_batch_size % dp == 0:
-                    yield Layout(dp, tp, pp)
+                    yield Layout(dp, tp, pp, cp, tensor)
+
+    def _inner_layouts(self) -> Iterator[InnerLayout]:
+        """Yield every division of the ranks of a stage of one replica that is valid by itself."""
+        for tp in divisors(self.ranks) if self.config.tensor_sizes else (1,):
+            for tensor in FIELDS["tensor"].words if tp > 1 else ("1d",):
+                for cp in divisors(self.ranks // tp) if self.config.tokens else (1,):
+                    if not _plan(tp=tp, cp=cp, tensor=tensor).check(self.config):
+                        yield tp, cp, tensor
 
     def pipelines(self, layout: Layout) -> Iterator[PassOrder]:
         """Yield every order of passes that `ParallelPlan.check` may accept under ``layout``.
 
         Numbers of micro-batches divide a replica's share of the batch, and those that a schedule
-        cannot run are left out: the constraints ``divides`` and ``microbatches``. Updates are
-        delayed by one step at most: more steps are no faster, since one step hides all that later
-        ones could.
+        cannot run are left out, as are micro-batches that ``tensor`` cannot split: the constraints
+        ``divides``, ``microbatches`` and ``tensor``. So are
+        micro-batches of samples that more replicas could take in place of ``cp``, which would send
+        no keys and values. Updates are delayed by one step at most: more steps are no faster, since
+        one step hides all that later ones could.
         """
-        for microbatches in divisors(self.config.global_batch_size // layout.dp):
-            if self.methods == "other" and layout.tp == 1:  # constraint ``program``
+        share = self.config.global_batch_size // layout.dp
+        parts = _plan(tp=layout.tp, tensor=layout.tensor).batch_parts
+        for microbatches in divisors(share):
+            samples = share // microbatches
+            if samples % parts or math.gcd(samples, layout.cp) > 1:
+                continue
+            if self.methods == "other" and layout.tp * layout.cp == 1:  # constraint ``program``
                 yield from self._delayed(layout.pp, microbatches)
             if layout.pp == 1:
                 yield PassOrder(microbatches)
@@ -160,7 +178,7 @@ class Candidates:
         fields["precision"] = self.precision
         for replicas in self._replicas(layout, pipeline):
             for links in self.links if layout.pp > 1 else ("none",):
-                for sp in (False, True) if layout.tp > 1 and self.config.tokens else (False,):
+                for sp in self.sequence_parallel(layout):
                     for order in self.orders(layout):
                         own: dict[str, Any] = {"links": links, "sp": sp, "order": order}
                         plan = ParallelPlan(**fields, **replicas, **own)
@@ -195,10 +213,15 @@ class Candidates:
         for gradients in self.gradients:
             yield from ({**way, "gradients": gradients} for way in ways)
 
+    def sequence_parallel(self, layout: Layout) -> tuple[bool, ...]:
+        """Return the values of ``sp`` to consider."""
+        splits = layout.tp > 1 and layout.tensor == "1d" and layout.cp == 1
+        return (False, True) if splits and self.config.tokens else (False,)
+
     def orders(self, layout: Layout) -> tuple[str, ...]:
         """Return the orders of axes to consider: on one node all links are alike."""
         default: str = FIELDS["order"].default
-        axes = [size for size in layout if size > 1]
+        axes = [size for size in (layout.dp, layout.tp * layout.cp, layout.pp) if size > 1]
         if self.ranks <= self.devices_per_node or len(axes) < 2:
             return (default,)
         return get_args(AxisOrder)
@@ -212,7 +235,8 @@ def divisors(number: int) -> tuple[int, ...]:
 
 
 Ways: TypeAlias = "tuple[tuple[int, bool], ...]"  #: stride of tp ranks, and whether there is sp
-_ALONE: Final[Ways] = ((1, False),)  #: the ways of tensor parallelism of one rank
+_ALONE: Final[Ways] = ((1, False),)  #: the ways of one rank
+_UNDIVIDED: Final[InnerLayout] = (1, 1, "1d")
 
 
 def _plan(**fields: Any) -> ParallelPlan:
@@ -233,8 +257,8 @@ class GroupBounds:
         self._candidates, self._units, self._network = candidates, units.units, network
         self.timing = cache(timing)
         self.by_flops, self.by_time = cache(self._by_flops), cache(self._by_time)
-        self._sums, self._tensor = cache(self._running_sums), cache(self._tensor_s)
-        self._ways = cache(self._all_ways)
+        self._sums, self._ways = cache(self._running_sums), cache(self._all_ways)
+        self._alike = _first_alike(self._units)
 
     def microbatch(self, layout: Layout, pipeline: PassOrder) -> int:
         """Return the samples of a micro-batch."""
@@ -248,7 +272,7 @@ class GroupBounds:
 
         That is under ``plan`` or, if None, under all plans of the group. A rank computes the passes
         of all its stages for all micro-batches. Of what tensor parallelism splits it computes its
-        part, and adds up activations with its group. With a flush, rank r also waits: its first
+        part, and exchanges what its group needs. With a flush, rank r also waits: its first
         pass needs the passes of earlier stages, which are on other ranks, and these ranks
         compute their backward passes after its last one, before the next step begins. Where
         backward passes are split, others wait for the halves that compute gradients of inputs only.
@@ -256,9 +280,9 @@ class GroupBounds:
         messages saved no search any time.
         """
         ways: Ways = _ALONE
-        if layout.tp > 1:
+        if layout.tp * layout.cp > 1:
             ways = ((axis_stride(plan, "tp"), plan.sp),) if plan else self._ways(layout)
-        forward, both = self._sums(self.microbatch(layout, pipeline), layout.tp, ways)
+        forward, both = self._sums(self.microbatch(layout, pipeline), layout.inner, ways)
         edges = (0, *self.cuts(layout, pipeline), len(self._units))
         schedule = SCHEDULES.get(pipeline.schedule or "")
         splits = schedule is not None and schedule.split_backward
@@ -278,7 +302,8 @@ class GroupBounds:
     def _all_ways(self, layout: Layout) -> Ways:
         """Return the ways of all plans of ``layout``: every order of axes, with and without sp."""
         orders = (_plan(**layout._asdict(), order=each) for each in self._candidates.orders(layout))
-        return tuple(product({axis_stride(each, "tp") for each in orders}, (False, True)))
+        strides = {axis_stride(each, "tp") for each in orders}
+        return tuple(product(strides, self._candidates.sequence_parallel(layout)))
 
     def cuts(self, layout: Layout, pipeline: PassOrder) -> Cuts:
         """Return the first units of each stage but the first."""
@@ -290,7 +315,7 @@ class GroupBounds:
 
     def _by_time(self, stages: int, samples: int) -> Cuts:
         """Return those where the passes of the slowest stage take the least time."""
-        both = [high - low for low, high in pairwise(self._sums(samples, 1, _ALONE)[1])]
+        both = [high - low for low, high in pairwise(self._sums(samples, _UNDIVIDED, _ALONE)[1])]
         allowed = [unit.begins_stage for unit in self._units]
         return partition("minimax", both, stages, allowed)
 
@@ -302,32 +327,43 @@ class GroupBounds:
         placement = SCHEDULES[pipeline.schedule].placement
         return [placement(rank, layout.pp, pipeline.stages) for rank in range(layout.pp)]
 
-    def _running_sums(self, samples: int, tp: int, ways: Ways) -> tuple[list[float], list[float]]:
+    def _running_sums(
+        self, samples: int, inner: InnerLayout, ways: Ways
+    ) -> tuple[list[float], list[float]]:
         """Return running sums over units: of forward passes, and of both passes with the loss."""
-        times, precision = self.timing(samples), self._candidates.precision
-        plans = [(stride, _plan(tp=tp, sp=sp, precision=precision)) for stride, sp in ways]
+        times, precision, (tp, cp, tensor) = self.timing(samples), self._candidates.precision, inner
+        plans = [
+            (stride, _plan(tp=tp, cp=cp, tensor=tensor, sp=sp, precision=precision))
+            for stride, sp in ways
+        ]
         forward_s, both_s = [], []
+        exchanges: list[list[ExchangeSeconds]] = []
         for number, unit in enumerate(self._units):
-            part, tensor_s = 1.0, [(0.0, 0.0)]
-            if tp > 1 and unit.parameters:
-                part = held_parameters(plans[0][1], unit) / unit.parameters
-                tensor_s = [
-                    (
-                        self._tensor(sent.forward, tp, stride),
-                        self._tensor(sent.backward, tp, stride),
-                    )
+            part = work_share(plans[0][1], unit)
+            if (alike := self._alike[number]) == number:
+                exchanges_s = [
+                    exchange_s(plan, self._network, self._units, number, samples, stride)
                     for stride, plan in plans
-                    for sent in [tensor_parallel_bytes(plan, self._units, number, samples)]
                 ]
+            else:
+                exchanges_s = exchanges[alike]
+            exchanges.append(exchanges_s)
             once_s, back_s = times.forward_s[number], times.backward_s[number]
-            forward_s.append(once_s * part + min(forward for forward, _ in tensor_s))
-            both_s.append((once_s + back_s) * part + min(map(sum, tensor_s)))
+            forward_s.append(once_s * part + min(each.forward_s for each in exchanges_s))
+            both_s.append(
+                (once_s + back_s) * part
+                + min(each.forward_s + each.backward_s for each in exchanges_s)
+            )
         both_s[-1] += times.loss_s
         return [0.0, *accumulate(forward_s)], [0.0, *accumulate(both_s)]
 
-    def _tensor_s(self, sent: PassBytes, ranks: int, stride: int) -> float:
-        """Return the seconds of what a tp group exchanges in a pass."""
-        return sent.seconds(self._network.group(ranks, stride))
+
+def _first_alike(units: Sequence[UnitCounts]) -> list[int]:
+    """Return for each unit the first one with the same counts, between units of the same counts."""
+    counts = [None, *(replace(unit, name="") for unit in units), None]
+    first = dict[Any, int]()
+    between = zip(counts, counts[1:], counts[2:], strict=False)
+    return [first.setdefault(each, number) for number, each in enumerate(between)]
 
 
 _SAME: Final = 1e-9  #: relative difference of steps below which two plans count as one

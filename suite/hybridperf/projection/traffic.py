@@ -719,12 +719,13 @@ def replica_node_bytes(stages: Stages, network: Network) -> float:
     """
     plan, stride, per_node = stages.plan, axis_stride(stages.plan, "dp"), network.devices_per_node
     sent = 0.0
-    for rank, tp_rank in product(range(plan.pp), range(plan.tp)):
-        first = rank * axis_stride(plan, "pp") + tp_rank * axis_stride(plan, "tp")
+    axes = ("pp", "cp", "tp")
+    for place in product(*(range(getattr(plan, axis)) for axis in axes)):
+        first = sum(at * axis_stride(plan, axis) for at, axis in zip(place, axes, strict=True))
         if first >= per_node:  # none of these replicas is on node 0
             continue
         nodes = [(first + replica * stride) // per_node for replica in range(plan.dp)]
-        own = _replica_bytes(stages, rank)
+        own = _replica_bytes(stages, place[0])
         scattered = own.scattered if network.library == "gloo" else own.scattered / 2
         in_shards = own.gathered / 2 + scattered + own.replicated
         over_copies = own.reduced + own.replicated
