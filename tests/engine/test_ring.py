@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 
 from hybridperf_reference.transformer import dense_attention
+from tests.engine import ring_mutations
+from tests.engine.compare import assert_computed
+from tests.engine.compare import found as left_by_ranks
 from tests.engine.ranks import run_ranks
 from tests.engine.ring_worlds import BATCH, CASES, FEATURES, Case, main, tensors_of
 
@@ -60,6 +63,20 @@ def test_ranks_send_keys_and_values_and_their_gradients_as_often_as_a_ring_must(
     assert sent == each * (2 * (ranks - 1) * case.dtype.itemsize + ranks * wide)
     if case.dtype.itemsize == wide:
         assert sent == (3 * ranks - 2) * each * wide
+
+
+@pytest.mark.exhaustive
+def test_what_one_process_computes_tells_each_wrong_exchange(tmp_path: Path) -> None:
+    item = f"{ring_mutations.FAMILY}:{ring_mutations.PLAN}"
+    run_ranks(4, ring_mutations.main, tmp_path, output=tmp_path / "printed.txt")
+
+    for number, name in enumerate(ring_mutations.MUTATIONS):
+        parts = left_by_ranks(tmp_path, 4, number)
+        if name == "nothing":
+            assert_computed(item, parts)
+        else:
+            with pytest.raises(AssertionError, match=r"relative error|ranks differ"):
+                assert_computed(item, parts)
 
 
 def attended(case: Case, ranks: int) -> list[Tensor]:
