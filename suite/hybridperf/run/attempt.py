@@ -199,6 +199,8 @@ class Attempt:
             if (spec := _next_segment(self.spec, ending)) is None:
                 break
             self.spec = spec
+            goes_on = f"goes on from step {spec.resumed} under {spec.parallel_plan()}"
+            self.surroundings.observer.segment(spec.attempt, f"lost {ending.lost}; {goes_on}")
             ending = self._supervised(resumed_at=spec.log.stat().st_size)
         return ending
 

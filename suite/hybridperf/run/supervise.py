@@ -62,6 +62,9 @@ class Observer(Protocol):
     def progress(self, progress: RunProgress) -> None:
         """Handle the current progress; called about four times per second."""
 
+    def segment(self, attempt: int, story: str) -> None:
+        """Handle another segment of the run; ``story`` is one line: why, from where, which plan."""
+
 
 @dataclass(slots=True)
 class _Watch:
