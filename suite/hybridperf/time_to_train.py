@@ -357,7 +357,7 @@ class _LineReporter:
         self._print("starts")
 
     def segment(self, attempt: int, story: str) -> None:
-        self._print(story)
+        self._print(f"attempt {attempt}: {story}")
 
     def progress(self, progress: RunProgress) -> None:
         """Print a line if it is due."""
