@@ -356,6 +356,9 @@ class _LineReporter:
         self._due_s = self._began_s + _FIRST_LINE_S
         self._print("starts")
 
+    def segment(self, attempt: int, story: str) -> None:
+        self._print(f"attempt {attempt}: {story}")
+
     def progress(self, progress: RunProgress) -> None:
         """Print a line if it is due."""
         now_s = time.monotonic()

@@ -49,29 +49,36 @@ class Pair:
         keywords = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"} | keywords
         return self.bench.start("--plan", "dp=2", *where, *arguments, **keywords)
 
-    def both(self, **keywords: Any) -> list[Command]:
+    def both(self, *arguments: str, **keywords: Any) -> list[Command]:
         """Start both with the same command."""
-        return [self.start(node, **keywords) for node in (0, 1)]
+        return [self.start(node, *arguments, **keywords) for node in (0, 1)]
 
-    def run(self, **keywords: Any) -> list[Finished]:
+    def run(self, *arguments: str, **keywords: Any) -> list[Finished]:
         """Carry both out."""
-        return ended(*self.both(**keywords))
+        return ended(*self.both(*arguments, **keywords))
 
-    def strike(self, fault: str, **keywords: Any) -> list[Finished]:
+    def strike(self, fault: str, *arguments: str, **keywords: Any) -> list[Finished]:
         """Carry both out with a fault of rank 1 that strikes once."""
         once = str(self.bench.note())
-        return self.run(FAULT=fault, FAULT_RANK="1", FAULT_ONCE=once, **keywords)
+        return self.run(*arguments, FAULT=fault, FAULT_RANK="1", FAULT_ONCE=once, **keywords)
 
-    def hang(self, starters: Sequence[tuple[str, ...]] = ((), ()), **more: str) -> list[Command]:
+    def hang(
+        self, *arguments: str, starters: Sequence[tuple[str, ...]] = ((), ()), **more: str
+    ) -> list[Command]:
         """Start both, and return while rank 1 hangs in the second epoch and rank 0 waits for it.
 
         Each node has a command that starts it, which may be empty.
         """
         before, started = set(find(self.bench.out, "run.json")), []
         for node, self.bench.starter in enumerate(starters):
-            started.append(self.start(node, FAULT="hang", FAULT_RANK="1", **more))
+            started.append(self.start(node, *arguments, FAULT="hang", FAULT_RANK="1", **more))
         self.bench.starter = ()
-        wait_until(lambda: set(find(self.bench.out, "run.json")) - before)
+        wait_until(
+            lambda: (
+                set(find(self.bench.out, "run.json")) - before
+                or any(each.poll() is not None for each in started)
+            )
+        )
         self.bench.await_batches(42)
         assert all(map(self.ranks_of, (0, 1)))
         return started

@@ -109,6 +109,7 @@ def test_fewer_replicas_go_on(bench: Bench) -> None:
     done = bench.strike("kill", *plan, rank=1)
 
     assert done.code == 0, done
+    assert f"  attempt 0: lost rank 1; goes on from step {EPOCH} under dp=1\n" in done.err
     assert_went_on(bench, (EPOCH, "dp=1", "rank 1", "rank 1 was killed by SIGKILL"))
 
 

@@ -188,7 +188,7 @@ def test_the_same_commands_go_on_from_a_checkpoint(pair: Pair) -> None:
 @pytest.mark.exhaustive
 def test_a_machine_that_stops_is_missed_by_every_other(pair: Pair) -> None:
     with cable() as (pair.host, starters, pull):
-        started = pair.hang(starters, LOST_S="4")
+        started = pair.hang(starters=starters, LOST_S="4")
         pull()
         done = ended(*started)
 

@@ -90,6 +90,10 @@ class ProgressReporter:
         text = f"{self._head}: {progress.elapsed_s:.1f} s on the clock{quality}"
         self._bar.update(self._line, description=text, completed=progress.batches)
 
+    def segment(self, attempt: int, story: str) -> None:
+        """Print why the run has another segment, and where that begins."""
+        self._console.print(Text(f"  attempt {attempt}: {story}"), soft_wrap=True)
+
     def sealed(self, sealed: Sealed) -> None:
         """Print how the attempt ended."""
         self._clear()

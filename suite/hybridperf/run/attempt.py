@@ -23,6 +23,7 @@ from hybridperf.log.keys import counted_in_steps, named_by_mlperf
 from hybridperf.log.package import MANIFEST_FORMAT, result_names
 from hybridperf.log.reader import read_log
 from hybridperf.log.writer import LogClock, LogWriter
+from hybridperf.run.elastic import segment_after_loss
 from hybridperf.run.ending import Ending, RunOutcome, machine_start, published_reason
 from hybridperf.run.files import canonical_json, remove_folder, write_atomically
 from hybridperf.run.folder import add_hashes, attempt_folder, output_file
@@ -190,15 +191,17 @@ class Attempt:
         ``resumed_at`` is as in `_supervised`.
         """
         ending, stop = self._supervised(resumed_at), self.surroundings.stop
-        while ending.lost and self.spec.elastic:
+        while ending.lost and self.spec.elastic is not None:
             if problem := _remove_refused_files(self.spec):
                 return dataclasses.replace(ending, outcome=RunOutcome.CRASHED, reason=problem)
             if stop.signal is not None:
                 reason = f"stopped by {stop.signal.name}"
                 return dataclasses.replace(ending, outcome=RunOutcome.INTERRUPTED, reason=reason)
-            if (spec := _next_segment(self.spec, ending)) is None:
+            if (spec := _next_segment(self.spec, ending, self.surroundings.peers)) is None:
                 break
             self.spec = spec
+            goes_on = f"goes on from step {spec.resumed} under {spec.parallel_plan()}"
+            self.surroundings.observer.segment(spec.attempt, f"lost {ending.lost}; {goes_on}")
             ending = self._supervised(resumed_at=spec.log.stat().st_size)
         return ending
 
@@ -316,18 +319,16 @@ class Attempt:
         return f"attempt {self.spec.attempt} in {self.surroundings.package.folder}"
 
 
-def _next_segment(spec: RunSpec, ending: Ending) -> RunSpec | None:
-    """Prepare the run, which has lost a rank, to go on under its next plan.
+def _next_segment(spec: RunSpec, ending: Ending, peers: NodeServer) -> RunSpec | None:
+    """Prepare the run, which has lost a rank or node, to go on under its next plan.
 
     Return its new specification; None if it has stopped, or cannot go on. Without a checkpoint it
     begins anew, on the same clock.
     """
-    assert spec.elastic, "there is a plan that goes on"
-    plan, *left = spec.elastic
-    step = resumable_step(spec, from_start=True)
-    if step is None:
+    step, under = resumable_step(spec, from_start=True), segment_after_loss(spec, peers.left())
+    if step is None or under is None:
         return None
-    under = dataclasses.replace(spec, segment_plan=plan, elastic=tuple(left))
+    under = dataclasses.replace(under, rendezvous=peers.segment_rendezvous())
     why = published_reason(ending.reason, exceptions=spec.publish_errors)
     return reopen(under, step, ending.lost, why)
 

@@ -1,10 +1,11 @@
-"""Elastic runs: a run that loses a rank goes on from its last checkpoint, under another plan.
+"""Elastic runs: a run that loses a rank or node goes on from its last checkpoint.
 
 The harness does what a user would: it ends all ranks, takes the next of the plans that were given
 with the command, and starts the ranks again in the same log, on a clock that was not stopped. No
 rank outlives a loss, so that nothing of the state of the lost segment gets into the next. Samples
 follow from the step: every step that the final weights contain is trained once, whichever plan
-trains it.
+trains it. The ranks of a plan are on as many of the nodes that are left as can share them equally;
+a node without ranks waits.
 """
 
 from __future__ import annotations
@@ -16,15 +17,40 @@ from hybridperf.findings import Finding
 from hybridperf.plan import ParallelPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from hybridperf.plan import TrainingConfig
+    from hybridperf.run.spec import RunSpec
 
-__all__ = ["judge_elastic", "plans_after_losses"]
+__all__ = ["judge_elastic", "plans_after_losses", "ranks_per_node", "segment_after_loss"]
+
+
+def ranks_per_node(config: TrainingConfig, nodes: int) -> int:
+    """Return the largest number of ranks for which each of the ``nodes`` has devices."""
+    return config.devices // nodes * config.ranks_per_device
+
+
+def segment_after_loss(spec: RunSpec, nodes: Sequence[int]) -> RunSpec | None:
+    """Return the run ``spec`` under the next of its plans that fits ``nodes``; None without any."""
+    for place, text in list(enumerate(spec.elastic or ()))[spec.next_plan :]:
+        ranks = ParallelPlan.parse(text).ranks
+        if share := _sharing_nodes(ranks, nodes, spec.ranks_per_node):
+            return dataclasses.replace(
+                spec, segment_plan=text, segment_nodes=share, next_plan=place + 1
+            )
+    return None
+
+
+def _sharing_nodes(ranks: int, nodes: Sequence[int], most: int) -> tuple[int, ...]:
+    """Return as many of ``nodes`` as share ``ranks`` equally, at most ``most`` on each, if any."""
+    for count in range(len(nodes), 0, -1):
+        if ranks % count == 0 and ranks // count <= most:
+            return tuple(nodes[:count])
+    return ()
 
 
 def plans_after_losses(
-    elastic: str | None, plan: ParallelPlan, config: TrainingConfig
+    elastic: str | None, plan: ParallelPlan, config: TrainingConfig, nodes: int
 ) -> tuple[ParallelPlan, ...] | None:
     """Return the plans under which a run goes on, each after another loss; None if it does not.
 
@@ -38,7 +64,7 @@ def plans_after_losses(
         return None
     if elastic:
         return tuple(ParallelPlan.parse(text) for text in elastic.split(";"))
-    return tuple(each for each in _lower(plan) if not any(_problems(plan, each, config)))
+    return tuple(each for each in _lower(plan) if not any(_problems(plan, each, config, nodes)))
 
 
 def _lower(plan: ParallelPlan) -> Iterator[ParallelPlan]:
@@ -59,24 +85,28 @@ def judge_elastic(
     """
     if elastic is None:
         return []
-    if nodes > 1:
-        remedy = "drop --elastic: the same command on every node resumes"
-        found = f"{nodes} nodes"
-        return [Finding("request.elastic", "one node with --elastic", found, remedy)]
-    plans = plans_after_losses(elastic, plan, config)
+    plans = plans_after_losses(elastic, plan, config, nodes)
     if not plans:
         lower = next(_lower(plan), None)
         expected = f"a plan of fewer replicas than {plan} that computes the same"
         if lower is None:
             found, remedy = "one replica", "name the plans that go on, as in --elastic dp=1"
             return [Finding("request.elastic", expected, found, remedy)]
-        return list(_problems(plan, lower, config))[:1]
-    return [problem for each in plans for problem in _problems(plan, each, config)]
+        return list(_problems(plan, lower, config, nodes))[:1]
+    return [problem for each in plans for problem in _problems(plan, each, config, nodes)]
 
 
-def _problems(first: ParallelPlan, plan: ParallelPlan, config: TrainingConfig) -> Iterator[Finding]:
-    """Yield why a run that began under ``first`` cannot go on under ``plan``."""
-    yield from plan.check(config)
+def _problems(
+    first: ParallelPlan, plan: ParallelPlan, config: TrainingConfig, nodes: int
+) -> Iterator[Finding]:
+    """Yield why a run that began under ``first`` cannot go on under ``plan`` on ``nodes``."""
+    findings = plan.check(config)
+    yield from findings
+    most = ranks_per_node(config, nodes)
+    if not findings and not _sharing_nodes(plan.ranks, range(nodes), most):
+        expected = f"plans whose ranks {nodes} nodes or fewer share equally, at most {most} on each"
+        found, remedy = f"{plan} of {plan.ranks}", "choose another plan"
+        yield Finding("request.elastic", expected, found, remedy)
     if difference := plan.difference_from(first, batch_norm=config.batch_norm):
         yield Finding(
             "request.elastic",

@@ -98,7 +98,7 @@ class Ending:
     reason: str = ""  #: one clause; empty if the run ended by itself
     initialisation_s: float | None = None  #: from launch to run_start
     run_s: float | None = None  #: from run_start to run_stop
-    lost: str = ""  #: part of the run that ended by itself too early, such as ``rank 1``
+    lost: str = ""  #: part of the run that ended by itself too early, such as ``node 1``
 
 
 @dataclass(slots=True)

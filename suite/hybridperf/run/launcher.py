@@ -74,9 +74,10 @@ def launch(
     ``channel`` is where they find the harness, and ``scratch`` the folder for their temporary
     files if they run in a sandbox.
     """
-    ranks, place = spec.parallel_plan().ranks // spec.nodes, channel.partition("@")[2]
+    nodes, place = spec.rank_nodes, channel.partition("@")[2]
+    ranks, group = spec.parallel_plan().ranks // len(nodes), nodes.index(node)
     module = [f"{spec.trainer}.train"]
-    command = rank_command(spec.trainer, module, ranks, node, spec.nodes, spec.rendezvous)
+    command = rank_command(spec.trainer, module, ranks, group, len(nodes), spec.rendezvous)
     command = dataclasses.replace(
         command, environment={**command.environment, CHANNEL_VARIABLE: channel}
     )

@@ -53,7 +53,7 @@ from hybridperf.untrusted import LINE_CAP_BYTES, read_bounded
 if TYPE_CHECKING:
     import socket
     import subprocess
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from hybridperf.run.channel import Channel, Message, NodeFacts
@@ -229,6 +229,7 @@ class NodeServer:
         self._peers: list[_Peer] = []
         self._token = secrets.token_hex(16)
         self._spec: RunSpec | None = None  # of the current run
+        self._needed: Sequence[int] = range(nodes.count)  # nodes that it does not go on without
         self._dismissal: Dismiss | None = None
         self._patience_s = time.monotonic() + _LOST_S
         self._listener: socket.socket | None = None
@@ -318,32 +319,49 @@ class NodeServer:
             raise UserError(reason + again, status)
 
     def rendezvous(self) -> str:
-        """Return HOST:PORT for the ranks of the next run, with a free port of node 0.
-
-        The port stays reserved until the next run, or the end.
+        """Return HOST:PORT for the ranks of the next run, which has all nodes.
 
         Raises:
             UserError: exit status 4 if another node was lost; its own if it has left.
         """
-        if self._listener is None:
-            return ""
+        self._needed = range(self._nodes.count)
         self._serve(0)
+        self._require_able()
+        return self.segment_rendezvous()
+
+    def segment_rendezvous(self) -> str:
+        """Return HOST:PORT for the ranks of the next segment; ``""`` if there is one node.
+
+        The port, a free port of node 0, stays reserved until the next segment, or the end.
+        """
         for peer in self._joined():
             peer.batches, peer.status = (), 0
-        self._require_able()
+        if self._listener is None:
+            return ""
         if self._reserved is not None:
             self._reserved.close()
         self._reserved = reserve_port("")
         return f"{self._nodes.host}:{self._reserved.getsockname()[1]}"
 
+    def left(self) -> tuple[int, ...]:
+        """Return the nodes that are not lost, node 0 first."""
+        self._serve(0)
+        return (0, *(peer.node for peer in self._joined() if not (peer.lost or peer.leave)))
+
+    def lost(self) -> tuple[int, ...]:
+        """Return the nodes with ranks of the current run that were lost, or have left."""
+        left = self.left()
+        return tuple(node for node in self._needed if node not in left)
+
     def start(self, spec: RunSpec, channel: str) -> None:
         """Let the other nodes start their ranks of the run ``spec``, which join at ``channel``."""
-        self._spec = spec
-        if self._listener is not None:
-            run = spec.path.parent.relative_to(self._out).as_posix()
-            self._say(Launch(run, dataclasses.asdict(spec), channel))
+        self._spec, self._needed = spec, spec.rank_nodes
         for peer in self._joined():
-            peer.running, peer.energy = True, []
+            peer.energy = []
+            if peer.node in spec.rank_nodes:
+                run = spec.path.parent.relative_to(self._out).as_posix()
+                self._tell(peer, Launch(run, dataclasses.asdict(spec), channel))
+                peer.running = True
 
     def batches(self, ranks: int) -> list[tuple[int, ...]]:
         """Return the batches begun by each of ``ranks`` ranks, as other nodes last reported."""
@@ -373,12 +391,18 @@ class NodeServer:
         return RunOutcome.INTERRUPTED if interrupted else RunOutcome.CRASHED, reason.rstrip(".")
 
     def _problem(self) -> tuple[ExitCode, str] | None:
-        """Return exit status and reason if another node cannot continue, else None."""
+        """Return exit status and reason if another node cannot continue, else None.
+
+        A node without ranks of the current run may be lost, but not interrupted.
+        """
         for peer in self._joined():
             if (leave := peer.leave) is not None:
                 status, reason = ExitCode(leave.status), visible(leave.reason)
                 if status is ExitCode.INTERRUPTED:
                     return status, f"{reason} on node {peer.node}"
+            if peer.node not in self._needed:
+                continue
+            if leave is not None:
                 return status, f"node {peer.node}: {reason}"
             if peer.status and self._spec is not None:
                 output = read_output(self._spec.output_of(peer.node))
@@ -403,7 +427,7 @@ class NodeServer:
             self._serve(left_s)
         for peer in self._joined():
             peer.lost = peer.lost or peer.running
-            if output := read_output(spec.output_of(peer.node)):
+            if peer.node in self._needed and (output := read_output(spec.output_of(peer.node))):
                 with spec.output.open("a", encoding="utf-8") as file:
                     file.write(f"\n--- node {peer.node} ---\n{output}")
 
@@ -645,6 +669,7 @@ class _Follower:
         """
         rank = self._nodes.rank
         end_processes(spec.path, rank)  # of an earlier process of this node
+        spec.output_of(rank).unlink(missing_ok=True)  # of an earlier segment: node 0 has it
         with contextlib.closing(Scratch()) as temporary:
             scratch = temporary.path / "scratch"
             scratch.mkdir()

@@ -89,7 +89,7 @@ def reopen(
         "first_step": step,
         "plan": str(plan),
         "ranks": plan.ranks,
-        "nodes": spec.nodes,
+        "nodes": len(spec.rank_nodes),
         "lost": lost,
         "why": why,
     }

@@ -15,7 +15,7 @@ from hybridperf.run.consistency import (
     settle_system,
     settle_task,
 )
-from hybridperf.run.elastic import plans_after_losses
+from hybridperf.run.elastic import plans_after_losses, ranks_per_node
 from hybridperf.run.ending import RunOutcome, machine_start, stop_on_signals
 from hybridperf.run.files import remove_folder
 from hybridperf.run.folder import (
@@ -119,7 +119,8 @@ def _carry_out(
         if sealed.ending.outcome not in _REPEATED or stop.signal is not None:
             _require_completed(sealed, package)
     task_path, projection = settle_task(package, request, task), project_run(request)
-    goes_on = plans_after_losses(request.elastic, request.plan, request_config(request))
+    config, nodes = request_config(request), request.nodes.count
+    goes_on = plans_after_losses(request.elastic, request.plan, config, nodes)
     while True:
         runs = sealed_runs(package)
         completed = completed_runs(runs)
@@ -148,15 +149,16 @@ def _carry_out(
             clock=LogClock(),
             machine_start=machine_start(),
             code=code_hashes(request.launched),
-            nodes=request.nodes.count,
+            nodes=nodes,
             rendezvous=peers.rendezvous(),
             provenance=provenance,
             keep_weights=request.keep_weights,
             publish_errors=request.publish_errors,
             elastic=None if goes_on is None else tuple(map(str, goes_on)),
+            ranks_per_node=ranks_per_node(config, nodes),
             checkpoint_s=request.checkpoint_s,
             mode=mode_of(task, request.mode),
-            sandbox=sandbox_facts(request.mode, request.nodes.count),
+            sandbox=sandbox_facts(request.mode, nodes),
             projection=projection,
             initial=request.initial_weights(),
         )

@@ -77,8 +77,11 @@ class RunSpec:
     publish_errors: bool = False  #: publish the texts of exceptions, too
     resumed: int | None = None  #: step that the run, once resumed, begins with; 0: anew
     segment_plan: str = ""  #: plan of the current segment, where it is another than ``plan``
-    #: plans that go on, each after another loss of a rank; None: such a loss ends the run
+    segment_nodes: tuple[int, ...] = ()  #: nodes with its ranks; empty: all nodes
+    #: plans that go on, each after another loss of a rank or node; None: such a loss ends the run
     elastic: tuple[str, ...] | None = None
+    next_plan: int = 0  #: place in ``elastic`` of the plan that goes on after the next loss
+    ranks_per_node: int = 1  #: largest number of ranks for which a node has devices
     checkpoint_s: float = 0.0  #: seconds between checkpoints beside evaluations; 0: none
     mode: Mode = "open"
     sandbox: dict[str, object] = field(default_factory=lambda: {"kind": "none"})
@@ -140,6 +143,11 @@ class RunSpec:
     def parallel_plan(self) -> ParallelPlan:
         """Parse the parallel plan of the current segment."""
         return ParallelPlan.parse(self.segment_plan or self.plan)
+
+    @property
+    def rank_nodes(self) -> tuple[int, ...]:
+        """Return the nodes that share the ranks of the current segment equally; node 0 is first."""
+        return self.segment_nodes or tuple(range(self.nodes))
 
     @property
     def saves_checkpoints(self) -> bool:

@@ -138,6 +138,9 @@ class _StepWatch:
     def progress(self, progress: RunProgress) -> None:
         """Ignore the supervisor's observations, which are too coarse for steps."""
 
+    def segment(self, attempt: int, story: str) -> None:
+        """Ignore further segments, which runs of timed steps do not have."""
+
     def _watch(self) -> None:
         first: tuple[int, float] | None = None
         latest: StepTime | None = None

@@ -41,7 +41,7 @@ __all__ = ["Observer", "RunProgress", "supervise"]
 _POLL_S: Final = 0.1
 _GOES_ON: Final = frozenset({keys.BLOCK_START, keys.RUN_STOP})  #: first keys of a resumed run
 _OBSERVE_S: Final = 0.25
-#: outcomes of runs whose ranks ended by themselves, before their run did
+#: outcomes of runs that lost a rank or node before they ended
 _LOSSES: Final = frozenset({RunOutcome.CRASHED, RunOutcome.UNSTARTED})
 
 
@@ -61,6 +61,9 @@ class Observer(Protocol):
 
     def progress(self, progress: RunProgress) -> None:
         """Handle the current progress; called about four times per second."""
+
+    def segment(self, attempt: int, story: str) -> None:
+        """Handle another segment of the run; ``story`` is one line: why, from where, which plan."""
 
 
 @dataclass(slots=True)
@@ -179,9 +182,12 @@ def supervise(
         end_tree(process, spec.path)
         if peers is not None:
             peers.collect(spec)
-    # Of an elastic run that has stopped nothing is lost with a rank, once its model is held.
-    ended_well = process.returncode == 0 or (spec.elastic is not None and server.holds_model)
-    if verdict is None and ended_well and watch.stopped_s is not None:
+    refused = watch.problem or server.problem
+    ended_well = verdict is None and process.returncode == 0
+    if spec.elastic is not None and server.holds_model and not refused:
+        # It has stopped, and nothing is lost with a rank or node once its model is held.
+        ended_well = verdict is None or verdict[0] is RunOutcome.CRASHED
+    if ended_well and watch.stopped_s is not None:
         return watch.ending(RunOutcome.SUCCESS if watch.reached else RunOutcome.TARGET_MISSED)
     output = read_output(spec.output, printed)
     own = explain_crash(output, process.returncode)
@@ -189,7 +195,6 @@ def supervise(
     by_itself = verdict is None and not is_lost_peer(own)
     if outcome is RunOutcome.CRASHED and (by_itself or is_lost_peer(reason)):
         reason = own
-    refused = watch.problem or server.problem
     if outcome is RunOutcome.CRASHED and not refused and stop.explains(reason):
         assert stop.signal is not None, "it explains the crash"
         outcome, reason = RunOutcome.INTERRUPTED, f"stopped by {stop.signal.name}"
@@ -201,8 +206,10 @@ def supervise(
     ending = watch.ending(outcome, reason)
     out_of_memory = outcome is RunOutcome.ENVIRONMENT and process.returncode == -signal.SIGKILL
     served = server.joined or not begun  # else the trainer writes the log itself
-    if verdict is None and not refused and served and (outcome in _LOSSES or out_of_memory):
-        ending = dataclasses.replace(ending, lost=lost_part(own))
+    if not refused and served and (outcome in _LOSSES or out_of_memory):
+        nodes = ", ".join(f"node {node}" for node in (peers.lost() if peers else ()))
+        lost = nodes or lost_part(own if out_of_memory else reason)
+        ending = dataclasses.replace(ending, lost=lost)
     return ending
 
 

@@ -96,8 +96,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="",
         metavar="PLAN;PLAN",
-        help="go on from the last checkpoint after the loss of a rank, each time under the next of "
-        "these plans (default: the plan with fewer replicas); saves a checkpoint each evaluation",
+        help="go on from the last checkpoint after the loss of a rank or node, each time under the "
+        "next of these plans that fits what is left (default: the plan with fewer replicas); saves "
+        "a checkpoint each evaluation",
     )
     parser.add_argument(
         "--checkpoint-every",
