@@ -16,7 +16,7 @@ BUDGET = 8
 def items(draw: st.DrawFn) -> str:
     """Draw a family and a plan of four ranks, as ``vit:dp=2,tp=2``; it need not fit."""
     family = draw(st.sampled_from(sorted(FAMILIES)))
-    axes = draw(st.sampled_from(["dp=4", "pp=4", "tp=4", "dp=2,pp=2", "dp=2,tp=2", "pp=2,tp=2"]))
+    axes = draw(st.sampled_from(_AXES))
     choices = {
         "microbatches": ["1", "2", "4"],
         "recompute": ["none", "none", "full", "2"],
@@ -34,6 +34,10 @@ def items(draw: st.DrawFn) -> str:
     return f"{family}:{ParallelPlan.parse(','.join(words))}"
 
 
+_AXES = [
+    *("dp=4", "pp=4", "tp=4", "cp=4", "dp=2,pp=2", "dp=2,tp=2", "pp=2,tp=2"),
+    *("dp=2,cp=2", "pp=2,cp=2", "cp=2,tp=2"),
+]
 _REPLICAS = [
     *("zero=0", "sync=blocking", "zero=1", "zero=2", "zero=3"),
     *("zero=1,shard=2", "zero=1,offload=cpu", "zero=3,offload=cpu"),

@@ -55,14 +55,13 @@ def main(folder: Path) -> None:
         assert group is not None
         for name, case in CASES.items():
             whole = tensors_of(case)
-            *leaves, gradient = (each.chunk(plan.cp, 2)[mesh.cp_rank].clone() for each in whole)
-            for leaf in leaves:
-                leaf.requires_grad_()
+            *parts, gradient = (each.chunk(plan.cp, 2)[mesh.cp_rank].clone() for each in whole)
+            query, key, value = (part.requires_grad_() for part in parts)
             torch.manual_seed(mesh.cp_rank)
             with CountBytes() as counted:
-                outputs = Ring(group, case.tokens)(*leaves, dropout_p=case.dropout)
+                outputs = Ring(group, case.tokens)(query, key, value, dropout_p=case.dropout)
                 outputs.backward(gradient)
-            gradients = [leaf.grad for leaf in leaves]
+            gradients = [part.grad for part in parts]
             sent = sum(counted.bytes.values())
             found[name] = {"tensors": [outputs.detach(), *gradients], "sent": sent}
         torch.save(found, folder / f"rank_{mesh.cp_rank}.pt")

@@ -12,11 +12,13 @@ from torch import Tensor, nn
 
 from hybridperf.errors import ExitCode, UserError
 from hybridperf.plan import ParallelPlan
+from hybridperf_reference.engine.chain import Unit
 from hybridperf_reference.engine.mesh import Mesh
 from hybridperf_reference.engine.trainer import Trainer
+from hybridperf_reference.transformer import FeedForward
 from tests.engine.compare import assert_computed, found, run_world
 from tests.engine.families import SEED
-from tests.engine.odd_models import CLASSES, ODD, WIDTH, dense, flat, odd
+from tests.engine.odd_models import CLASSES, ODD, ROWS, WIDTH, dense, flat, odd
 from tests.tiers import in_tiers, plan_facts, selected
 
 if TYPE_CHECKING:
@@ -142,6 +144,10 @@ ITEMS = {
         "norm_drop:pp=2,bn=deferred,microbatches=2",
         "experts_lars:dp=2",
         "routed_encoders:tp=2,sp=on",
+        "shared_norms:cp=2",
+        "routed_encoders:cp=2",
+        "tied_encoders:cp=2",
+        "encoders_lars:cp=2",
         "large:dp=2",
     ),
     3: (
@@ -193,6 +199,9 @@ ITEMS = {
         "experts:dp=2,pp=2,schedule=zbv,zero=1,microbatches=4",
         "layer_drop_adamw:dp=2,pp=2,schedule=interleaved,microbatches=2,zero=1",
         "routed_encoders:dp=2,tp=2,sp=on",
+        "shared_norms_adamw:dp=2,cp=2,zero=1",
+        "shared_norms:pp=2,cp=2,cuts=2",
+        "encoders_lars:dp=2,cp=2,microbatches=3",
         "routed_encoders:dp=2,tp=2,sync=blocking",
     ),
     6: (
@@ -262,6 +271,7 @@ REFUSED = {
     "tied_encoders:tp=2": "split linear layers of unit 'u1' to share no weights",
     "tied_biases:tp=2,sp=on": "split linear layers of unit 'u1' to share no weights",
     "mixed:tp=2,sp=on": "all units that share 'u0.0.1.bias' to split tokens, or none",
+    "mixed:cp=2": "all units that share 'u0.0.1.bias' to split tokens, or none",
     "bare:microbatches=2,bn=deferred": "BatchNorm in the model where bn is given",
     "bare:tp=2": "a model that declares linear layers to split for tp",
     "routed_encoders:tp=4,tensor=2d": "only linear layers to split and LayerNorm over all features "
@@ -293,6 +303,16 @@ class Pair(nn.Module):
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         return inputs, inputs
+
+
+def test_tokens_that_no_ring_mixes_are_not_split() -> None:
+    unit = Unit("u1", FeedForward(ROWS, WIDTH), {"inner": "column", "outer": "row"})
+    model = odd(lambda: [nn.Flatten(1, 2), unit, flat(), dense(CLASSES)], tensor_sizes=(WIDTH,))
+    plan = ParallelPlan.parse("cp=2")
+    expected = "unit 'u1' to mix tokens by a module's function `attend` only, found none; drop cp"
+
+    with pytest.raises(UserError, match=expected):
+        Trainer(model.chain(), model.task(), plan, HERE, SEED)
 
 
 def test_units_with_copies_have_modules_of_their_own() -> None:

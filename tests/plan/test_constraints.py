@@ -156,6 +156,11 @@ def test_each_violated_constraint_is_a_finding(text: str, rules: list[str]) -> N
         ("gradients=bf16", "replicas", "replicas (dp > 1) for gradients=bf16"),
         ("dp=2,staleness=1,zero=1", "program", "no zero=1 with staleness=1"),
         ("tp=2,staleness=1", "program", "no tp=2 with staleness=1"),
+        ("cp=2,tp=2,sp=on", "cp", "no sp=on with cp=2"),
+        ("cp=2,tp=4,tensor=2d", "tensor", "no cp=2 with tensor=2d"),
+        ("pp=2,cp=2,schedule=zbv", "cp", "no schedule=zbv with cp=2"),
+        ("cp=2,compile=on", "cp", "no compile=on with cp=2"),
+        ("pp=2,cp=2,links=int8", "program", "no cp=2 with links=int8"),
         ("dp=2,staleness=1,compile=on", "program", "no compile=on with staleness=1"),
         ("dp=2,staleness=1,sync=blocking", "program", "no sync=blocking with staleness=1"),
         ("pp=2,staleness=1,schedule=zbv", "program", "no schedule=zbv with staleness=1"),
@@ -220,6 +225,8 @@ def test_incorrect_combinations_are_refused_with_the_reason(
     [
         ({"tokens": None}, "tp=2,sp=on", "units that work token by token for sp"),
         ({"tokens": 5}, "tp=4,sp=on", "a part of the 5 tokens of a sample for each rank under sp"),
+        ({"tokens": None}, "cp=2", "units that work token by token for cp"),
+        ({"tokens": 5}, "cp=4", "a part of the 5 tokens of a sample for each rank under cp"),
         (
             {"tied": True},
             "pp=2,staleness=1",
@@ -234,6 +241,7 @@ def test_incorrect_combinations_are_refused_with_the_reason(
         ({"filled": False}, "tp=2,sp=on", "no sp=on with samples of different lengths"),
         ({"tokens": None}, "tp=4,tensor=2d", "units that work token by token for tensor=2d"),
         ({"filled": False}, "tp=4,tensor=2d", "no tensor=2d with samples of different lengths"),
+        ({"filled": False}, "cp=2", "no cp=2 with samples of different lengths"),
         ({"filled": False}, "compile=on", "no compile=on with samples of different lengths"),
         ({"filled": False}, "pp=2,links=topk", "no links=topk with samples of different lengths"),
     ],

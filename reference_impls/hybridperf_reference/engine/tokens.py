@@ -66,7 +66,7 @@ def split_tokens(
             module.register_forward_hook(edge.leave)
         for part in module.modules() if axis == "cp" else ():
             if hasattr(part, "attend"):
-                part.attend = Ring(group, tokens)
+                part.attend = Ring(group, tokens)  # type: ignore[assignment]  # stubs know no functions
     ranks, rank = dist.get_world_size(group), dist.get_rank(group)
     return [
         sample.chunk(ranks)[rank] if inside[number] and inside[number + 1] else sample
