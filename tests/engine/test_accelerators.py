@@ -53,6 +53,7 @@ PLANS = (
     *("bert_tied:dp=1", "bert_tied_lamb:pp=2", "bert_tied_adamw:dp=2,pp=2,zero=1"),
     "thrice:pp=2,cuts=2-4-6,schedule=zbv,microbatches=4",
     *("vit:dp=2,pp=2,tp=2,zero=3", "bert_lengths:dp=2,balance=tokens"),
+    *("vit:tp=4,tensor=2d", "bert:tp=8,tensor=2.5d,recompute=full", "bert:tp=8,tensor=3d"),
 )
 PLANS_ON_PROCESSOR = (
     "vit:precision=bf16",

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hybridperf.plan import ParallelPlan
+from hybridperf.projection.exchanges import (
+    arranged_gradient_bytes,
+    arranged_tensor_bytes,
+)
 from hybridperf.projection.partition import stage_cuts
 from hybridperf.projection.traffic import (
     Stages,
-    arranged_gradient_bytes,
-    arranged_tensor_bytes,
     prefetched_bytes,
     sent_bytes,
 )

@@ -205,7 +205,6 @@ def test_each_violated_constraint_is_a_finding(text: str, rules: list[str]) -> N
             "micro-batches of a multiple of 4 samples, which tensor=3d splits",
         ),
         ("tp=4,tensor=2d,sp=on", "tensor", "no sp=on with tensor=2d"),
-        ("cp=2,tp=4,tensor=2d", "tensor", "no cp=2 with tensor=2d"),
         ("dp=2,tp=4,tensor=2d,zero=1", "tensor", "no zero=1 with tensor=2d"),
         ("tp=4,tensor=2d,compile=on", "tensor", "no compile=on with tensor=2d"),
         ("dp=2,tp=4,tensor=2d", "tensor", "no overlapped all-reduce with tensor=2d"),

@@ -12,13 +12,15 @@ import pytest
 
 from hybridperf.plan import ParallelPlan
 from hybridperf.projection.costs import exchange_s, work_share
+from hybridperf.projection.exchanges import (
+    arranged_gradient_bytes,
+    arranged_tensor_bytes,
+    context_parallel_bytes,
+)
 from hybridperf.projection.memory import memory_bytes
 from hybridperf.projection.network import Network, NetworkLink
 from hybridperf.projection.project import project
 from hybridperf.projection.traffic import (
-    arranged_gradient_bytes,
-    arranged_tensor_bytes,
-    context_parallel_bytes,
     held_parameters,
 )
 from hybridperf.projection.units import Parameters, UnitCounts, UnitTable, UnitTimes
@@ -27,7 +29,7 @@ from tests.projection.tables import equal_units, plain
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hybridperf.projection.traffic import PassBytes
+    from hybridperf.projection.exchanges import PassBytes
 
 TOKENS: Final = 16
 FLAT: Final = Network(64, NetworkLink(0.0, 1.0))  #: one second a byte, between any two ranks

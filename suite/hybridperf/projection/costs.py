@@ -11,14 +11,17 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hybridperf.projection.exchanges import (
+    arranged_gradient_bytes,
+    arranged_tensor_bytes,
+    context_parallel_bytes,
+    tensor_parallel_bytes,
+)
 from hybridperf.projection.network import Cost, all_gather, all_reduce, reduce_scatter
 from hybridperf.projection.simulate import Bucket, Costs, Hop
 from hybridperf.projection.traffic import (
     Stages,
-    arranged_gradient_bytes,
-    arranged_tensor_bytes,
     axis_stride,
-    context_parallel_bytes,
     gradient_bytes,
     gradient_compression_s,
     held_parameters,
@@ -29,7 +32,6 @@ from hybridperf.projection.traffic import (
     replicated_bytes,
     shared_elements,
     shared_sums,
-    tensor_parallel_bytes,
     token_gradient_bytes,
 )
 
@@ -38,8 +40,12 @@ if TYPE_CHECKING:
 
     from hybridperf.plan import ParallelPlan
     from hybridperf.plan.fields import PlanFields
+    from hybridperf.projection.exchanges import (
+        PassBytes,
+        RingBytes,
+        TensorBytes,
+    )
     from hybridperf.projection.network import Network, RankGroup
-    from hybridperf.projection.traffic import PassBytes, RingBytes, TensorBytes
     from hybridperf.projection.units import UnitCounts, UnitTable, UnitTimes
 
 __all__ = [

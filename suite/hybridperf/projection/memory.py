@@ -11,11 +11,13 @@ from hybridperf.plan.fields import PlanFields
 from hybridperf.plan.program import rank_program
 from hybridperf.plan.schedules import ActionKind
 from hybridperf.projection.costs import token_share
+from hybridperf.projection.exchanges import (
+    FLOAT_BYTES,
+    computed_bytes,
+)
 from hybridperf.projection.simulate import fewer_microbatches
 from hybridperf.projection.traffic import (
-    FLOAT_BYTES,
     Stages,
-    computed_bytes,
     gathered_bytes,
     held_parameters,
     sharded_elements,
