@@ -28,6 +28,8 @@ def items(draw: st.DrawFn) -> str:
         choices["schedule"] = ["gpipe", "1f1b", "interleaved", "zbv"]
     if "tp" in axes:
         choices["sp"] = ["off", "on"]
+    if axes == "tp=4":
+        choices["tensor"] = ["1d", "2d", "2d"]
     words = [axes, *(f"{key}={draw(st.sampled_from(some))}" for key, some in choices.items())]
     if "dp" in axes:
         words.append(draw(st.sampled_from(_REPLICAS)))

@@ -54,6 +54,7 @@ PLANS = (
     "thrice:pp=2,cuts=2-4-6,schedule=zbv,microbatches=4",
     *("vit:cp=2", "bert:dp=2,cp=2,precision=bf16", "vit:pp=2,cp=2,recompute=full"),
     *("vit:dp=2,pp=2,tp=2,zero=3", "bert_lengths:dp=2,balance=tokens"),
+    *("vit:tp=4,tensor=2d", "bert:tp=8,tensor=2.5d,recompute=full", "bert:tp=8,tensor=3d"),
 )
 PLANS_ON_PROCESSOR = (
     "vit:precision=bf16",

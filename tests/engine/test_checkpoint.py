@@ -46,8 +46,9 @@ PAIRS = in_tiers(
     facts,
     always=[
         *[("resnet", 0, 0), ("vit", 0, 0), ("vit", 0, 3), ("vit", 3, 0)],  # one process
+        *[("vit", 0, 6), ("vit", 6, 0), ("vit", 0, 7), ("vit", 7, 0), ("vit", 0, 8), ("vit", 8, 0)],
         ("bert_tied", 0, 2),  # the last stage finds its copy's moments under the first's name
-        *[("vit", 0, 6), ("vit", 6, 0)],  # to cp and back
+        *[("vit", 0, 9), ("vit", 9, 0)],  # to cp and back
     ],
 )
 # AdamW magnifies rounding of small gradients.
@@ -86,7 +87,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     ]
     worlds = [
         start_ranks(ranks, main, folder, pairs, output=folder / f"{ranks}.txt")
-        for ranks in (1, 2, 4)
+        for ranks in (1, 2, 4, 8)
     ]
     wait_for_ranks(worlds)
     return folder

@@ -187,6 +187,7 @@ ITEMS = {
         "targets:dp=2,pp=2,schedule=zbv,zero=1",
         "targets:dp=4,zero=3,shard=2,microbatches=2",
         "encoders:dp=2,tp=2,sp=on",
+        "encoders:tp=4,tensor=2d",
         "transposed:dp=2,pp=2",
         "frozen_lars:dp=2,pp=2",
         "scaled_adamw:dp=4,zero=3,shard=2",
@@ -273,6 +274,10 @@ REFUSED = {
     "mixed:cp=2": "all units that share 'u0.0.1.bias' to split tokens, or none",
     "bare:microbatches=2,bn=deferred": "BatchNorm in the model where bn is given",
     "bare:tp=2": "a model that declares linear layers to split for tp",
+    "routed_encoders:tp=4,tensor=2d": "only linear layers to split and LayerNorm over all features "
+    "under tensor=2d, found u1.1.gate; use tensor=1d",
+    "shared_norms:tp=4,tensor=2d": "no shared parameters in unit 'u1' under tensor=2d",
+    "encoders:tp=25,tensor=2d": "5 to divide the 12 heads or features that the model splits",
     "encoders:tp=4": "unit 'u1' to run with a part of its features",
     "integers:pp=2,schedule=1f1b,cuts=1,microbatches=2": "found 1, before unit 'u1'; choose from 2",
     "integers:pp=2,schedule=1f1b,cuts=4,microbatches=2": "cuts below 4, the number of units",

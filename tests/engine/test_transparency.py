@@ -224,10 +224,10 @@ MORE = {
 COMPILER = shutil.which("g++")
 COMPILED = {2: ("vit:tp=2,sp=on,compile=on", "dropped_mlp:tp=2,compile=on") if COMPILER else ()}
 SLOW = {"vit:tp=2,sp=on,compile=on"}  #: as twenty others; the other one is compiled, too
-AGAIN = {
+AGAIN = {  #: run a second time
     2: ("resnet:dp=2", "vit:pp=2", "dropout_lars:cp=2"),
-    4: ("bert:dp=2,tp=2",),
-}  #: run a second time
+    4: ("bert:dp=2,tp=2", "dropout_adamw:tp=4,tensor=2d,recompute=full"),
+}
 
 
 def items(ranks: int) -> list[str]:

@@ -157,7 +157,6 @@ def test_each_violated_constraint_is_a_finding(text: str, rules: list[str]) -> N
         ("dp=2,staleness=1,zero=1", "program", "no zero=1 with staleness=1"),
         ("tp=2,staleness=1", "program", "no tp=2 with staleness=1"),
         ("cp=2,tp=2,sp=on", "cp", "no sp=on with cp=2"),
-        ("cp=2,tp=4,tensor=2d", "tensor", "no cp=2 with tensor=2d"),
         ("pp=2,cp=2,schedule=zbv", "cp", "no schedule=zbv with cp=2"),
         ("cp=2,compile=on", "cp", "no compile=on with cp=2"),
         ("pp=2,cp=2,links=int8", "program", "no cp=2 with links=int8"),
@@ -193,6 +192,23 @@ def test_each_violated_constraint_is_a_finding(text: str, rules: list[str]) -> N
         ("balance=tokens", "replicas", "replicas (dp > 1) for balance=tokens"),
         ("dp=2,balance=tokens", "lengths", "samples of different lengths (filled = false) for"),
         ("bn=deferred", "bn", "more than one micro-batch for bn=deferred to merge"),
+        ("tp=8,tensor=2d", "tensor", "tp to be one of 4, 9, 16, ... under tensor=2d"),
+        ("tp=4,tensor=2.5d", "tensor", "tp to be one of 8, 12, 16, 18, ... under tensor=2.5d"),
+        ("tp=4,tensor=3d", "tensor", "tp to be one of 8, 27, 64, ... under tensor=3d"),
+        ("tensor=2d", "tensor", "tp to be one of 4, 9, 16, ... under tensor=2d"),
+        ("tp=9,tensor=2d", "tensor", "3 to divide the 8 heads or features that the model splits"),
+        ("tp=27,tensor=3d", "tensor", "9 to divide the 48 heads or features that the model splits"),
+        (
+            "tp=8,tensor=3d,microbatches=32",
+            "tensor",
+            "micro-batches of a multiple of 4 samples, which tensor=3d splits",
+        ),
+        ("tp=4,tensor=2d,sp=on", "tensor", "no sp=on with tensor=2d"),
+        ("cp=2,tp=4,tensor=2d", "tensor", "no cp=2 with tensor=2d"),
+        ("dp=2,tp=4,tensor=2d,zero=1", "tensor", "no zero=1 with tensor=2d"),
+        ("tp=4,tensor=2d,compile=on", "tensor", "no compile=on with tensor=2d"),
+        ("dp=2,tp=4,tensor=2d", "tensor", "no overlapped all-reduce with tensor=2d"),
+        ("tp=4,tensor=2d,staleness=1", "program", "no tp=4 with staleness=1"),
     ],
 )
 def test_incorrect_combinations_are_refused_with_the_reason(
@@ -223,6 +239,8 @@ def test_incorrect_combinations_are_refused_with_the_reason(
         ({"batch_norm": False}, "bn=deferred,microbatches=2", "BatchNorm in the model"),
         ({"filled": False}, "tp=2,sp=on", "no sp=on with samples of different lengths"),
         ({"filled": False}, "cp=2", "no cp=2 with samples of different lengths"),
+        ({"tokens": None}, "tp=4,tensor=2d", "units that work token by token for tensor=2d"),
+        ({"filled": False}, "tp=4,tensor=2d", "no tensor=2d with samples of different lengths"),
         ({"filled": False}, "compile=on", "no compile=on with samples of different lengths"),
         ({"filled": False}, "pp=2,links=topk", "no links=topk with samples of different lengths"),
     ],
@@ -236,6 +254,21 @@ def test_plans_that_the_model_does_not_support_are_refused(
 
     assert len(findings) == 1
     assert message in findings[0].expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tp=4,tensor=2d",
+        "tp=16,tensor=2d",
+        "tp=8,tensor=2.5d",
+        "tp=16,tensor=2.5d,microbatches=8",
+        "dp=2,tp=8,tensor=3d,sync=blocking,recompute=full,precision=bf16",
+        "pp=2,tp=4,tensor=2d,schedule=zbv,order=tp-pp-dp",
+    ],
+)
+def test_a_plan_that_arranges_its_tp_ranks_has_no_findings(text: str) -> None:
+    assert ParallelPlan.parse(text).check(ROOMY) == []
 
 
 def test_a_finding_states_the_numbers_and_the_remedy() -> None:

@@ -130,7 +130,8 @@ def _check_split(
 ) -> None:
     """Run ``unit`` with its linear layers split as on the first tensor-parallel rank.
 
-    Above ``tensor=1d``, heads are split over a side of the arrangement of ranks only. This finds further numbers that tp must divide, such as the number of attention heads.
+    This finds further numbers that tp must divide, such as the number of attention heads. Above
+    ``tensor=1d``, heads are split over one axis of the arrangement of ranks only.
     ``sample`` and ``after`` have the shapes [...] of one sample's activations before and after the
     unit. ``uses`` counts the modules of the chain that hold each parameter.
 
@@ -172,7 +173,7 @@ def _check_split(
 def _check_arranged(
     unit: Unit, sample: Tensor, uses: Mapping[Tensor | None, int], plan: ParallelPlan
 ) -> None:
-    """Check that ``tensor`` can split all parameters of ``unit``, with inputs like ``sample`` [...].
+    """Check that ``tensor`` can split all parameters of ``unit``, whose inputs are as ``sample``.
 
     Raises:
         UserError: if one is of another layer than split linear layers and LayerNorm, is shared, or

@@ -1,6 +1,6 @@
 """Tensor parallelism over a square, a square times a depth, or a cube of ranks.
 
-Weights and activations are split, over two or three axes of ranks: 2D (Xu and You 2021), 2.5D (Wang
+Weights and activations are split, over two or three axes of ranks: 2D (Xu et al. 2021), 2.5D (Wang
 et al. 2022) and 3D (Bian et al. 2021), as in Colossal-AI. A linear layer gathers parts of its
 inputs and weights, multiplies them, and in 3D reduces and scatters its outputs. Products are of
 plain tensors: parameters are DTensors only for optimizers, norms and checkpoints.
@@ -19,8 +19,6 @@ from torch.nn import functional
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    from torch.distributed.device_mesh import DeviceMesh
 
     from hybridperf.plan import ParallelPlan
     from hybridperf_reference.engine.chain import Split, Unit
@@ -61,9 +59,8 @@ def apply_arranged_parallelism(
     Adjacent units with column- and row-parallel layers form a region, in which each rank has a part
     of the samples and of the features. Other units compute the same on all ranks of a tp group.
     """
-    arrangement = mesh.arrangement
-    assert arrangement is not None
-    edge = _Edge(plan, mesh)
+    edge, layouts = _Edge(plan, mesh), _LAYOUTS[plan.tensor]
+    gather = _GatherInputs(_group(mesh, layouts["column"].inputs), layouts["column"].inputs_dim)
     within = _within_regions(units)
     for number in numbers:
         unit = units[number]
@@ -71,16 +68,12 @@ def apply_arranged_parallelism(
             continue
         for name, module in [*unit.module.named_modules()]:
             if isinstance(module, nn.LayerNorm):
-                norm = _LayerNorm(module, plan.tensor_hidden_axis, arrangement)
+                norm = _LayerNorm(module, plan.tensor_hidden_axis, mesh)
                 unit.module.set_submodule(name, norm)
         for name, split in unit.split.items():
             linear = unit.module.get_submodule(name)
             assert isinstance(linear, nn.Linear)
-            unit.module.set_submodule(
-                name, _Linear(linear, split, _LAYOUTS[plan.tensor][split], arrangement)
-            )
-        column = _LAYOUTS[plan.tensor]["column"]
-        gather = _GatherInputs(arrangement.get_group(column.inputs), column.inputs_dim)
+            unit.module.set_submodule(name, _Linear(linear, split, layouts[split], mesh))
         for place in unit.gather_points:
             unit.module.get_submodule(place).register_forward_pre_hook(gather)
         if not within[number]:
@@ -112,6 +105,13 @@ def _within_regions(units: Sequence[Unit]) -> list[bool]:
     return [split[number] and split[number + 1] for number in range(len(units) + 1)]
 
 
+def _group(mesh: Mesh, axis: str) -> dist.ProcessGroup:
+    """Return the ranks along ``axis`` of the arrangement, or all of them for the axis tp."""
+    group = mesh.group(axis)
+    assert group is not None, "an arrangement has no axis of one rank"
+    return group
+
+
 def _gather(part: Tensor, group: dist.ProcessGroup, dim: int) -> Tensor:
     """Return the parts [...] of all ranks of ``group``, concatenated along ``dim``."""
     stacked = part.new_empty(group.size(), *part.shape)
@@ -139,7 +139,7 @@ class _Gather(torch.autograd.Function):
         return _gather(part, group, dim)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]  # torch has no types for it
+    @once_differentiable
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         return _scatter(gradient, context.group, context.dim), None, None
 
@@ -153,7 +153,7 @@ class _Scatter(torch.autograd.Function):
         return _scatter(values, group, dim)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]  # as above
+    @once_differentiable
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         return _gather(gradient, context.group, context.dim), None, None
 
@@ -180,7 +180,7 @@ class _Normalize(torch.autograd.Function):
         return normalized
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]  # as above
+    @once_differentiable
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         normalized, scale = context.saved_tensors
         means = torch.stack([gradient.mean(-1), (gradient * normalized).mean(-1)])
@@ -189,22 +189,22 @@ class _Normalize(torch.autograd.Function):
         return (scale * (gradient - along - normalized * against)).to(context.dtype), None, None
 
 
-def _split_parameter(
-    parameter: nn.Parameter, dims: Mapping[str, int], arrangement: DeviceMesh
-) -> nn.Parameter:
+def _split_parameter(parameter: Tensor, dims: Mapping[str, int], mesh: Mesh) -> nn.Parameter:
     """Return ``parameter`` as a DTensor whose dimension ``dims[axis]`` each axis splits.
 
     Built from this rank's own values: no communication.
     """
     own, placements = parameter.detach(), []
-    for axis in arrangement.mesh_dim_names or ():
+    assert mesh.arrangement is not None
+    for axis in mesh.arrangement.mesh_dim_names or ():
         dim = dims.get(axis)
         placements.append(Replicate() if dim is None else Shard(dim))
         if dim is not None:
-            own = own.chunk(arrangement[axis].size(), dim)[arrangement.get_local_rank(axis)]
+            group = _group(mesh, axis)
+            own = own.chunk(group.size(), dim)[group.rank()]
     distributed = DTensor.from_local(
         own.clone(memory_format=torch.contiguous_format),
-        arrangement,
+        mesh.arrangement,
         placements,
         run_check=False,
         shape=parameter.shape,
@@ -235,17 +235,15 @@ def _narrow(values: Tensor) -> Tensor:
 class _Linear(nn.Module):
     """A linear layer that is split; `_GatherInputs` gathers the inputs of column-parallel ones."""
 
-    def __init__(
-        self, linear: nn.Linear, split: Split, layout: _Layout, arrangement: DeviceMesh
-    ) -> None:
+    def __init__(self, linear: nn.Linear, split: Split, layout: _Layout, mesh: Mesh) -> None:
         super().__init__()
-        self.weight = _split_parameter(linear.weight, layout.weights, arrangement)
+        self.weight = _split_parameter(linear.weight, layout.weights, mesh)
         self.bias: nn.Parameter | None = None
         if linear.bias is not None:
-            self.bias = _split_parameter(linear.bias, {layout.outputs: 0}, arrangement)
-        self._layout, self._weights_group = layout, arrangement.get_group("i")
-        self._inputs_group = arrangement.get_group(layout.inputs) if split == "row" else None
-        self._sum_group = arrangement.get_group(layout.summed) if layout.summed else None
+            self.bias = _split_parameter(linear.bias, {layout.outputs: 0}, mesh)
+        self._layout, self._weights_group = layout, _group(mesh, "i")
+        self._inputs_group = _group(mesh, layout.inputs) if split == "row" else None
+        self._sum_group = _group(mesh, layout.summed) if layout.summed else None
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map this rank's part [batch, ..., input] to its part [batch, ..., output]."""
@@ -264,16 +262,17 @@ class _Linear(nn.Module):
 class _LayerNorm(nn.Module):
     """Layer normalization over features that are split over ``axis``; in fp32 or wider."""
 
-    def __init__(self, norm: nn.LayerNorm, axis: str, arrangement: DeviceMesh) -> None:
+    def __init__(self, norm: nn.LayerNorm, axis: str, mesh: Mesh) -> None:
         super().__init__()
-        self.weight = _split_parameter(norm.weight, {axis: 0}, arrangement)
-        self.bias = _split_parameter(norm.bias, {axis: 0}, arrangement)
-        self._group, self._epsilon = arrangement.get_group(axis), norm.eps
+        self.weight = _split_parameter(norm.weight, {axis: 0}, mesh)
+        self.bias = _split_parameter(norm.bias, {axis: 0}, mesh)
+        self._group, self._epsilon = _group(mesh, axis), norm.eps
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map this rank's part [batch, ..., feature] to its part of the normalized tokens."""
         normalized = _Normalize.apply(inputs, self._group, self._epsilon)
-        return normalized * _local(self.weight) + _local(self.bias)
+        outputs: Tensor = normalized * _local(self.weight) + _local(self.bias)
+        return outputs
 
 
 class _GatherInputs:
@@ -290,10 +289,9 @@ class _Edge:
     """The beginning and the end of a region of units that are split."""
 
     def __init__(self, plan: ParallelPlan, mesh: Mesh) -> None:
-        assert mesh.arrangement is not None
         self._axes, self._features = dict(plan.tensor_axes), plan.tensor_hidden_axis
-        self._samples, self._group = plan.tensor_batch_axes, mesh.group("tp")
-        self._at = {axis: mesh.arrangement.get_local_rank(axis) for axis in self._axes}
+        self._samples, self._group = plan.tensor_batch_axes, _group(mesh, "tp")
+        self._at = {axis: _group(mesh, axis).rank() for axis in self._axes}
 
     def enter(self, _: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
         """As a forward pre-hook, take this rank's part of inputs that all ranks have."""
@@ -313,7 +311,6 @@ class _Edge:
 
     def whole(self, part: Tensor) -> Tensor:
         """Return what all ranks' parts [batch, ..., feature] are together: reverse `part`."""
-        assert self._group is not None
         names, count = list(self._axes), len(self._axes)
         parts = _gather(part.unsqueeze(0), self._group, 0).view(*self._axes.values(), *part.shape)
         samples = [names.index(axis) for axis in self._samples]
@@ -331,7 +328,7 @@ class _Enter(torch.autograd.Function):
         return edge.part(whole)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]  # as above
+    @once_differentiable
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return context.edge.whole(gradient), None
 
@@ -345,6 +342,6 @@ class _Leave(torch.autograd.Function):
         return edge.whole(part)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]  # as above
+    @once_differentiable
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return context.edge.part(gradient), None

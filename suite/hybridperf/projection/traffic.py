@@ -290,7 +290,7 @@ def arranged_tensor_bytes(
     layer of k features to n, for m tokens in all, gathers in the forward pass and reduces and
     scatters the gradients in the backward pass, with a side of q:
 
-    - 2d (Xu and You 2021): inputs [m/q, k] over j, weights [k, n/q] over i;
+    - 2d (Xu et al. 2021): inputs [m/q, k] over j, weights [k, n/q] over i;
     - 2.5d (Wang et al. 2022), depth d: the same with m/d tokens;
     - 3d (Bian et al. 2021): inputs [m/q, k/q] over j, weights [k/q, n/q] over i; outputs
       [m/q, n/q] are scattered over k, and their gradients gathered. j and k alternate.
