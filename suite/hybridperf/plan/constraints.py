@@ -351,7 +351,7 @@ def _arranged_sizes(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason
 
 @constraint(
     "tensor",
-    "`tensor` with `sp`, `cp`, `zero`, `compile`, `zbv`, or with `dp` but `sync=overlapped`",
+    "`tensor` with `sp`, `cp`, `zero`, `compile`, or `dp` with `sync=overlapped`",
     "tokens are whole, parameters are DTensors on two or three axes, which neither FSDP2 nor "
     "DistributedDataParallel takes, and collectives are autograd functions",
 )
@@ -363,7 +363,6 @@ def _arranged_with(plan: PlanFields, config: TrainingConfig) -> Iterator[Reason]
         f"cp={plan.cp}": plan.cp > 1,
         f"zero={plan.zero}": plan.zero > 0,
         "compile=on": plan.compile,
-        f"schedule={plan.schedule}": _splits_backward(plan),
     }
     for found, is_set in unsupported.items():
         if is_set:
