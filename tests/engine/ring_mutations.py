@@ -48,7 +48,7 @@ def _ring_of_tp(mesh: Mesh) -> dict[Any, Any]:
 
 def _no_ring(_: Mesh) -> dict[Any, Any]:
     def own(self: Ring, part: Tensor) -> Iterator[tuple[int, Tensor]]:
-        yield from ((owner, part) for owner in self.owners())
+        yield from ((owner, part) for owner in range(self._ranks))
 
     return {(Ring, "parts"): own}
 

@@ -52,6 +52,7 @@ PLANS = (
     *("bert:dp=2,tp=2,sp=on,zero=1", "vit:pp=2,tp=2,schedule=interleaved,recompute=full"),
     *("bert_tied:dp=1", "bert_tied_lamb:pp=2", "bert_tied_adamw:dp=2,pp=2,zero=1"),
     "thrice:pp=2,cuts=2-4-6,schedule=zbv,microbatches=4",
+    *("vit:cp=2", "bert:dp=2,cp=2,precision=bf16", "vit:pp=2,cp=2,recompute=full"),
     *("vit:dp=2,pp=2,tp=2,zero=3", "bert_lengths:dp=2,balance=tokens"),
     *("vit:tp=4,tensor=2d", "bert:tp=8,tensor=2.5d,recompute=full", "bert:tp=8,tensor=3d"),
 )

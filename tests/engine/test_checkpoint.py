@@ -48,7 +48,7 @@ PAIRS = in_tiers(
         *[("resnet", 0, 0), ("vit", 0, 0), ("vit", 0, 3), ("vit", 3, 0)],  # one process
         *[("vit", 0, 6), ("vit", 6, 0), ("vit", 0, 7), ("vit", 7, 0), ("vit", 0, 8), ("vit", 8, 0)],
         ("bert_tied", 0, 2),  # the last stage finds its copy's moments under the first's name
-        *[("vit", 0, 6), ("vit", 6, 0)],  # to cp and back
+        *[("vit", 0, 9), ("vit", 9, 0)],  # to cp and back
     ],
 )
 # AdamW magnifies rounding of small gradients.

@@ -157,7 +157,6 @@ def test_each_violated_constraint_is_a_finding(text: str, rules: list[str]) -> N
         ("dp=2,staleness=1,zero=1", "program", "no zero=1 with staleness=1"),
         ("tp=2,staleness=1", "program", "no tp=2 with staleness=1"),
         ("cp=2,tp=2,sp=on", "cp", "no sp=on with cp=2"),
-        ("cp=2,tp=4,tensor=2d", "tensor", "no cp=2 with tensor=2d"),
         ("pp=2,cp=2,schedule=zbv", "cp", "no schedule=zbv with cp=2"),
         ("cp=2,compile=on", "cp", "no compile=on with cp=2"),
         ("pp=2,cp=2,links=int8", "program", "no cp=2 with links=int8"),

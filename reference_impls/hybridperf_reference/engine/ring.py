@@ -27,8 +27,9 @@ class Ring:
     """
 
     def __init__(self, group: dist.ProcessGroup, tokens: int) -> None:
-        self._group, self.rank, self.ranks = group, dist.get_rank(group), dist.get_world_size(group)
-        self._sizes = [len(part) for part in torch.empty(tokens, device="meta").chunk(self.ranks)]
+        self._group = group
+        self._rank, self._ranks = dist.get_rank(group), dist.get_world_size(group)
+        self._sizes = [len(part) for part in torch.empty(tokens, device="meta").chunk(self._ranks)]
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0) -> Tensor:
         """Return what attention adds up for ``query``; all are parts [batch, head, token, feature].
@@ -44,25 +45,20 @@ class Ring:
         ``own`` are this rank's, and come first. While a part is in use, the next one arrives.
         """
         part = own
-        for owner in self.owners():
-            arriving = (
-                None if owner == (self.rank + 1) % self.ranks else self.start_round(part, owner)
-            )
+        for number in range(self._ranks - 1):
+            owner = (self._rank - number) % self._ranks
+            arriving = self.start_round(part, owner)
             yield owner, part
-            if arriving is not None:
-                part = self.finish_round(arriving)
-
-    def owners(self) -> list[int]:
-        """Return whose part this rank has in each round, its own first."""
-        return [(self.rank - number) % self.ranks for number in range(self.ranks)]
+            part = self.finish_round(arriving)
+        yield (self._rank + 1) % self._ranks, part
 
     def start_round(self, part: Tensor, owner: int) -> _Round:
         """Start to send ``part`` [..., token, feature] of ``owner`` on, and to receive the next."""
         shape = [*part.shape[:-2], self._sizes[owner - 1], part.shape[-1]]
         received = part.new_empty(shape)
         ends = (
-            (dist.isend, part, (self.rank + 1) % self.ranks),
-            (dist.irecv, received, (self.rank - 1) % self.ranks),
+            (dist.isend, part, (self._rank + 1) % self._ranks),
+            (dist.irecv, received, (self._rank - 1) % self._ranks),
         )
         operations = [
             dist.P2POp(operation, tensor, group=self._group, group_peer=peer)
@@ -91,19 +87,16 @@ class _RingAttention(torch.autograd.Function):
         # Every rank drops by a sequence of its own for each part, which the backward pass repeats.
         seed = int(torch.randint(2**62, ())) if dropout_p else 0
         dropout = _Dropout(dropout_p, seed)
-        outputs = sums = torch.empty(0)
         with torch.autocast(query.device.type, enabled=False):
             scaled = _scaled(query)
+            outputs = torch.zeros_like(scaled)
+            sums = scaled.new_full((*scaled.shape[:-1], 1), -math.inf)  # logarithms
             for owner, part in ring.parts(torch.stack([key, value])):
                 keys, values = part.to(scaled.dtype)
                 scores = scaled @ keys.transpose(-2, -1)
-                own_sums = scores.logsumexp(-1, keepdim=True)
-                own = dropout(owner, (scores - own_sums).exp()) @ values
-                if owner == ring.rank:
-                    outputs, sums = own, own_sums
-                    continue
-                before, sums = sums, torch.logaddexp(sums, own_sums)
-                outputs = outputs * (before - sums).exp() + own * (own_sums - sums).exp()
+                before, sums = sums, torch.logaddexp(sums, scores.logsumexp(-1, keepdim=True))
+                probabilities = dropout(owner, (scores - sums).exp())
+                outputs = outputs * (before - sums).exp() + probabilities @ values
         outputs = outputs.to(query.dtype)
         context.save_for_backward(query, key, value, outputs, sums)
         context.ring, context.dropout = ring, dropout
