@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import random
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 from hybridperf.plan import ParallelPlan
 from hybridperf.run.elastic import segment_after_loss
-from tests.run.conftest import wait_until
+from tests.engine.compare import RELATIVE, assert_close
+from tests.run.conftest import find, wait_until
 from tests.run.pair import Pair, ended
-from tests.run.test_elastic import EPOCH, assert_went_on
+from tests.run.test_elastic import (
+    EPOCH,
+    assert_went_on,
+    log_of,
+    segments,
+    steps_that_count,
+    tensors,
+    weights,
+)
 from tests.run_spec import run_spec
 
 if TYPE_CHECKING:
@@ -18,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hybridperf.run.spec import RunSpec
+    from tests.run.command_server import Command
     from tests.run.conftest import Bench
 
 PLAN = ("--plan", "dp=2,bn=sync")
@@ -60,6 +74,53 @@ def test_the_nodes_that_are_left_share_the_next_plan_that_fits(pair: Pair) -> No
     assert [each.code for each in ended(*started)] == [0, 0]
     lower = str(ParallelPlan.parse(lower))
     assert_went_on(pair.bench, (EPOCH, lower, "node 1", "node 1 was lost"))
+
+
+#: how long an uninterrupted run took from its order on, and its weights, once a test asked for it
+WHOLE_RUN: list[tuple[float, Bench]] = []
+
+
+def start_real(pair: Pair, *options: str) -> list[Command]:
+    """Start a run of the reference trainer, always with the same seed; return when it begins."""
+    real = {"trainer": "hybridperf_reference", "SEED": "2718"}
+    started = pair.both(*PLAN, "--keep-weights", *options, **real)
+    wait_until(lambda: find(pair.bench.out, "run.json"))
+    return started
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("trial", range(10))
+def test_a_node_killed_at_any_instant_changes_no_weight(
+    pair: Pair, tmp_path: Path, trial: int
+) -> None:
+    bench, chance = pair.bench, random.Random(trial)
+    # Small steps, since training amplifies the roundings in which plans differ.
+    bench.change_task(epochs=2, width=4, lr=0.00001)
+    if not WHOLE_RUN:
+        bench.out, out = tmp_path / "whole", bench.out
+        started, start_s = start_real(pair), time.monotonic()
+        assert [each.code for each in ended(*started)] == [1, 1]
+        WHOLE_RUN.append((time.monotonic() - start_s, replace(bench)))
+        bench.out = out
+    took_s, whole = WHOLE_RUN[0]
+    plan = ("dp=2,bn=sync", "dp=1")[trial % 2]
+    first, other = start_real(pair, "--elastic", plan, "--checkpoint-every", "1")
+    time.sleep(chance.uniform(0.0, 1.0) * took_s)
+
+    other.kill()
+
+    (done,) = ended(first)
+    assert done.code == 1, done
+    wait_until(lambda: not bench.processes_left())
+    assert bench.outcomes() == ["target_missed"]
+    assert bench.rules_broken() <= {"result.missed", "run.hyperparameters"}
+    assert steps_that_count(log_of(bench)) == list(range(2 * 1195 // 32))
+    assert [lost for _, _, lost, _ in segments(log_of(bench))] in ([], ["node 1"])
+    if plan == PLAN[1]:
+        assert weights(bench) == weights(whole) != {}
+    else:
+        (found,), (expected,) = tensors(bench), tensors(whole)
+        assert_close(f"{PLAN[1]}, then {plan}", found, expected, RELATIVE[torch.float32])
 
 
 def test_a_plan_that_does_not_fit_what_is_left_is_passed_over(tmp_path: Path) -> None:
