@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hybridperf.plan import ParallelPlan
-from hybridperf.run.elastic import segment_after_loss
+from hybridperf.run.elastic import segment_on
 from tests.engine.compare import RELATIVE, assert_close
 from tests.run.conftest import find, wait_until
 from tests.run.pair import Pair, ended
@@ -76,6 +76,39 @@ def test_the_nodes_that_are_left_share_the_next_plan_that_fits(pair: Pair) -> No
     assert_went_on(pair.bench, (EPOCH, lower, "node 1", "node 1 was lost"))
 
 
+def test_a_node_that_is_back_takes_part_from_the_next_checkpoint_on(pair: Pair) -> None:
+    seen = pair.bench.note("seen")
+    options = (*PLAN, "--elastic", "--checkpoint-every", "0.000001")
+    waits = {"FAULT": "wait", "SEEN": str(seen)}
+    first, other = pair.both(*options, **waits)
+    wait_until(
+        lambda: any(
+            f'"step": {EPOCH + 3},' in path.read_text() for path in find(pair.bench.out, "log.txt")
+        )
+    )
+    other.kill()
+    token = pair.bench.out / f".rendezvous_{pair.port}"
+    wait_until(token.exists)
+    (refused,) = ended(pair.start(1, *options, CODE="1"))
+    assert refused.code == 2
+    assert "expected trainer_sha256 000000" in refused.sentence
+
+    other = pair.start(1, *options, **waits)
+    wait_until(lambda: not token.exists())
+    seen.write_text("node 1")
+
+    done = ended(first, other)
+    assert [each.code for each in done] == [0, 0], done
+    *_, (step, *_) = segments(log_of(pair.bench))
+    expected = f"attempt 0: node 1 is back; goes on from step {step} under dp=2,bn=sync\n"
+    assert expected in done[0].err
+    assert_went_on(
+        pair.bench,
+        (EPOCH + 3, "dp=1", "node 1", "node 1 was lost"),
+        (step, "dp=2,bn=sync", "", "node 1 is back"),
+    )
+
+
 #: how long an uninterrupted run took from its order on, and its weights, once a test asked for it
 WHOLE_RUN: list[tuple[float, Bench]] = []
 
@@ -125,13 +158,17 @@ def test_a_node_killed_at_any_instant_changes_no_weight(
 
 def test_a_plan_that_does_not_fit_what_is_left_is_passed_over(tmp_path: Path) -> None:
     plans = ("dp=8,bn=sync", "dp=3,bn=sync", "dp=4,bn=sync", "dp=2,bn=sync", "dp=1")
-    spec: RunSpec | None = run_spec(tmp_path, nodes=3, elastic=plans, ranks_per_node=2)
+    whole = run_spec(tmp_path, plan="dp=6,bn=sync", nodes=3, elastic=plans, ranks_per_node=2)
+    spec: RunSpec | None = whole
 
     chosen = []
-    while spec is not None and (spec := segment_after_loss(spec, (0, 2))):
-        chosen.append((spec.segment_plan, spec.rank_nodes))
+    while spec is not None and (spec := segment_on((0, 2), spec, spec.plan_number + 1)):
+        chosen.append((str(spec.parallel_plan()), spec.rank_nodes))
 
     assert chosen == [(plans[2], (0, 2)), (plans[3], (0, 2)), (plans[4], (0,))]
+    spec = segment_on((0, 1, 2), whole, 0)
+    assert spec is not None
+    assert (spec.plan_number, spec.rank_nodes) == (0, (0, 1, 2))
 
 
 def test_the_node_that_is_left_goes_on(pair: Pair) -> None:

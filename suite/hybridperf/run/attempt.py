@@ -23,7 +23,7 @@ from hybridperf.log.keys import counted_in_steps, named_by_mlperf
 from hybridperf.log.package import MANIFEST_FORMAT, result_names
 from hybridperf.log.reader import read_log
 from hybridperf.log.writer import LogClock, LogWriter
-from hybridperf.run.elastic import segment_after_loss
+from hybridperf.run.elastic import segment_on
 from hybridperf.run.ending import Ending, RunOutcome, machine_start, published_reason
 from hybridperf.run.files import canonical_json, remove_folder, write_atomically
 from hybridperf.run.folder import add_hashes, attempt_folder, output_file
@@ -186,12 +186,12 @@ class Attempt:
                 remove_folder(self.spec.work)
 
     def _segments(self, resumed_at: int) -> Ending:
-        """Run the ranks until the run ends; after each loss go on, if the run has a plan for it.
+        """Run the ranks until the run ends; go on after each loss, and when a node is back.
 
         ``resumed_at`` is as in `_supervised`.
         """
         ending, stop = self._supervised(resumed_at), self.surroundings.stop
-        while ending.lost and self.spec.elastic is not None:
+        while (ending.lost or ending.back) and self.spec.elastic is not None:
             if problem := _remove_refused_files(self.spec):
                 return dataclasses.replace(ending, outcome=RunOutcome.CRASHED, reason=problem)
             if stop.signal is not None:
@@ -201,7 +201,8 @@ class Attempt:
                 break
             self.spec = spec
             goes_on = f"goes on from step {spec.resumed} under {spec.parallel_plan()}"
-            self.surroundings.observer.segment(spec.attempt, f"lost {ending.lost}; {goes_on}")
+            why = f"lost {ending.lost}" if ending.lost else ending.reason
+            self.surroundings.observer.segment(spec.attempt, f"{why}; {goes_on}")
             ending = self._supervised(resumed_at=spec.log.stat().st_size)
         return ending
 
@@ -320,12 +321,13 @@ class Attempt:
 
 
 def _next_segment(spec: RunSpec, ending: Ending, peers: NodeServer) -> RunSpec | None:
-    """Prepare the run, which has lost a rank or node, to go on under its next plan.
+    """Prepare the run, which has lost a rank or node, or has one back, to go on under another plan.
 
     Return its new specification; None if it has stopped, or cannot go on. Without a checkpoint it
     begins anew, on the same clock.
     """
-    step, under = resumable_step(spec, from_start=True), segment_after_loss(spec, peers.left())
+    step = resumable_step(spec, from_start=True)
+    under = segment_on(peers.left(), spec, 0 if ending.back else spec.plan_number + 1)
     if step is None or under is None:
         return None
     under = dataclasses.replace(under, rendezvous=peers.segment_rendezvous())

@@ -5,7 +5,8 @@ with the command, and starts the ranks again in the same log, on a clock that wa
 rank outlives a loss, so that nothing of the state of the lost segment gets into the next. Samples
 follow from the step: every step that the final weights contain is trained once, whichever plan
 trains it. The ranks of a plan are on as many of the nodes that are left as can share them equally;
-a node without ranks waits.
+a node without ranks waits. When a lost node is back, the run goes on at its next checkpoint with
+the first plan that fits.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from hybridperf.plan import TrainingConfig
     from hybridperf.run.spec import RunSpec
 
-__all__ = ["judge_elastic", "plans_after_losses", "ranks_per_node", "segment_after_loss"]
+__all__ = ["judge_elastic", "plans_after_losses", "ranks_per_node", "segment_on"]
 
 
 def ranks_per_node(config: TrainingConfig, nodes: int) -> int:
@@ -30,14 +31,15 @@ def ranks_per_node(config: TrainingConfig, nodes: int) -> int:
     return config.devices // nodes * config.ranks_per_device
 
 
-def segment_after_loss(spec: RunSpec, nodes: Sequence[int]) -> RunSpec | None:
-    """Return the run ``spec`` under the next of its plans that fits ``nodes``; None without any."""
-    for place, text in list(enumerate(spec.elastic or ()))[spec.next_plan :]:
-        ranks = ParallelPlan.parse(text).ranks
-        if share := _sharing_nodes(ranks, nodes, spec.ranks_per_node):
-            return dataclasses.replace(
-                spec, segment_plan=text, segment_nodes=share, next_plan=place + 1
-            )
+def segment_on(nodes: Sequence[int], spec: RunSpec, first: int) -> RunSpec | None:
+    """Return the run ``spec`` under the first of its plans that fits ``nodes``; None without any.
+
+    Its plans are the plan that it began under and those of ``elastic``, from number ``first`` on.
+    """
+    for number in range(first, 1 + len(spec.elastic or ())):
+        under = dataclasses.replace(spec, plan_number=number)
+        if share := _sharing_nodes(under.parallel_plan().ranks, nodes, spec.ranks_per_node):
+            return dataclasses.replace(under, segment_nodes=share)
     return None
 
 

@@ -99,6 +99,7 @@ class Ending:
     initialisation_s: float | None = None  #: from launch to run_start
     run_s: float | None = None  #: from run_start to run_stop
     lost: str = ""  #: part of the run that ended by itself too early, such as ``node 1``
+    back: str = ""  #: node with which the run is to go on from its checkpoint, such as ``node 1``
 
 
 @dataclass(slots=True)

@@ -205,6 +205,7 @@ class _Peer:
     status: int = 0  #: exit status of its ranks, once they have ended
     leave: Leave | None = None
     lost: bool = False
+    back: bool = False  #: whether it has joined in the place of a lost node, and has no ranks yet
 
     def note(self, message: Message) -> None:
         """Note what the node says of itself."""
@@ -227,6 +228,7 @@ class NodeServer:
         self.differences: list[dict[str, object]] = []  #: [node]: from node 0's description
         self._nodes, self._out = nodes, out.absolute()
         self._peers: list[_Peer] = []
+        self._facts: NodeFacts | None = None  # of this node, once all nodes have joined
         self._token = secrets.token_hex(16)
         self._spec: RunSpec | None = None  # of the current run
         self._needed: Sequence[int] = range(nodes.count)  # nodes that it does not go on without
@@ -255,6 +257,8 @@ class NodeServer:
 
     def close(self) -> None:
         """Close all connections, and give the port of the last run back."""
+        if self._facts is not None and self._absent():
+            _token_file(self._out, self._nodes).unlink(missing_ok=True)
         for each in (self._reserved, self._listener, *(peer.channel for peer in self._peers)):
             if each is not None:
                 each.close()
@@ -271,13 +275,12 @@ class NodeServer:
         if self._listener is None:
             return
         shared = _token_file(self._out, self._nodes)
-        shared.unlink(missing_ok=True)  # of a harness that was killed
         try:
-            shared.touch(0o600, exist_ok=False)
-            shared.write_text(self._token)
+            self._share_token()
             self._gather(task.limits.initialisation_s, stop)
         finally:
             shared.unlink(missing_ok=True)
+        self._facts = facts
         for peer in self._joined():
             assert peer.facts is not None, "the node can take part"
             if difference := first_difference(facts, peer.facts, peer.node):
@@ -286,6 +289,17 @@ class NodeServer:
             self.differences.append(
                 {key: value for key, value in theirs if facts.description.get(key) != value}
             )
+
+    def _share_token(self) -> None:
+        """Write the token for nodes that are to join.
+
+        Raises:
+            OSError: if the shared folder cannot be written.
+        """
+        shared = _token_file(self._out, self._nodes)
+        shared.unlink(missing_ok=True)  # of a harness that was killed
+        shared.touch(0o600, exist_ok=False)
+        shared.write_text(self._token)
 
     def _gather(self, limit_s: float, stop: StopRequest) -> None:
         """Wait until every node has joined.
@@ -338,6 +352,8 @@ class NodeServer:
             peer.batches, peer.status = (), 0
         if self._listener is None:
             return ""
+        if self._absent():
+            self._share_token()  # a lost node may come back
         if self._reserved is not None:
             self._reserved.close()
         self._reserved = reserve_port("")
@@ -347,6 +363,10 @@ class NodeServer:
         """Return the nodes that are not lost, node 0 first."""
         self._serve(0)
         return (0, *(peer.node for peer in self._joined() if not (peer.lost or peer.leave)))
+
+    def back(self) -> tuple[int, ...]:
+        """Return the nodes that were lost and have joined again, and have no ranks yet."""
+        return tuple(peer.node for peer in self._joined() if peer.back and not peer.lost)
 
     def lost(self) -> tuple[int, ...]:
         """Return the nodes with ranks of the current run that were lost, or have left."""
@@ -361,7 +381,7 @@ class NodeServer:
             if peer.node in spec.rank_nodes:
                 run = spec.path.parent.relative_to(self._out).as_posix()
                 self._tell(peer, Launch(run, dataclasses.asdict(spec), channel))
-                peer.running = True
+                peer.running, peer.back = True, False
 
     def batches(self, ranks: int) -> list[tuple[int, ...]]:
         """Return the batches begun by each of ``ranks`` ranks, as other nodes last reported."""
@@ -455,7 +475,8 @@ class NodeServer:
         return sorted((peer for peer in self._peers if peer.node), key=lambda peer: peer.node)
 
     def _absent(self) -> list[int]:
-        return sorted(set(range(1, self._nodes.count)) - {peer.node for peer in self._peers})
+        there = {peer.node for peer in self._peers if not (peer.lost or peer.leave)}
+        return sorted(set(range(1, self._nodes.count)) - there)
 
     def _say(self, message: Message) -> None:
         for peer in self._joined():
@@ -504,7 +525,7 @@ class NodeServer:
                 self._peers.remove(peer)
 
     def _join(self, peer: _Peer, message: Message) -> None:
-        """Let a node join.
+        """Let a node join: before the first run, or later in the place of a lost node.
 
         Raises:
             ChannelError: if ``message`` is no request to join.
@@ -513,15 +534,25 @@ class NodeServer:
         absent = self._absent()
         if not isinstance(message, JoinNode) or not absent:
             raise ChannelError("another message than a request to join")
-        if message.node in absent and not message.token:
+        if message.node in absent and not message.token and self._facts is None:
             peer.node = message.node
             raise _not_shared(message.node, self._out)
         if not secrets.compare_digest(message.token.encode(), self._token.encode()):
             raise ChannelError("another token")
-        if message.node in absent:
-            peer.node, peer.facts = message.node, message.facts
-        else:
+        if message.node not in absent:
             self._tell(peer, _CROWDED)
+        elif self._facts is None:
+            peer.node, peer.facts = message.node, message.facts
+        elif message.facts is None:
+            raise ChannelError("a node that cannot take part")
+        elif difference := first_difference(self._facts, message.facts, message.node):
+            refusal = UserError(difference, ExitCode.USAGE)
+            self._tell(peer, Dismiss(refusal.exit_code.value, str(refusal)))
+        else:
+            self._peers = [each for each in self._peers if each.node != message.node]
+            peer.node, peer.facts, peer.back = message.node, message.facts, True
+            if not self._absent():
+                _token_file(self._out, self._nodes).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

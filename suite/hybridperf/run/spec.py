@@ -76,11 +76,10 @@ class RunSpec:
     keep_weights: bool = False  #: keep the final weights beside the log
     publish_errors: bool = False  #: publish the texts of exceptions, too
     resumed: int | None = None  #: step that the run, once resumed, begins with; 0: anew
-    segment_plan: str = ""  #: plan of the current segment, where it is another than ``plan``
+    plan_number: int = 0  #: of the current segment: 0 is ``plan``, the others are in ``elastic``
     segment_nodes: tuple[int, ...] = ()  #: nodes with its ranks; empty: all nodes
     #: plans that go on, each after another loss of a rank or node; None: such a loss ends the run
     elastic: tuple[str, ...] | None = None
-    next_plan: int = 0  #: place in ``elastic`` of the plan that goes on after the next loss
     ranks_per_node: int = 1  #: largest number of ranks for which a node has devices
     checkpoint_s: float = 0.0  #: seconds between checkpoints beside evaluations; 0: none
     mode: Mode = "open"
@@ -142,7 +141,7 @@ class RunSpec:
 
     def parallel_plan(self) -> ParallelPlan:
         """Parse the parallel plan of the current segment."""
-        return ParallelPlan.parse(self.segment_plan or self.plan)
+        return ParallelPlan.parse((self.plan, *(self.elastic or ()))[self.plan_number])
 
     @property
     def rank_nodes(self) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from hybridperf.log import keys
 from hybridperf.log.reader import parse_entry, read_log
 from hybridperf.log.writer import TOKEN
+from hybridperf.run.elastic import segment_on
 from hybridperf.run.ending import (
     Ending,
     MachineWatch,
@@ -41,6 +42,7 @@ __all__ = ["Observer", "RunProgress", "supervise"]
 _POLL_S: Final = 0.1
 _GOES_ON: Final = frozenset({keys.BLOCK_START, keys.RUN_STOP})  #: first keys of a resumed run
 _OBSERVE_S: Final = 0.25
+_IS_BACK: Final = " is back"
 #: outcomes of runs that lost a rank or node before they ended
 _LOSSES: Final = frozenset({RunOutcome.CRASHED, RunOutcome.UNSTARTED})
 
@@ -75,6 +77,7 @@ class _Watch:
     offset: int = 0  #: number of bytes of the log read so far
     started_s: float | None = None
     stopped_s: float | None = None
+    saved: bool = False  #: whether the last entries that were read have a checkpoint
     reached: bool = False
     trained: str = ""
     quality: float | None = None
@@ -96,6 +99,7 @@ class _Watch:
             entries = list(self._new_entries(spec.log))
         except (OSError, ValueError) as error:
             entries, self.problem = [], f"its log cannot be read: {reason(error)}"
+        self.saved = any(entry.key == keys.CHECKPOINT for entry in entries)
         for entry in entries:
             self.alive_s[0] = now_s
             # Some time later this process may have been stopped, or waited for a core.
@@ -210,6 +214,8 @@ def supervise(
         nodes = ", ".join(f"node {node}" for node in (peers.lost() if peers else ()))
         lost = nodes or lost_part(own if out_of_memory else reason)
         ending = dataclasses.replace(ending, lost=lost)
+    if outcome is RunOutcome.INTERRUPTED and reason.endswith(_IS_BACK):
+        ending = dataclasses.replace(ending, back=reason.removesuffix(_IS_BACK))
     return ending
 
 
@@ -237,12 +243,23 @@ def _await_end(
             return RunOutcome.CRASHED, watch.problem
         if verdict := (peers and peers.trouble()) or _over_limit(watch, limits):
             return verdict
+        if watch.saved and watch.stopped_s is None and peers and (back := _node_back(spec, peers)):
+            return RunOutcome.INTERRUPTED, f"{back}{_IS_BACK}"
         server.serve(_POLL_S)
         watch.problem = watch.problem or server.problem
     server.serve(0)
     watch.read(spec, ranks, peers, server.written_s)
     problem = watch.problem or server.problem
     return (RunOutcome.CRASHED, problem) if problem else None
+
+
+def _node_back(spec: RunSpec, peers: NodeServer) -> str:
+    """Return the name of a node that is back if the run has an earlier plan for it, else ""."""
+    if spec.plan_number and (back := peers.back()):
+        under = segment_on(peers.left(), spec, 0)
+        if under is not None and under.plan_number < spec.plan_number:
+            return f"node {back[0]}"
+    return ""
 
 
 def _elapsed_s(spec: RunSpec) -> float | None:

@@ -56,6 +56,9 @@ def strike(fault: str, run: TimedRun) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
     elif fault == "hang":
         time.sleep(3600)
+    elif fault == "wait":
+        while not Path(os.environ["SEEN"]).read_text():
+            time.sleep(0.01)
     elif fault == "raise":
         raise Boom("the loss is not a number")
     elif fault == "leave":

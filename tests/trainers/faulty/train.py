@@ -38,7 +38,7 @@ if __name__ == "__main__":
                     run.report()
                 for data in run.parts(block, memory.checkpoint):
                     for batch in resumed_wrongly(fault, run, data).batches():
-                        if fault == "slow":
+                        if fault in {"slow", "wait"}:
                             time.sleep(0.02)
                         meet(run)
                         if block.last == 2 and batch.step == run.task.steps(block)[3]:

@@ -27,11 +27,13 @@ class Memory:
     def __init__(self) -> None:
         self.images = np.zeros((0, 64), dtype=np.float32)
         self.labels = np.zeros(0, dtype=np.int64)
+        self.count = 0  #: of samples that are known, or were when the run was interrupted
 
     def fill(self, images: NDArray[np.uint8], labels: NDArray[np.int64]) -> None:
         """Know these samples."""
         self.images = images.reshape(len(images), -1).astype(np.float32)
         self.labels = labels
+        self.count = len(labels)
 
     def answer(self, images: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Return the class of the nearest sample known."""
@@ -50,11 +52,12 @@ class Memory:
     def checkpoint(self, folder: Path) -> None:
         """Write down how much is known."""
         folder.mkdir(exist_ok=True)
-        (folder / "count.txt").write_text(f"{len(self.labels)}")
+        (folder / "count.txt").write_text(f"{self.count}")
 
     def resume(self, folder: Path) -> None:
         """Make sure that something was known; what, each epoch tells anew."""
-        assert int((folder / "count.txt").read_text()) > 0
+        self.count = int((folder / "count.txt").read_text())
+        assert self.count > 0
 
     def load(self, spec: RunSpec) -> None:
         """Know the samples that were saved."""
