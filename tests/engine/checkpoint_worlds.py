@@ -67,7 +67,7 @@ MODELS = {
 CASES = [(family, number) for family, plans in PLANS.items() for number in range(len(plans))]
 FIRST, SECOND = Block(1, 3), Block(4, 1)  # between them, half a batch of epoch 3 is left
 STEPS = (4, 6)  # after each
-LONGEST_WAIT_S = 400
+LONGEST_WAIT_S = 1200
 
 
 def trainer_of(family: str, number: int, device: torch.device, seed: int) -> Trainer:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 def facts(pair: tuple[str, int, int]) -> set[Fact]:
     family, *numbers = pair
     plans = [ParallelPlan.parse(PLANS[family][number]) for number in numbers]
+    if 0 not in numbers and any(plan.cp > 1 or plan.tensor != "1d" for plan in plans):
+        return set()  # to one process and back is in both tiers
     sides = zip(("saved", "under"), map(plan_facts, plans), strict=True)
     return {("family", family), *((side, fact) for side, own in sides for fact in own)}
 
