@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from hybridperf.log import keys
 from hybridperf.plan import ParallelPlan
 from hybridperf.run.elastic import segment_on
 from tests.engine.compare import RELATIVE, assert_close
@@ -109,36 +111,53 @@ def test_a_node_that_is_back_takes_part_from_the_next_checkpoint_on(pair: Pair) 
     )
 
 
-#: how long an uninterrupted run took from its order on, and its weights, once a test asked for it
-WHOLE_RUN: list[tuple[float, Bench]] = []
+#: part of a run by what its log or its folder of checkpoints then has
+PARTS = {
+    "initialisation": keys.INIT_START,
+    "training": keys.BLOCK_START,
+    "evaluation": keys.EVAL_START,
+    "saving": ".step_*",
+    "end": keys.RUN_STOP,
+}
+#: an uninterrupted run, once a test asked for it
+WHOLE_RUN: list[Bench] = []
 
 
 def start_real(pair: Pair, *options: str) -> list[Command]:
-    """Start a run of the reference trainer, always with the same seed; return when it begins."""
+    """Start a run of the reference trainer, always with the same seed."""
     real = {"trainer": "hybridperf_reference", "SEED": "2718"}
-    started = pair.both(*PLAN, "--keep-weights", *options, **real)
-    wait_until(lambda: find(pair.bench.out, "run.json"))
-    return started
+    return pair.both(*PLAN, "--keep-weights", *options, **real)
+
+
+def has_come_to(bench: Bench, part: str) -> bool:
+    """Tell whether the run has come to ``part``, or has been sealed."""
+    begun = False
+    with contextlib.suppress(FileNotFoundError):  # it is sealed at this instant
+        if part == "saving":
+            begun = any(list(each.glob(PARTS[part])) for each in find(bench.out, "checkpoints"))
+        else:
+            begun = any(f'"{PARTS[part]}"' in log.read_text() for log in find(bench.out, "log.txt"))
+    return begun or bool(find(bench.out, "result_0.txt"))
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("trial", range(10))
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("plan", ["dp=2,bn=sync", "dp=1"])
 def test_a_node_killed_at_any_instant_changes_no_weight(
-    pair: Pair, tmp_path: Path, trial: int
+    pair: Pair, tmp_path: Path, plan: str, part: str
 ) -> None:
-    bench, chance = pair.bench, random.Random(trial)
+    bench, chance = pair.bench, random.Random(f"{plan} {part}")
     # Small steps, since training amplifies the roundings in which plans differ.
     bench.change_task(epochs=2, width=4, lr=0.00001)
     if not WHOLE_RUN:
         bench.out, out = tmp_path / "whole", bench.out
-        started, start_s = start_real(pair), time.monotonic()
-        assert [each.code for each in ended(*started)] == [1, 1]
-        WHOLE_RUN.append((time.monotonic() - start_s, replace(bench)))
+        assert [each.code for each in ended(*start_real(pair))] == [1, 1]
+        WHOLE_RUN.append(replace(bench))
         bench.out = out
-    took_s, whole = WHOLE_RUN[0]
-    plan = ("dp=2,bn=sync", "dp=1")[trial % 2]
+    whole = WHOLE_RUN[0]
     first, other = start_real(pair, "--elastic", plan, "--checkpoint-every", "1")
-    time.sleep(chance.uniform(0.0, 1.0) * took_s)
+    wait_until(lambda: has_come_to(bench, part))
+    time.sleep(0.0 if part == "saving" else chance.uniform(0.0, 0.3))
 
     other.kill()
 
