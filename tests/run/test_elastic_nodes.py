@@ -26,6 +26,7 @@ from tests.run.test_elastic import (
     tensors,
     weights,
 )
+from tests.run.test_nodes import cable
 from tests.run_spec import run_spec
 
 if TYPE_CHECKING:
@@ -188,6 +189,18 @@ def test_a_plan_that_does_not_fit_what_is_left_is_passed_over(tmp_path: Path) ->
     spec = segment_on((0, 1, 2), whole, 0)
     assert spec is not None
     assert (spec.plan_number, spec.rank_nodes) == (0, (0, 1, 2))
+
+
+@pytest.mark.exhaustive
+def test_a_machine_that_stops_is_gone_without(pair: Pair) -> None:
+    with cable() as (pair.host, starters, pull):
+        started = pair.hang(*PLAN, "--elastic", starters=starters, LOST_S="4")
+        pull()
+        done = ended(*started)
+
+    assert [each.code for each in done] == [0, 4], done
+    assert "node 0 was lost" in done[1].sentence
+    assert_went_on(pair.bench, (EPOCH, "dp=1", "node 1", "node 1 was lost"))
 
 
 def test_the_node_that_is_left_goes_on(pair: Pair) -> None:
