@@ -47,7 +47,9 @@ def pair(bench: Bench) -> Iterator[Pair]:
         yield pair
 
 
-@pytest.mark.parametrize("plan", ["dp=1", "dp=2,bn=sync"])
+@pytest.mark.parametrize(
+    "plan", ["dp=1", pytest.param("dp=2,bn=sync", marks=pytest.mark.exhaustive)]
+)
 def test_a_rank_lost_on_another_node_costs_only_time(pair: Pair, plan: str) -> None:
     done = pair.strike("kill", *PLAN, "--elastic", plan)
 
@@ -79,16 +81,41 @@ def test_the_nodes_that_are_left_share_the_next_plan_that_fits(pair: Pair) -> No
     assert_went_on(pair.bench, (EPOCH, lower, "node 1", "node 1 was lost"))
 
 
+def written(bench: Bench) -> str:
+    """Return the log of the run as far as it is written; empty once it is sealed."""
+    with contextlib.suppress(FileNotFoundError):  # it is sealed at this instant
+        return "".join(path.read_text() for path in find(bench.out, "log.txt"))
+    return ""
+
+
+def test_node_0_killed_in_a_later_segment_resumes_that(pair: Pair) -> None:
+    options = (*PLAN, "--elastic")
+    waits = {"FAULT": "wait", "SEEN": str(seen := pair.bench.note("seen"))}
+    first = pair.start(0, *options, **waits)
+    other = pair.start(1, *options, FAULT="kill", FAULT_RANK="1")
+    wait_until(lambda: written(pair.bench).count(f'"{keys.BLOCK_START}"') == 3)
+
+    first.kill()
+
+    (done,) = ended(other)
+    assert done.code == 4
+    assert "node 0 was lost" in done.sentence
+    seen.write_text("now")
+    again = pair.run(*options)
+    assert [each.code for each in again] == [0, 0], again
+    assert_went_on(
+        pair.bench,
+        (EPOCH, "dp=1", "rank 1", "rank 1 was killed by SIGKILL"),
+        (EPOCH, "dp=1", "the harness", "it was ended"),
+    )
+
+
 def test_a_node_that_is_back_takes_part_from_the_next_checkpoint_on(pair: Pair) -> None:
     seen = pair.bench.note("seen")
     options = (*PLAN, "--elastic", "--checkpoint-every", "0.000001")
     waits = {"FAULT": "wait", "SEEN": str(seen)}
     first, other = pair.both(*options, **waits)
-    wait_until(
-        lambda: any(
-            f'"step": {EPOCH + 3},' in path.read_text() for path in find(pair.bench.out, "log.txt")
-        )
-    )
+    wait_until(lambda: f'"step": {EPOCH + 3},' in written(pair.bench))
     other.kill()
     token = pair.bench.out / f".rendezvous_{pair.port}"
     wait_until(token.exists)
@@ -132,12 +159,9 @@ def start_real(pair: Pair, *options: str) -> list[Command]:
 
 def has_come_to(bench: Bench, part: str) -> bool:
     """Tell whether the run has come to ``part``, or has been sealed."""
-    begun = False
-    with contextlib.suppress(FileNotFoundError):  # it is sealed at this instant
-        if part == "saving":
-            begun = any(list(each.glob(PARTS[part])) for each in find(bench.out, "checkpoints"))
-        else:
-            begun = any(f'"{PARTS[part]}"' in log.read_text() for log in find(bench.out, "log.txt"))
+    begun = f'"{PARTS[part]}"' in written(bench)
+    if part == "saving":
+        begun = any(list(each.glob(PARTS[part])) for each in find(bench.out, "checkpoints"))
     return begun or bool(find(bench.out, "result_0.txt"))
 
 
