@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from hybridperf.log import keys
-from hybridperf.plan import ParallelPlan
-from hybridperf.run.elastic import segment_on
+from hybridperf.plan import ParallelPlan, TrainingConfig
+from hybridperf.run.elastic import judge_elastic, plans_after_losses, segment_on
 from tests.engine.compare import RELATIVE, assert_close
 from tests.run.conftest import find, wait_until
 from tests.run.pair import Pair, ended
@@ -198,6 +198,19 @@ def test_a_node_killed_at_any_instant_changes_no_weight(
     else:
         (found,), (expected,) = tensors(bench), tensors(whole)
         assert_close(f"{PLAN[1]}, then {plan}", found, expected, RELATIVE[torch.float32])
+
+
+def test_a_plan_that_no_nodes_share_equally_is_refused() -> None:
+    config = TrainingConfig(units=6, global_batch_size=12, devices=4, ranks_per_device=1)
+    plan = ParallelPlan.parse("dp=4,bn=sync")
+
+    (finding,) = judge_elastic("dp=3,bn=sync", plan, config, nodes=2)
+
+    expected = "plans whose ranks 2 nodes or fewer share equally, at most 2 on each"
+    assert (finding.expected, finding.found) == (expected, "dp=3,bn=sync of 3")
+    assert judge_elastic("", plan, config, nodes=2) == []
+    lower = plans_after_losses("", plan, config, nodes=2) or ()
+    assert [str(each) for each in lower] == ["dp=2,bn=sync", "dp=1"]
 
 
 def test_a_plan_that_does_not_fit_what_is_left_is_passed_over(tmp_path: Path) -> None:
