@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from dataclasses import replace
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from hybridperf.plan import ParallelPlan
-from hybridperf.run.elastic import segment_on
+from hybridperf.log import keys
+from hybridperf.plan import ParallelPlan, TrainingConfig
+from hybridperf.run.elastic import judge_elastic, plans_after_losses, segment_on
 from tests.engine.compare import RELATIVE, assert_close
 from tests.run.conftest import find, wait_until
 from tests.run.pair import Pair, ended
@@ -24,6 +26,7 @@ from tests.run.test_elastic import (
     tensors,
     weights,
 )
+from tests.run.test_nodes import cable
 from tests.run_spec import run_spec
 
 if TYPE_CHECKING:
@@ -44,7 +47,9 @@ def pair(bench: Bench) -> Iterator[Pair]:
         yield pair
 
 
-@pytest.mark.parametrize("plan", ["dp=1", "dp=2,bn=sync"])
+@pytest.mark.parametrize(
+    "plan", ["dp=1", pytest.param("dp=2,bn=sync", marks=pytest.mark.exhaustive)]
+)
 def test_a_rank_lost_on_another_node_costs_only_time(pair: Pair, plan: str) -> None:
     done = pair.strike("kill", *PLAN, "--elastic", plan)
 
@@ -76,16 +81,41 @@ def test_the_nodes_that_are_left_share_the_next_plan_that_fits(pair: Pair) -> No
     assert_went_on(pair.bench, (EPOCH, lower, "node 1", "node 1 was lost"))
 
 
+def written(bench: Bench) -> str:
+    """Return the log of the run as far as it is written; empty once it is sealed."""
+    with contextlib.suppress(FileNotFoundError):  # it is sealed at this instant
+        return "".join(path.read_text() for path in find(bench.out, "log.txt"))
+    return ""
+
+
+def test_node_0_killed_in_a_later_segment_resumes_that(pair: Pair) -> None:
+    options = (*PLAN, "--elastic")
+    waits = {"FAULT": "wait", "SEEN": str(seen := pair.bench.note("seen"))}
+    first = pair.start(0, *options, **waits)
+    other = pair.start(1, *options, FAULT="kill", FAULT_RANK="1")
+    wait_until(lambda: written(pair.bench).count(f'"{keys.BLOCK_START}"') == 3)
+
+    first.kill()
+
+    (done,) = ended(other)
+    assert done.code == 4
+    assert "node 0 was lost" in done.sentence
+    seen.write_text("now")
+    again = pair.run(*options)
+    assert [each.code for each in again] == [0, 0], again
+    assert_went_on(
+        pair.bench,
+        (EPOCH, "dp=1", "rank 1", "rank 1 was killed by SIGKILL"),
+        (EPOCH, "dp=1", "the harness", "it was ended"),
+    )
+
+
 def test_a_node_that_is_back_takes_part_from_the_next_checkpoint_on(pair: Pair) -> None:
     seen = pair.bench.note("seen")
     options = (*PLAN, "--elastic", "--checkpoint-every", "0.000001")
     waits = {"FAULT": "wait", "SEEN": str(seen)}
     first, other = pair.both(*options, **waits)
-    wait_until(
-        lambda: any(
-            f'"step": {EPOCH + 3},' in path.read_text() for path in find(pair.bench.out, "log.txt")
-        )
-    )
+    wait_until(lambda: f'"step": {EPOCH + 3},' in written(pair.bench))
     other.kill()
     token = pair.bench.out / f".rendezvous_{pair.port}"
     wait_until(token.exists)
@@ -109,36 +139,50 @@ def test_a_node_that_is_back_takes_part_from_the_next_checkpoint_on(pair: Pair) 
     )
 
 
-#: how long an uninterrupted run took from its order on, and its weights, once a test asked for it
-WHOLE_RUN: list[tuple[float, Bench]] = []
+#: part of a run by what its log or its folder of checkpoints then has
+PARTS = {
+    "initialisation": keys.INIT_START,
+    "training": keys.BLOCK_START,
+    "evaluation": keys.EVAL_START,
+    "saving": ".step_*",
+    "end": keys.RUN_STOP,
+}
+#: an uninterrupted run, once a test asked for it
+WHOLE_RUN: list[Bench] = []
 
 
 def start_real(pair: Pair, *options: str) -> list[Command]:
-    """Start a run of the reference trainer, always with the same seed; return when it begins."""
+    """Start a run of the reference trainer, always with the same seed."""
     real = {"trainer": "hybridperf_reference", "SEED": "2718"}
-    started = pair.both(*PLAN, "--keep-weights", *options, **real)
-    wait_until(lambda: find(pair.bench.out, "run.json"))
-    return started
+    return pair.both(*PLAN, "--keep-weights", *options, **real)
+
+
+def has_come_to(bench: Bench, part: str) -> bool:
+    """Tell whether the run has come to ``part``, or has been sealed."""
+    begun = f'"{PARTS[part]}"' in written(bench)
+    if part == "saving":
+        begun = any(list(each.glob(PARTS[part])) for each in find(bench.out, "checkpoints"))
+    return begun or bool(find(bench.out, "result_0.txt"))
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("trial", range(10))
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("plan", ["dp=2,bn=sync", "dp=1"])
 def test_a_node_killed_at_any_instant_changes_no_weight(
-    pair: Pair, tmp_path: Path, trial: int
+    pair: Pair, tmp_path: Path, plan: str, part: str
 ) -> None:
-    bench, chance = pair.bench, random.Random(trial)
+    bench, chance = pair.bench, random.Random(f"{plan} {part}")
     # Small steps, since training amplifies the roundings in which plans differ.
     bench.change_task(epochs=2, width=4, lr=0.00001)
     if not WHOLE_RUN:
         bench.out, out = tmp_path / "whole", bench.out
-        started, start_s = start_real(pair), time.monotonic()
-        assert [each.code for each in ended(*started)] == [1, 1]
-        WHOLE_RUN.append((time.monotonic() - start_s, replace(bench)))
+        assert [each.code for each in ended(*start_real(pair))] == [1, 1]
+        WHOLE_RUN.append(replace(bench))
         bench.out = out
-    took_s, whole = WHOLE_RUN[0]
-    plan = ("dp=2,bn=sync", "dp=1")[trial % 2]
+    whole = WHOLE_RUN[0]
     first, other = start_real(pair, "--elastic", plan, "--checkpoint-every", "1")
-    time.sleep(chance.uniform(0.0, 1.0) * took_s)
+    wait_until(lambda: has_come_to(bench, part))
+    time.sleep(0.0 if part == "saving" else chance.uniform(0.0, 0.3))
 
     other.kill()
 
@@ -156,6 +200,19 @@ def test_a_node_killed_at_any_instant_changes_no_weight(
         assert_close(f"{PLAN[1]}, then {plan}", found, expected, RELATIVE[torch.float32])
 
 
+def test_a_plan_that_no_nodes_share_equally_is_refused() -> None:
+    config = TrainingConfig(units=6, global_batch_size=12, devices=4, ranks_per_device=1)
+    plan = ParallelPlan.parse("dp=4,bn=sync")
+
+    (finding,) = judge_elastic("dp=3,bn=sync", plan, config, nodes=2)
+
+    expected = "plans whose ranks 2 nodes or fewer share equally, at most 2 on each"
+    assert (finding.expected, finding.found) == (expected, "dp=3,bn=sync of 3")
+    assert judge_elastic("", plan, config, nodes=2) == []
+    lower = plans_after_losses("", plan, config, nodes=2) or ()
+    assert [str(each) for each in lower] == ["dp=2,bn=sync", "dp=1"]
+
+
 def test_a_plan_that_does_not_fit_what_is_left_is_passed_over(tmp_path: Path) -> None:
     plans = ("dp=8,bn=sync", "dp=3,bn=sync", "dp=4,bn=sync", "dp=2,bn=sync", "dp=1")
     whole = run_spec(tmp_path, plan="dp=6,bn=sync", nodes=3, elastic=plans, ranks_per_node=2)
@@ -169,6 +226,18 @@ def test_a_plan_that_does_not_fit_what_is_left_is_passed_over(tmp_path: Path) ->
     spec = segment_on((0, 1, 2), whole, 0)
     assert spec is not None
     assert (spec.plan_number, spec.rank_nodes) == (0, (0, 1, 2))
+
+
+@pytest.mark.exhaustive
+def test_a_machine_that_stops_is_gone_without(pair: Pair) -> None:
+    with cable() as (pair.host, starters, pull):
+        started = pair.hang(*PLAN, "--elastic", starters=starters, LOST_S="4")
+        pull()
+        done = ended(*started)
+
+    assert [each.code for each in done] == [0, 4], done
+    assert "node 0 was lost" in done[1].sentence
+    assert_went_on(pair.bench, (EPOCH, "dp=1", "node 1", "node 1 was lost"))
 
 
 def test_the_node_that_is_left_goes_on(pair: Pair) -> None:

@@ -57,7 +57,7 @@ def plans_after_losses(
     """Return the plans under which a run goes on, each after another loss; None if it does not.
 
     ``elastic`` lists them, separated by ";". Where it is empty, they are ``plan`` with fewer and
-    fewer replicas, as far as they fit ``config`` and compute the same.
+    fewer replicas, as far as they fit ``config`` on ``nodes`` and compute the same.
 
     Raises:
         UserError: exit status 2 if a listed plan cannot be parsed.

@@ -42,7 +42,6 @@ __all__ = ["Observer", "RunProgress", "supervise"]
 _POLL_S: Final = 0.1
 _GOES_ON: Final = frozenset({keys.BLOCK_START, keys.RUN_STOP})  #: first keys of a resumed run
 _OBSERVE_S: Final = 0.25
-_IS_BACK: Final = " is back"
 #: outcomes of runs that lost a rank or node before they ended
 _LOSSES: Final = frozenset({RunOutcome.CRASHED, RunOutcome.UNSTARTED})
 
@@ -78,6 +77,7 @@ class _Watch:
     started_s: float | None = None
     stopped_s: float | None = None
     saved: bool = False  #: whether the last entries that were read have a checkpoint
+    back: str = ""  #: node with which the run is to go on from that checkpoint
     reached: bool = False
     trained: str = ""
     quality: float | None = None
@@ -145,7 +145,7 @@ class _Watch:
                 initialisation_s = self.started_s - self.launched_s
             if self.stopped_s is not None:
                 run_s = self.stopped_s - self.started_s
-        return Ending(outcome, reason, initialisation_s, run_s)
+        return Ending(outcome, reason, initialisation_s, run_s, back=self.back)
 
     def _new_entries(self, log: Path) -> Iterator[Entry]:
         with open_bounded(log, LOG_CAP_BYTES) as file:
@@ -214,8 +214,6 @@ def supervise(
         nodes = ", ".join(f"node {node}" for node in (peers.lost() if peers else ()))
         lost = nodes or lost_part(own if out_of_memory else reason)
         ending = dataclasses.replace(ending, lost=lost)
-    if outcome is RunOutcome.INTERRUPTED and reason.endswith(_IS_BACK):
-        ending = dataclasses.replace(ending, back=reason.removesuffix(_IS_BACK))
     return ending
 
 
@@ -243,8 +241,10 @@ def _await_end(
             return RunOutcome.CRASHED, watch.problem
         if verdict := (peers and peers.trouble()) or _over_limit(watch, limits):
             return verdict
-        if watch.saved and watch.stopped_s is None and peers and (back := _node_back(spec, peers)):
-            return RunOutcome.INTERRUPTED, f"{back}{_IS_BACK}"
+        if watch.saved and watch.stopped_s is None and peers:
+            watch.back = _node_back(spec, peers)
+        if watch.back:
+            return RunOutcome.INTERRUPTED, f"{watch.back} is back"
         server.serve(_POLL_S)
         watch.problem = watch.problem or server.problem
     server.serve(0)
