@@ -96,7 +96,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "hybridperf/projection": (14, 5150),
     "hybridperf/report": (15, 4150),
     "hybridperf/rules": (18, 7100),
-    "hybridperf/run": (32, 8350),
+    "hybridperf/run": (33, 8450),
     "hybridperf/score": (15, 4500),
     "hybridperf/system": (13, 2950),
     "hybridperf/tasks": (13, 3100),

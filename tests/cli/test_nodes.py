@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hybridperf.run import nodes
+from hybridperf.run import node_follower, nodes
 from hybridperf.run.nodes import Nodes
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ HERE = ("--rendezvous", "node0:29500")
 def no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no other node, and wait for none."""
     monkeypatch.delenv("SLURM_NODEID", raising=False)
-    monkeypatch.setattr(nodes, "_LOST_S", 0)
+    monkeypatch.setattr(node_follower, "LOST_S", 0)
+    monkeypatch.setattr(nodes, "LOST_S", 0)
 
 
 @pytest.mark.parametrize(

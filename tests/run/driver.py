@@ -20,6 +20,7 @@ from hybridperf import cli
 from hybridperf.cli.commands import run as command
 from hybridperf.run import (
     launcher,
+    node_follower,
     nodes,
     provenance,
     request,
@@ -85,13 +86,16 @@ def one_hash(_: Path) -> str:
 
 def main() -> None:
     """Carry out the command of ``sys.argv``, with what the environment asks for replaced."""
+    shared_s = float(os.environ.get("SHARED_S") or node_follower._SHARED_S)
+    lost_s = int(os.environ.get("LOST_S") or nodes.LOST_S)
     replacements: list[tuple[object, str, object]] = [
         (run_set, "describe_with_torch", describe),
         (provenance, "_folder_sha256", one_hash),
         (request, "read_task", with_limits(read_task)),
         (spec, "read_task", with_limits(read_task)),
-        (nodes, "_SHARED_S", float(os.environ.get("SHARED_S") or nodes._SHARED_S)),
-        (nodes, "_LOST_S", int(os.environ.get("LOST_S") or nodes._LOST_S)),
+        (node_follower, "_SHARED_S", shared_s),
+        (nodes, "LOST_S", lost_s),
+        (node_follower, "LOST_S", lost_s),
         (launcher, "policy_of", with_notes(policy_of)),
         (rescore, "policy_of", with_notes(policy_of)),
         (sandbox, "_VARIABLES", sandbox._VARIABLES | FAULTS),

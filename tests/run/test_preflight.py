@@ -12,7 +12,8 @@ from hybridperf.run import nodes
 from hybridperf.run.channel import NodeFacts
 from hybridperf.run.ending import StopRequest
 from hybridperf.run.local_ranks import reserve_port
-from hybridperf.run.nodes import Nodes, NodeServer, first_difference, gather_nodes, take_part
+from hybridperf.run.node_follower import take_part
+from hybridperf.run.nodes import Nodes, NodeServer, first_difference, gather_nodes
 from hybridperf.tasks.registry import read_task, resolve_task
 from tests.run.conftest import wait_until
 

@@ -1,7 +1,7 @@
 """The nodes of a run: node 0 listens at the rendezvous, and every other node connects to it once.
 
-The other nodes follow node 0 from attempt to attempt over that one connection, whose end is how
-each side learns that the other is lost.
+The other nodes follow node 0 (`node_follower`) from attempt to attempt over that one connection,
+whose end is how each side learns that the other is lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from hybridperf.errors import ExitCode, UserError
 from hybridperf.findings import Finding, visible
 from hybridperf.run.channel import (
     FROM_NODE,
-    FROM_NODE_0,
     Batches,
     ChannelError,
     Dismiss,
@@ -36,39 +35,39 @@ from hybridperf.run.channel import (
     StopRanks,
     accept,
     listen,
-    open_channel,
 )
-from hybridperf.run.ending import RunOutcome, explain_crash, read_output, stop_on_signals
-from hybridperf.run.files import Scratch
-from hybridperf.run.folder import environment_refusal
-from hybridperf.run.launcher import launch
+from hybridperf.run.ending import RunOutcome, explain_crash, read_output
 from hybridperf.run.local_ranks import reserve_port
-from hybridperf.run.processes import StoppedProcesses, end_processes, end_tree, read_pulse
-from hybridperf.run.spec import RunSpec
-from hybridperf.system.energy import Energy, EnergyMeter
-from hybridperf.tasks.data import drop_from_page_cache
-from hybridperf.tasks.schema import build
-from hybridperf.untrusted import LINE_CAP_BYTES, read_bounded
+from hybridperf.system.energy import Energy
 
 if TYPE_CHECKING:
     import socket
-    import subprocess
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from hybridperf.run.channel import Channel, Message, NodeFacts
     from hybridperf.run.ending import StopRequest
+    from hybridperf.run.spec import RunSpec
     from hybridperf.tasks.task import Task
 
-__all__ = ["NodeServer", "Nodes", "first_difference", "gather_nodes", "take_part"]
+__all__ = [
+    "GIVE_AGAIN",
+    "LOST_S",
+    "POLL_S",
+    "NodeServer",
+    "Nodes",
+    "first_difference",
+    "gather_nodes",
+    "nodes_refusal",
+    "not_shared",
+    "token_file",
+]
 
-_POLL_S: Final = 0.2
-_LOST_S: Final = 20  #: without a sign of life of its machine, after which a node is lost
+POLL_S: Final = 0.2  #: longest wait for a message before a node looks at its processes
+LOST_S: Final = 20  #: without a sign of life of its machine, after which a node is lost
 _STOPPING_S: Final = 15  #: time for other nodes to end their ranks, SIGTERM before SIGKILL
 _FAREWELL_S: Final = 10  #: time for other nodes to read that the command has ended
-_SHARED_S: Final = 30  #: time for a file of node 0 to appear on shared storage
-_CONNECTING_S: Final = 2
-_AGAIN: Final = "give the same command again on every node to continue"
+GIVE_AGAIN: Final = "give the same command again on every node to continue"
 _SLURM_RANK: Final = "SLURM_NODEID"
 _HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}|\[[0-9A-Fa-f:.]{2,45}(?:%\w{1,15})?\]")
 _MOST_PORTS: Final = 2**16
@@ -172,13 +171,15 @@ def first_difference(ours: NodeFacts, theirs: NodeFacts, node: int) -> Finding |
     return None
 
 
-def _refusal(rule: str, expected: str, found: str, remedy: str, path: str = "") -> UserError:
+def nodes_refusal(rule: str, expected: str, found: str, remedy: str, path: str = "") -> UserError:
+    """Return a refusal of the nodes of a run, with exit status 4."""
     status = ExitCode.ENVIRONMENT
     return UserError.of(f"nodes.{rule}", expected, found, remedy, path=path, exit_code=status)
 
 
-def _not_shared(node: int, out: Path) -> UserError:
-    return _refusal(
+def not_shared(node: int, out: Path) -> UserError:
+    """Return the refusal of a folder ``out`` that ``node`` does not share with node 0."""
+    return nodes_refusal(
         "storage",
         "--out on storage that all nodes share",
         f"nothing of node 0 in it on node {node}",
@@ -187,7 +188,7 @@ def _not_shared(node: int, out: Path) -> UserError:
     )
 
 
-def _token_file(out: Path, nodes: Nodes) -> Path:
+def token_file(out: Path, nodes: Nodes) -> Path:
     """Return the file by which nodes prove to each other that they share the folder ``out``."""
     return out / f".rendezvous_{nodes.port}"
 
@@ -233,7 +234,7 @@ class NodeServer:
         self._spec: RunSpec | None = None  # of the current run
         self._needed: Sequence[int] = range(nodes.count)  # nodes that it does not go on without
         self._dismissal: Dismiss | None = None
-        self._patience_s = time.monotonic() + _LOST_S
+        self._patience_s = time.monotonic() + LOST_S
         self._listener: socket.socket | None = None
         self._reserved: socket.socket | None = None  # with the port of the current run
 
@@ -246,7 +247,7 @@ class NodeServer:
         try:
             self._listener = listen(self._nodes.port)
         except OSError as error:
-            raise _refusal(
+            raise nodes_refusal(
                 "rendezvous",
                 "a free port on node 0 in --rendezvous",
                 f"{self._nodes.port}, {_BUSY.get(error.errno or 0, 'one that cannot be used')}",
@@ -258,7 +259,7 @@ class NodeServer:
     def close(self) -> None:
         """Close all connections, and give the port of the last run back."""
         if self._facts is not None and self._absent():
-            _token_file(self._out, self._nodes).unlink(missing_ok=True)
+            token_file(self._out, self._nodes).unlink(missing_ok=True)
         for each in (self._reserved, self._listener, *(peer.channel for peer in self._peers)):
             if each is not None:
                 each.close()
@@ -274,7 +275,7 @@ class NodeServer:
         """
         if self._listener is None:
             return
-        shared = _token_file(self._out, self._nodes)
+        shared = token_file(self._out, self._nodes)
         try:
             self._share_token()
             self._gather(task.limits.initialisation_s, stop)
@@ -296,7 +297,7 @@ class NodeServer:
         Raises:
             OSError: if the shared folder cannot be written.
         """
-        shared = _token_file(self._out, self._nodes)
+        shared = token_file(self._out, self._nodes)
         shared.unlink(missing_ok=True)  # of a harness that was killed
         shared.touch(0o600, exist_ok=False)
         shared.write_text(self._token)
@@ -313,23 +314,23 @@ class NodeServer:
         ]:
             if stop.signal is not None:
                 reason = f"stopped by {stop.signal.name} while waiting for node {absent[0]}"
-                raise UserError(f"{reason}; {_AGAIN}.", ExitCode.INTERRUPTED)
+                raise UserError(f"{reason}; {GIVE_AGAIN}.", ExitCode.INTERRUPTED)
             if time.monotonic() > deadline_s:
                 self._patience_s = 0.0  # it has been long enough
                 missing = ", ".join(map(str, absent[:8])) + (", ..." if absent[8:] else "")
-                raise _refusal(
+                raise nodes_refusal(
                     "gather",
                     f"{self._nodes.count} nodes within {limit_s:g} s",
                     f"no answer from node {missing}",
                     "give the same command on every node, with its own --node-rank",
                 )
-            self._serve(_POLL_S)
+            self._serve(POLL_S)
             self._require_able()
 
     def _require_able(self) -> None:
         if problem := self._problem():
             status, reason = problem
-            again = "" if reason.endswith(".") else f"; {_AGAIN}."
+            again = "" if reason.endswith(".") else f"; {GIVE_AGAIN}."
             raise UserError(reason + again, status)
 
     def rendezvous(self) -> str:
@@ -468,7 +469,7 @@ class NodeServer:
             and sum(peer.node > 0 or peer.leave is not None for peer in self._peers)
             < self._nodes.count - 1
         ):
-            self._serve(_POLL_S)
+            self._serve(POLL_S)
             now_s = time.monotonic()
 
     def _joined(self) -> list[_Peer]:
@@ -503,7 +504,7 @@ class NodeServer:
                 self._greet(_Peer(channel))
 
     def _greet(self, peer: _Peer) -> None:
-        peer.channel.detect_loss(_LOST_S)
+        peer.channel.detect_loss(LOST_S)
         self._peers.append(peer)
         if self._dismissal is None and self._absent():
             self._tell(peer, Greeting(hashlib.sha256(self._token.encode()).hexdigest()))
@@ -536,7 +537,7 @@ class NodeServer:
             raise ChannelError("another message than a request to join")
         if message.node in absent and not message.token and self._facts is None:
             peer.node = message.node
-            raise _not_shared(message.node, self._out)
+            raise not_shared(message.node, self._out)
         if not secrets.compare_digest(message.token.encode(), self._token.encode()):
             raise ChannelError("another token")
         if message.node not in absent:
@@ -552,7 +553,7 @@ class NodeServer:
             self._peers = [each for each in self._peers if each.node != message.node]
             peer.node, peer.facts, peer.back = message.node, message.facts, True
             if not self._absent():
-                _token_file(self._out, self._nodes).unlink(missing_ok=True)
+                token_file(self._out, self._nodes).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -580,182 +581,3 @@ def gather_nodes(nodes: Nodes, out: Path) -> Iterator[NodeServer]:
             server.dismiss(status, "it was ended")
             raise
         server.dismiss(server.status)
-
-
-def take_part(nodes: Nodes, out: Path, check: Callable[[], tuple[Task, NodeFacts]]) -> ExitCode:
-    """Take part in the runs of node 0 until it ends; return its exit status.
-
-    ``check`` returns the task and the facts of this node, or raises why the node cannot take part,
-    which node 0 is told too.
-
-    Raises:
-        UserError: as ``check`` and node 0; exit status 4 if node 0 does not appear or is lost, 5 if
-            interrupted.
-    """
-    with (
-        stop_on_signals() as stop,
-        contextlib.closing(EnergyMeter()) as energy,
-        contextlib.closing(_Follower(nodes, out.absolute(), stop, energy)) as follower,
-    ):
-        try:
-            task, facts = check()
-        except UserError as error:
-            with contextlib.suppress(UserError, ChannelError):  # node 0 is not there
-                follower.join(None, _LOST_S)
-                follower.leave(error)
-            raise
-        try:
-            follower.join(facts, task.limits.initialisation_s)
-            return follower.follow(task)
-        except ChannelError as error:
-            raise UserError(f"node 0 was lost; {_AGAIN}.", ExitCode.ENVIRONMENT) from error
-        except UserError as error:
-            follower.leave(error)
-            raise
-        except OSError as error:
-            refusal = environment_refusal(error, out)
-            follower.leave(refusal)
-            raise refusal from error
-
-
-class _Follower:
-    """Another node's connection to node 0, whose runs it follows."""
-
-    def __init__(self, nodes: Nodes, out: Path, stop: StopRequest, energy: EnergyMeter) -> None:
-        self._nodes, self._out, self._stop, self._energy = nodes, out, stop, energy
-        self._channel: Channel | None = None
-        self._joined = self._left = False
-
-    def close(self) -> None:
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
-
-    def join(self, facts: NodeFacts | None, patience_s: float) -> None:
-        """Wait for node 0 and join it; ``facts`` are None if this node cannot take part.
-
-        Raises:
-            ChannelError: if node 0 is lost.
-            UserError: as `take_part`; exit status 4 if this node does not see the shared folder.
-        """
-        deadline_s = time.monotonic() + patience_s
-        while not isinstance(greeting := self._first_message(), Greeting):
-            if time.monotonic() > deadline_s:
-                raise _refusal(
-                    "gather",
-                    f"node 0 at {self._nodes.rendezvous} within {patience_s:g} s",
-                    "nothing that answers there",
-                    "give the same command on node 0 too, and a rendezvous that this node can "
-                    "reach",
-                )
-        shared, deadline_s = _token_file(self._out, self._nodes), time.monotonic() + _SHARED_S
-        while hashlib.sha256(token := _content(shared)).hexdigest() != greeting.sha256:
-            if time.monotonic() > deadline_s:
-                self._send(JoinNode(self._nodes.rank, token=""))
-                raise _not_shared(self._nodes.rank, self._out)
-            self._next()
-        self._send(JoinNode(self._nodes.rank, token.decode(), facts))
-        self._joined = True
-
-    def _first_message(self) -> Message | None:
-        """Return the first message of node 0; None after some time without one."""
-        try:
-            if self._channel is None:
-                self._channel = open_channel(self._nodes.rendezvous, FROM_NODE_0, _CONNECTING_S)
-                self._channel.detect_loss(_LOST_S)
-            return self._next()
-        except ChannelError:  # node 0 is not there yet
-            self.close()
-            time.sleep(_POLL_S)
-            return None
-
-    def leave(self, error: UserError) -> None:
-        """Tell node 0 why this node ends, unless it was told so before."""
-        if self._channel is not None and not self._left:
-            self._left = True
-            with contextlib.suppress(ChannelError):
-                self._channel.send(Leave(str(error), error.exit_code.value))
-
-    def follow(self, task: Task) -> ExitCode:
-        """Run this node's ranks in each run of node 0; return the exit status that node 0 states.
-
-        Raises:
-            ChannelError: if node 0 is lost.
-            OSError: if the disk is full.
-            UserError: as `take_part`.
-        """
-        while not isinstance(message := self._next(), Dismiss):
-            if isinstance(message, Launch):
-                spec = build(RunSpec, message.spec, path="channel")
-                if spec.mode == "open":  # else node 0 hands the data over
-                    drop_from_page_cache(task.data)
-                spec = dataclasses.replace(spec, folder=str(self._out / message.run))
-                self._send(RanksEnded(self._run(spec, message.channel)))
-        return ExitCode(message.status)
-
-    def _run(self, spec: RunSpec, channel: str) -> int:
-        """Run this node's ranks until they end or node 0 ends them; no process remains.
-
-        Return their exit status, 0 if node 0 ended them.
-        """
-        rank = self._nodes.rank
-        end_processes(spec.path, rank)  # of an earlier process of this node
-        spec.output_of(rank).unlink(missing_ok=True)  # of an earlier segment: node 0 has it
-        with contextlib.closing(Scratch()) as temporary:
-            scratch = temporary.path / "scratch"
-            scratch.mkdir()
-            return self._follow_ranks(spec, launch(spec, channel, scratch, rank))
-
-    def _follow_ranks(self, spec: RunSpec, process: subprocess.Popen[bytes]) -> int:
-        """Report the progress of this node's ranks until they end; return as `_run`."""
-        rank, ranks = self._nodes.rank, spec.parallel_plan().ranks
-        begun = tuple[int, ...]()
-        stopped = StoppedProcesses(process.pid)
-        try:
-            while process.poll() is None and self._next() is None:
-                if (now := tuple(read_pulse(spec.pulse_of(rank), ranks))) != begun:
-                    self._send(Batches(now))
-                begun = now
-                stopped.look(begun)
-            status = process.poll()
-            if status:  # a signal to all processes may reach this one last
-                self._stop.explains(explain_crash(read_output(spec.output_of(rank)), status))
-            if status is not None:
-                self._next()  # what node 0 asks when the run stops may have come meanwhile
-            return status or 0
-        finally:
-            end_tree(process, spec.path, rank)
-
-    def _next(self) -> Message | None:
-        """Return the next message of node 0; None after some time without one.
-
-        Raises:
-            ChannelError: if node 0 is lost.
-            UserError: exit status 5 if this node is interrupted; node 0's if it has failed.
-        """
-        if self._stop.signal is not None:
-            reason = f"stopped by {self._stop.signal.name}"
-            where = f"on node {self._nodes.rank}" if self._joined else "while waiting for node 0"
-            self.leave(UserError(reason, ExitCode.INTERRUPTED))  # before the ranks end here
-            raise UserError(f"{reason} {where}; {_AGAIN}.", ExitCode.INTERRUPTED)
-        assert self._channel is not None, "node 0 was reached"
-        self._energy.keep_up()
-        message = self._channel.poll(_POLL_S)
-        if isinstance(message, ReadEnergy):
-            energy = self._energy.read().as_table()
-            self._send(EnergyRead(message.attempt, message.epoch, energy))
-            return None
-        if isinstance(message, Dismiss) and message.reason:
-            raise UserError(f"node 0: {visible(message.reason)}", ExitCode(message.status))
-        return message
-
-    def _send(self, message: Message) -> None:
-        assert self._channel is not None, "node 0 was reached"
-        self._channel.send(message)
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return read_bounded(path, LINE_CAP_BYTES)
-    except (OSError, ValueError):  # it does not show yet
-        return b""

@@ -30,7 +30,8 @@ from hybridperf.report.terminal import scores_text
 from hybridperf.rules.verdict import word_of
 from hybridperf.run.consistency import node_facts
 from hybridperf.run.folder import completed_runs, sealed_runs, unsealed_attempts
-from hybridperf.run.nodes import Nodes, NodeServer, gather_nodes, take_part
+from hybridperf.run.node_follower import take_part
+from hybridperf.run.nodes import Nodes, NodeServer, gather_nodes
 from hybridperf.run.projection import is_projectable, projection_source, with_projected_cuts
 from hybridperf.run.request import RunRequest, package_of, require_valid
 from hybridperf.run.run_set import make_run_set
