@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hybridperf.errors import ExitCode, UserError
-from hybridperf.run import nodes
+from hybridperf.run import node_follower, nodes
 from hybridperf.run.channel import NodeFacts
 from hybridperf.run.ending import StopRequest
 from hybridperf.run.local_ranks import reserve_port
@@ -87,7 +87,8 @@ class Node(threading.Thread):
 
 @pytest.fixture
 def rendezvous(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(nodes, "_LOST_S", 3600)  # this machine may be busy
+    for module in (nodes, node_follower):
+        monkeypatch.setattr(module, "LOST_S", 3600)  # this machine may be busy
     with reserve_port("") as reserved:
         yield f"localhost:{reserved.getsockname()[1]}"
 
