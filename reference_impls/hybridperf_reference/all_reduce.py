@@ -84,9 +84,9 @@ def _gathered(value: Any) -> list[Any]:
 def _measured(
     work: Callable[[], object], device: torch.device, *, is_first: bool
 ) -> dict[str, float | None]:
-    """Return the time of ``work`` on the slowest rank, in seconds, and the bytes sent by a node.
+    """Measure ``work``: the slowest rank's time in seconds, and the largest number of bytes sent.
 
-    The bytes are of the node that sends most, counted by the first rank there; None if unknown.
+    The first rank of each node counts the bytes that its node sends; None if unknown.
     """
     work()
     before = _quiet_count()

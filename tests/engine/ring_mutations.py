@@ -64,13 +64,13 @@ def _no_return(_: Mesh) -> dict[Any, Any]:
 
 
 def _gather_part(_: Mesh) -> dict[Any, Any]:
-    def padded(self: tokens._Edge, part: Tensor) -> Tensor:
+    def padded(self: tokens._TokenEdge, part: Tensor) -> Tensor:
         whole = part.new_zeros(len(part), self._tokens, *part.shape[2:])
         first = self._rank * -(-self._tokens // self._ranks)
         whole[:, first : first + part.shape[1]] = part
         return whole
 
-    return {(tokens._Edge, "gather"): padded}
+    return {(tokens._TokenEdge, "whole"): padded}
 
 
 MUTATIONS: dict[str, Callable[[Mesh], dict[Any, Any]]] = {

@@ -106,16 +106,7 @@ LEFT_OUT = {
         "dp=2,tp=2,zero=1,offload=cpu",
         "dp=4,pp=2,zero=3,shard=2",
         "dp=2,pp=2,tp=2,zero=3",
-        "tp=4,tensor=2d",
-        "tp=4,tensor=2d,recompute=full,microbatches=2",
-        "tp=4,tensor=2d,precision=bf16",
-        "tp=8,tensor=2.5d",
-        "tp=8,tensor=3d",
-        "tp=8,tensor=2.5d,recompute=full,precision=bf16",
-        "tp=8,tensor=3d,recompute=full,precision=bf16,microbatches=2",
-        "dp=2,tp=4,tensor=2d,sync=blocking,microbatches=2",
-        "pp=2,tp=4,tensor=2d",
-        "pp=2,tp=4,tensor=2d,schedule=zbv,microbatches=4",
+        *(plan for plans in PLANS.values() for plan in plans if "tensor=" in plan),
     },
     "bert_tied": {"tp=8,tensor=2.5d", "tp=8,tensor=3d"},  # the tie is outside of the regions
 }

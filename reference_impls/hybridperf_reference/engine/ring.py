@@ -32,7 +32,7 @@ class Ring:
         self._sizes = [len(part) for part in torch.empty(tokens, device="meta").chunk(self._ranks)]
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0) -> Tensor:
-        """Return what attention adds up for ``query``; all are parts [batch, head, token, feature].
+        """Return the attention outputs of ``query``; all are parts [batch, head, token, feature].
 
         Sums and exponentials are in fp32 or wider.
         """

@@ -17,6 +17,8 @@ from torch.autograd.function import once_differentiable
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.nn import functional
 
+from hybridperf_reference.engine.tokens import enter_at, leave_at, within_regions
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -61,7 +63,7 @@ def apply_arranged_parallelism(
     """
     edge, layouts = _Edge(plan, mesh), _LAYOUTS[plan.tensor]
     gather = _GatherInputs(_group(mesh, layouts["column"].inputs), layouts["column"].inputs_dim)
-    within = _within_regions(units)
+    within = within_regions(units)
     for number in numbers:
         unit = units[number]
         if not unit.shares_tokens:
@@ -77,32 +79,26 @@ def apply_arranged_parallelism(
         for place in unit.gather_points:
             unit.module.get_submodule(place).register_forward_pre_hook(gather)
         if not within[number]:
-            unit.module.register_forward_pre_hook(edge.enter)
+            enter_at(unit.module, edge)
         if not within[number + 1]:
-            unit.module.register_forward_hook(edge.leave)
+            leave_at(unit.module, edge)
 
 
 def arranged_parts(
     units: Sequence[Unit], boundaries: Sequence[Tensor], *, plan: ParallelPlan
 ) -> tuple[list[Tensor], list[int]]:
-    """Return what a rank holds before each unit and after the last.
+    """Return a rank's part of a sample before each unit and after the last, and who shares batches.
 
-    The part [token, feature] of a sample of ``boundaries`` [...], and the number of ranks over
-    which the samples of a micro-batch are split: 1 outside of regions, where samples are whole.
+    The part is [token, feature] of a sample of ``boundaries`` [...]. The second list is the number
+    of ranks over which a micro-batch is split: 1 outside of regions, where samples are whole.
     """
     features = plan.tensor_axes[plan.tensor_hidden_axis]
-    within = _within_regions(units)
+    within = within_regions(units)
     samples = [
         sample.chunk(features, -1)[0] if inside else sample
         for sample, inside in zip(boundaries, within, strict=True)
     ]
     return samples, [plan.batch_parts if inside else 1 for inside in within]
-
-
-def _within_regions(units: Sequence[Unit]) -> list[bool]:
-    """Return whether activations are split before each unit and after the last."""
-    split = [False, *(unit.shares_tokens for unit in units), False]
-    return [split[number] and split[number + 1] for number in range(len(units) + 1)]
 
 
 def _group(mesh: Mesh, axis: str) -> dist.ProcessGroup:
@@ -286,21 +282,12 @@ class _GatherInputs:
 
 
 class _Edge:
-    """The beginning and the end of a region of units that are split."""
+    """Parts of samples and features over the arrangement of ``plan``."""
 
     def __init__(self, plan: ParallelPlan, mesh: Mesh) -> None:
         self._axes, self._features = dict(plan.tensor_axes), plan.tensor_hidden_axis
         self._samples, self._group = plan.tensor_batch_axes, _group(mesh, "tp")
         self._at = {axis: _group(mesh, axis).rank() for axis in self._axes}
-
-    def enter(self, _: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-        """As a forward pre-hook, take this rank's part of inputs that all ranks have."""
-        return (_Enter.apply(inputs[0], self),)
-
-    def leave(self, _module: nn.Module, _inputs: object, outputs: Tensor) -> Tensor:
-        """As a forward hook, gather the outputs of all ranks."""
-        whole: Tensor = _Leave.apply(outputs, self)
-        return whole
 
     def part(self, whole: Tensor) -> Tensor:
         """Return this rank's samples and features of ``whole`` [batch, ..., feature]."""
@@ -310,38 +297,10 @@ class _Edge:
         return whole.contiguous()
 
     def whole(self, part: Tensor) -> Tensor:
-        """Return what all ranks' parts [batch, ..., feature] are together: reverse `part`."""
+        """Gather the parts [batch, ..., feature] of all ranks: the inverse of `part`."""
         names, count = list(self._axes), len(self._axes)
         parts = _gather(part.unsqueeze(0), self._group, 0).view(*self._axes.values(), *part.shape)
         samples = [names.index(axis) for axis in self._samples]
         middle = range(count + 1, parts.dim() - 1)
         order = [*samples, count, *middle, names.index(self._features), parts.dim() - 1]
         return parts.permute(order).flatten(-2).flatten(0, len(samples))
-
-
-class _Enter(torch.autograd.Function):
-    """Take this rank's part; the gradient is gathered, so that it is whole on every rank."""
-
-    @staticmethod
-    def forward(context: Any, whole: Tensor, edge: _Edge) -> Tensor:
-        context.edge = edge
-        return edge.part(whole)
-
-    @staticmethod
-    @once_differentiable
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return context.edge.whole(gradient), None
-
-
-class _Leave(torch.autograd.Function):
-    """Gather all parts; of the gradient, which all ranks have, this rank's part is taken."""
-
-    @staticmethod
-    def forward(context: Any, part: Tensor, edge: _Edge) -> Tensor:
-        context.edge = edge
-        return edge.whole(part)
-
-    @staticmethod
-    @once_differentiable
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return context.edge.part(gradient), None

@@ -6,7 +6,8 @@ and gathered at its exit, so that every rank has all outputs: each computes the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -25,12 +26,26 @@ if TYPE_CHECKING:
     from hybridperf_reference.engine.chain import Unit
     from hybridperf_reference.engine.mesh import Mesh
 
-__all__ = ["split_tokens", "sum_token_gradients", "token_axis"]
+__all__ = [
+    "RegionEdge",
+    "enter_at",
+    "leave_at",
+    "split_tokens",
+    "sum_token_gradients",
+    "token_axis",
+    "within_regions",
+]
 
 
 def token_axis(plan: ParallelPlan) -> str | None:
     """Return the mesh axis over which ``plan`` splits tokens, or None."""
     return "cp" if plan.cp > 1 else "tp" if plan.sp else None
+
+
+def within_regions(units: Sequence[Unit]) -> list[bool]:
+    """Return whether activations are split before each unit and after the last."""
+    split = [False, *(unit.shares_tokens for unit in units), False]
+    return [before and after for before, after in pairwise(split)]
 
 
 def split_tokens(
@@ -53,24 +68,23 @@ def split_tokens(
     group = mesh.group(axis) if axis else None
     if group is None:
         return list(boundaries)
-    inside = [False, *(unit.shares_tokens for unit in units), False]
+    within = within_regions(units)
     for number in numbers:
-        before, own, after = inside[number : number + 3]
-        if not own:
+        if not units[number].shares_tokens:
             continue
         tokens, module = len(boundaries[number]), units[number].module
-        edge = _Edge(group, tokens)
-        if not before:
-            module.register_forward_pre_hook(edge.enter)
-        if not after:
-            module.register_forward_hook(edge.leave)
+        edge = _TokenEdge(group, tokens)
+        if not within[number]:
+            enter_at(module, edge)
+        if not within[number + 1]:
+            leave_at(module, edge)
         for part in module.modules() if axis == "cp" else ():
             if hasattr(part, "attend"):
                 part.attend = Ring(group, tokens)  # type: ignore[assignment]  # stubs know no functions
     ranks, rank = dist.get_world_size(group), dist.get_rank(group)
     return [
-        sample.chunk(ranks)[rank] if inside[number] and inside[number + 1] else sample
-        for number, sample in enumerate(boundaries)
+        sample.chunk(ranks)[rank] if inside else sample
+        for sample, inside in zip(boundaries, within, strict=True)
     ]
 
 
@@ -103,28 +117,73 @@ def _is_split(parameter: nn.Parameter) -> bool:
     return is_dtensor(parameter) and "tp" in (parameter.device_mesh.mesh_dim_names or ())
 
 
-class _Edge:
-    """Slices and gathers of ``tokens`` [batch, token, ...] over ``group``, with autograd."""
+class RegionEdge(Protocol):
+    """The edges of a region of units in which each rank holds a part of every sample."""
+
+    def part(self, whole: Tensor) -> Tensor:
+        """Return this rank's part of ``whole`` [batch, ...], which all ranks have."""
+
+    def whole(self, part: Tensor) -> Tensor:
+        """Gather the whole [batch, ...] from the ``part`` of each rank."""
+
+
+def enter_at(module: nn.Module, edge: RegionEdge) -> None:
+    """Let ``module`` begin a region: it gets this rank's part of its inputs."""
+
+    def enter(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+        return (_Enter.apply(inputs[0], edge),)
+
+    module.register_forward_pre_hook(enter)
+
+
+def leave_at(module: nn.Module, edge: RegionEdge) -> None:
+    """Let ``module`` end a region: its outputs are gathered."""
+
+    def leave(_module: nn.Module, _inputs: object, outputs: Tensor) -> Tensor:
+        whole: Tensor = _Leave.apply(outputs, edge)
+        return whole
+
+    module.register_forward_hook(leave)
+
+
+class _Enter(torch.autograd.Function):
+    """Take this rank's part; the gradient is gathered, so that it is whole on every rank."""
+
+    @staticmethod
+    def forward(context: Any, whole: Tensor, edge: RegionEdge) -> Tensor:
+        context.edge = edge
+        return edge.part(whole)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return context.edge.whole(gradients[0]), None
+
+
+class _Leave(torch.autograd.Function):
+    """Gather the whole; this rank's part is taken of the gradient, which all ranks have."""
+
+    @staticmethod
+    def forward(context: Any, part: Tensor, edge: RegionEdge) -> Tensor:
+        context.edge = edge
+        return edge.whole(part)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return context.edge.part(gradients[0]), None
+
+
+class _TokenEdge:
+    """Parts of ``tokens`` [batch, token, ...] over ``group``."""
 
     def __init__(self, group: dist.ProcessGroup, tokens: int) -> None:
         self._group, self._tokens = group, tokens
         self._ranks, self._rank = dist.get_world_size(group), dist.get_rank(group)
 
-    def enter(self, _: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-        """As a forward pre-hook, replace the module's inputs by this rank's part."""
-        part: Tensor = _Slice.apply(inputs[0], self)
-        return (part,)
-
-    def leave(self, _module: nn.Module, _inputs: object, outputs: Tensor) -> Tensor:
-        """As a forward hook, replace the module's outputs by those of all ranks."""
-        whole: Tensor = _Gather.apply(outputs, self)
-        return whole
-
-    def slice(self, whole: Tensor) -> Tensor:
+    def part(self, whole: Tensor) -> Tensor:
         """Return this rank's part [batch, token, ...] of ``whole``."""
         return whole.chunk(self._ranks, dim=1)[self._rank].contiguous()
 
-    def gather(self, part: Tensor) -> Tensor:
+    def whole(self, part: Tensor) -> Tensor:
         """Return all tokens [batch, token, ...] from each rank's ``part``."""
         most = -(-self._tokens // self._ranks)  # collectives take equal parts
         padded = part.new_zeros(len(part), most, *part.shape[2:])
@@ -132,29 +191,3 @@ class _Edge:
         parts = [torch.empty_like(padded) for _ in range(self._ranks)]
         dist.all_gather(parts, padded, group=self._group)
         return torch.cat(parts, dim=1)[:, : self._tokens].contiguous()
-
-
-class _Slice(torch.autograd.Function):
-    """Slice at the entrance of a region; gradients of all tokens are gathered."""
-
-    @staticmethod
-    def forward(context: Any, whole: Tensor, edge: _Edge) -> Tensor:
-        context.edge = edge
-        return edge.slice(whole)
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return context.edge.gather(gradients[0]), None
-
-
-class _Gather(torch.autograd.Function):
-    """Gather at the exit of a region; all ranks have the same gradient, and slice it."""
-
-    @staticmethod
-    def forward(context: Any, part: Tensor, edge: _Edge) -> Tensor:
-        context.edge = edge
-        return edge.gather(part)
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return context.edge.slice(gradients[0]), None

@@ -183,8 +183,8 @@ class ClaimedValue:
     ]
     low: float  #: as stated; -inf if the value has no lower bound
     high: float
-    least: float  #: the lowest value that rounds to the stated value
-    most: float
+    least: float  #: lower bound of the values that round to the stated value
+    most: float  #: upper bound of these values
     unit: str
     decimals: int  #: digits after the decimal point, as stated
 

@@ -205,7 +205,7 @@ def _unit_costs(
 
 
 class ExchangeSeconds(NamedTuple):
-    """Seconds of what ranks of the tp and cp groups exchange for a micro-batch in a unit."""
+    """Seconds of the exchanges in tp and cp groups for a micro-batch in a unit."""
 
     forward_s: float
     backward_s: float
@@ -253,7 +253,7 @@ def exchange_s(
 
 @functools.lru_cache(maxsize=10_000)  # a search asks for the same few, in very many plans
 def _collective_s(sent: PassBytes, network: Network, ranks: int, stride: int) -> float:
-    """Return the seconds of what a group of ranks hands to collectives in a pass."""
+    """Return the seconds of the collectives of a group of ranks in a pass."""
     return sent.seconds(network.group(ranks, stride))
 
 

@@ -180,7 +180,7 @@ def _tensor_parallel_bytes(
     entered: int,
     left: int,
 ) -> TensorBytes:
-    """Return what `tensor_parallel_bytes` does.
+    """Compute `tensor_parallel_bytes` from hashable arguments, for the cache.
 
     ``each`` are the bytes of a number that is computed. Tokens are split over ``token_ranks``, 0
     without ``sp``; ``entered`` and ``left`` are the elements of the unit's inputs and outputs where
@@ -250,10 +250,11 @@ def _arranged_tensor_bytes(
     entered: int,
     left: int,
 ) -> Mapping[str, TensorBytes]:
-    """Return what `arranged_tensor_bytes` does, for a rank's ``samples`` of a micro-batch.
+    """Compute `arranged_tensor_bytes` from hashable arguments, for the cache.
 
-    ``each`` are the bytes of a number that is computed, ``entered`` and ``left`` of the inputs and
-    outputs of a region that begins or ends with the unit.
+    ``each`` is the size of a computed number in bytes, and ``samples`` the rank's share of the
+    micro-batch; ``entered`` and ``left`` are the bytes of the inputs and outputs of a region that
+    begins or ends with the unit.
     """
     axes = dict(arrangement)
     side, groups = axes["j"], unit.parameter_groups
@@ -306,8 +307,8 @@ def _arranged_tensor_bytes(
 def arranged_gradient_bytes(plan: PlanFields, unit: UnitCounts) -> Mapping[str, float]:
     """Return the bytes of gradients of ``unit`` that a rank adds up in a step, by axis.
 
-    These are the gradients of what several ranks of `tensor_axes` hold and compute with other
-    samples: biases and normalization layers, and under 2.5d the weights.
+    The parameters are those with copies on several ranks that compute with other samples: biases
+    and normalization layers, and under 2.5d the weights.
     """
     if plan.tensor == "1d" or not unit.tokens:
         return {}

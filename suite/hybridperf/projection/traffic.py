@@ -302,9 +302,9 @@ def sharded_elements(plan: PlanFields, parameters: float) -> float:
 def token_gradient_bytes(plan: PlanFields, unit: UnitCounts) -> float:
     """Return the bytes of the gradients of ``unit`` that ranks with other tokens add up.
 
-    In the mean of replicas, of which those that shard add up a part each. These are the gradients
-    of the parameters of which each rank has seen only its own tokens: under ``cp`` of all, under
-    ``sp`` of those that tensor parallelism does not split.
+    The mean over replicas; in a sharding group each replica adds up its part. Under ``cp`` all
+    parameters of the unit, under ``sp`` the parameters outside of split layers: each rank computed
+    their gradients from its own tokens only.
     """
     if not ((plan.sp or plan.cp > 1) and unit.tokens):
         return 0.0
